@@ -37,7 +37,7 @@ from ._estimate import AtThreshold, Estimate, Interval
 from ._options import PathLike
 from ._source import files_of
 from ._types import ArrowStream
-from ._work import NONE, Folder, Table, Temporary, check_memory, check_recall, working
+from ._work import NONE, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
 
 __all__ = [
     "AdjoinError",
@@ -982,10 +982,11 @@ def join(
         for number in (0, 0 if other is None else 1)
     )
     resources = _options.resources(memory, threads)
+    left: Optional[int] = None
     with working(source, temporary, options, progress) as (files, folder, shown):
         resources["temporary"] = folder.name
         if rows is not None:
-            threshold = _engine.threshold_leaving(files, (rows, meant or "l2"), options, resources, shown)
+            threshold, left = _engine.threshold_leaving(files, (rows, meant or "l2"), options, resources, shown)
             wanted["min_similarity" if meant == "cosine" else "eps"] = threshold
         name, beside = ("other", other) if new is None else ("new", new)
         with _files_of_other(name, beside, Path(folder.name), options_of_other) as others:
@@ -993,6 +994,8 @@ def join(
             joined = _engine.join(sets, (wanted, conditions), options, resources, folder.name, shown)
         result = Result(joined, folder)
     check_memory(result.stats["memory"], result)
+    check_recall(result.stats["recall"], result)
+    check_rows(rows, left, result)
     return result
 
 

@@ -142,8 +142,15 @@ def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> 
 def check_recall(recall: Optional[dict[str, Any]], result: Temporary) -> None:
     """The same where nothing that makes sense supports the recall that was asked for."""
     if recall is not None and not recall["kept"]:
-        reached = recall["at_k"]["estimate"]
-        _warn(f"no search that makes sense supports a recall of {recall['target']}; about {reached:.4f} is reached", result)
+        reached = (recall["at_k"] or recall["pair"])["estimate"]
+        what = "search that makes sense" if recall["at_k"] else "sample of this join"
+        _warn(f"no {what} supports a recall of {recall['target']}; about {reached:.4f} is reached", result)
+
+
+def check_rows(wanted: Optional[int], left: Optional[int], result: Optional[Temporary] = None) -> None:
+    """Warns if no threshold leaves as many rows as were wanted."""
+    if left is not None:
+        _warn(f"target_rows {wanted}: no threshold leaves so many rows; the nearest number is about {left}", result)
 
 
 def _warn(said: str, result: Optional[Temporary]) -> None:

@@ -41,7 +41,8 @@ pub(crate) fn explain(
     })
 }
 
-/// The threshold of a metric that leaves so many rows, about, where of near rows the first stays.
+/// The threshold of a metric that leaves so many rows, about, where of near rows the first stays; and the number of rows that it
+/// leaves if no threshold leaves so many.
 #[pyfunction]
 pub(crate) fn threshold_leaving(
     py: Python<'_>,
@@ -50,11 +51,13 @@ pub(crate) fn threshold_leaving(
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
-) -> PyResult<f64> {
+) -> PyResult<(f64, Option<u64>)> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
         let (rows, metric) = &wanted;
         let (source, build) = (store_options.source_options()?, store_options.build_options(metric.parse()?, false)?);
-        Ok(estimate::threshold_leaving(context, &sources, (&source, &build), *rows)?.threshold)
+        let leaving = estimate::threshold_leaving(context, &sources, (&source, &build), *rows)?;
+        let missed = leaving.misses(*rows).then(|| leaving.rows.estimate.round() as u64);
+        Ok((leaving.threshold, missed))
     })
 }

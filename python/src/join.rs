@@ -10,6 +10,7 @@ use adjoin::error::{Error, Result};
 use adjoin::job::{Job, OpenedSets, Output, schema_of};
 use adjoin::join::Sets;
 use adjoin::output::{Target, check_free, parent};
+use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairSink, PairWriter};
 use adjoin::source::IdKind;
 use adjoin::store::BuildOptions;
@@ -26,6 +27,7 @@ use crate::run::{Running, lock, raised};
 #[pyclass(frozen)]
 pub(crate) struct Joined {
     stats: String,
+    predicate: Predicate,
     running: Running,
     folder: PathBuf,
     /// Results of rows so far, each of which has a file name of its own.
@@ -49,7 +51,7 @@ pub(crate) fn join(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Joined> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
-    let (stats, opened) = running.run(py, |context| {
+    let (stats, predicate, opened) = running.run(py, |context| {
         let (wanted, conditions) = &wanted;
         let join = wanted.join_options(store_options.seed())?;
         let build = store_options.build_options(join.predicate.metric(), false)?;
@@ -71,10 +73,11 @@ pub(crate) fn join(
         };
         let opened = job.open(context)?;
         let statistics = job.run(context, &opened)?;
-        Ok((json(&statistics)?, opened))
+        Ok((json(&statistics)?, join.predicate, opened))
     })?;
     Ok(Joined {
         stats,
+        predicate,
         running: running.silent(),
         folder,
         results: AtomicU64::new(0),
@@ -122,7 +125,7 @@ impl Joined {
                 "clusters" => Output::Clusters(Some(rows)),
                 _ => Output::Keep { rule: rule.parse()?, removed: Some(rows), kept: Some(kept) },
             };
-            let mut sink = output.rows(context, opened.sets(), 0)?.expect("each of these is of rows");
+            let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("each of these is of rows");
             pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
             sink.finish()?;
             let kept = if what == "keep" { &files[1] } else { &files[0] };
@@ -147,7 +150,7 @@ impl Joined {
                 "keep" => Output::Keep { rule: rule.parse()?, removed: Some(target), kept: None },
                 _ => Output::Keep { rule: rule.parse()?, removed: None, kept: Some(target) },
             };
-            let mut sink = output.rows(context, opened.sets(), 0)?.expect("each of these is of rows");
+            let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("each of these is of rows");
             pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
             sink.finish().map(drop)
         })

@@ -181,10 +181,13 @@ impl Running {
     }
 }
 
-/// Lines for the log named `adjoin`.
+/// Lines for the log named `adjoin`; those that begin so are warnings.
 fn log(py: Python<'_>, lines: Vec<String>) -> PyResult<()> {
     let log = py.import("logging")?.call_method1("getLogger", ("adjoin",))?;
-    lines.into_iter().try_for_each(|line| log.call_method1("info", ("%s", line)).map(|_| ()))
+    lines.into_iter().try_for_each(|line| {
+        let (level, line) = line.strip_prefix("warning: ").map_or(("info", &*line), |warning| ("warning", warning));
+        log.call_method1(level, ("%s", line)).map(|_| ())
+    })
 }
 
 /// The exception that says the same as an error, with options as arguments.

@@ -10,6 +10,7 @@ use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::options::format_number;
 use crate::workers::lock;
 
 /// Set by whoever wants the work to stop; clones share one flag and one deadline.
@@ -180,6 +181,10 @@ impl Progress for Notes {
     }
 }
 
+/// A cluster of so many rows, and of more than one part in so many of all, is worth a warning.
+const CLUSTER_ROWS_MANY: u64 = 100;
+const CLUSTER_SHARE_MANY: u64 = 100;
+
 /// What a sink wrote.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
@@ -191,6 +196,24 @@ pub struct Written {
     pub bytes: u64,
     /// Bytes of temporary files.
     pub spill_bytes: u64,
+    /// Rows of the largest cluster, if the result is made of clusters.
+    pub largest_cluster: Option<u64>,
+    /// Rows to remove that are not within the threshold of the row that is kept for them.
+    pub removed_beyond_threshold: Option<u64>,
+}
+
+impl Written {
+    /// A warning, if one cluster has so many of all rows that the threshold is probably too loose.
+    pub(crate) fn cluster_warning(&self, rows: u64) -> Option<String> {
+        let largest = self.largest_cluster.filter(|&rows| rows >= CLUSTER_ROWS_MANY)?;
+        (largest.saturating_mul(CLUSTER_SHARE_MANY) > rows).then(|| {
+            let [largest, rows] = [largest, rows].map(format_number);
+            format!(
+                "warning: one cluster has {largest} of {rows} rows; the threshold may be too loose, or these are empty or \
+                 default values"
+            )
+        })
+    }
 }
 
 /// Version of the names of [`CommonStatistics`] and of what each command adds to them.
@@ -259,6 +282,8 @@ impl JoinStatistics {
             *part.get_or_insert(0.0) += took;
         }
         (io.bytes_written, io.spill_bytes) = (Some(written.bytes), Some(written.spill_bytes));
+        self.join.largest_cluster = written.largest_cluster;
+        self.join.removed_beyond_threshold = written.removed_beyond_threshold;
         Ok(())
     }
 }
@@ -287,6 +312,10 @@ pub struct JoinCounts {
     /// Buckets without a row that meets the condition of its set, which are never read, and their bytes; where there is one.
     pub skipped_buckets: Option<u64>,
     pub skipped_bytes: Option<u64>,
+    /// Rows of the largest cluster, and rows to remove that are not within the threshold of the row kept for them; if the
+    /// result is made of clusters.
+    pub largest_cluster: Option<u64>,
+    pub removed_beyond_threshold: Option<u64>,
 }
 
 /// Everything that the writing of a data set without its near-duplicates reports.

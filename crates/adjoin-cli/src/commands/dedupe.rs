@@ -44,7 +44,14 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     if !arguments.resources.quiet {
         summarise(&done, arguments);
     }
-    Ok(memory_verdict(&done.statistics.common.memory))
+    let common = &done.statistics.common;
+    match common.recall.as_ref().filter(|recall| !recall.kept) {
+        Some(recall) => {
+            eprintln!("adjoin: the recall that was promised is not reached: {}", resolve::recall_in_words(recall));
+            Ok(Outcome::PromiseNotKept)
+        }
+        None => Ok(memory_verdict(&common.memory)),
+    }
 }
 
 /// Refuses names that are taken before any work is done.

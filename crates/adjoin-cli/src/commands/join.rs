@@ -28,7 +28,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     }
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
-    let predicate = predicate(&context, arguments)?;
+    let (predicate, missed) = predicate(&context, arguments)?;
     let strategy =
         resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "lead", "cache", "centers"])?;
     let aim = Aim::of(arguments.wanted.recall, arguments.wanted.exact)?;
@@ -67,11 +67,15 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     if !arguments.resources.quiet {
         summarise(&statistics, &job.output);
     }
-    Ok(verdict(&statistics, arguments))
+    let outcome = verdict(&statistics, arguments);
+    let Some(missed) = missed else { return Ok(outcome) };
+    eprintln!("adjoin: {missed}");
+    Ok(Outcome::PromiseNotKept)
 }
 
-/// Which pairs are wanted: those within the threshold that was given, or within the one that leaves so many rows.
-fn predicate(context: &Context, arguments: &Join) -> Result<Predicate> {
+/// Which pairs are wanted: those within the threshold that was given, or within the one that leaves `--target-rows` rows;
+/// and a message if no threshold leaves as many.
+fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<String>)> {
     let Some(rows) = arguments.sought.target_rows else {
         if arguments.metric.is_some() {
             return Err(Error::option(
@@ -79,7 +83,7 @@ fn predicate(context: &Context, arguments: &Join) -> Result<Predicate> {
                  out --metric",
             ));
         }
-        return Predicate::of(arguments.sought.eps, arguments.sought.min_similarity);
+        return Ok((Predicate::of(arguments.sought.eps, arguments.sought.min_similarity)?, None));
     };
     if arguments.what != "keep" {
         return Err(Error::option("--target-rows says how many rows are to be left; add --output keep"));
@@ -93,12 +97,16 @@ fn predicate(context: &Context, arguments: &Join) -> Result<Predicate> {
     let metric = arguments.metric.as_deref().map_or(Ok(Metric::L2), str::parse)?;
     let source = resolve::source_options(&arguments.store.columns)?;
     let build = resolve::build_options(&arguments.store, metric, None, (&[], false))?;
-    let Leaving { predicate, threshold, rows } =
-        threshold_leaving(context, &arguments.inputs, (&source, &build), rows)?;
+    let leaving = threshold_leaving(context, &arguments.inputs, (&source, &build), rows)?;
+    let missed = leaving.misses(rows).then(|| {
+        let [wanted, left] = [rows, leaving.rows.estimate.round() as u64].map(format_number);
+        format!("--target-rows {wanted}: no threshold leaves so many rows; the nearest number is about {left}")
+    });
+    let Leaving { predicate, threshold, rows } = leaving;
     let [about, low, high] = [rows.estimate, rows.low, rows.high].map(|rows| format_number(rows.round() as u64));
     let option = if metric == Metric::L2 { "--eps" } else { "--min-similarity" };
     context.progress.note(&format!("{option} {threshold} leaves about {about} rows (between {low} and {high})"));
-    Ok(predicate)
+    Ok((predicate, missed))
 }
 
 /// Refuses names that are taken before any work is done.
@@ -213,9 +221,13 @@ fn summarise_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
 fn verdict(statistics: &JoinStatistics, arguments: &Join) -> Outcome {
     let mut outcome = memory_verdict(&statistics.common.memory);
     let broken = statistics.common.recall.as_ref().filter(|recall| !recall.kept);
-    if let Some(recall) = broken.filter(|_| arguments.wanted.recall.is_some()) {
+    let given = arguments.strategy.as_deref().is_some_and(|strategy| strategy.contains("threshold="));
+    if let Some(recall) = broken.filter(|_| arguments.wanted.recall.is_some() || !given) {
         let measured = resolve::recall_in_words(recall);
-        eprintln!("adjoin: the recall is not promised with the threshold of --strategy: {measured}");
+        match given {
+            true => eprintln!("adjoin: the recall is not promised with the threshold of --strategy: {measured}"),
+            false => eprintln!("adjoin: the recall that was promised is not reached: {measured}"),
+        }
         outcome = Outcome::PromiseNotKept;
     }
     outcome

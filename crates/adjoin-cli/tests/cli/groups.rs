@@ -71,6 +71,57 @@ fn without_a_file_only_the_summary_is_told() {
     }
 }
 
+/// Rows of which each is near the next alone, and some that are near no other.
+fn chain(place: &Place, rows: u32, others: u32) {
+    let values = (0..rows).map(f64::from).chain((0..others).map(|row| 1e6 + 10.0 * f64::from(row)));
+    let bytes: Vec<u8> = values.flat_map(|value| (value as f32).to_le_bytes()).collect();
+    let head = [rows + others, 1].map(u32::to_le_bytes).concat();
+    place.write("chain.fbin", &[head, bytes].concat());
+}
+
+#[test]
+fn the_cluster_rule_states_how_many_rows_it_removes_beyond_the_threshold() {
+    let place = Place::new();
+    chain(&place, 400, 0);
+    let join = "join chain.fbin --eps 1 --exact --output keep -o gone.csv --force --stats stats.json --keep-rule";
+    let said = place.done(&format!("{join} cluster")).said;
+    let words = "of 400 rows 1 to keep, 399 to remove; 398 of these are not within the threshold";
+    assert!(said.contains(words) && said.contains("the largest cluster has 400 rows"), "{said}");
+    assert!(said.contains("warning: one cluster has 400 of 400 rows"), "{said}");
+    let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert_eq!(statistics["join"]["removed_beyond_threshold"], 398);
+    assert_eq!(statistics["join"]["largest_cluster"], 400);
+    // Each removed row is within the threshold of a kept one.
+    let said = place.done(&format!("{join} greedy")).said;
+    assert!(said.contains("of 400 rows 200 to keep, 200 to remove\n") && !said.contains("warning"), "{said}");
+    let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert!(statistics["join"]["removed_beyond_threshold"].is_null(), "{statistics}");
+    assert_eq!(statistics["join"]["largest_cluster"], 2);
+    let said = place.done("join chain.fbin --eps 1 --exact --output clusters").said;
+    assert!(said.contains("warning: one cluster has 400 of 400 rows"), "{said}");
+}
+
+#[test]
+fn a_cluster_of_many_rows_is_warned_of_and_a_small_one_is_not() {
+    let place = Place::new();
+    for (rows, others, warned) in [(99, 0, false), (100, 0, true), (100, 9_900, false), (101, 9_899, true)] {
+        chain(&place, rows, others);
+        let said = place.done("join chain.fbin --eps 1 --exact --output clusters").said;
+        assert_eq!(said.contains("warning: one cluster has"), warned, "{rows} of {}: {said}", rows + others);
+    }
+    // Rows that are removed for one kept row are a cluster of a deduplication.
+    for (equal, warned) in [(99, false), (150, true)] {
+        let values = (0..equal).map(|_| 0.0).chain((0..50).map(|row| 10.0 + 10.0 * f64::from(row)));
+        let bytes: Vec<u8> = values.flat_map(|value| (value as f32).to_le_bytes()).collect();
+        let head = [equal + 50, 1].map(u32::to_le_bytes).concat();
+        place.write("set.fbin", &[head, bytes].concat());
+        let said = place.done("dedupe set.fbin --eps 1 --exact -o unique.fbin --force --stats stats.json").said;
+        assert_eq!(said.contains("warning: one cluster has 150 of 200 rows"), warned, "{said}");
+        let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+        assert_eq!(statistics["dedupe"]["largest_cluster"], equal);
+    }
+}
+
 #[test]
 fn options_for_other_results_are_refused() {
     let place = Place::new();

@@ -26,6 +26,30 @@ fn of_a_small_set_the_threshold_is_the_one_that_comes_nearest() {
 }
 
 #[test]
+fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported() {
+    let place = Place::new();
+    // Pairs of rows, those of each a little farther apart than those of the one before.
+    let places: Vec<f32> =
+        (0..400u16).flat_map(|k| [0.0, 1.0 + f32::from(k) / 1_000.0].map(|x| x + 3.0 * f32::from(k))).collect();
+    place.write("set.fbin", &fbin(1, &places));
+    for wanted in [401, 523, 640, 797] {
+        let line = format!("join set.fbin --output keep --target-rows {wanted} --exact --kept kept.csv --force");
+        let said = place.done(&line).said;
+        let kept = place.text("kept.csv").lines().count() - 1;
+        assert!(kept.abs_diff(wanted) <= 1, "{kept} of {wanted}: {said}");
+    }
+    // Four of five rows are equal: no threshold leaves half of them.
+    let places: Vec<f32> = (0..500u16).map(|row| 3.0 * f32::from(row / 5) * f32::from(row / 5)).collect();
+    place.write("equal.fbin", &fbin(1, &places));
+    let ran = place.run("join equal.fbin --output keep --target-rows 250 --exact");
+    assert!(
+        ran.code == Some(1) && ran.said.contains("--target-rows 250: no threshold leaves so many rows"),
+        "{}",
+        ran.said
+    );
+}
+
+#[test]
 fn of_a_real_set_about_so_many_rows_are_left_and_the_recall_is_promised() {
     let place = Place::new();
     let line = format!("join {} --id-column name --metric cosine --output keep --target-rows 20000", sample());

@@ -104,12 +104,12 @@ impl<'a, T: Coordinate> Clock<'a, T> {
 
     /// Of a join that writes its pairs, where this share of the vectors has neighbours.
     pub(super) fn seconds(&self, threshold: &Threshold, pairs: Interval, share: f64) -> Interval {
-        let (choice, Costs { exact, approximate, a_vector }) = self.foresight.choice(threshold, self.aim);
+        let (choice, Costs { exact, approximate, a_vector }, sample) = self.foresight.choice(threshold, self.aim);
         let (find, more) = match choice {
             Choice::Exact(_) => (exact * EXACT_FACTOR, 0.0),
             Choice::Calibrated { .. } => {
                 let sparse = if share < SHARE_SPARSE { self.all_centers * SPARSE_FACTOR } else { 0.0 };
-                ((approximate + 2_000.0 * a_vector) * CALIBRATED_FACTOR + sparse, sparse)
+                ((approximate + sample as f64 * a_vector) * CALIBRATED_FACTOR + sparse, sparse)
             }
         };
         let seconds = |pairs: f64| self.build_seconds + find * self.rate + pairs * self.pair_seconds;

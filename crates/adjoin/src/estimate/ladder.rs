@@ -12,6 +12,8 @@ const SPAN: f64 = 64.0;
 const DISTANCE_MIN_COSINE: f64 = 2e-3;
 /// Thresholds are rounded so that they can be typed: significant digits of a distance, steps of a similarity.
 const DIGITS: i32 = 4;
+/// The same of thresholds between two others, after the first digit.
+const DIGITS_BETWEEN: usize = 7;
 const STEPS_OF_SIMILARITY: f64 = 1e5;
 
 /// Thresholds from the nearest to the farthest.
@@ -48,12 +50,25 @@ impl Ladder {
         }
         let asked = asked.map(threshold);
         rungs.extend(asked);
+        Self::of_rungs(metric, rungs, asked)
+    }
+
+    fn of_rungs(metric: Metric, mut rungs: Vec<f64>, asked: Option<f64>) -> Self {
         rungs.retain(|rung| rung.is_finite());
         rungs.sort_unstable_by(|a, b| key(metric, *a).total_cmp(&key(metric, *b)));
         rungs.dedup();
         let keys = rungs.iter().map(|&rung| key(metric, rung) as f32).collect();
         let asked = asked.and_then(|asked| rungs.iter().position(|&rung| rung == asked));
         Self { rungs, keys, metric, asked }
+    }
+
+    /// Thresholds between a rung and the one before, both among them; none if there are none between.
+    pub(super) fn between(&self, rung: usize) -> Option<Self> {
+        let (from, to) = (*self.rungs.get(rung.checked_sub(1)?)?, *self.rungs.get(rung)?);
+        let at = |k: usize| from + (to - from) * k as f64 / RUNGS_MAX as f64;
+        let between = (1..RUNGS_MAX).map(|k| format!("{:.*e}", DIGITS_BETWEEN, at(k)).parse().unwrap_or(to));
+        let rungs = between.filter(|rung| (from.min(to)..from.max(to)).contains(rung)).chain([from, to]).collect();
+        Some(Self::of_rungs(self.metric, rungs, None)).filter(|ladder| ladder.len() > 2)
     }
 
     /// Nearer thresholds, where nothing lies between a rung and that of equal vectors.
@@ -151,6 +166,22 @@ mod tests {
         let similar = Ladder::new(Metric::Cosine, 1.0, Some(&Predicate::cosine(0.9).unwrap()));
         assert_eq!(usize::from(similar.rung_of(0.9)), similar.asked.unwrap());
         assert!(similar.rung_of(0.999) < similar.rung_of(0.6));
+    }
+
+    #[test]
+    fn between_two_rungs_lie_others_until_they_cannot_be_distinguished() {
+        for ladder in [Ladder::new(Metric::L2, 12.0, None), Ladder::new(Metric::Cosine, 1.0, None)] {
+            let (metric, ends) = (ladder.metric, [ladder.threshold(70), ladder.threshold(71)]);
+            let between = ladder.between(71).unwrap();
+            assert!(between.len() > 100 && between.len() <= 128);
+            assert_eq!([between.threshold(0), between.threshold(between.len() - 1)], ends);
+            assert!(between.rungs.is_sorted_by(|a, b| key(metric, *a) < key(metric, *b)));
+            assert!(ladder.between(0).is_none() && ladder.between(ladder.len()).is_none());
+            let mut last = between;
+            while let Some(between) = last.between(last.len() / 2) {
+                last = between;
+            }
+        }
     }
 
     #[test]

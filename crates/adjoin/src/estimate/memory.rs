@@ -24,7 +24,10 @@ const ROWS_OF_ALL_COMPARED: u64 = 4_000_000;
 const COMPARED_MIN: u64 = 512;
 /// Rows on which centers are trained: so many for each, or fewer that take so many bytes.
 const TRAINED_A_CENTER: u64 = 16;
-const TRAINING_ROWS_MAX: u64 = 1 << 16;
+/// Of large sets centers are trained on fewer rows each, but on so many: fewer centers than a build makes would have larger
+/// cells, of which a rule admits many times as many pairs.
+const TRAINED_A_CENTER_MIN: u64 = 4;
+const TRAINING_ROWS_MAX: u64 = 1 << 17;
 const TRAINING_BYTES: u64 = 64 << 20;
 /// Rows of a batch that are compared at once.
 pub(super) const COLUMNS: usize = 1_024;
@@ -58,7 +61,7 @@ impl Sizes {
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).clamp(1, rows.max(1));
         let affordable = TRAINING_ROWS_MAX.min(TRAINING_BYTES / floats).max(2);
         let training = (TRAINED_A_CENTER * buckets).max(COMPARED_MIN).min(affordable).min(rows);
-        let centers = buckets.min((training / TRAINED_A_CENTER).max(1)) as u32;
+        let centers = buckets.min((training / TRAINED_A_CENTER_MIN).max(1)) as u32;
         let wanted = |rows: u64| 2 * PartitionSizes::least() + rows * vectors.bytes() as u64 * 11 / 10;
         let compared_bytes = wanted(compared).min((free / 8).max(PartitionSizes::least()));
         let training_bytes = wanted(training).min((free / 8).max(PartitionSizes::least()));

@@ -18,6 +18,11 @@ use crate::store::{BuildOptions, sole_store};
 /// So many times nearer thresholds are looked at, where those before are too far.
 const FINER_MAX: usize = 3;
 
+/// So many times thresholds between two others are looked at.
+const BETWEEN_MAX: usize = 2;
+/// A threshold that leaves this part more or fewer rows than were wanted misses them, unless the sample cannot tell.
+const MISSED_SHARE: f64 = 0.02;
+
 /// A threshold, and how many rows are left where of those within it the first stays.
 #[derive(Debug, Clone, Copy)]
 pub struct Leaving {
@@ -27,6 +32,14 @@ pub struct Leaving {
     pub threshold: f64,
     /// Rows that are left, between bounds of 95 % confidence.
     pub rows: Interval,
+}
+
+impl Leaving {
+    /// Whether the threshold leaves a number of rows that is not the one that was wanted.
+    pub fn misses(&self, wanted: u64) -> bool {
+        let (wanted, Interval { estimate, low, high }) = (wanted as f64, self.rows);
+        !(low..=high).contains(&wanted) && (estimate - wanted).abs() > (MISSED_SHARE * wanted).max(1.0)
+    }
 }
 
 /// Finds the threshold that leaves so many rows of sources, about, where of near rows the first stays; its metric is that of
@@ -76,6 +89,15 @@ impl Estimator<'_> {
         for _ in 0..FINER_MAX {
             let Some(finer) = reaches(&left).and_then(|first| ladder.finer(first)) else { break };
             ladder = finer;
+            left = self.left(&compared, &ladder, count)?;
+        }
+        for _ in 0..BETWEEN_MAX {
+            // What the sample cannot tell from the number that is wanted is near enough.
+            let is_near = |left: &Interval| (left.low..=left.high).contains(&(wanted as f64));
+            let first =
+                reaches(&left).filter(|&first| !is_near(&left[first]) && !is_near(&left[first.saturating_sub(1)]));
+            let Some(between) = first.and_then(|first| ladder.between(first)) else { break };
+            ladder = between;
             left = self.left(&compared, &ladder, count)?;
         }
         let Some(first) = reaches(&left) else {

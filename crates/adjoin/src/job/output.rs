@@ -8,6 +8,7 @@ use crate::join::{JoinOptions, Sets, least_memory, more_to_calibrate};
 use crate::message::{Argument, message};
 use crate::options::{format_bytes, format_count};
 use crate::output::{Target, parent};
+use crate::predicate::Predicate;
 use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
 use crate::store::Store;
 
@@ -86,16 +87,19 @@ impl Output<'_> {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
             _ => {
                 let least = least_memory(sets, options)?;
-                self.rows(context, sets, least).or_else(|refused| match refused.kind() {
+                self.rows(context, sets, options.predicate, least).or_else(|refused| match refused.kind() {
                     // A budget that the refusal names must suffice for a calibration too, which may not come.
-                    ErrorKind::Budget => self.rows(context, sets, least + more_to_calibrate(sets, options)?),
+                    ErrorKind::Budget => {
+                        self.rows(context, sets, options.predicate, least + more_to_calibrate(sets, options)?)
+                    }
                     _ => Err(refused),
                 })
             }
         }
     }
 
-    /// A sink that says something of each row, while `beside` bytes are left to others; none where pairs are wanted.
+    /// A sink that says something of each row, given which pairs it takes, while `beside` bytes are left to others; none
+    /// where pairs are wanted.
     ///
     /// # Errors
     /// Where memory does not suffice, or a table cannot be written.
@@ -103,6 +107,7 @@ impl Output<'_> {
         &self,
         context: &'s Context,
         sets: Sets<'s>,
+        predicate: Predicate,
         beside: u64,
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         Ok(match self {
@@ -112,7 +117,7 @@ impl Output<'_> {
             Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), beside)?)),
             Self::Keep { rule, removed, kept } => {
                 let targets = (removed.as_ref(), kept.as_ref());
-                Some(Box::new(Keep::create(context, sets, *rule, targets, beside)?))
+                Some(Box::new(Keep::create(context, sets, *rule, targets, beside)?.of_pairs(predicate)))
             }
         })
     }

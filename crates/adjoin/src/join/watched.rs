@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::report::RecallStatistics;
+use crate::report::{Interval, RecallStatistics};
 use crate::sink::PairBatch;
 use crate::truth::{Recalls, Tally, recalls};
 
@@ -62,6 +62,11 @@ impl Watched {
         Ok(Self { sets: sets.collect(), first_row, _memory: memory })
     }
 
+    /// How many times a pair counts for a row that is watched, given the other row.
+    pub(super) fn weight_of(&self, other: u64) -> u64 {
+        if other < self.first_row { 2 } else { 1 }
+    }
+
     /// The vectors that are watched, by set.
     pub(super) fn vectors(&self) -> Vec<WatchedVectors> {
         self.sets.iter().map(|set| set.vectors.clone()).collect()
@@ -83,14 +88,14 @@ impl Watched {
         for (side, (rows, others)) in [(rows[0], rows[1]), (rows[1], rows[0])].into_iter().enumerate() {
             for (&row, &other) in rows.iter().zip(others) {
                 if let Some(at) = self.position(side, row) {
-                    found[at].fetch_add(if other < self.first_row { 2 } else { 1 }, Ordering::Relaxed);
+                    found[at].fetch_add(self.weight_of(other), Ordering::Relaxed);
                 }
             }
         }
     }
 
-    /// The recall reached, given the pairs found of each. Whether the promise was kept stays as it was told: the interval
-    /// of these vectors is for reading, and at 95 % confidence it would belie one true promise in forty.
+    /// The recall reached, given the pairs found of each. What the rule was certified to reach is the lower bound of what
+    /// the join reaches, which finds all that the rule finds and more.
     pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
         let of_set = |set: &WatchedSet| {
             let WatchedVectors { vectors, whole, seed } = &set.vectors;
@@ -102,8 +107,42 @@ impl Watched {
             recalls(&tallies, *whole, *seed)
         };
         let all: Vec<Recalls> = self.sets.iter().map(of_set).collect();
-        of_sets(told.clone(), &all)
+        let measured = of_sets(told.clone(), &all);
+        let bounded = |measured: Option<Interval>, told: Option<Interval>| {
+            measured.map(|measured| told.map_or(measured, |told| bounded(measured, told.low)))
+        };
+        let pair = bounded(measured.pair, told.pair);
+        let per_vector = bounded(measured.per_vector, told.per_vector);
+        let per_right_vector = bounded(measured.per_right_vector, told.per_right_vector);
+        let every = || [pair, per_vector, per_right_vector].into_iter().flatten();
+        let least = told.target * (1.0 - 1e-9);
+        let kept = match every().all(|recall| is_certain(&recall)) {
+            true => every().all(|recall| recall.estimate >= least),
+            false => told.kept && every().all(|recall| recall.high >= least),
+        };
+        RecallStatistics { kept, pair: pair.map(open_above), per_vector, per_right_vector, ..measured }
     }
+}
+
+fn is_certain(recall: &Interval) -> bool {
+    recall.low == recall.high
+}
+
+/// The recalls of a sample with the lower bounds that are certified for pairs and for vectors.
+pub(super) fn with_bounds(recalls: Recalls, (of_pairs, of_vectors): (f64, f64)) -> Recalls {
+    let Recalls { pair, per_vector } = recalls;
+    Recalls { pair: open_above(bounded(pair, of_pairs)), per_vector: bounded(per_vector, of_vectors) }
+}
+
+/// A recall with a certified lower bound, unless it is certain.
+fn bounded(recall: Interval, low: f64) -> Interval {
+    if is_certain(&recall) { recall } else { Interval { low: low.min(recall.estimate), ..recall } }
+}
+
+/// Rows with many pairs that the sample missed may have all of these found: only the lower bound of the recall of pairs is
+/// certified.
+fn open_above(pair: Interval) -> Interval {
+    if is_certain(&pair) { pair } else { Interval { high: 1.0, ..pair } }
 }
 
 /// What is told of a recall, given what samples of one set or of two say: of all pairs the first, unless the second knows it
@@ -196,12 +235,30 @@ mod tests {
     }
 
     #[test]
-    fn the_recall_is_that_of_the_pairs_found() {
+    fn the_recall_is_that_of_the_pairs_found_and_its_lower_bound_the_certified_one() {
         let watched = watched((0..1000).map(|row| (row, 4)).collect());
-        let told = RecallStatistics::proved_of_pairs(0.9);
+        let certified = Some(Interval { estimate: 0.95, low: 0.91, high: 1.0 });
+        let told = RecallStatistics { pair: certified, per_vector: certified, ..RecallStatistics::promised(0.9) };
         let of = |found: u64| watched.measured(&told, &vec![found; 1000]);
-        let (all, some) = (of(4).pair.unwrap(), of(3).per_vector.unwrap());
-        assert!(all.estimate == 1.0 && all.low < 1.0 && of(4).kept);
-        assert!(some.estimate == 0.75 && some.high < 0.8);
+        let (all, some) = (of(4), of(3));
+        assert_eq!(all.pair, Some(Interval { estimate: 1.0, low: 0.91, high: 1.0 }));
+        assert!(all.kept && all.per_vector.unwrap().low == 0.91);
+        let per_vector = some.per_vector.unwrap();
+        assert!(
+            per_vector.estimate == 0.75 && per_vector.high < 0.8 && !some.kept,
+            "the join misses what was certified"
+        );
+    }
+
+    #[test]
+    fn what_all_vectors_say_is_certain() {
+        let vectors = WatchedVectors { vectors: (0..100).map(|row| (row, 2)).collect(), whole: true, seed: 1 };
+        let watched = Watched::new(&Context::default(), vec![vectors], 0).unwrap();
+        let told = RecallStatistics { kept: false, ..RecallStatistics::promised(0.5) };
+        for (found, kept) in [(1, true), (0, false)] {
+            let measured = watched.measured(&told, &[found; 100]);
+            let certain = Interval { estimate: found as f64 / 2.0, low: found as f64 / 2.0, high: found as f64 / 2.0 };
+            assert_eq!((measured.pair, measured.kept), (Some(certain), kept));
+        }
     }
 }

@@ -59,6 +59,8 @@ impl Meetings {
 pub struct Facts {
     /// What is joined.
     pub meets: Meetings,
+    /// Pairs of the result, of few no more than their order of magnitude.
+    pub results: u64,
     /// Pairs that the margin-sum rule admits.
     pub margin_sum_pairs: u64,
     /// Pairs that the union rule admits at [`guessed_threshold`].
@@ -173,7 +175,7 @@ pub struct Costs {
 impl Costs {
     /// Of a set.
     pub fn of(facts: &Facts, weights: &Weights) -> Self {
-        let Facts { meets, margin_sum_pairs, union_pairs, near_pairs } = *facts;
+        let Facts { meets, margin_sum_pairs, union_pairs, near_pairs, .. } = *facts;
         let Meetings { rows, pairs, centers_of_rows, .. } = meets;
         let centers = |computed: u64| computed as f64 * weights.center;
         Self {
@@ -203,7 +205,7 @@ mod tests {
     /// A set of 1M vectors in 5,000 buckets.
     fn facts(margin_sum_pairs: u64, union_pairs: u64) -> Facts {
         let meets = Meetings::within((1_000_000, 5_000));
-        Facts { meets, margin_sum_pairs, union_pairs, near_pairs: 100_000_000_000 }
+        Facts { meets, results: 0, margin_sum_pairs, union_pairs, near_pairs: 100_000_000_000 }
     }
 
     fn chosen(facts: &Facts, patience: f64) -> Choice {
@@ -233,6 +235,7 @@ mod tests {
     fn a_small_set_is_joined_exactly() {
         let facts = Facts {
             meets: Meetings::within((10_000, 200)),
+            results: 0,
             margin_sum_pairs: 2_000_000,
             union_pairs: 500_000,
             near_pairs: 40_000_000,
@@ -245,7 +248,8 @@ mod tests {
     fn few_vectors_are_joined_exactly_with_many() {
         let meets = Meetings::between((1_000_000, 5_000), (1_000, 30));
         assert_eq!((meets.pairs, meets.bucket_pairs, meets.centers_of_rows), (1_000_000_000, 150_000, 35_000_000));
-        let facts = Facts { meets, margin_sum_pairs: 20_000_000, union_pairs: 5_000_000, near_pairs: 100_000_000 };
+        let facts =
+            Facts { meets, results: 0, margin_sum_pairs: 20_000_000, union_pairs: 5_000_000, near_pairs: 100_000_000 };
         assert_eq!(chosen(&facts, 1.0), Choice::Exact(Rule::MarginSum));
     }
 

@@ -106,6 +106,8 @@ impl PairSink for Clusters<'_> {
         let [clustered, largest] = [clustered, largest].map(|rows| format_count(rows, "row"));
         rows.context.progress.note(&format!("{clusters} of {clustered}, the largest of {largest}"));
         let written = table.map_or(Ok(Written::default()), TableWriter::finish)?;
-        Ok(Written { spill_bytes: members.spilled(), ..written })
+        let written = Written { spill_bytes: members.spilled(), largest_cluster: Some(sizes.largest), ..written };
+        written.cluster_warning(rows.told_of()).iter().for_each(|warning| rows.context.progress.note(warning));
+        Ok(written)
     }
 }

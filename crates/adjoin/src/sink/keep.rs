@@ -13,7 +13,7 @@ use crate::load::Sets;
 use crate::message::{Argument, message};
 use crate::options::{Metric, VectorType, format_count, format_number};
 use crate::output::Target;
-use crate::predicate::{cosine, squared_distance};
+use crate::predicate::{Predicate, cosine, squared_distance};
 use crate::row_numbers::{ROW_BYTES, RowSet};
 use crate::sorter::{Records, Sorted, Sorter};
 use crate::store::Store;
@@ -50,6 +50,8 @@ pub struct Keep<'a> {
     pairs: Pairs,
     removed: Option<RemovedTable>,
     kept: Option<Kept>,
+    /// Pairs of the join, to count removed rows that are not within the threshold of the row kept for them.
+    predicate: Option<Predicate>,
 }
 
 /// What is held of the pairs.
@@ -96,8 +98,23 @@ impl<'a> Keep<'a> {
         let of_removed = (ids, store.manifest().metric);
         let removed = target.map(|target| RemovedTable::create(context, target, of_removed, false)).transpose()?;
         let kept = kept.map(|target| Kept::create(&rows, target)).transpose()?;
-        Ok(Self { rows, pairs, removed, kept })
+        Ok(Self { rows, pairs, removed, kept, predicate: None })
     }
+
+    /// Counts the rows that the cluster rule removes although the row kept for them is not within the threshold.
+    #[must_use]
+    pub fn of_pairs(self, predicate: Predicate) -> Self {
+        Self { predicate: Some(predicate), ..self }
+    }
+}
+
+/// Rows to remove, as they are counted.
+#[derive(Default)]
+struct Removed {
+    rows: u64,
+    largest_cluster: u64,
+    beyond_threshold: Option<u64>,
+    spill_bytes: u64,
 }
 
 impl PairSink for Keep<'_> {
@@ -120,20 +137,44 @@ impl PairSink for Keep<'_> {
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        let Self { rows, pairs, mut removed, mut kept } = *self;
-        let (count, spill_bytes) = match pairs {
+        let Self { rows, pairs, mut removed, mut kept, predicate } = *self;
+        let done = match pairs {
             Pairs::Greedy(pairs) => greedy(&rows, pairs.finish()?, (&mut removed, &mut kept))?,
-            Pairs::Cluster(components) => first_of_each(&rows, components, (&mut removed, &mut kept))?,
+            Pairs::Cluster(components) => first_of_each(&rows, components, (&mut removed, &mut kept), predicate)?,
         };
-        let all = rows.told_of();
-        let [to_keep, all, to_remove] = [all - count, all, count].map(format_number);
-        rows.context.progress.note(&format!("of {all} rows {to_keep} to keep, {to_remove} to remove"));
+        let (all, progress) = (rows.told_of(), rows.context.progress.clone());
+        progress.note(&done.in_words(all));
         // Both are whole before either appears.
         let (removed, kept) = (removed.map(RemovedTable::end).transpose()?, kept.map(Kept::end).transpose()?);
         let publish = |ended: Option<Ended>| ended.map_or(Ok(Written::default()), Ended::publish);
         let (removed, kept) = (publish(removed)?, publish(kept)?);
-        let bytes = removed.bytes + kept.bytes;
-        Ok(Written { rows: removed.rows, kept_rows: kept.rows, bytes, spill_bytes })
+        let written = Written {
+            rows: removed.rows,
+            kept_rows: kept.rows,
+            bytes: removed.bytes + kept.bytes,
+            spill_bytes: done.spill_bytes,
+            largest_cluster: Some(done.largest_cluster),
+            removed_beyond_threshold: done.beyond_threshold,
+        };
+        written.cluster_warning(all).iter().for_each(|warning| progress.note(warning));
+        Ok(written)
+    }
+}
+
+impl Removed {
+    fn in_words(&self, all: u64) -> String {
+        let [to_keep, of, to_remove] = [all - self.rows, all, self.rows].map(format_number);
+        let summary = format!("of {of} rows {to_keep} to keep, {to_remove} to remove");
+        match self.beyond_threshold {
+            Some(beyond) if beyond > 0 => {
+                let [beyond, largest] = [beyond, self.largest_cluster].map(format_number);
+                format!(
+                    "{summary}; {beyond} of these are not within the threshold of the row that is kept for them (the largest \
+                     cluster has {largest} rows)"
+                )
+            }
+            _ => summary,
+        }
     }
 }
 
@@ -158,20 +199,37 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
 /// The tables that are written, of rows that go and rows that stay.
 type Tables<'a> = (&'a mut Option<RemovedTable>, &'a mut Option<Kept>);
 
-/// Greedy in the order of rows; returns how many rows go, and the bytes of temporary files.
-fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<(u64, u64)> {
+/// Greedy in the order of rows. A cluster is a kept row with the rows that are removed for it.
+fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<Removed> {
     let mut gone = RowSet::new(rows.count());
-    let (mut by_kept, mut count) = (rows.sorter(), 0);
+    let (mut by_kept, mut removed) = (rows.sorter(), Removed::default());
     decide(&mut pairs, rows.store.manifest().metric, &mut gone, |(row, near), record| {
-        count += 1;
+        removed.rows += 1;
         by_kept.push((near, row), &record[..size_of::<f32>()])
     })?;
-    let spilled = pairs.spilled();
+    removed.spill_bytes = pairs.spilled();
     drop(pairs);
+    let mut by_kept = by_kept.finish()?;
+    removed.largest_cluster = largest_cluster(&mut by_kept)?;
     match tables {
-        (None, None) => Ok((count, spilled)),
-        tables => Ok((count, spilled + name(rows, &gone, by_kept.finish()?, tables)?)),
+        (None, None) => removed.spill_bytes += by_kept.spilled(),
+        tables => removed.spill_bytes += name(rows, &gone, by_kept, tables)?,
     }
+    Ok(removed)
+}
+
+/// Rows of the largest cluster, given the removed rows by those that are kept for them.
+pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
+    let (mut payload, mut kept, mut size, mut largest) = (Vec::new(), None, 0, 0);
+    while let Some((near, _)) = by_kept.next(&mut payload)? {
+        if kept != Some(near) {
+            (kept, size) = (Some(near), 1); // the kept row itself
+        }
+        size += 1;
+        largest = largest.max(size);
+    }
+    by_kept.restart();
+    Ok(largest)
 }
 
 /// Which rows go, given all pairs by their later row, and of its pairs by the earlier one (or by the row of the first of two
@@ -248,7 +306,12 @@ fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
 
 /// The first row of each cluster stays. Members come with their vectors, sorted by cluster, as most are in no pair with
 /// the first.
-fn first_of_each(rows: &Rows<'_>, mut components: Components, (removed, kept): Tables<'_>) -> Result<(u64, u64)> {
+fn first_of_each(
+    rows: &Rows<'_>,
+    mut components: Components,
+    (removed, kept): Tables<'_>,
+    predicate: Option<Predicate>,
+) -> Result<Removed> {
     let (vectors, metric) = (rows.store.manifest().vectors, rows.store.manifest().metric);
     let mut members = rows.sorter();
     rows.each("keep", |row, id, vector| match components.is_paired(row) || kept.is_some() {
@@ -257,20 +320,25 @@ fn first_of_each(rows: &Rows<'_>, mut components: Components, (removed, kept): T
     })?;
     drop(components);
     let mut members = members.finish()?;
-    let (mut count, mut member, mut first) = (0, Vec::new(), Vec::new());
+    let (mut member, mut first) = (Vec::new(), Vec::new());
+    let (mut size, mut beyond, mut done) = (0, 0, Removed::default());
     while let Some((cluster, row)) = members.next(&mut member)? {
         let (vector, id) = member.split_at(vectors.bytes());
         if row == cluster {
             first.clone_from(&member);
+            size = 1;
             kept.as_mut().map_or(Ok(()), |kept| kept.push(row, id))?;
             continue;
         }
-        count += 1;
+        done.rows += 1;
+        size += 1;
+        done.largest_cluster = done.largest_cluster.max(size);
         let (first, first_id) = first.split_at(vectors.bytes());
+        beyond += u64::from(predicate.is_some_and(|predicate| predicate.decide(vectors, first, vector).is_none()));
         let value = value_of(metric, vectors, first, vector);
         removed.as_mut().map_or(Ok(()), |removed| removed.push((row, id), (cluster, first_id), Some(value)))?;
     }
-    Ok((count, members.spilled()))
+    Ok(Removed { beyond_threshold: predicate.map(|_| beyond), spill_bytes: members.spilled(), ..done })
 }
 
 /// The distance (L2) or similarity (cosine) of two stored vectors, as in results.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
-use super::keep::decide;
+use super::keep::{decide, largest_cluster};
 use super::row_ids::{Needs, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use crate::context::Context;
@@ -97,11 +97,20 @@ impl PairSink for Deciding<'_> {
         })?;
         let spilled = pairs.spilled();
         drop((pairs, places_gone));
-        let by_row = by_row.finish()?;
-        let spill_bytes = spilled + by_row.spilled();
-        let count = gone.len();
+        let mut by_row = by_row.finish()?;
+        let (mut by_kept, mut payload) = (rows.sorter(), Vec::new());
+        while let Some((row, near)) = by_row.next(&mut payload)? {
+            by_kept.push((near, row), &[])?;
+        }
+        by_row.restart();
+        let mut by_kept = by_kept.finish()?;
+        let largest = largest_cluster(&mut by_kept)?;
+        let spill_bytes = spilled + by_row.spilled() + by_kept.spilled();
+        drop(by_kept);
+        let written = Written { rows: gone.len(), spill_bytes, largest_cluster: Some(largest), ..Written::default() };
+        written.cluster_warning(rows.told_of()).iter().for_each(|warning| rows.context.progress.note(warning));
         let decided = Decided { gone, pairs: by_row, _memory: rows.into_memory() };
         *asked.decided.lock().unwrap_or_else(PoisonError::into_inner) = Some(decided);
-        Ok(Written { rows: count, spill_bytes, ..Written::default() })
+        Ok(written)
     }
 }

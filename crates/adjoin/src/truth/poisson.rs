@@ -2,6 +2,9 @@
 
 use crate::random::Random;
 
+/// Chances of more events are not summed up: terms of their sums would be too small for f64.
+const COUNT_SUMMED_MAX: u32 = 400;
+
 /// A Poisson number of mean 1; from sums and quotients alone, so that it is the same on every machine.
 pub(super) fn weight(random: &mut Random) -> f64 {
     let uniform = random.uniform();
@@ -26,9 +29,14 @@ fn at_most(count: u32, mean: f64) -> f64 {
     sum
 }
 
-/// The largest mean with which `count` events or fewer still have the chance `tail`.
+/// The largest mean with which `count` events or fewer still have the chance `tail`; of many events a little more.
 pub(super) fn most_mean(count: u32, tail: f64) -> f64 {
-    bisect(|mean| at_most(count, mean) > tail)
+    if count <= COUNT_SUMMED_MAX {
+        return bisect(|mean| at_most(count, mean) > tail);
+    }
+    // Wilson and Hilferty's cube root of a chi-squared number is about normal, whose tail ends before this.
+    let (deviations, events) = ((-2.0 * tail.ln()).sqrt(), f64::from(count) + 1.0);
+    events * (1.0 - 1.0 / (9.0 * events) + deviations / (3.0 * events.sqrt())).powi(3)
 }
 
 /// The least mean with which `count` events or more have the chance `tail`.
@@ -58,6 +66,8 @@ mod tests {
             assert!((most_mean(count, 0.025) - high).abs() < 2e-3, "{count}");
         }
         assert!((most_mean(0, 0.05) - 3.0).abs() < 0.005, "the rule of three");
+        let (summed, by_formula) = (most_mean(COUNT_SUMMED_MAX, 0.005), most_mean(COUNT_SUMMED_MAX + 1, 0.005));
+        assert!(summed < by_formula && by_formula < 1.05 * summed, "{summed} {by_formula}");
     }
 
     #[test]

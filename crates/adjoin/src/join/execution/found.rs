@@ -110,7 +110,8 @@ impl RowCounts<'_> {
     /// Adds what was counted to the counts of rows; says how many pairs there were.
     pub(super) fn end<T: Coordinate>(&mut self, a: &LoadedBucket<T>, b: &LoadedBucket<T>) -> Result<u64> {
         let mut pairs = 0;
-        for (number, (side, bucket)) in self.sides.iter().zip([a, b]).enumerate() {
+        for (number, (side, bucket, other)) in [(&self.sides[0], a, b), (&self.sides[1], b, a)].into_iter().enumerate()
+        {
             for (counts, first) in side.chunks(COUNTS_AT_ONCE).zip((0..).step_by(COUNTS_AT_ONCE)) {
                 if counts.iter().fold(0, |any, count| any | count) == 0 {
                     continue;
@@ -123,7 +124,8 @@ impl RowCounts<'_> {
                     if let Some((watched, found)) = self.watched
                         && let Some(at) = watched.position(number, bucket.row(member))
                     {
-                        found[at].fetch_add(count.into(), Ordering::Relaxed);
+                        let weight = watched.weight_of(other.row(0));
+                        found[at].fetch_add(weight * u64::from(count), Ordering::Relaxed);
                     }
                 }
             }

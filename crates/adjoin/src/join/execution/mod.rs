@@ -397,6 +397,8 @@ impl Prepared {
             skipped_buckets: skipped.map(|(buckets, _)| buckets),
             skipped_bytes: skipped.map(|(_, bytes)| bytes),
             buckets: buckets.count().into(),
+            largest_cluster: written.largest_cluster,
+            removed_beyond_threshold: written.removed_beyond_threshold,
             ..self.counts(done)
         };
         JoinStatistics { common, join, resume: None, written }

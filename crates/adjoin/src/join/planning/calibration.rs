@@ -1,5 +1,5 @@
-//! Which threshold of a rule keeps the promise of recall? Draws vectors, finds their true neighbours, and asks the
-//! bootstrap; makes the graph of edges on the way, as an edge that is left out costs recall too.
+//! Which threshold of a rule keeps the promise of recall? Draws vectors, finds their true neighbours, and certifies a
+//! threshold with them; makes the graph of edges on the way, as an edge that is left out costs recall too.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,29 +7,23 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 
 use super::nearness::{self, Horizon, NearGraph, near_graph};
-use super::neighbours::{
-    Chunk, Comparison, Neighbour, NeighbourSearch, Neighbours, Room, neighbours, neighbours_bytes,
-};
+use super::neighbours::{Comparison, Neighbour, NeighbourSearch, Neighbours, Room, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::join::watched::{Watched, WatchedVectors};
+use crate::join::watched::{Watched, WatchedVectors, with_bounds};
 use crate::load::{BucketPass, Buckets, Drawn, draw_other_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::{Rule, Task};
 use crate::random::Random;
 use crate::store::format::Extent;
-use crate::truth::{NeighbourSample, Recalls};
+use crate::truth::{
+    Certification, PairSample, ROWS_MIN, Recalls, RowSample, recalls, rows_of_step, rows_to_draw, steps_to_test,
+};
 
-/// Vectors from which a threshold is set at first. From as many others the recall is told; they have no part in the
-/// threshold.
-const VECTORS: u64 = 1_000;
-/// How many times more are drawn where a sample cannot support the promise, or fewer than so many have neighbours: the
-/// fewer have, the farther beyond the target a bootstrap must aim.
-const MORE: u64 = 3;
-const WITH_NEIGHBOURS_MIN: usize = 500;
-/// So many are enough whoever has neighbours, as long as they support the promise.
-const VECTORS_ENOUGH: u64 = 3_000;
 /// A sample of more than this share of all vectors might as well be all of them.
 const SHARE_MAX: f64 = 1.0 / 3.0;
+/// Neighbors of a vector for which the least budget has room. Fewer need a larger sample, for which memory is asked when it
+/// is known.
+const NEIGHBORS_FORESEEN: f64 = 4.0;
 /// Centers that are looked at around each, narrow at first.
 const CENTERS: [usize; 3] = [128, 512, usize::MAX];
 /// How far beyond the largest threshold of a sampled pair edges are looked for, as a share of it.
@@ -38,8 +32,8 @@ const BEYOND_LARGEST: f64 = 0.3;
 const PURPOSE: &str = "calibrating this join";
 /// Fewer vectors are not worth a pass over the store.
 const CHUNK_VECTORS_MIN: u64 = 1024;
-/// Bytes of a neighbour that counts once more, in two samples and in the order of one.
-const MORE_BYTES: u64 = 20;
+/// Bytes of a noted neighbor in the samples of two certifications, for each time that it counts.
+const CERTIFIED_BYTES: u64 = 80;
 /// The least memory for neighbours, where they may be more: most vectors have few.
 const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 
@@ -83,71 +77,72 @@ pub(super) struct Goal {
 /// Finds a threshold for each goal, of vectors drawn by one seed; none where no sample of at most `vectors_max` vectors
 /// supports the promise. The goals share the passes over the store.
 ///
-/// Where two sets are joined, vectors of each are drawn, and the larger threshold is used: it fails only where that of the
-/// set which needs the larger one is too small, so both promises hold with the confidence of one.
+/// A first sample tells how many neighbors a vector has, and so how large a sample each goal needs. Samples grow by steps,
+/// each of which holds the one before, so a goal gets the same vectors whichever others share the passes.
 pub(super) fn calibrate<T: Coordinate>(
     search: &NeighbourSearch<'_, T>,
     goals: &[Goal],
     vectors_max: u64,
 ) -> Result<Vec<Option<Calibrated>>> {
-    let sets: Vec<(Range<u32>, u64)> =
-        search.buckets.promised().into_iter().map(|set| (set.clone(), search.buckets.rows_of(set))).collect();
     let mut all: Vec<Attempt> = goals.iter().map(|&goal| Attempt::new(goal)).collect();
-    let mut vectors = VECTORS;
-    let mut sampled = None;
-    for round in 0u64.. {
-        let draws = sets.iter().map(|(set, rows)| {
-            let whole = 2.0 * vectors as f64 > SHARE_MAX * *rows as f64;
-            Draw { set: set.clone(), whole, wanted: if whole { *rows } else { 2 * vectors } }
-        });
-        let draws: Vec<Draw> = draws.collect();
-        let open = all.iter_mut().zip(goals).filter(|(attempt, _)| attempt.found.is_none());
-        let reseeded = open.map(|(attempt, goal)| {
-            attempt.goal.seed = goal.seed.wrapping_add(round << 32);
-            attempt
-        });
-        let mut open: Vec<&mut Attempt> = reseeded.collect();
-        if open.is_empty() || draws.iter().any(|draw| draw.wanted > vectors_max) {
+    let Some(seed) = goals.first().map(|goal| goal.seed) else { return Ok(Vec::new()) };
+    let mut sampled = Sampled::new(search.buckets);
+    let mut next = Some(0);
+    while let Some(step) = next {
+        let draws = sampled.draws(search.buckets, step);
+        if draws.iter().zip(&sampled.parts).any(|(wanted, part)| part.promised && *wanted > vectors_max) {
             break;
         }
-        // Those that were drawn before are drawn still.
-        let before = sampled.take().unwrap_or_else(Sampled::default);
-        let (more, distances) = before.draw_more(search, &draws, open[0].goal.seed)?;
-        let sampled = sampled.insert(more);
-        open.iter_mut().for_each(|attempt| attempt.sample_distances += distances);
+        let distances = sampled.draw_up_to(search, step, seed)?;
+        let mut due = Vec::new();
+        for attempt in all.iter_mut().filter(|attempt| attempt.found.is_none()) {
+            attempt.sample_distances += distances;
+            if step == 0 {
+                attempt.steps = sampled.steps_for(attempt.goal.recall);
+            }
+            // What is known of all vectors is tested at once.
+            if attempt.steps.contains(&step) || sampled.is_whole() {
+                due.push(attempt);
+            }
+        }
         let mut sought = Vec::new();
-        for attempt in open {
+        for attempt in due {
             match attempt.goal.t {
                 Some(t) => sampled.with_threshold(search, t, attempt)?,
                 None => sought.push(attempt),
             }
         }
         sampled.calibrate(search, sought)?;
-        if draws.iter().all(|draw| draw.whole) {
+        if sampled.is_whole() {
             break;
         }
-        vectors *= MORE;
+        let open = all.iter().filter(|attempt| attempt.found.is_none());
+        next = open.filter_map(|attempt| sampled.next_step(search.buckets, attempt, step)).min();
     }
     Ok(all.into_iter().map(|attempt| attempt.found).collect())
 }
 
-/// What is to be drawn of a set, with what was drawn before.
-struct Draw {
-    /// Its buckets.
-    set: Range<u32>,
-    /// How many vectors, and whether these are all.
-    wanted: u64,
-    whole: bool,
+/// Vectors of each set whose neighbors a calibration finds at first.
+pub(super) const CALIBRATION_VECTORS: u64 = ROWS_MIN;
+
+/// Estimates the vectors that a calibration draws if there are about `pairs` pairs.
+pub(super) fn vectors_foreseen(rows: u64, pairs: u64, recall: f64) -> u64 {
+    // The number of pairs is a rough guess, so the first sample decides in doubt.
+    let neighbors = 4.0 * pairs as f64 / rows.max(1) as f64;
+    if pairs == 0 { ROWS_MIN } else { rows_to_draw(rows, neighbors, recall) }
 }
 
-/// Vectors of a set whose neighbours a calibration looks for at first.
-pub(super) const CALIBRATION_VECTORS: u64 = 2 * VECTORS;
-/// The same where few have neighbours.
-pub(super) const MORE_VECTORS: u64 = MORE * CALIBRATION_VECTORS;
+/// Vectors whose calibration the least budget has room for.
+pub(super) fn vectors_in_least(buckets: &Buckets<'_>, recall: f64) -> u64 {
+    let first = buckets.promised().len() as u64 * CALIBRATION_VECTORS;
+    if recall >= 1.0 { first } else { rows_to_draw(buckets.rows(), NEIGHBORS_FORESEEN, recall).max(first) }
+}
 
 /// A goal on its way.
 struct Attempt {
     goal: Goal,
+    /// The steps whose samples are tested.
+    steps: Vec<u32>,
     found: Option<Calibrated>,
     /// Distances computed so far.
     center_distances: u64,
@@ -156,19 +151,25 @@ struct Attempt {
 
 impl Attempt {
     fn new(goal: Goal) -> Self {
-        Self { goal, found: None, center_distances: 0, sample_distances: 0 }
+        Self { goal, steps: Vec::new(), found: None, center_distances: 0, sample_distances: 0 }
     }
 }
 
+/// A set whose vectors are drawn.
+struct Part {
+    buckets: Range<u32>,
+    rows: u64,
+    /// Whether its vectors are promised a recall. Others are drawn to see pairs from both sides.
+    promised: bool,
+}
+
 /// Drawn vectors with their neighbours, by ascending place.
-#[derive(Default)]
 struct Sampled {
+    parts: Vec<Part>,
     places: Vec<(u32, u32)>,
     neighbours: Vec<Neighbours>,
-    /// Whether each sets the threshold; the others are aside.
-    setting: Vec<bool>,
-    /// Those of each set, and whether they are all of it.
-    sets: Vec<(Range<usize>, bool)>,
+    /// Steps that were drawn.
+    steps: u32,
     /// The edges between the buckets of neighbours, ascending.
     edges: Vec<Task>,
     /// Of the neighbours, and of these.
@@ -177,71 +178,137 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Draws more vectors of each set and finds their neighbours; returns how many distances that took, too. One
-    /// half of those that come sets the threshold, or all where these are all there are.
-    fn draw_more<T: Coordinate>(
-        mut self,
-        search: &NeighbourSearch<'_, T>,
-        draws: &[Draw],
-        seed: u64,
-    ) -> Result<(Self, u64)> {
-        let NeighbourSearch { context, buckets, centers, .. } = *search;
-        let known = self.places.len();
-        let mut setting = Vec::new();
-        let mut places = Vec::new();
-        let mut halves = Random::new(seed, "setting");
-        for Draw { set, wanted, .. } in draws {
-            let known = &self.places[within(&self.places, set)];
-            let more = wanted - known.len() as u64;
-            let drawn = draw_other_places(buckets, (set.clone(), known), more, seed, "calibration");
-            let (first, count) = (places.len(), drawn.len() as u64);
-            places.extend(drawn);
-            setting.resize(places.len(), false);
-            halves.ascending_sample(count / 2, count).iter().for_each(|&k| setting[first + k as usize] = true);
+    fn new(buckets: &Buckets<'_>) -> Self {
+        let promised = buckets.promised();
+        let part = |set: Range<u32>| Part {
+            rows: buckets.rows_of(set.clone()),
+            promised: promised.contains(&set),
+            buckets: set,
+        };
+        Self {
+            parts: buckets.parts().into_iter().map(part).collect(),
+            places: Vec::new(),
+            neighbours: Vec::new(),
+            steps: 0,
+            edges: Vec::new(),
+            memory: Vec::new(),
+            of_edges: None,
         }
+    }
+
+    /// Vectors of each part in the sample of a step: at one rate, and of sets that are promised a recall at least some. All
+    /// vectors if these are most of them.
+    fn draws(&self, buckets: &Buckets<'_>, step: u32) -> Vec<u64> {
+        let rate = rows_of_step(step) as f64 / buckets.rows().max(1) as f64;
+        let wanted = |part: &Part| {
+            let least = if part.promised { ROWS_MIN } else { 0 };
+            let wanted = ((rate * part.rows as f64).ceil() as u64).max(least);
+            if wanted as f64 > SHARE_MAX * part.rows as f64 { part.rows } else { wanted }
+        };
+        let draws: Vec<u64> = self.parts.iter().map(wanted).collect();
+        let all_promised = self.parts.iter().zip(&draws).filter(|(part, _)| part.promised);
+        let seen_from_one_side = all_promised.clone().all(|(part, wanted)| *wanted == part.rows);
+        let others = |(part, wanted): (&Part, u64)| if part.promised || !seen_from_one_side { wanted } else { 0 };
+        self.parts.iter().zip(draws).map(others).collect()
+    }
+
+    /// The drawn vectors of a part.
+    fn of_part(&self, part: &Part) -> Range<usize> {
+        within(&self.places, &part.buckets)
+    }
+
+    fn is_all_of(&self, part: &Part) -> bool {
+        self.of_part(part).len() as u64 == part.rows
+    }
+
+    /// Whether all vectors that are promised a recall were drawn.
+    fn is_whole(&self) -> bool {
+        self.parts.iter().filter(|part| part.promised).all(|part| self.is_all_of(part))
+    }
+
+    /// Returns the steps whose samples a goal needs, given the number of neighbors in the first sample.
+    fn steps_for(&self, recall: f64) -> Vec<u32> {
+        let (mut rows, mut neighbors) = (0, 0.0);
+        for part in &self.parts {
+            let drawn = self.of_part(part);
+            let counts: usize = self.neighbours[drawn.clone()].iter().map(|found| found.unweighted as usize).sum();
+            rows += part.rows;
+            neighbors += counts as f64 / drawn.len().max(1) as f64 * part.rows as f64;
+        }
+        let sees_all_pairs = self.parts.iter().any(|part| part.promised && self.is_all_of(part));
+        let needed = match sees_all_pairs {
+            true => ROWS_MIN,
+            false => rows_to_draw(rows, neighbors / rows.max(1) as f64, recall),
+        };
+        steps_to_test(needed).to_vec()
+    }
+
+    /// The next step whose sample an attempt needs: the one at which all is drawn if that is sooner.
+    fn next_step(&self, buckets: &Buckets<'_>, attempt: &Attempt, step: u32) -> Option<u32> {
+        let is_whole = |step: &u32| {
+            let draws = self.draws(buckets, *step);
+            self.parts.iter().zip(draws).all(|(part, wanted)| !part.promised || wanted == part.rows)
+        };
+        let last = (step + 1..).find(is_whole).expect("at some step all vectors are drawn");
+        Some(attempt.steps.iter().copied().find(|next| *next > step).map_or(last, |next| next.min(last)))
+    }
+
+    /// Draws the vectors of all steps up to one and finds their neighbours; returns how many distances that took.
+    fn draw_up_to<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, step: u32, seed: u64) -> Result<u64> {
+        let mut places: Vec<(u32, u32)> = Vec::new();
+        for step in self.steps..=step {
+            let seed = seed.wrapping_add(u64::from(step) << 32);
+            let mut all = self.places.iter().chain(&places).copied().collect::<Vec<_>>();
+            all.sort_unstable();
+            for (part, wanted) in self.parts.iter().zip(self.draws(search.buckets, step)) {
+                let known = &all[within(&all, &part.buckets)];
+                let more = wanted.saturating_sub(known.len() as u64);
+                let of = (part.buckets.clone(), known);
+                places.extend(draw_other_places(search.buckets, of, more, seed, "calibration"));
+            }
+        }
+        self.steps = step + 1;
+        places.sort_unstable();
+        self.find(search, places)
+    }
+
+    /// Finds the neighbours of vectors and takes them in.
+    fn find<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
+        let NeighbourSearch { context, buckets, centers, .. } = *search;
         let count = places.len() as u64;
-        let wanted = draws.iter().map(|draw| draw.wanted).sum();
         self.of_edges = None; // they are made anew
         let held = context.budget().total() - context.budget().free();
         let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
-        let (of_vectors, most_of_neighbours) = neighbours_bytes(count);
+        let (of_vectors, most_of_neighbours) = neighbours_bytes(buckets, count);
         let least = least_bytes::<T>(buckets, search.rule, context.threads, count);
         // With so much, all neighbours have room beside a chunk, which takes half of what is spare.
-        let more = most_of_neighbours - least_for_neighbours(count);
+        let more = most_of_neighbours - least_for_neighbours(buckets, count);
         let of_chunk = (count - CHUNK_VECTORS_MIN.min(count)) * bytes_of_drawn::<T>(buckets, context.threads);
         let refusal = || context.too_small(held + least + more + more.min(of_chunk), PURPOSE);
         let mut room = Room { bytes, refusal: &refusal };
-        for chunk in places.chunks(chunk as usize) {
-            let first = known + found.len();
-            let drawn = Chunk { drawn: Drawn::read(context, buckets, centers, chunk)?, first, of: wanted };
+        for chunk in places.chunks((chunk as usize).max(1)) {
+            let drawn = Drawn::read(context, buckets, centers, chunk)?;
             let (neighbours, distances) = neighbours(search, &drawn, &mut room)?;
             computed += distances;
             found.extend(neighbours);
         }
         reserved.shrink(of_vectors + (bytes - room.bytes));
         self.memory.push(reserved);
-        self.add(places, found, setting);
-        self.sets = draws.iter().map(|draw| (within(&self.places, &draw.set), draw.whole)).collect();
-        let whole = self.sets.iter().filter(|(_, whole)| *whole);
-        whole.for_each(|(of, _)| self.setting[of.clone()].fill(true));
+        self.add(places, found);
         let noted = self.neighbours.iter().flat_map(|found| &found.noted);
-        let bytes = |one: &Neighbour| size_of::<Task>() as u64 + (buckets.pair_weight(one.bucket) - 1) * MORE_BYTES;
+        let bytes = |one: &Neighbour| size_of::<Task>() as u64 + buckets.pair_weight(one.bucket) * CERTIFIED_BYTES;
         self.of_edges = Some(context.reserve(noted.map(bytes).sum(), PURPOSE)?);
         self.edges = edges_between(&self.places, &self.neighbours);
-        Ok((self, computed))
+        Ok(computed)
     }
 
     /// Takes in more vectors.
-    fn add(&mut self, places: Vec<(u32, u32)>, neighbours: Vec<Neighbours>, setting: Vec<bool>) {
-        let known = self.places.drain(..).zip(self.neighbours.drain(..)).zip(self.setting.drain(..));
-        let mut all: Vec<_> = known.chain(places.into_iter().zip(neighbours).zip(setting)).collect();
-        all.sort_unstable_by_key(|((place, _), _)| *place);
-        for ((place, neighbours), setting) in all {
-            self.places.push(place);
-            self.neighbours.push(neighbours);
-            self.setting.push(setting);
-        }
+    fn add(&mut self, places: Vec<(u32, u32)>, neighbours: Vec<Neighbours>) {
+        let known = self.places.drain(..).zip(self.neighbours.drain(..));
+        let mut all: Vec<_> = known.chain(places.into_iter().zip(neighbours)).collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        (self.places, self.neighbours) = all.into_iter().unzip();
     }
 
     /// Finds threshold and edges for each goal that this sample supports.
@@ -249,21 +316,15 @@ impl Sampled {
         if sought.is_empty() {
             return Ok(());
         }
-        let every_edge = self.setting_samples(search.buckets, None);
-        let is_enough = |(sample, (_, whole)): (&NeighbourSample, &(Range<usize>, bool))| {
-            *whole || sample.vectors >= VECTORS_ENOUGH || sample.neighbours.len() >= WITH_NEIGHBOURS_MIN
-        };
-        if !every_edge.iter().zip(&self.sets).all(is_enough) {
-            return Ok(());
-        }
-        let largest = every_edge.iter().map(NeighbourSample::largest_threshold).fold(f64::NEG_INFINITY, f64::max);
+        let every_edge = self.certification(search.buckets, None);
+        let largest = every_edge.largest_threshold();
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
         let supported = sought.into_iter().filter_map(|attempt| {
-            let Goal { recall, seed, .. } = attempt.goal;
-            threshold_for(&every_edge, recall, seed)?;
+            let recall = attempt.goal.recall;
+            every_edge.certifies(largest, recall).then_some(())?;
             // Edges that are left out cost recall, which a larger threshold makes up for; an edge of few pairs is there
             // only from a larger one on than each of them.
-            let stricter = threshold_for(&every_edge, 1.0 - (1.0 - recall) / 3.0, seed);
+            let stricter = every_edge.least_threshold(1.0 - (1.0 - recall) / 3.0, largest);
             Some((attempt, reach_of(search, stricter.unwrap_or(farther))))
         });
         let mut open: Vec<(&mut Attempt, f64)> = supported.collect();
@@ -271,14 +332,13 @@ impl Sampled {
             // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
             let Some(t) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
             let (graph, distances) = near_graph(search, Horizon { t, centers }, &self.edges)?;
-            let samples = self.setting_samples(search.buckets, Some(&graph));
+            let certification = self.certification(search.buckets, Some(&graph));
             let graph = Arc::new(graph);
             let mut left = Vec::new();
             for (attempt, horizon) in open {
                 attempt.center_distances += distances;
-                let Goal { recall, seed, .. } = attempt.goal;
-                match threshold_for(&samples, recall, seed).filter(|&t| t <= horizon) {
-                    Some(t) => self.settle(search, attempt, graph.clone(), (t, true))?,
+                match certification.least_threshold(attempt.goal.recall, horizon) {
+                    Some(t) => self.settle(search, attempt, (graph.clone(), &certification), (t, true))?,
                     None => left.push((attempt, reach_of(search, farther))),
                 }
             }
@@ -297,13 +357,12 @@ impl Sampled {
         t: f64,
         attempt: &mut Attempt,
     ) -> Result<()> {
-        let Goal { recall, seed, .. } = attempt.goal;
         let horizon = Horizon { t: reach_of(search, t), centers: usize::MAX };
         let (graph, distances) = near_graph(search, horizon, &self.edges)?;
         attempt.center_distances += distances;
-        let samples = self.setting_samples(search.buckets, Some(&graph));
-        let kept = threshold_for(&samples, recall, seed).is_some_and(|needed| needed <= t);
-        self.settle(search, attempt, Arc::new(graph), (t, kept))
+        let certification = self.certification(search.buckets, Some(&graph));
+        let kept = certification.certifies(t, attempt.goal.recall);
+        self.settle(search, attempt, (Arc::new(graph), &certification), (t, kept))
     }
 
     /// Notes what is known of a threshold.
@@ -311,29 +370,30 @@ impl Sampled {
         &self,
         search: &NeighbourSearch<'_, T>,
         attempt: &mut Attempt,
-        graph: Arc<NearGraph>,
+        (graph, certification): (Arc<NearGraph>, &Certification),
         (t, kept): (f64, bool),
     ) -> Result<()> {
-        let seed = attempt.goal.seed;
-        let asides: Vec<NeighbourSample> = self
-            .sets
-            .iter()
-            .map(|set| self.sample(search.buckets, Some(&graph), set, |k| set.1 || !self.setting[k]))
-            .collect();
-        let watched = self.sets.iter().map(|(of, whole)| {
-            let aside = of.clone().filter(|&k| self.neighbours[k].count > 0 && (*whole || !self.setting[k]));
-            let vectors = aside.map(|k| (self.neighbours[k].row, self.neighbours[k].count)).collect();
-            WatchedVectors { vectors, whole: *whole, seed }
+        let Goal { recall, seed, .. } = attempt.goal;
+        let least_of_pairs = certification.least_pair_recall(t, recall);
+        let least_of_rows = certification.least_row_recalls(t);
+        let told = certification.sets.iter().zip(&least_of_rows).map(|(set, &least_of_rows)| {
+            let told = recalls(&set.tallies(t), set.whole, seed);
+            with_bounds(told, (least_of_pairs, least_of_rows))
         });
-        let sum = |of: fn(&NeighbourSample) -> u64| asides.iter().map(of).sum();
+        let promised = || self.parts.iter().filter(|part| part.promised);
+        let watched = promised().map(|part| {
+            let with_neighbours = self.of_part(part).filter(|&k| self.neighbours[k].count > 0);
+            let vectors = with_neighbours.map(|k| (self.neighbours[k].row, self.neighbours[k].count)).collect();
+            WatchedVectors { vectors, whole: self.is_all_of(part), seed }
+        });
         attempt.found = Some(Calibrated {
-            recalls: asides.iter().map(|aside| aside.recalls(t, seed)).collect(),
+            recalls: told.collect(),
             watched: Watched::new(search.context, watched.collect(), search.buckets.first_new_row())?,
             t,
             kept,
-            vectors: sum(|aside| aside.vectors),
-            vectors_with_neighbours: sum(|aside| aside.neighbours.len() as u64),
-            pairs: sum(NeighbourSample::pairs),
+            vectors: promised().map(|part| self.of_part(part).len() as u64).sum(),
+            vectors_with_neighbours: certification.sets.iter().map(|set| set.rows.len() as u64).sum(),
+            pairs: certification.sets.iter().flat_map(|set| &set.rows).map(|row| row.neighbors).sum(),
             graph,
             center_distances: attempt.center_distances,
             sample_distances: attempt.sample_distances,
@@ -341,43 +401,95 @@ impl Sampled {
         Ok(())
     }
 
-    /// The vectors of each set that set the threshold.
-    fn setting_samples(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>) -> Vec<NeighbourSample> {
-        self.sets.iter().map(|set| self.sample(buckets, graph, set, |k| self.setting[k])).collect()
+    /// What certifies a threshold; neighbours on edges that a graph does not have are never found.
+    fn certification(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>) -> Certification {
+        let promised: Vec<&Part> = self.parts.iter().filter(|part| part.promised).collect();
+        let sets = promised.iter().map(|part| self.rows(buckets, graph, self.of_part(part), self.is_all_of(part)));
+        let sets: Vec<RowSample> = sets.collect();
+        // Vectors of one set that are all there are show every pair.
+        let pairs = match promised.iter().position(|part| self.is_all_of(part)) {
+            Some(whole) => {
+                let drawn: Vec<usize> = self.of_part(promised[whole]).collect();
+                let sample = sets[whole].clone();
+                self.pair_sample(buckets, (sample, true), &drawn, promised[whole].rows)
+            }
+            None => {
+                let drawn = self.at_one_rate();
+                let rows = self.parts.iter().map(|part| part.rows).sum();
+                let mut sample = RowSample::default();
+                drawn.iter().for_each(|&k| self.push(&mut sample, (buckets, graph), k, false));
+                self.pair_sample(buckets, (sample, false), &drawn, rows)
+            }
+        };
+        Certification { sets, pairs }
     }
 
-    /// Some of the sampled vectors of a set, by their numbers; neighbours on edges that a graph does not have are never found.
-    fn sample(
-        &self,
-        buckets: &Buckets<'_>,
-        graph: Option<&NearGraph>,
-        (of, whole): &(Range<usize>, bool),
-        some: impl Fn(usize) -> bool,
-    ) -> NeighbourSample {
+    /// Drawn vectors of all parts, of each as many as of the part of which the smallest share was drawn.
+    fn at_one_rate(&self) -> Vec<usize> {
+        let rates = self.parts.iter().filter(|part| part.rows > 0);
+        let rate = rates.map(|part| self.of_part(part).len() as f64 / part.rows as f64).fold(1.0, f64::min);
+        let some = self.parts.iter().enumerate().flat_map(|(number, part)| {
+            let drawn = self.of_part(part);
+            let count = ((rate * part.rows as f64).round() as u64).min(drawn.len() as u64);
+            let mut lot = Random::new(number as u64, "one rate");
+            let chosen = lot.ascending_sample(count, drawn.len() as u64);
+            chosen.into_iter().map(move |k| drawn.start + k as usize)
+        });
+        some.collect()
+    }
+
+    /// Some of the drawn vectors, by their numbers, each pair counted as often as the recall of the set counts it.
+    fn rows(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>, of: Range<usize>, whole: bool) -> RowSample {
         // Where not all neighbours are noted, something is left to chance after all.
         let weight = |neighbour: &Neighbour| buckets.pair_weight(neighbour.bucket);
         let are_noted = |found: &Neighbours| found.count == found.noted.iter().map(weight).sum::<u64>();
-        let whole = *whole && self.neighbours[of.clone()].iter().all(are_noted);
-        let mut sample = NeighbourSample { whole, ..NeighbourSample::default() };
-        let chosen = of.clone().filter(|&k| some(k)).flat_map(|k| &self.neighbours[k].noted);
-        sample.pair_ts.reserve_exact(chosen.map(weight).sum::<u64>() as usize);
-        for k in of.clone().filter(|&k| some(k)) {
-            let (found, (bucket, _)) = (&self.neighbours[k], self.places[k]);
-            sample.vectors += 1;
-            if found.count == 0 {
-                continue;
-            }
-            let t = |neighbour: &Neighbour| match graph {
-                Some(graph) if neighbour.bucket != bucket => {
-                    (graph.edge_t(bucket, neighbour.bucket) as f32).max(neighbour.t)
-                }
-                _ => neighbour.t,
-            };
-            let all = found.noted.iter().map(|neighbour| (t(neighbour), weight(neighbour) as usize));
-            sample.pair_ts.extend(all.flat_map(|(t, weight)| std::iter::repeat_n(t, weight)));
-            sample.neighbours.push((found.count, sample.pair_ts.len() as u32));
-        }
+        let whole = whole && self.neighbours[of.clone()].iter().all(are_noted);
+        let mut sample = RowSample { whole, ..RowSample::default() };
+        of.for_each(|k| self.push(&mut sample, (buckets, graph), k, true));
         sample
+    }
+
+    /// Adds a drawn vector to a sample if it has neighbors, which count by their weights or once.
+    fn push(
+        &self,
+        sample: &mut RowSample,
+        (buckets, graph): (&Buckets<'_>, Option<&NearGraph>),
+        k: usize,
+        weighted: bool,
+    ) {
+        let (found, (bucket, _)) = (&self.neighbours[k], self.places[k]);
+        if found.count == 0 {
+            return;
+        }
+        let t = |neighbour: &Neighbour| match graph {
+            Some(graph) if neighbour.bucket != bucket => {
+                (graph.edge_t(bucket, neighbour.bucket) as f32).max(neighbour.t)
+            }
+            _ => neighbour.t,
+        };
+        let weight = |neighbour: &Neighbour| if weighted { buckets.pair_weight(neighbour.bucket) as usize } else { 1 };
+        let all = found.noted.iter().map(|neighbour| (t(neighbour), weight(neighbour)));
+        let count = if weighted { found.count } else { found.unweighted };
+        sample.push(count, all.flat_map(|(t, weight)| std::iter::repeat_n(t, weight)));
+    }
+
+    /// The sample of pairs that these drawn vectors have, of so many rows; partners are numbered as neighbors are noted.
+    fn pair_sample(
+        &self,
+        buckets: &Buckets<'_>,
+        (sample, weighted): (RowSample, bool),
+        drawn: &[usize],
+        population: u64,
+    ) -> PairSample {
+        let weight = |neighbour: &Neighbour| if weighted { buckets.pair_weight(neighbour.bucket) as usize } else { 1 };
+        let noted = || drawn.iter().flat_map(|&k| &self.neighbours[k].noted);
+        let mut places: Vec<(u32, u32)> = noted().map(|one| (one.bucket, one.member)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let number =
+            |one: &Neighbour| places.binary_search(&(one.bucket, one.member)).expect("all partners are listed") as u32;
+        let partners = noted().flat_map(|one| std::iter::repeat_n(number(one), weight(one))).collect();
+        PairSample { sample, partners, partner_count: places.len(), population, drawn: drawn.len() as u64 }
     }
 }
 
@@ -385,12 +497,6 @@ impl Sampled {
 fn within(places: &[(u32, u32)], buckets: &Range<u32>) -> Range<usize> {
     let before = |end: u32| places.partition_point(|&(bucket, _)| bucket < end);
     before(buckets.start)..before(buckets.end)
-}
-
-/// The threshold that keeps the promise for every set; none where the sample of one does not support it.
-fn threshold_for(samples: &[NeighbourSample], recall: f64, seed: u64) -> Option<f64> {
-    let of_each = samples.iter().map(|sample| sample.calibrate(recall, seed));
-    of_each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
 }
 
 /// The edges between the buckets of vectors and those of their neighbours, ascending.
@@ -426,8 +532,8 @@ fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Re
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
     let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
     let more = (chunk - chunk_least) * per_vector;
-    let least_for_neighbours = least_for_neighbours(count);
-    let neighbours = neighbours_bytes(count).1.min(least_for_neighbours + (spare - more));
+    let least_for_neighbours = least_for_neighbours(buckets, count);
+    let neighbours = neighbours_bytes(buckets, count).1.min(least_for_neighbours + (spare - more));
     let bytes = least + more + (neighbours - least_for_neighbours);
     Ok(Memory { chunk, neighbours, reserved: context.reserve(bytes, PURPOSE)? })
 }
@@ -436,24 +542,25 @@ fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Re
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize, count: u64) -> u64 {
     let count = count.min(buckets.rows());
     let finding = least_for_finding::<T>(buckets, threads, count);
-    let edges =
-        neighbours_bytes(count).0 + least_for_neighbours(count) + nearness::least_bytes::<T>(rule, buckets, threads);
+    let edges = neighbours_bytes(buckets, count).0
+        + least_for_neighbours(buckets, count)
+        + nearness::least_bytes::<T>(rule, buckets, threads);
     finding.max(edges) + least_read_ahead(buckets.extents(), false)
 }
 
 /// The least bytes with which so many vectors are drawn and their neighbours found, those for reading ahead apart.
 fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), buckets.vectors().dimensions);
-    neighbours_bytes(count).0
-        + least_for_neighbours(count)
+    neighbours_bytes(buckets, count).0
+        + least_for_neighbours(buckets, count)
         + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
 /// The least bytes for the neighbours of so many vectors.
-fn least_for_neighbours(count: u64) -> u64 {
-    neighbours_bytes(count).1.min(NEIGHBOURS_BYTES_MIN)
+fn least_for_neighbours(buckets: &Buckets<'_>, count: u64) -> u64 {
+    neighbours_bytes(buckets, count).1.min(NEIGHBOURS_BYTES_MIN)
 }
 
 /// Bytes that each drawn vector takes while neighbours are looked for.

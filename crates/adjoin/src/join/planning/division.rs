@@ -2,7 +2,7 @@
 
 use adjoin_kernels::Panel;
 
-use super::calibration::{self, CALIBRATION_VECTORS};
+use super::calibration::{self, vectors_in_least};
 use super::estimate::PairSample;
 use super::margins;
 use crate::geometry::Coordinate;
@@ -52,7 +52,7 @@ pub(super) fn least<T: Coordinate>(
     let run =
         needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest()), 0).least(threads, options.least_policy());
     let pass = match options.rule {
-        Some(rule) if !rule.is_exact() => least_of_calibration::<T>(buckets, rule, threads),
+        Some(rule) if !rule.is_exact() => least_of_calibration::<T>(buckets, (rule, options.aim), threads),
         _ => margins::least_bytes::<T>(threads, buckets),
     };
     let planning = pass.max(PairSample::<T>::memory_bytes(buckets));
@@ -70,13 +70,13 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
     if options.aim == Aim::Every || options.rule.is_some() {
         return least;
     }
-    let pass = least_of_calibration::<T>(buckets, Rule::Union, threads);
+    let pass = least_of_calibration::<T>(buckets, (Rule::Union, options.aim), threads);
     least.max(centers_bytes::<T>(buckets) + pass)
 }
 
 /// The least that a calibration needs at first, beside the centers.
-fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize) -> u64 {
-    let vectors = buckets.promised().len() as u64 * CALIBRATION_VECTORS;
+fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, (rule, aim): (Rule, Aim), threads: usize) -> u64 {
+    let vectors = vectors_in_least(buckets, aim.target());
     calibration::least_bytes::<T>(buckets, rule, threads, vectors)
 }
 

@@ -4,7 +4,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
-use super::calibration::{Calibrated, Goal, MORE_VECTORS, calibrate, calibration_read_ahead};
+use super::calibration::{Calibrated, Goal, calibrate, calibration_read_ahead, vectors_foreseen};
 use super::division::centers_bytes;
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
@@ -100,9 +100,11 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             None if pointless => self.exact(Rule::MarginSum),
             None => {
                 let (recall, patience) = (target, options.aim.patience());
-                let wanted = Wanted { recall, patience, sample: MORE_VECTORS };
+                let facts = self.facts(recall)?;
+                let sample = vectors_foreseen(self.buckets.rows(), facts.results, recall);
+                let wanted = Wanted { recall, patience, sample };
                 let weights = Weights::of(!T::is_float(), self.centers.dimensions());
-                match choose(&self.facts(recall)?, wanted, &weights) {
+                match choose(&facts, wanted, &weights) {
                     Choice::Exact(rule) => self.exact(rule),
                     Choice::Calibrated { rule, sample_max } => {
                         match self.calibrated(rule, &[target], sample_max)?.remove(0) {

@@ -164,7 +164,7 @@ impl<T: Coordinate> PairSample<T> {
             let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
             [of(Rule::MarginSum, proved) <= 1.0, of(Rule::Union, eps) <= guessed, near]
         });
-        Facts { meets: self.meets, margin_sum_pairs, union_pairs, near_pairs }
+        Facts { meets: self.meets, results: self.expect_results(threshold), margin_sum_pairs, union_pairs, near_pairs }
     }
 
     fn pair(&self, a: usize, b: usize, others: (T::Distance, T::Distance, T::Distance)) -> Option<DrawnPair> {

@@ -2,7 +2,7 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::calibration::{CALIBRATION_VECTORS, MORE_VECTORS};
+use super::calibration::{CALIBRATION_VECTORS, vectors_foreseen};
 use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
@@ -40,16 +40,18 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         Self { pairs, space }
     }
 
-    /// How pairs would be found within a threshold, and what each way is expected to cost.
-    pub(crate) fn choice(&self, threshold: &Threshold, aim: Aim) -> (Choice, Costs) {
+    /// How pairs would be found within a threshold, what each way is expected to cost, and how many vectors a calibration
+    /// would draw.
+    pub(crate) fn choice(&self, threshold: &Threshold, aim: Aim) -> (Choice, Costs, u64) {
         let weights = Weights::of(!T::is_float(), self.space.vectors.dimensions);
         let (recall, patience) = (aim.target(), aim.patience());
         let facts = self.pairs.facts(threshold, self.space.residual_seen(), recall);
         let costs = Costs::of(&facts, &weights);
         if recall >= 1.0 || threshold.distance == 0.0 {
-            return (Choice::Exact(Rule::MarginSum), costs);
+            return (Choice::Exact(Rule::MarginSum), costs, 0);
         }
-        (choose(&facts, Wanted { recall, patience, sample: MORE_VECTORS }, &weights), costs)
+        let sample = vectors_foreseen(facts.meets.rows, facts.results, recall);
+        (choose(&facts, Wanted { recall, patience, sample }, &weights), costs, sample)
     }
 }
 

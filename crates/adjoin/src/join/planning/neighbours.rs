@@ -13,12 +13,15 @@ use crate::load::{BucketPass, Buckets, Drawn, LoadedBucket};
 use crate::plan::{Gap, Place, Rule, pair_threshold};
 use crate::predicate::Predicate;
 use crate::random::Random;
+use crate::truth::ROWS_MIN;
 use crate::workers::lock;
 
 /// Neighbours noted of all vectors, about. Of a vector that has more than its part, as many are drawn at random.
 const NOTED: u64 = 300_000;
 /// The part of a vector.
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
+/// Bytes of a vector in two samples of a certification.
+const CERTIFIED_BYTES: usize = 48;
 /// Neighbours that a worker holds before they are noted.
 const FOUND_AT_ONCE: usize = 4096;
 /// Covers the few f64 operations of the bound below.
@@ -29,8 +32,9 @@ const SLACK: f64 = 1e-12;
 pub(super) struct Neighbours {
     /// The row of the vector.
     pub(super) row: u64,
-    /// How many there are, by their weights.
+    /// How many there are, by their weights, and each once.
     pub(super) count: u64,
+    pub(super) unweighted: u64,
     /// Some or all of them.
     pub(super) noted: Vec<Neighbour>,
 }
@@ -42,15 +46,16 @@ pub(super) struct Neighbour {
     lot: u32,
     /// Where it lies.
     pub(super) bucket: u32,
+    pub(super) member: u32,
     /// The least threshold at which the rule admits the pair, on an edge that is there.
     pub(super) t: f32,
 }
 
 /// Bytes of so many vectors, and the most that their neighbours take beside that.
-pub(super) fn neighbours_bytes(vectors: u64) -> (u64, u64) {
-    let noted = noted_and_more(noted_max(vectors)) * size_of::<Neighbour>();
-    // Of each its place and whether it sets the threshold too; all twice while more are taken in.
-    (2 * vectors * (size_of::<Neighbours>() + 16) as u64, vectors * noted as u64)
+pub(super) fn neighbours_bytes(buckets: &Buckets<'_>, vectors: u64) -> (u64, u64) {
+    let noted = noted_and_more(noted_max(buckets)) * size_of::<Neighbour>();
+    // Of each its place too, and what a certification holds of it; all twice while more are taken in.
+    (2 * vectors * (size_of::<Neighbours>() + 8 + CERTIFIED_BYTES) as u64, vectors * noted as u64)
 }
 
 /// Memory for neighbours, of which most vectors have few.
@@ -66,9 +71,11 @@ fn noted_and_more(most: usize) -> usize {
     most + most / 4
 }
 
-/// Neighbours noted of each of so many vectors, at most.
-fn noted_max(vectors: u64) -> usize {
-    (NOTED / vectors.max(1)).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
+/// Neighbours noted of a vector, at most. Of few vectors all are drawn at once; of others it does not depend on how many are
+/// drawn, so that larger samples hold smaller ones.
+fn noted_max(buckets: &Buckets<'_>) -> usize {
+    let drawn_at_first = buckets.rows().clamp(1, 2 * ROWS_MIN);
+    (NOTED / drawn_at_first).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
 }
 
 /// What is looked for.
@@ -84,27 +91,19 @@ pub(super) struct NeighbourSearch<'a, T: Coordinate> {
     pub(super) read_ahead: u64,
 }
 
-/// Some of the drawn vectors: those that are looked for at once.
-pub(super) struct Chunk<T> {
-    pub(super) drawn: Drawn<T>,
-    /// How many were drawn before them, and how many are in all.
-    pub(super) first: usize,
-    pub(super) of: u64,
-}
-
 /// The neighbours of drawn vectors, and how many distances it took to find them.
 ///
 /// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`: with the members in descending
 /// order of their distance to the center, a prefix is compared.
 pub(super) fn neighbours<T: Coordinate>(
     search: &NeighbourSearch<'_, T>,
-    chunk: &Chunk<T>,
+    drawn: &Drawn<T>,
     room: &mut Room<'_>,
 ) -> Result<(Vec<Neighbours>, u64)> {
     let NeighbourSearch { context, buckets, centers, read_ahead, .. } = *search;
-    let (drawn, most) = (&chunk.drawn, noted_max(chunk.of));
+    let most = noted_max(buckets);
     let found = Mutex::new((vec![Neighbours::default(); drawn.len()], room));
-    let state = || Comparison::new(search, chunk);
+    let state = || Comparison::new(search, drawn);
     let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run(state, |comparison, number, bucket| {
         for vector in drawn.of_bucket(number) {
@@ -129,6 +128,7 @@ impl Neighbours {
     fn add(&mut self, (neighbour, weight): (Neighbour, u64), most: usize) -> u64 {
         let before = self.noted.capacity();
         self.count += weight;
+        self.unweighted += 1;
         if self.noted.len() == self.noted.capacity() {
             let wanted = (2 * self.noted.len()).clamp(4, noted_and_more(most));
             self.noted.reserve_exact(wanted - self.noted.len());
@@ -142,7 +142,7 @@ impl Neighbours {
 
     /// Keeps those of the least lots, in an order that does not depend on that of their finding.
     fn settle(&mut self, most: usize) {
-        self.noted.sort_unstable_by_key(|neighbour| (neighbour.lot, neighbour.bucket, neighbour.t.to_bits()));
+        self.noted.sort_unstable_by_key(|neighbour| (neighbour.lot, neighbour.bucket, neighbour.member));
         self.noted.truncate(most);
     }
 }
@@ -153,7 +153,7 @@ type Found = Vec<(u32, Neighbour)>;
 /// A worker's state.
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighbourSearch<'a, T>,
-    chunk: &'a Chunk<T>,
+    drawn: &'a Drawn<T>,
     /// Of each drawn vector to the center of the bucket in question, and what stands for it.
     distances: Vec<T::Distance>,
     keys: Vec<u32>,
@@ -171,15 +171,15 @@ pub(super) struct Comparison<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
-    fn new(search: &'a NeighbourSearch<'a, T>, chunk: &'a Chunk<T>) -> Self {
+    fn new(search: &'a NeighbourSearch<'a, T>, drawn: &'a Drawn<T>) -> Self {
         let NeighbourSearch { context, predicate, threshold, .. } = *search;
         let tiles = Tiles::new(context.kernel, predicate, threshold);
-        let vectors = chunk.drawn.len();
+        let vectors = drawn.len();
         let [keys, order, tile_limits, rows, reach] = [(); 5].map(|()| Vec::new());
         let (distances, chosen) = (vec![T::Distance::default(); vectors], Vec::with_capacity(vectors));
         Self {
             search,
-            chunk,
+            drawn,
             distances,
             keys,
             chosen,
@@ -211,7 +211,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         take: &dyn Fn(&mut Found) -> Result<()>,
     ) -> Result<u64> {
         let NeighbourSearch { context, centers, .. } = *self.search;
-        let all = &self.chunk.drawn;
+        let all = self.drawn;
         context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
         self.order(bucket);
         self.choose_rows(all.of_buckets(self.search.buckets.partners(number)));
@@ -219,7 +219,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let drawn = Ordered { members: &all.members, order: rows };
         let columns = Ordered { members: &bucket.members, order };
         let (sides, found) =
-            (Sides { search: self.search, chunk: self.chunk, distances: &self.distances }, &mut self.found);
+            (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
         // Of many equal vectors, all are neighbours of each other: they are not held for a whole bucket.
         let note = |vector, member| {
             found.extend(sides.neighbour(vector, number, member, bucket));
@@ -234,7 +234,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     /// Puts the members of a bucket in descending order of their distance to its center, and finds out how far from there
     /// a vector may lie to have a neighbour in each tile of them.
     fn order(&mut self, bucket: &LoadedBucket<T>) {
-        let residuals = bucket.members.residual + self.chunk.drawn.members.residual;
+        let residuals = bucket.members.residual + self.drawn.members.residual;
         let (eps, dimensions) = (self.search.threshold.widened(residuals).distance, bucket.members.panel.dimensions());
         T::measure_keys(&bucket.own, None, dimensions, &mut self.keys);
         self.chosen.clear();
@@ -278,7 +278,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
 /// Drawn vectors and a bucket, seen from each other.
 struct Sides<'a, T: Coordinate> {
     search: &'a NeighbourSearch<'a, T>,
-    chunk: &'a Chunk<T>,
+    drawn: &'a Drawn<T>,
     /// Of each drawn vector to the center of the bucket.
     distances: &'a [T::Distance],
 }
@@ -286,7 +286,7 @@ struct Sides<'a, T: Coordinate> {
 impl<T: Coordinate> Sides<'_, T> {
     /// Whether a pair counts, if it is within the threshold.
     fn counts(&self, vector: u32, member: u32, bucket: &LoadedBucket<T>) -> bool {
-        let (buckets, drawn) = (self.search.buckets, &self.chunk.drawn);
+        let (buckets, drawn) = (self.search.buckets, self.drawn);
         let Some(filter) = buckets.pairs() else { return true };
         let (own, place) = drawn.places[vector as usize];
         let is_left = match buckets.are_of_two_sets() {
@@ -300,7 +300,7 @@ impl<T: Coordinate> Sides<'_, T> {
     /// What is noted of a pair within the threshold; nothing of a vector with itself.
     fn neighbour(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
         let NeighbourSearch { context, centers, threshold, rule, .. } = *self.search;
-        let Chunk { drawn, first, .. } = self.chunk;
+        let drawn = self.drawn;
         let at = drawn.places[vector as usize];
         if at == (number, member) {
             return None;
@@ -323,11 +323,11 @@ impl<T: Coordinate> Sides<'_, T> {
             pair_threshold(rule, &rule.parts(threshold.distance, gap), x, y)
         };
         // The same whichever vectors are looked for at once, which the memory decides.
-        let lot = (*first as u64 + u64::from(vector)) << 32 | u64::from(number);
-        let lot = Random::new(lot, "lot").below(u64::from(u32::MAX)) as u32;
+        let own = u64::from(at.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(at.1);
+        let lot = Random::new(own << 32 ^ own >> 32 ^ u64::from(number), "lot").below(u64::from(u32::MAX)) as u32;
         let lot = lot.wrapping_add(member.wrapping_mul(0x9E37_79B1)); // spreads the members of one bucket
         // Rounded up, as a threshold that is a little too small does not admit the pair.
         let t = if t.is_finite() { (t as f32).next_up() } else { t as f32 };
-        Some((vector, Neighbour { lot, bucket: number, t }))
+        Some((vector, Neighbour { lot, bucket: number, member, t }))
     }
 }

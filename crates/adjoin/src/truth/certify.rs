@@ -1,0 +1,336 @@
+//! Which threshold of a rule reaches a recall with 95 % confidence, whatever the rows that were not drawn are like?
+//!
+//! A bootstrap knows only the rows that it has seen: if few rows have many of the missed pairs, most samples hold none of
+//! them and promise too much. The tests here bound what such rows can hide. Each is an e-value: the capital of a gambler
+//! who bets against "the mean is at most m" on every drawn row. If that is true, the capital reaches 1 / alpha with a
+//! chance of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024). It
+//! needs a lower bound on the numbers, no upper one, and holds for draws without replacement.
+
+use super::calibrate::Tally;
+use super::poisson::most_mean;
+
+/// The chance that a certified threshold misses its target.
+pub(crate) const ALPHA: f64 = 0.05;
+/// Samples that may be tested, the second one larger. Each spends an equal part of [`ALPHA`].
+pub(crate) const TESTS: u32 = 2;
+/// Bets of one e-value, each half of the one before: the best of them is not known in advance.
+const BETS: usize = 6;
+/// The part of a bet's alpha that bounds the number of rows with many missed pairs.
+const TAIL_PART: f64 = 0.2;
+/// Thresholds that are tested, at most.
+const THRESHOLDS_MAX: usize = 200;
+/// Rows that are drawn at first, which tell how many neighbors a row has. More are drawn by steps of one half, so that the
+/// samples of several targets can be shared.
+pub(crate) const ROWS_MIN: u64 = 2_000;
+/// Steps between the samples of two tests of a target.
+const STEPS_BETWEEN_TESTS: u32 = 2;
+/// How precisely the certified bound is computed.
+const BOUND_STEPS: u32 = 12;
+
+/// The capital of bets against "the mean is at most `mean`", of numbers that are at least `least`.
+struct EValue {
+    bets: [f64; BETS],
+    capital: [f64; BETS],
+    logarithms: [f64; BETS],
+    mean: f64,
+}
+
+impl EValue {
+    fn new(least: f64, mean: f64) -> Self {
+        let bets = std::array::from_fn(|k| 0.99 / (mean - least) / f64::from(1u32 << k));
+        Self { bets, capital: [1.0; BETS], logarithms: [0.0; BETS], mean }
+    }
+
+    fn add(&mut self, number: f64) {
+        for ((bet, capital), logarithm) in self.bets.iter().zip(&mut self.capital).zip(&mut self.logarithms) {
+            *capital *= 1.0 + bet * (number - self.mean);
+            if !(1e-100..1e100).contains(capital) {
+                *logarithm += capital.ln();
+                *capital = 1.0;
+            }
+        }
+    }
+
+    /// Adds `count` zeros.
+    fn add_zeros(&mut self, count: u64) {
+        let mean = self.mean;
+        let bets = self.bets.iter().zip(&mut self.logarithms);
+        bets.for_each(|(bet, logarithm)| *logarithm += count as f64 * (-bet * mean).ln_1p());
+    }
+
+    /// Whether the hypothesis is refuted at this level.
+    fn refutes(&self, alpha: f64) -> bool {
+        let of = |k: usize| self.logarithms[k] + self.capital[k].ln();
+        let most = (0..BETS).map(of).fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = (0..BETS).map(|k| (of(k) - most).exp()).sum();
+        most + (sum / BETS as f64).ln() >= -alpha.ln()
+    }
+}
+
+/// A drawn row that has neighbors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DrawnRow {
+    /// All of its neighbors.
+    pub(crate) neighbors: u64,
+    /// End of its noted neighbors in the list of the sample.
+    pub(crate) end: u32,
+}
+
+/// Drawn rows, and for each noted neighbor the least threshold that finds it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RowSample {
+    /// Whether these are all rows and all their neighbors: then the recalls are known.
+    pub(crate) whole: bool,
+    /// The rows that have neighbors.
+    pub(crate) rows: Vec<DrawnRow>,
+    /// The least threshold of each noted neighbor.
+    pub(crate) thresholds: Vec<f32>,
+}
+
+/// What a threshold finds of the neighbors of a row.
+#[derive(Clone, Copy)]
+struct RowRecall {
+    found: f64,
+    missed: f64,
+}
+
+impl RowSample {
+    /// Adds a row that has neighbors, with the thresholds of those that are noted.
+    pub(crate) fn push(&mut self, neighbors: u64, thresholds: impl IntoIterator<Item = f32>) {
+        self.thresholds.extend(thresholds);
+        self.rows.push(DrawnRow { neighbors, end: self.thresholds.len() as u32 });
+    }
+
+    fn noted(&self, row: usize) -> std::ops::Range<usize> {
+        let start = if row == 0 { 0 } else { self.rows[row - 1].end };
+        start as usize..self.rows[row].end as usize
+    }
+
+    /// What a threshold finds of each row; noted neighbors stand for all.
+    fn recalls(&self, threshold: f64) -> impl Iterator<Item = RowRecall> {
+        self.rows.iter().enumerate().map(move |(row, &DrawnRow { neighbors, .. })| {
+            let noted = &self.thresholds[self.noted(row)];
+            let missed = noted.iter().filter(|&&least| f64::from(least) > threshold).count();
+            let missed = missed as f64 * neighbors as f64 / noted.len().max(1) as f64;
+            RowRecall { found: neighbors as f64 - missed, missed }
+        })
+    }
+
+    /// The largest mean recall of a row that a threshold reaches for certain, but for a chance of `alpha`.
+    pub(crate) fn least_recall(&self, threshold: f64, alpha: f64) -> f64 {
+        largest(|recall| self.certifies_rows(threshold, recall, alpha))
+    }
+
+    /// What a threshold finds of the rows.
+    pub(crate) fn tallies(&self, threshold: f64) -> Vec<Tally> {
+        let tally = |RowRecall { found, missed }| Tally { neighbours: found + missed, found };
+        self.recalls(threshold).map(tally).collect()
+    }
+
+    /// Whether the mean recall of a row that has neighbors is at least `target`.
+    fn certifies_rows(&self, threshold: f64, target: f64, alpha: f64) -> bool {
+        let shares = self.recalls(threshold).map(|RowRecall { found, missed }| found / (found + missed));
+        if self.whole {
+            return shares.sum::<f64>() >= target * self.rows.len() as f64 * (1.0 - 1e-9);
+        }
+        let mut e_value = EValue::new(-target, 0.0);
+        shares.for_each(|share| e_value.add(share - target));
+        e_value.refutes(alpha)
+    }
+}
+
+/// Drawn rows that tell the recall of pairs. Each pair must be seen from both of its rows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PairSample {
+    /// The drawn rows.
+    pub(crate) sample: RowSample,
+    /// For each noted neighbor a number of its row, below `partner_count`.
+    pub(crate) partners: Vec<u32>,
+    /// Rows that are neighbors of drawn ones.
+    pub(crate) partner_count: usize,
+    /// Rows from which these were drawn, at one rate, and how many were.
+    pub(crate) population: u64,
+    /// How many were drawn, with and without neighbors.
+    pub(crate) drawn: u64,
+}
+
+impl PairSample {
+    /// Neighbors of a row on average.
+    fn mean_neighbors(&self) -> f64 {
+        let neighbors: u64 = self.sample.rows.iter().map(|row| row.neighbors).sum();
+        neighbors as f64 / self.drawn.max(1) as f64
+    }
+
+    /// Missed pairs beyond which a row counts as one with many.
+    fn many(&self, target: f64, alpha: f64) -> f64 {
+        let missable = (1.0 - target) * self.drawn as f64 * self.mean_neighbors();
+        (missable / (24.0 * target * (BETS as f64 / alpha).ln())).max(1.0)
+    }
+
+    /// Whether a threshold finds at least `target` of all pairs.
+    ///
+    /// Rows that miss more than `many` pairs are left out, so that numbers have a lower bound. At most `unseen` rows of the
+    /// population are such rows. The pairs that they miss are among each other, of which there are at most
+    /// `unseen * (unseen - 1) / 2`, or with another row, which shows them: they count twice there, as nobody sees their
+    /// other end. Which rows these are is not known, so the rows are taken that are missed most often.
+    fn certifies_pairs(&self, threshold: f64, target: f64, many: f64, alpha: f64) -> bool {
+        let recalls: Vec<RowRecall> = self.sample.recalls(threshold).collect();
+        if self.sample.whole {
+            let [found, missed] = [|of: &RowRecall| of.found, |of: &RowRecall| of.missed]
+                .map(|part: fn(&RowRecall) -> f64| recalls.iter().map(part).sum::<f64>());
+            return found >= target * (found + missed) * (1.0 - 1e-9);
+        }
+        let seen = recalls.iter().filter(|row| row.missed > many).count();
+        let share = most_mean(seen as u32, TAIL_PART * alpha) / self.drawn.max(1) as f64;
+        let unseen = (share * self.population as f64).floor().min(self.population as f64);
+        let hidden = target * unseen * (unseen - 1.0).max(0.0) / self.population as f64;
+        let is_hub = self.missed_most(threshold, unseen as usize);
+        let mut e_value = EValue::new(-2.0 * target * many, hidden);
+        let mut counted = 0;
+        for (row, &RowRecall { found, missed }) in recalls.iter().enumerate().filter(|(_, row)| row.missed <= many) {
+            let noted = self.sample.noted(row);
+            let weight = (found + missed) / noted.len().max(1) as f64;
+            let with_hubs = match missed > 0.0 {
+                true => noted.filter(|&at| self.is_missed(at, threshold) && is_hub[self.partners[at] as usize]).count(),
+                false => 0,
+            };
+            e_value.add((1.0 - target) * found - target * (missed + weight * with_hubs as f64));
+            counted += 1;
+        }
+        e_value.add_zeros(self.drawn - counted);
+        e_value.refutes((1.0 - TAIL_PART) * alpha)
+    }
+
+    fn is_missed(&self, noted: usize, threshold: f64) -> bool {
+        f64::from(self.sample.thresholds[noted]) > threshold
+    }
+
+    /// The `count` rows that are missed most often as neighbors.
+    fn missed_most(&self, threshold: f64, count: usize) -> Vec<bool> {
+        let mut times = vec![0u32; self.partner_count];
+        let missed = (0..self.partners.len()).filter(|&at| self.is_missed(at, threshold));
+        missed.for_each(|at| times[self.partners[at] as usize] += 1);
+        if count >= times.len() {
+            return vec![true; times.len()];
+        }
+        let mut order: Vec<u32> = (0..times.len() as u32).collect();
+        let mut is_hub = vec![false; times.len()];
+        if count > 0 {
+            let by_times = |&partner: &u32| (std::cmp::Reverse(times[partner as usize]), partner);
+            order.select_nth_unstable_by_key(count - 1, by_times);
+            order[..count].iter().for_each(|&partner| is_hub[partner as usize] = true);
+        }
+        is_hub
+    }
+}
+
+/// Rows to draw of `population` rows with `neighbors` neighbors on average, so that unseen rows with many missed pairs do not
+/// decide.
+pub(crate) fn rows_to_draw(population: u64, neighbors: f64, target: f64) -> u64 {
+    let odds = target / (1.0 - target).max(1e-9);
+    let rows = 8.2 * (2.0 * population as f64 * odds / neighbors.max(1e-9)).sqrt();
+    (rows.ceil() as u64).max(ROWS_MIN)
+}
+
+/// Rows of the sample of a step.
+pub(crate) fn rows_of_step(step: u32) -> u64 {
+    (0..step).fold(ROWS_MIN, |rows, _| rows.saturating_add(rows / 2))
+}
+
+/// The steps at which a target is tested that needs a sample of so many rows.
+pub(crate) fn steps_to_test(rows: u64) -> [u32; TESTS as usize] {
+    let first = (0..).find(|&step| rows_of_step(step) >= rows).expect("steps grow without end");
+    [first, first + STEPS_BETWEEN_TESTS]
+}
+
+/// Samples of one join: of each set whose rows are promised a recall, and of all pairs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Certification {
+    pub(crate) sets: Vec<RowSample>,
+    pub(crate) pairs: PairSample,
+}
+
+impl Certification {
+    /// The level of one test.
+    fn alpha() -> f64 {
+        ALPHA / f64::from(TESTS)
+    }
+
+    /// Whether a threshold reaches the target in all samples.
+    pub(crate) fn certifies(&self, threshold: f64, target: f64) -> bool {
+        let alpha = Self::alpha();
+        let many = self.pairs.many(target, alpha);
+        self.sets.iter().all(|set| set.certifies_rows(threshold, target, alpha))
+            && self.pairs.certifies_pairs(threshold, target, many, alpha)
+    }
+
+    /// The least threshold up to `most` that reaches the target; none if the samples do not support that.
+    ///
+    /// Thresholds are tested from the largest downward, as far as they pass. A threshold with a lower recall than the target
+    /// is reached only past the largest such one, so one sample may both choose and certify.
+    pub(crate) fn least_threshold(&self, target: f64, most: f64) -> Option<f64> {
+        let all = self.thresholds(most);
+        if self.is_whole() {
+            let least = all.partition_point(|&threshold| !self.certifies(threshold, target));
+            return all.get(least).copied();
+        }
+        tested(&all).take_while(|&&threshold| self.certifies(threshold, target)).last().copied()
+    }
+
+    /// The largest threshold that finds anything; negative and infinite if none does.
+    pub(crate) fn largest_threshold(&self) -> f64 {
+        self.thresholds(f64::INFINITY).last().copied().unwrap_or(f64::NEG_INFINITY)
+    }
+
+    /// Whether nothing is left to chance.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.pairs.sample.whole && self.sets.iter().all(|set| set.whole)
+    }
+
+    /// The thresholds of neighbors, ascending.
+    fn thresholds(&self, most: f64) -> Vec<f64> {
+        let samples = self.sets.iter().chain(std::iter::once(&self.pairs.sample));
+        let all = thresholds_to_test(samples, most);
+        if all.is_empty() && self.is_whole() {
+            return vec![f64::NEG_INFINITY]; // there are no pairs
+        }
+        all
+    }
+
+    /// The largest recall of pairs that a threshold reaches for certain.
+    pub(crate) fn least_pair_recall(&self, threshold: f64, target: f64) -> f64 {
+        let alpha = Self::alpha();
+        let many = self.pairs.many(target, alpha);
+        largest(|recall| self.pairs.certifies_pairs(threshold, recall, many, alpha))
+    }
+
+    /// The largest mean recall of the rows of each set that a threshold reaches for certain.
+    pub(crate) fn least_row_recalls(&self, threshold: f64) -> Vec<f64> {
+        self.sets.iter().map(|set| set.least_recall(threshold, Self::alpha())).collect()
+    }
+}
+
+/// The different thresholds of neighbors up to `most`, ascending.
+fn thresholds_to_test<'a>(samples: impl Iterator<Item = &'a RowSample>, most: f64) -> Vec<f64> {
+    let mut all: Vec<f32> = samples.flat_map(|sample| &sample.thresholds).copied().collect();
+    all.retain(|&threshold| f64::from(threshold) <= most && threshold < f32::INFINITY);
+    all.sort_unstable_by(f32::total_cmp);
+    all.dedup();
+    all.into_iter().map(f64::from).collect()
+}
+
+/// Of many thresholds some, the largest first.
+fn tested(all: &[f64]) -> impl Iterator<Item = &f64> {
+    let (count, steps) = (all.len(), all.len().min(THRESHOLDS_MAX));
+    (0..steps).rev().map(move |k| &all[if steps < count { k * (count - 1) / (steps - 1) } else { k }])
+}
+
+/// The largest recall that holds, of those from 0 on.
+fn largest(holds: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..BOUND_STEPS {
+        let middle = (low + high) / 2.0;
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    low
+}
