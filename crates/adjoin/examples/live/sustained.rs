@@ -137,7 +137,7 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
             std::thread::sleep(every);
             tell("idle", every.as_secs_f64(), 0)?;
         }
-        let usual = MergerOptions::of(context);
+        let usual = MergerOptions::of(&context);
         let merger = Merger::start(
             collection,
             MergerOptions { at_bytes: asked.merge_at, threads: asked.merge_threads, ..usual },

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, UnopenedSet, join, prepare};
+use crate::join::{Aim, JoinOptions, PairFilter, RowFilter, Sets, Side, UnopenedSet, join, prepare};
 use crate::kept::damaged;
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
@@ -268,7 +268,7 @@ impl Job<'_> {
             id_bytes: all.id_bytes.max(set.id_bytes),
             ..all
         });
-        all.join_bytes(self.output.wants_ids()) + self.output.bound(all.rows)
+        all.join_bytes(self.output.wants_ids(), self.join.aim.target()) + self.output.bound(all.rows)
     }
 
     /// Joins what was opened. What a build took and wrote on the way is part of the statistics.
@@ -299,13 +299,14 @@ impl Job<'_> {
     }
 }
 
-/// Returns a context whose refusals name what a join of the store in a folder needs, as far as its manifest says it.
+/// Returns a context whose refusals name what a join with the default recall of the store in a folder needs, as far as its
+/// manifest says it.
 ///
 /// # Errors
 /// If the manifest cannot be read.
 pub fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
     let manifest = read_manifest(context, folder)?;
-    Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids)))
+    Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, Aim::Unsaid.target())))
 }
 
 /// An option that only a build heeds, where one was given.

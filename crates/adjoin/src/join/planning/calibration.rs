@@ -123,7 +123,7 @@ pub(super) fn calibrate<T: Coordinate>(
 }
 
 /// Vectors of each set whose neighbors a calibration finds at first.
-pub(super) const CALIBRATION_VECTORS: u64 = ROWS_MIN;
+const CALIBRATION_VECTORS: u64 = ROWS_MIN;
 
 /// Estimates the vectors that a calibration draws if there are about `pairs` pairs.
 pub(super) fn vectors_foreseen(rows: u64, pairs: u64, recall: f64) -> u64 {
@@ -132,10 +132,10 @@ pub(super) fn vectors_foreseen(rows: u64, pairs: u64, recall: f64) -> u64 {
     if pairs == 0 { ROWS_MIN } else { rows_to_draw(rows, neighbors, recall) }
 }
 
-/// Vectors whose calibration the least budget has room for.
-pub(super) fn vectors_in_least(buckets: &Buckets<'_>, recall: f64) -> u64 {
-    let first = buckets.promised().len() as u64 * CALIBRATION_VECTORS;
-    if recall >= 1.0 { first } else { rows_to_draw(buckets.rows(), NEIGHBORS_FORESEEN, recall).max(first) }
+/// Vectors whose calibration the least budget has room for, drawn of `rows` of as many as `sets` sets.
+pub(super) fn vectors_in_least(rows: u64, sets: u64, recall: f64) -> u64 {
+    let first = sets * CALIBRATION_VECTORS;
+    if recall >= 1.0 { first } else { rows_to_draw(rows, NEIGHBORS_FORESEEN, recall).max(first) }
 }
 
 /// A goal on its way.
@@ -280,7 +280,7 @@ impl Sampled {
         let held = context.budget().total() - context.budget().free();
         let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
-        let (of_vectors, most_of_neighbours) = neighbours_bytes(buckets, count);
+        let (of_vectors, most_of_neighbours) = neighbours_bytes(buckets.rows(), count);
         let least = least_bytes::<T>(buckets, search.rule, context.threads, count);
         // With so much, all neighbours have room beside a chunk, which takes half of what is spare.
         let more = most_of_neighbours - least_for_neighbours(buckets, count);
@@ -533,7 +533,7 @@ fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Re
     let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
     let more = (chunk - chunk_least) * per_vector;
     let least_for_neighbours = least_for_neighbours(buckets, count);
-    let neighbours = neighbours_bytes(buckets, count).1.min(least_for_neighbours + (spare - more));
+    let neighbours = neighbours_bytes(buckets.rows(), count).1.min(least_for_neighbours + (spare - more));
     let bytes = least + more + (neighbours - least_for_neighbours);
     Ok(Memory { chunk, neighbours, reserved: context.reserve(bytes, PURPOSE)? })
 }
@@ -542,7 +542,7 @@ fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Re
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize, count: u64) -> u64 {
     let count = count.min(buckets.rows());
     let finding = least_for_finding::<T>(buckets, threads, count);
-    let edges = neighbours_bytes(buckets, count).0
+    let edges = neighbours_bytes(buckets.rows(), count).0
         + least_for_neighbours(buckets, count)
         + nearness::least_bytes::<T>(rule, buckets, threads);
     finding.max(edges) + least_read_ahead(buckets.extents(), false)
@@ -551,7 +551,7 @@ pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, thre
 /// The least bytes with which so many vectors are drawn and their neighbours found, those for reading ahead apart.
 fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), buckets.vectors().dimensions);
-    neighbours_bytes(buckets, count).0
+    neighbours_bytes(buckets.rows(), count).0
         + least_for_neighbours(buckets, count)
         + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
@@ -560,7 +560,7 @@ fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count
 
 /// The least bytes for the neighbours of so many vectors.
 fn least_for_neighbours(buckets: &Buckets<'_>, count: u64) -> u64 {
-    neighbours_bytes(buckets, count).1.min(NEIGHBOURS_BYTES_MIN)
+    neighbours_bytes(buckets.rows(), count).1.min(NEIGHBOURS_BYTES_MIN)
 }
 
 /// Bytes that each drawn vector takes while neighbours are looked for.

@@ -76,7 +76,7 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
 
 /// The least that a calibration needs at first, beside the centers.
 fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, (rule, aim): (Rule, Aim), threads: usize) -> u64 {
-    let vectors = vectors_in_least(buckets, aim.target());
+    let vectors = vectors_in_least(buckets.rows(), buckets.promised().len() as u64, aim.target());
     calibration::least_bytes::<T>(buckets, rule, threads, vectors)
 }
 

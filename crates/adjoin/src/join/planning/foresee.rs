@@ -2,7 +2,7 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::calibration::{CALIBRATION_VECTORS, vectors_foreseen};
+use super::calibration::{vectors_foreseen, vectors_in_least};
 use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
@@ -103,14 +103,14 @@ impl UnopenedSet {
     }
 
     /// Returns a bound on what a join of this set needs, with another one whose rows and buckets are counted with its own,
-    /// whatever its planning finds; about, as the largest bucket is not known.
-    pub(crate) fn join_bytes(&self, with_ids: bool) -> u64 {
+    /// whatever its planning finds; about, as the largest bucket is not known. A calibration promises `recall`.
+    pub(crate) fn join_bytes(&self, with_ids: bool, recall: f64) -> u64 {
         let plain = Space::plain(self.vectors, self.metric);
-        let of_bytes = self.bytes_of::<u8>(with_ids);
-        if plain.is_of_floats() { of_bytes.max(self.bytes_of::<f32>(with_ids)) } else { of_bytes }
+        let of_bytes = self.bytes_of::<u8>(with_ids, recall);
+        if plain.is_of_floats() { of_bytes.max(self.bytes_of::<f32>(with_ids, recall)) } else { of_bytes }
     }
 
-    fn bytes_of<T: Coordinate>(&self, with_ids: bool) -> u64 {
+    fn bytes_of<T: Coordinate>(&self, with_ids: bool, recall: f64) -> u64 {
         let Self { vectors, metric, buckets, .. } = *self;
         let (space, id_bytes) = (Space::plain(vectors, metric), if with_ids { self.id_bytes } else { 0 });
         let (dimensions, count) = (space.dimensions(), buckets as usize);
@@ -131,7 +131,7 @@ impl UnopenedSet {
         let packed = 2 * centers + 512 * Panel::<T>::bytes_for(1, dimensions);
         let a_pass = bucket + read + buckets * CENTER_BYTES + 2 * rows * 8 + (1 << 16);
         let margins = packed + a_pass + MARGIN_BYTES_MIN;
-        let (neighbours, of_neighbours) = neighbours_bytes(2 * CALIBRATION_VECTORS);
+        let (neighbours, of_neighbours) = neighbours_bytes(self.rows, vectors_in_least(self.rows, 2, recall));
         let comparing = Comparison::<T>::memory_bytes(rows as usize, dimensions)
             + drawn(1_024)
             + 1_024 * Comparison::<T>::BYTES_A_VECTOR;

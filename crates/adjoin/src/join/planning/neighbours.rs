@@ -52,8 +52,8 @@ pub(super) struct Neighbour {
 }
 
 /// Bytes of so many vectors, and the most that their neighbours take beside that.
-pub(super) fn neighbours_bytes(buckets: &Buckets<'_>, vectors: u64) -> (u64, u64) {
-    let noted = noted_and_more(noted_max(buckets)) * size_of::<Neighbour>();
+pub(super) fn neighbours_bytes(rows: u64, vectors: u64) -> (u64, u64) {
+    let noted = noted_and_more(noted_max(rows)) * size_of::<Neighbour>();
     // Of each its place too, and what a certification holds of it; all twice while more are taken in.
     (2 * vectors * (size_of::<Neighbours>() + 8 + CERTIFIED_BYTES) as u64, vectors * noted as u64)
 }
@@ -73,8 +73,8 @@ fn noted_and_more(most: usize) -> usize {
 
 /// Neighbours noted of a vector, at most. Of few vectors all are drawn at once; of others it does not depend on how many are
 /// drawn, so that larger samples hold smaller ones.
-fn noted_max(buckets: &Buckets<'_>) -> usize {
-    let drawn_at_first = buckets.rows().clamp(1, 2 * ROWS_MIN);
+fn noted_max(rows: u64) -> usize {
+    let drawn_at_first = rows.clamp(1, 2 * ROWS_MIN);
     (NOTED / drawn_at_first).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
 }
 
@@ -101,7 +101,7 @@ pub(super) fn neighbours<T: Coordinate>(
     room: &mut Room<'_>,
 ) -> Result<(Vec<Neighbours>, u64)> {
     let NeighbourSearch { context, buckets, centers, read_ahead, .. } = *search;
-    let most = noted_max(buckets);
+    let most = noted_max(buckets.rows());
     let found = Mutex::new((vec![Neighbours::default(); drawn.len()], room));
     let state = || Comparison::new(search, drawn);
     let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
