@@ -38,10 +38,10 @@ pub fn write_page(
     (output, force): (&Path, bool),
 ) -> Result<Page> {
     check_free(&*context.device, output, force)?;
-    let reading = names.map_or(Ok(0), |names| table::reading_bytes(context, names)).or_else(|refused| {
+    let reading = names.map_or(Ok(0), |names| table::reading_bytes(context, names)).map_err(|refused| {
         // Headers that do not fit: what the page itself needs may be more.
         let least = context.reserve(pairs::LEAST_BYTES, "this report").err();
-        Err(least.filter(|_| refused.kind() == ErrorKind::Budget).unwrap_or(refused))
+        least.filter(|_| refused.kind() == ErrorKind::Budget).unwrap_or(refused)
     })?;
     drop(context.reserve(pairs::LEAST_BYTES + reading, "this report")?);
     let mut page = Page::read(context, pairs, stats, reading)?;

@@ -1,7 +1,7 @@
 //! Requests that are damaged in every way that comes to mind: each is answered or hung up on, none is a bug of the server.
 
 #[path = "../../../adjoin/tests/fuzz/mutate.rs"]
-mod mutate;
+pub(crate) mod mutate;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

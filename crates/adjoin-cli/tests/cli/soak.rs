@@ -1,9 +1,6 @@
 //! A server under everything at once: writers, searchers, large, malformed and slow requests, restarts and kills. Once it is
 //! quiet it answers each cheap request; it keeps what it acknowledged, never answers 500, and stays within its budget.
 
-#[path = "../../../adjoin/tests/fuzz/mutate.rs"]
-mod mutate;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,8 +14,8 @@ use adjoin::source::Ids;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use self::mutate::mutate;
 use crate::place::Place;
+use crate::serve_fuzzed::mutate::mutate;
 use crate::serving::Serving;
 
 const DIMENSIONS: usize = 24;

@@ -60,7 +60,7 @@ pub use self::strategy::{Entry, WalkStrategy};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::with_coordinates;
+use crate::geometry::{Coordinate, with_coordinates};
 use crate::message::{Argument, message};
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::search::{HandOver, IdMemory, SourceQueries};
@@ -192,6 +192,8 @@ fn find(
         let needs = Needs { context, facts, source: queries, sought, strategy: options.strategy, handing };
         let running = |way: Way| Run::<T>::least_bytes(&needs, way);
         let of_admitted = Admitted::least_bytes(facts, (options.condition.is_some(), changes));
+        let held = context.budget().total() - context.budget().free();
+        let context = &context.naming_at_least(held + bytes_of_any::<T>(&needs, like, options, of_admitted));
         if of_admitted > 0 {
             drop(context.for_run(of_admitted + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);
         }
@@ -229,10 +231,21 @@ pub fn search_bytes(
     let of_admitted = Admitted::least_bytes(facts, (options.condition.is_some(), None));
     with_coordinates!(facts.space(), T => {
         let needs = Needs { context, facts, source: queries, sought, strategy: options.strategy, handing };
-        let ways = decide::longest_ways(facts, options).into_iter();
-        let running = ways.map(|way| Run::<T>::least_bytes(&needs, way)).max().unwrap_or(0);
-        of_admitted.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, like, options)))
+        bytes_of_any::<T>(&needs, like, options, of_admitted)
     })
+}
+
+/// Bytes that suffice for a search whichever way is decided.
+fn bytes_of_any<T: Coordinate>(
+    needs: &Needs<'_>,
+    like: Option<&dyn VectorSource>,
+    options: &IndexSearchOptions,
+    of_admitted: u64,
+) -> u64 {
+    let Needs { context, facts, .. } = *needs;
+    let ways = decide::longest_ways(facts, options).into_iter();
+    let running = ways.map(|way| Run::<T>::least_bytes(needs, way)).max().unwrap_or(0);
+    of_admitted.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, like, options)))
 }
 
 /// What is known of the hits of queries in an index.

@@ -193,13 +193,16 @@ pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: Wanted) 
     bytes_of(MORE * VECTORS, wanted) + Drawn::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
 }
 
+/// Receives drawn vectors as queries, and as they are stored.
+type TakeDrawn<'t, T> = dyn FnMut(Queries<T>, &[u8]) -> Result<()> + 't;
+
 /// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time, also as they are stored.
 fn each_drawn<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     like: QuerySet<'_>,
     (count, seed): (u64, u64),
     at_once: usize,
-    take: &mut dyn FnMut(Queries<T>, &[u8]) -> Result<()>,
+    take: &mut TakeDrawn<'_, T>,
 ) -> Result<()> {
     let Searcher { context, buckets, subset, .. } = searcher;
     let QuerySet::Source(source) = like else {

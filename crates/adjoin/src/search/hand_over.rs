@@ -236,7 +236,9 @@ mod tests {
             if !room.take_id(id_bytes as u64) {
                 return Ok(None);
             }
-            naming.ids().push_bytes(format!("{row:0>id_bytes$}").as_bytes());
+            let digits = row.to_string();
+            let id = "0".repeat(id_bytes - digits.len()) + &digits;
+            naming.ids().push_bytes(id.as_bytes());
             naming.advance();
         }
         Ok(Some(naming.finish()))

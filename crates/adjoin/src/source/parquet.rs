@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use adjoin_device::{ReadFile, Reservation};
 use arrow_array::RecordBatch;
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_schema::{DataType, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -365,8 +365,7 @@ impl PiecewiseTables {
             file.begin_batch(is_bounded.then_some(self.batch.pages));
             self.skips = false;
             let (reader, flattening) = (&mut self.reader, &self.flattening);
-            let next =
-                || Ok::<_, ArrowError>(reader.next().transpose()?.map(|table| flattening.flatten(table)).transpose()?);
+            let next = || reader.next().transpose()?.map(|table| flattening.flatten(table)).transpose();
             let decoded = guarded(path, &place, next);
             match file.take_failure() {
                 Some(Failure::LargeBatch) => self.read_row_by_row()?,

@@ -58,12 +58,11 @@ pub(crate) fn check_new_ids(
     Err(Error::input(message))
 }
 
-/// Hands over the number of each row, the hash of its id, and what shows the id.
-fn each_hash(
-    context: &Context,
-    store: &Store,
-    take: &mut dyn FnMut(u64, u128, &dyn Fn() -> String) -> Result<()>,
-) -> Result<()> {
+/// Receives the number of a row, the hash of its id, and a function that returns the id as text.
+type TakeHash<'t> = dyn FnMut(u64, u128, &dyn Fn() -> String) -> Result<()> + 't;
+
+/// Hands over the hash of the id of each row.
+fn each_hash(context: &Context, store: &Store, take: &mut TakeHash<'_>) -> Result<()> {
     let bytes = AtomicU64::new(0);
     context.progress.begin("check", "buckets", store.extents().len() as u64);
     for number in 0..store.extents().len() as u32 {

@@ -132,13 +132,20 @@ fn check(collection: &Collection, rows: &Rows, wanted: Wanted, (condition, passe
 
 /// Ids and distances of the hits of each query.
 fn by_query(hits: &CollectHits) -> Vec<Vec<(i64, f32)>> {
-    let of_batch = |batch: HitBatch| {
-        let Ids::Int64(ids) = batch.ids else { panic!("ids are integers") };
-        let starts = std::iter::once(0).chain(batch.ends.clone());
-        let all: Vec<_> = ids.into_iter().zip(batch.values).collect();
-        starts.zip(batch.ends).map(|(start, end)| all[start..end].to_vec()).collect::<Vec<_>>()
-    };
-    hits.batches().into_iter().flat_map(of_batch).collect()
+    let mut queries: Vec<Vec<(i64, f32)>> = Vec::new();
+    for HitBatch { ids, values, ends, hits_before, .. } in hits.batches() {
+        let Ids::Int64(ids) = ids else { panic!("ids are integers") };
+        let all: Vec<_> = ids.into_iter().zip(values).collect();
+        let starts = std::iter::once(0).chain(ends.clone());
+        for (number, (start, end)) in starts.zip(ends).enumerate() {
+            // A batch may begin with further hits of the last query.
+            match queries.last_mut().filter(|_| number == 0 && hits_before > 0) {
+                Some(last) => last.extend_from_slice(&all[start..end]),
+                None => queries.push(all[start..end].to_vec()),
+            }
+        }
+    }
+    queries
 }
 
 fn check_all(collection: &Collection, rows: &Rows) {

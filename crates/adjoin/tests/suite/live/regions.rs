@@ -124,7 +124,7 @@ impl History {
             2 => {
                 // Copies, in a cluster or where nothing is.
                 let cluster = self.random.below(self.clusters.len() as u64);
-                let copied = self.near(cluster).map(|x| if rows % 2 == 0 { x } else { x + 40.0 });
+                let copied = self.near(cluster).map(|x| if rows.is_multiple_of(2) { x } else { x + 40.0 });
                 let mut some = vec![(cluster, copied); rows as usize];
                 some.extend((0..STEP_ROWS / 3).map(|_| (cluster, self.near(cluster))));
                 self.insert(some);
