@@ -355,9 +355,11 @@ impl Log {
     /// Waits until a record is as safe as is wanted, and sees to that where nobody does.
     ///
     /// # Errors
-    /// If the record could not be written: it was dropped, with all after it.
+    /// If the record could not be written: it was dropped, with all after it. If it was written before, and could not be made
+    /// durable: it is kept.
     pub(super) fn commit(&self, record: &Appended, durability: Durability) -> Result<()> {
         let mut state = lock(&self.state);
+        let era = state.era.clone();
         loop {
             match record.era.get() {
                 Some(cut) if cut.written < record.sequence => {
@@ -368,6 +370,10 @@ impl Log {
                 _ => {}
             }
             state.check(&self.folder)?;
+            // One attempt is enough: each further one may fail for the same reason.
+            if let Some(cut) = era.get() {
+                return Err(not_written(&self.folder, &cut.why));
+            }
             state = self.commit_more(state, record.sequence, durability);
         }
     }

@@ -121,6 +121,12 @@ fn merging_bytes(context: &Context, manifest: &LiveManifest, rows: u64) -> Resul
     Ok(building.max(opening + Fresh::least_bytes() + 2 * READING_BYTES))
 }
 
+/// Returns the bytes that an open collection holds whose rows are all merged.
+fn opened_bytes(manifest: &LiveManifest, rows: u64) -> u64 {
+    let index = Index::foreseen_memory_bytes(rows, manifest.space(), &manifest.index_options());
+    index + super::places::memory_bytes(rows) + Fresh::least_bytes() + Log::memory_bytes() + 2 * READING_BYTES
+}
+
 fn building_bytes<T: Coordinate>(context: &Context, manifest: &LiveManifest, rows: u64, space: Space<'static>) -> u64 {
     if rows == 0 {
         return LEAST_BYTES;
@@ -190,8 +196,13 @@ impl Collection {
 
     fn check_left(&self, rows: u64, bytes: u64, purpose: &str) -> Result<()> {
         let context = &self.context;
-        let merging = merging_bytes(context, &self.manifest(), self.state().rows() + rows)?;
+        let (manifest, all) = (self.manifest(), self.state().rows() + rows);
+        let merging = merging_bytes(context, &manifest, all)?;
         let (left, total) = (context.budget().free_between_runs(), context.budget().total());
-        if bytes + merging <= left { Ok(()) } else { Err(context.too_small(total - left + bytes + merging, purpose)) }
+        let now = total - left + bytes;
+        // A restart after the merge opens an index of all rows, and must not be refused.
+        let restarted = if rows > 0 { opened_bytes(&manifest, all) } else { 0 };
+        let needed = now.max(restarted) + merging;
+        if needed <= total { Ok(()) } else { Err(context.too_small(needed, purpose)) }
     }
 }

@@ -187,7 +187,8 @@ struct Panics;
 
 impl Progress for Panics {
     fn begin(&self, phase: &str, _unit: &str, _total: u64) {
-        panic!("as is asked for, in {phase}");
+        // Writes read rows too.
+        assert_eq!(phase, "read", "as is asked for");
     }
     fn advance(&self, _done: u64) {}
     fn note(&self, _line: &str) {}
