@@ -44,7 +44,7 @@ fn an_index_is_served() {
 fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
     let place = Place::new();
     place.done("live create set.live --dimensions 2 --ids text --attributes lang:text");
-    let serve = "set.live --memory 64MB";
+    let serve = "set.live --memory 128MB";
     let serving = Serving::start(&place, serve);
     let put = |body: Value| serving.post("/v1/vectors", &body);
     let rows = json!({"ids": ["a", "b", "c"], "vectors": [[0, 0], [1, 0], [5, 5]], "attributes": [{"lang": "en"}, {}, {"lang": "de"}]});
@@ -96,7 +96,7 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
 fn a_collection_that_was_searched_while_empty_is_searched_after_it_has_grown() {
     let place = Place::new();
     place.done("live create set.live --dimensions 2");
-    let serving = Serving::start(&place, "set.live --memory 64MB");
+    let serving = Serving::start(&place, "set.live --memory 128MB");
     let find = || serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 3})).status;
     assert_eq!([find(), find(), find()], [200; 3]);
     for first in (0..10_000).step_by(1_000) {

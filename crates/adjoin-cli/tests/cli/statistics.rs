@@ -40,7 +40,7 @@ fn keys() -> Value {
             "eps": false, "min_similarity": false, "pairs": true, "candidate_pairs": true, "verified_pairs": true,
             "exact_checks": true, "center_distances": true, "edges": true, "buckets": true,
             "with_rows": false, "passing_rows": false, "with_passing_rows": false, "new_rows": false, "new_passing_rows": false, "skipped_buckets": false,
-            "skipped_bytes": false,
+            "skipped_bytes": false, "largest_cluster": false, "removed_beyond_threshold": false,
         },
     })
 }

@@ -144,7 +144,7 @@ fn a_sound_store() {
 fn files_of_others_are_named_in_every_folder() {
     let (place, _) = store();
     place.done("index build store -o set.index --quiet");
-    place.done("live create set.live --dimensions 2 --quiet");
+    place.done("live create set.live --dimensions 2");
     for (folder, whole) in [("store", "the store"), ("set.index", "the index"), ("set.live", "the live index")] {
         let names = [".DS_Store", ".manifest.json.swp", ".nfs0001", "manifest.json (conflicted copy)", "vectors.bin~"];
         names.iter().for_each(|name| place.write(&format!("{folder}/{name}"), b""));
