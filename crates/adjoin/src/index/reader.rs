@@ -121,9 +121,9 @@ impl Index {
         let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
         // The graph reserves what it takes itself; whether all fits is said at once.
-        let all = context.reserve(Self::memory_bytes(manifest), PURPOSE)?.bytes();
+        let all = context.reserve_between_runs(Self::memory_bytes(manifest), PURPOSE)?.bytes();
         let of_graph = navigation::graph_bytes(vertices.into(), &manifest.options());
-        let memory = context.reserve(all - of_graph, PURPOSE)?;
+        let memory = context.reserve_between_runs(all - of_graph, PURPOSE)?;
         let damaged = |role| {
             move |error: Error| match error.kind() {
                 ErrorKind::Budget => error,

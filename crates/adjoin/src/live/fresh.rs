@@ -109,7 +109,7 @@ impl Fresh {
     /// # Errors
     /// Where memory does not suffice.
     pub(super) fn new(context: &Context, space: Space<'static>, no_ids: Ids) -> Result<Self> {
-        let memory = context.reserve(LEAST_BYTES, PURPOSE)?;
+        let memory = context.reserve_between_runs(LEAST_BYTES, PURPOSE)?;
         Ok(Self {
             space,
             block_rows: (BLOCK_BYTES / space.vectors.bytes()).max(1),

@@ -136,12 +136,12 @@ impl Places {
     pub(super) fn open(context: &Context, index: &Index, path: &Path) -> Result<Self> {
         let file = context.device.open(path)?;
         let blocks = index.facts().rows.div_ceil(RECORDS as u64);
-        let memory = context.reserve(8 * blocks, PURPOSE)?;
+        let memory = context.reserve_between_runs(8 * blocks, PURPOSE)?;
         let mut places = Self { file, path: path.to_owned(), first: Vec::new(), _memory: memory };
         if places.file.len() != file_bytes(index.facts().rows) {
             return Err(places.damaged("it has another length than its index asks for"));
         }
-        let _piece = context.reserve(PIECE_BLOCKS * BLOCK_BYTES as u64, PURPOSE)?;
+        let _piece = context.reserve_between_runs(PIECE_BLOCKS * BLOCK_BYTES as u64, PURPOSE)?;
         let mut piece = vec![0; PIECE_BLOCKS as usize * BLOCK_BYTES];
         for start in (0..blocks).step_by(PIECE_BLOCKS as usize) {
             context.cancel.check()?;

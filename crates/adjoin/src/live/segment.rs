@@ -243,7 +243,7 @@ struct Window<'a> {
 
 impl<'a> Window<'a> {
     fn new(context: &'a Context, file: &'a dyn ReadFile) -> Result<Self> {
-        let memory = context.reserve(Self::memory_bytes(), PURPOSE)?;
+        let memory = context.reserve_between_runs(Self::memory_bytes(), PURPOSE)?;
         Ok(Self { context, file, memory, start: 0, bytes: Vec::new() })
     }
 
@@ -259,7 +259,8 @@ impl<'a> Window<'a> {
         }
         if at < self.start || at + len as u64 > self.start + self.bytes.len() as u64 {
             let piece = left.min(PIECE_BYTES.max(len) as u64);
-            self.context.grow(&mut self.memory, piece, PURPOSE)?;
+            let more = piece.saturating_sub(self.memory.bytes());
+            self.memory.join(self.context.reserve_between_runs(more, PURPOSE)?);
             self.bytes.resize(piece as usize, 0);
             self.file.read_at(at, &mut self.bytes)?;
             self.start = at;

@@ -18,6 +18,8 @@ use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_b
 
 /// Bytes of vectors that [`Collection::load`] writes at once, and of attributes, about.
 const LOAD_BYTES: u64 = 1 << 20;
+/// Rows of such a part, at most.
+const LOAD_ROWS: usize = 1 << 15;
 /// Rows whose attributes are taken between two looks at what they take.
 const ROWS_TOGETHER: usize = 64;
 /// Bytes granted for the hash of an id in a set.
@@ -222,7 +224,8 @@ impl<'a> Incoming<'a> {
 /// The first of some rows with their attributes, so many that these are not much more than a write should have; the others
 /// stay.
 fn part_of(usable: &mut UsableRows, rows: &mut ArrivingRows<'_>) -> Result<(UsableRows, PackedRows)> {
-    let (all, mut attributes, mut count) = (usable.rows.len(), PackedRows::default(), 0);
+    // Ids take memory as well, however short the vectors are.
+    let (all, mut attributes, mut count) = (usable.rows.len().min(LOAD_ROWS), PackedRows::default(), 0);
     while count < all && (attributes.bytes.len() as u64) < LOAD_BYTES {
         let more = (all - count).min(ROWS_TOGETHER);
         rows.take(more, &mut attributes)?;

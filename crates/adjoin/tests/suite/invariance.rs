@@ -179,7 +179,7 @@ fn a_budget_that_holds_part_of_the_sample_sets_the_same_threshold() {
     let predicate = Predicate::L2 { eps: 0.45 };
     let built = Setup::default().with_buckets(60).build(&set).unwrap();
     let with = |memory| Setup { rule: Rule::Union, aim: Aim::Recall(0.9), memory, ..Setup::default() };
-    let found = [1 << 30, 32 << 20].map(|memory| built.join(&with(memory), predicate).unwrap().statistics);
+    let found = [1 << 30, 56 << 20].map(|memory| built.join(&with(memory), predicate).unwrap().statistics);
     let [roomy, tight] = found;
     assert!(2 * roomy.join.pairs > 5000 * 64, "vectors have more neighbours than are noted: {:?}", roomy.join);
     let [of_roomy, of_tight] = [&roomy.common.strategy, &tight.common.strategy];
