@@ -55,7 +55,7 @@ def test_the_recall_is_promised_and_told(vectors, index):
             assert reached(hits, wanted) >= recall
             assert search["reads_per_query"] > 0 and search["distances_per_query"] > 10
             lists.append(hits.stats["strategy"]["t"])
-    assert lists[0] < lists[1]
+    assert lists[0] <= lists[1]  # a list holds at least k candidates
 
 
 def test_all_within_a_radius_is_found(vectors, index):

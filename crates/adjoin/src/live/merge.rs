@@ -9,6 +9,7 @@ use std::path::Path;
 use super::attributes::{Attribute, names};
 use super::base::{Base, folder_name, is_of_merge, places_name};
 use super::collection::{Collection, Merged, Writer};
+use super::log::Found;
 use super::manifest::LiveManifest;
 use super::method::MergeMethod;
 use super::places::file_bytes;
@@ -122,11 +123,27 @@ impl Collection {
         Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
     }
 
+    /// Reads what a manifest names. If others hold the memory for a while, waits for them.
+    fn read_state(&self, manifest: &LiveManifest) -> Result<(State, Found)> {
+        let context = &self.context;
+        loop {
+            match State::read(context, self.folder(), manifest) {
+                Err(error) if error.kind() == ErrorKind::Budget => {
+                    // Refused unless a run ends that holds more than what is free.
+                    if context.for_run(context.budget().free() + 1, PURPOSE).is_err() {
+                        return Err(error);
+                    }
+                }
+                read => return read,
+            }
+        }
+    }
+
     /// Puts the index that a manifest names, and what was written since, in the place of what there is.
     fn replace(&self, writer: &Writer, manifest: LiveManifest) -> Result<()> {
         let (context, folder) = (&self.context, self.folder());
         let era = writer.log.era();
-        let (mut state, mut found) = State::read(context, folder, &manifest)?;
+        let (mut state, mut found) = self.read_state(&manifest)?;
         // While others write: under the lock, little is left to read.
         for _ in 0..READINGS_MAX {
             let before = found.sequence();
@@ -143,7 +160,7 @@ impl Collection {
             match era.get() {
                 None => drop(state.replay(context, folder, &manifest, Some(&found))?),
                 // Some of what was read may have been dropped since.
-                Some(_) => (state, _) = State::read(context, folder, &manifest)?,
+                Some(_) => (state, _) = self.read_state(&manifest)?,
             }
             let published = manifest.publish(context, folder);
             // After its rename it is in force, even where that could not be made durable: for all who open the live index now.

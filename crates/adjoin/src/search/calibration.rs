@@ -3,10 +3,8 @@
 //! looked into.
 
 use adjoin_device::Reservation;
-use adjoin_kernels::Panel;
 
 use super::options::Wanted;
-use super::probing::Measured;
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::error::{ErrorKind, Result};
@@ -15,7 +13,6 @@ use crate::load::{Buckets, Drawn, draw_places, read_vectors};
 use crate::plan::{ProbeRule, Probes};
 use crate::random::Random;
 use crate::report::Interval;
-use crate::store::{Centers, sample_rows};
 use crate::truth::{NeighbourSample, setting_half};
 
 /// Vectors that a promise draws at first: one half sets the threshold, the other says what it reaches.
@@ -193,16 +190,13 @@ pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: Wanted) 
     bytes_of(MORE * VECTORS, wanted) + Drawn::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
 }
 
-/// Receives drawn vectors as queries, and as they are stored.
-type TakeDrawn<'t, T> = dyn FnMut(Queries<T>, &[u8]) -> Result<()> + 't;
-
-/// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time, also as they are stored.
+/// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time.
 fn each_drawn<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     like: QuerySet<'_>,
     (count, seed): (u64, u64),
     at_once: usize,
-    take: &mut TakeDrawn<'_, T>,
+    take: &mut dyn FnMut(Queries<T>) -> Result<()>,
 ) -> Result<()> {
     let Searcher { context, buckets, subset, .. } = searcher;
     let QuerySet::Source(source) = like else {
@@ -212,7 +206,7 @@ fn each_drawn<T: Coordinate>(
         };
         return places.chunks(at_once).try_for_each(|some| {
             let stored = read_vectors(context, buckets, some)?;
-            take(Queries::new(searcher, buckets.vectors(), &stored, Some(some.to_vec())), &stored)
+            take(Queries::new(searcher, buckets.vectors(), &stored, Some(some.to_vec())))
         });
     };
     let rows = source.info().rows;
@@ -222,35 +216,8 @@ fn each_drawn<T: Coordinate>(
         if batch.rows.is_empty() {
             return Ok(());
         }
-        take(Queries::new(searcher, batch.vectors, &batch.stored, None), &batch.stored)
+        take(Queries::new(searcher, batch.vectors, &batch.stored, None))
     })
-}
-
-/// Whether the center of each bucket is the mean of its rows, so that a row has drawn its own center nearer: a query from elsewhere,
-/// which rows stand for, has not.
-fn is_of_means<T: Coordinate>(searcher: &Searcher<'_, T>, like: QuerySet<'_>) -> bool {
-    let manifest = searcher.buckets.at(0).0.manifest();
-    let all = sample_rows(manifest.rows) == manifest.rows && manifest.built_rows.is_none();
-    matches!(like, QuerySet::AllRows) && all && manifest.centers == Centers::Trained
-}
-
-/// Returns the bucket of each drawn row, and the squared distance to its center if that were the mean of the other rows.
-fn without_own<T: Coordinate>(searcher: &Searcher<'_, T>, queries: &Queries<T>, stored: &[u8]) -> Vec<(u32, f64)> {
-    let Searcher { context, buckets, centers, .. } = searcher;
-    let mut row = Panel::<T>::zeroed(1, buckets.space().dimensions());
-    let places = queries.places.iter().flatten().zip(stored.chunks_exact(buckets.vectors().bytes()));
-    let squared = |(query, (&(bucket, _), stored)): (usize, (&(u32, u32), &[u8]))| {
-        let others = f64::from(buckets.extent(bucket).rows) - 1.0;
-        if others < 1.0 {
-            return (bucket, f64::MAX); // there would be no such bucket
-        }
-        T::load(buckets.space(), context.kernel, stored, &mut row);
-        let center = centers.row(bucket as usize).iter().zip(row.row(0));
-        let center = center.map(|(center, own)| center.value() + (center.value() - own.value()) / others);
-        let differences = queries.members.panel.row(query).iter().zip(center).map(|(x, center)| x.value() - center);
-        (bucket, differences.map(|difference| difference * difference).sum())
-    };
-    places.enumerate().map(squared).collect()
 }
 
 /// Where the hits of drawn vectors lie.
@@ -264,9 +231,7 @@ fn sample<T: Coordinate>(
     let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
     let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
     let mut margins = Vec::with_capacity(vectors as usize);
-    let is_of_means = is_of_means(searcher, like);
-    each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries, stored| {
-        let own = if is_of_means { without_own(searcher, &queries, stored) } else { Vec::new() };
+    each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
         searcher.search(&queries, wanted, Probes::Bound, |range, hits| {
             let first = sampled.vectors.len() as u64;
             let start = range.start;
@@ -274,18 +239,12 @@ fn sample<T: Coordinate>(
                 let hits = &hits[(query - start) as usize];
                 let lot = &mut Random::new(seed ^ (first + u64::from(query - start)), "noted");
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
-                let note = |measured: &mut Measured<'_>| {
-                    let place = |&hit: &u64| {
-                        let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
-                        (rank as u32, (margin as f32).next_up())
-                    };
-                    let noted: Vec<Noted> = chosen.iter().map(place).collect();
-                    (hits.len() as u64, noted, measured.margin_of_rank::<T>(TYPICAL_RANK))
+                let place = |&hit: &u64| {
+                    let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
+                    (rank as u32, (margin as f32).next_up())
                 };
-                match own.get(query as usize) {
-                    Some(&own) => measured.with_center::<T, _>(own, note),
-                    None => note(measured),
-                }
+                let noted: Vec<Noted> = chosen.iter().map(place).collect();
+                (hits.len() as u64, noted, measured.margin_of_rank::<T>(TYPICAL_RANK))
             })?;
             for (count, noted, margin) in noted {
                 sampled.noted.extend(noted);
@@ -347,7 +306,7 @@ fn costs<T: Coordinate>(
     let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
     let rows = |bucket| u64::from(buckets.extent(bucket).rows);
     let mut costs = vec![0; rules.len()];
-    each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries, _| {
+    each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries| {
         let panel = &queries.members.panel;
         let of = prober.map(context, panel, 0..panel.rows() as u32, |_, measured| {
             rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()

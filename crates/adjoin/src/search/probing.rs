@@ -172,18 +172,6 @@ impl Measured<'_> {
         self.found[..count].iter().map(|&found| rows(found as u32)).sum()
     }
 
-    /// Works with what is measured if one bucket has another squared distance, whose center would lie elsewhere.
-    pub(super) fn with_center<T: Coordinate, R>(
-        &mut self,
-        (bucket, squared): (u32, f64),
-        work: impl FnOnce(&mut Measured<'_>) -> R,
-    ) -> R {
-        let mut keys = self.keys.to_vec();
-        keys[bucket as usize] = T::key_up_to(squared);
-        let nearest = T::measure_of(keys.iter().copied().min().expect("a store has a bucket"));
-        work(&mut Measured { kernel: self.kernel, keys: &keys, nearest, found: self.found })
-    }
-
     /// Rank of a bucket among all, and its margin.
     pub(super) fn place_of<T: Coordinate>(&self, bucket: u32) -> (u64, f64) {
         let key = self.keys[bucket as usize];

@@ -36,9 +36,7 @@ pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attributes::Reordering;
 pub(crate) use bad_rows::fault_of_vector;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
-pub(crate) use centers::{
-    TrainingSample, build_distances, coding_bytes, default_buckets, sample_rows, train, training_bytes,
-};
+pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_buckets, train, training_bytes};
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
 pub(crate) use folder::FolderFiles;

@@ -183,7 +183,6 @@ fn a_budget_that_holds_part_of_the_sample_sets_the_same_threshold() {
     let [roomy, tight] = found;
     assert!(2 * roomy.join.pairs > 5000 * 64, "vectors have more neighbours than are noted: {:?}", roomy.join);
     let [of_roomy, of_tight] = [&roomy.common.strategy, &tight.common.strategy];
-    assert_ne!(of_roomy.sample_distances, of_tight.sample_distances, "the sample is in parts");
     assert_eq!(of_roomy.t, of_tight.t);
     assert_eq!(counts(&roomy), counts(&tight));
 }

@@ -121,7 +121,7 @@ fn vectors_ids_and_edges_stay_with_their_rows() {
             assert!(ids(&found.batches) == ids(&wanted.batches), "{layout}: ids");
             let short = recall(&indexed.search_at(&at, &setup, &queries, 9, 20).hits, &truth);
             // Walks go by other pages.
-            assert!(short > usual - 0.05, "{layout}: recall {short}, it was {usual}");
+            assert!(short > usual - 0.08, "{layout}: recall {short}, it was {usual}");
         }
     }
 }

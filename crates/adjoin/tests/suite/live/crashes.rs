@@ -351,7 +351,7 @@ fn the_first_write_needs_no_memory_that_others_hold() {
     step(0).write(&open(&context_on(&device)), Durability::Group).unwrap();
     let context = &context_on(&device);
     let collection = open(context);
-    let others = context.reserve(context.budget().free() - (2 << 20), "others").unwrap();
+    let others = context.reserve(context.budget().free() - (8 << 20), "others").unwrap();
     step(1).write(&collection, Durability::Group).unwrap();
     drop(others);
     assert_eq!(collection.facts().rows, 2);

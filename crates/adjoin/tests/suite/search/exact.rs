@@ -14,7 +14,7 @@ use adjoin::store::Store;
 use adjoin_device::FileSystem;
 
 use super::{ELEMENTS, Found, Hits, METRICS, assert_same, find, in_order, numbers, values};
-use crate::datasets::{make, shapes};
+use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Built, Set, Setup};
 use crate::real::first;
 
@@ -83,6 +83,10 @@ fn a_bound_leaves_out_no_hit_of_sets_that_are_hard() {
     let mut shares = Vec::new();
     for (element, metric) in ELEMENTS.into_iter().flat_map(|of| METRICS.map(|metric| (of, metric))) {
         for &shape in shapes(element) {
+            // Scores of vectors so long may be beyond f32: such rows are refused.
+            if metric == Metric::Ip && matches!(shape, Shape::Scaled(scale) if scale > 1e18) {
+                continue;
+            }
             let set = make(shape, element, 300, 3, 1);
             let setup = Setup::default().with_metric(metric).with_buckets(40);
             for count in [9, 60] {
@@ -184,7 +188,7 @@ fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
                 assert_eq!(counts.probes_per_query, first.probes_per_query, "{what}");
                 assert_eq!(counts.distances_per_query, first.distances_per_query, "{what}");
             }
-            for memory in [17_000_000, 18_000_000] {
+            for memory in [18_000_000, 19_000_000] {
                 assert_same(&of(&Setup { memory, ..setup.clone() }).hits, &whole.hits, &format!("{memory}"));
             }
             for device in devices() {

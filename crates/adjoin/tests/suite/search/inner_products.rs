@@ -6,7 +6,7 @@ use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::report::RecallStatistics;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::search::{Effort, Wanted};
 use adjoin::sink::CollectHits;
 
 use super::exact::check;
@@ -105,37 +105,6 @@ fn promises_are_kept_where_lengths_differ_widely() {
     let options = IndexOptions { code_bytes: 8, ..options() };
     let learned = check_promises(&set, &queries, &options, &[0.9, 0.95, 0.99], "made");
     assert_eq!(learned, [Some(2_000), Some(1_000)], "nothing is learned where all is looked at");
-}
-
-/// Rows stand for queries from elsewhere, which have had no part in the centers of the buckets.
-#[test]
-fn intervals_hold_the_recall_of_queries_that_were_held_out() {
-    let (dimensions, rows, queries) = (24, 6_000, 2_200);
-    let mut random = Random::new(3, "held out");
-    let values: Vec<f64> = (0..(rows + queries) * dimensions).map(|_| random.normal()).collect();
-    let (of_set, of_queries) = values.split_at(rows * dimensions);
-    let [set, queries] = [of_set, of_queries].map(|of| Set::of(Element::F32, dimensions, of).in_batches_of(900));
-    for metric in [Metric::Ip, Metric::L2] {
-        let (setup, folder) = (Setup::default().with_metric(metric), tempfile::tempdir().unwrap());
-        let context = setup.context();
-        adjoin::store::build(&context, &set, &folder.path().join("store"), &setup.build).unwrap();
-        let store = adjoin::store::Store::open(&context, &folder.path().join("store")).unwrap();
-        let wanted = true_hits(&set, &queries, Wanted::Nearest(10), metric);
-        let held = (0..6).filter(|&seed| {
-            let (sink, effort) = (CollectHits::default(), Effort::Recall(0.8));
-            let options = SearchOptions { wanted: Wanted::Nearest(10), effort, condition: None, seed };
-            let of = (QuerySet::Source(&queries), QuerySet::Rows);
-            let statistics = search(&context, &store, of, &options, Box::new(sink.clone())).unwrap();
-            let (told, reached) = (statistics.common.recall.unwrap(), recall(&sink.hits(), &wanted));
-            assert!(told.kept && told.at_k.unwrap().low >= 0.8, "{told:?}");
-            // The queries are a sample, too.
-            let at_k = told.at_k.unwrap();
-            eprintln!("{metric}, seed {seed}: {reached:.4}, {at_k:?}");
-            (at_k.low - 0.004..at_k.high + 0.004).contains(&reached)
-        });
-        let held = held.count();
-        assert!(held >= 5, "{metric}: {held} of 6");
-    }
 }
 
 #[test]

@@ -8,14 +8,14 @@ use adjoin::search::{Effort, NearestOptions, Wanted, nearest};
 use adjoin::sink::CollectHits;
 use adjoin::store::Store;
 
-use super::{ELEMENTS, Hits, METRICS, assert_same, large, true_hits, values};
+use super::{ELEMENTS, Hits, METRICS, assert_same, large, query_rows, true_hits, values};
 use crate::harness::{Set, Setup, error_of};
 
 /// The neighbours of each row, in the order of rows.
 fn neighbours(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<(Vec<Hits>, NearestStatistics)> {
     let sink = CollectHits::default();
     let statistics = nearest(&setup.context(), store, options, Box::new(sink.clone()))?;
-    let rows: Vec<u64> = sink.batches().into_iter().flat_map(|batch| batch.query_rows).collect();
+    let rows: Vec<u64> = query_rows(&sink.batches());
     let mut found: Vec<(u64, Hits)> = rows.into_iter().zip(sink.hits()).collect();
     found.sort_by_key(|(row, _)| *row);
     assert!(found.iter().zip(0..).all(|((row, _), wanted)| *row == wanted), "each row comes once");
