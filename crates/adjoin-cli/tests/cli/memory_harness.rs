@@ -342,7 +342,7 @@ fn searches_with_long_ids_keep_the_budget_that_they_name() {
     (shape.rows, shape.distinct, shape.queries, shape.dimensions) = (2_000, 2_000, 20, 8);
     (shape.element, shape.ids, shape.text_bytes) = (Element::U8, IdLength::Text(2_000), 0);
     let (sets, mut faults) = (Sets::of(shape, 1), Vec::new());
-    for (folder, line) in [("store", "search store"), ("index", "index search index"), ("fresh", "live search fresh")] {
+    for (folder, line) in [("store", "search store"), ("index", "index search index")] {
         sets.has(folder);
         let line = format!("{line} --queries queries.parquet -k 500 -o out.csv --threads 1");
         sets.try_line((&reads("long ids", ""), &line), &mut faults);

@@ -229,6 +229,12 @@ mod tests {
     use crate::sink::CollectHits;
     use crate::source::TextIds;
 
+    /// The number of a row as a text of a length.
+    fn text_id(row: impl ToString, id_bytes: usize) -> String {
+        let digits = row.to_string();
+        "0".repeat(id_bytes - digits.len()) + &digits
+    }
+
     /// Names rows by texts of a length, as long as there is room.
     fn name(places: &[(u32, u32)], room: &mut IdRoom<'_>, id_bytes: usize) -> Result<Option<NamedHits>> {
         let mut naming = Naming::new(IdKind::Utf8, places);
@@ -236,9 +242,7 @@ mod tests {
             if !room.take_id(id_bytes as u64) {
                 return Ok(None);
             }
-            let digits = row.to_string();
-            let id = "0".repeat(id_bytes - digits.len()) + &digits;
-            naming.ids().push_bytes(id.as_bytes());
+            naming.ids().push_bytes(text_id(row, id_bytes).as_bytes());
             naming.advance();
         }
         Ok(Some(naming.finish()))
@@ -265,7 +269,7 @@ mod tests {
                     rows.len() <= BATCH_HITS && query_rows.len() <= BATCH_QUERIES && ends.len() == query_rows.len()
                 );
                 assert!(ids.bytes_of_texts() < BATCH_ID_BYTES + id_bytes as u64);
-                assert!((0..).zip(&rows).all(|(k, &row)| ids.display(k, 0) == format!("{row:0>id_bytes$}")));
+                assert!((0..).zip(&rows).all(|(k, &row)| ids.display(k, 0) == text_id(row, id_bytes)));
             }
             let rows = sink.hits().iter().map(|hits| hits.iter().map(|hit| hit.0).collect()).collect::<Vec<Vec<u64>>>();
             let expected = some.iter().map(|hits| hits.iter().map(|hit| hit.row).collect()).collect::<Vec<Vec<u64>>>();
