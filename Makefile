@@ -1,5 +1,5 @@
-# What a person types. Everything is built in one profile, so Arrow compiles once; tests add checks to our own crates,
-# those of the Python package too; `make python` tests it as people get it.
+# Commands for developers. Everything is built in one profile, so Arrow compiles once. Tests add checks to our own crates, also in the
+# Python package; `make python` tests the package as users get it.
 
 CARGO ?= cargo
 CLI := target/release/adjoin
@@ -15,7 +15,7 @@ tools:
 	@command -v cc >/dev/null || { echo "adjoin needs a C compiler (for Zstandard): on Debian, apt-get install gcc"; exit 2; }
 
 # The main job on the bundled sample: near-duplicates among the descriptions of 24,000 packages.
-# Built without the server, which it does not need.
+# Builds without the server, which it does not need.
 demo: tools
 	$(CARGO) build --release --locked -p adjoin-cli --no-default-features --quiet
 	@mkdir -p demo
@@ -30,7 +30,7 @@ test: tools
 	$(TEST)
 	ADJOIN_CHECKED=1 python/test.sh
 
-# The Python package as a wheel in target/wheels, installed and tested in an environment of its own.
+# The Python package as a wheel in target/wheels, installed and tested in its own environment.
 python: tools
 	python/test.sh
 
@@ -38,82 +38,83 @@ check: tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 
-# Exact joins of whole real sets against brute force, then recalls promised against those reached, by as many samples as
-# it takes to tell; goes on where it was interrupted, in target/promises. Needs ADJOIN_DATA.
+# Compares exact joins of whole real sets with brute force, then promised recalls with reached ones, with enough samples for a
+# verdict. Continues after an interruption, in target/promises. Needs ADJOIN_DATA.
 promises: build
 	bench/promises.sh $(CLI)
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises parts
 
-# Searches of real sets, by buckets and by indexes, by rows that were held out, with calibrations by many seeds: how often the
-# promised recall is reached; goes on where it was interrupted, in target/promises. Needs ADJOIN_DATA.
+# Measures how often searches of real sets reach the promised recall: stores and indexes, held-out rows as queries, calibrations by
+# many seeds. Continues after an interruption, in target/promises. Needs ADJOIN_DATA.
 promises-search: build
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises search
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises indexes
 
-# What each rule compares to reach a recall, on whole real sets, beside the figures of a study. Needs ADJOIN_DATA.
+# Counts the pairs that each rule compares to reach a recall, on whole real sets, next to the figures of a study. Needs ADJOIN_DATA.
 rules: build
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises rules
 
-# Generated vectors against real ones: how many pairs an exact join compares. Needs ADJOIN_DATA.
+# Counts the pairs that an exact join compares on generated vectors and on real ones. Needs ADJOIN_DATA.
 hardness: build
 	bench/hardness.sh $(CLI)
 
-# adjoin beside what people use today, one round in at most an hour, or medians of three; goes on where it was interrupted,
-# in target/bench. What is not there is said: real sets need ADJOIN_DATA, peers PEERS_PYTHON, DiskJoin's code DISKJOIN.
+# Compares adjoin with other tools: one round in at most an hour (bench), or medians of three (bench-full). Continues after an
+# interruption, in target/bench. Real sets need ADJOIN_DATA, peers PEERS_PYTHON, DiskJoin's code DISKJOIN; the output names those that
+# are missing.
 bench bench-full: build
 	$(CARGO) build --release --locked --workspace --quiet --example kernel_rates --example read_rates
 	python3 bench/bench.py $(CLI) --rounds $(if $(filter bench-full,$@),3,1)
 
-# docs/benchmarks.md: the same, and the figures of DiskJoin's evaluation made again; takes hours. Needs ADJOIN_DATA.
+# Writes docs/benchmarks.md: the comparison, and the figures of DiskJoin's evaluation again. Takes hours. Needs ADJOIN_DATA.
 tables: build
 	$(CARGO) build --release --locked --workspace --quiet --example kernel_rates --example read_rates
 	{ cat bench/benchmarks.head.md; python3 bench/bench.py $(CLI) --rounds 3; python3 bench/tables.py $(CLI); } > target/benchmarks.md
 	mv target/benchmarks.md docs/benchmarks.md
 
-# docs/benchmarks-joins.md: other joins, two sets, rows that come, conditions, and neighbours of rows beside faiss and hnswlib.
+# Writes docs/benchmarks-joins.md: other joins, two sets, new rows, filters, and nearest neighbors against faiss and hnswlib.
 # Needs ADJOIN_DATA, and PEERS_PYTHON with numpy, pyarrow, faiss-cpu and hnswlib.
 tables-joins: build
 	$(CARGO) build --release --locked --workspace --quiet --example other_joins
 	{ python3 bench/joins.py $(CLI); python3 bench/nearest.py $(CLI); } > target/benchmarks-joins.md
 	mv target/benchmarks-joins.md docs/benchmarks-joins.md
 
-# docs/benchmarks-search.md: searches of graph indexes beside those of DiskANN, whose program DISKANN names, and of the peers
-# of PEERS_PYTHON, in children of the memory cgroup PEERS_CGROUP, and what each idea of walks is worth; goes on where it was
-# interrupted. Charts need matplotlib in CHARTS_PYTHON, filters numpy and pyarrow in PEERS_PYTHON, real sets ADJOIN_DATA.
+# Writes docs/benchmarks-search.md: searches of graph indexes against DiskANN (its program: DISKANN) and the peers of PEERS_PYTHON, in
+# children of the memory cgroup PEERS_CGROUP, and the gain of each idea of a walk. Continues after an interruption. Charts need
+# matplotlib in CHARTS_PYTHON, filters numpy and pyarrow in PEERS_PYTHON, real sets ADJOIN_DATA.
 tables-search: build
 	$(CARGO) build --release --locked --workspace --quiet --example read_rates --example layouts
 	python3 bench/search.py $(CLI) > target/benchmarks-search.md
 	mv target/benchmarks-search.md docs/benchmarks-search.md
 
-# docs/benchmarks-live.md: what inserts and deletes make of a graph, the experiments of FreshDiskANN made again; goes on where it
-# was interrupted, in target/bench. Needs ADJOIN_DATA, and for hnswlib PEERS_PYTHON with numpy.
+# Writes docs/benchmarks-live.md: the effect of inserts and deletes on a graph (the experiments of FreshDiskANN again). Continues
+# after an interruption, in target/bench. Needs ADJOIN_DATA, and for hnswlib PEERS_PYTHON with numpy.
 tables-live: build
 	$(CARGO) build --release --locked --workspace --quiet --example updates --example live
 	python3 bench/live.py $(CLI) > target/benchmarks-live.md
 	mv target/benchmarks-live.md docs/benchmarks-live.md
 
-# docs/benchmarks-serve.md: what serving a store costs, the experiments of CALL made again; goes on where it was interrupted.
+# Writes docs/benchmarks-serve.md: the cost of serving a store (the experiments of CALL again). Continues after an interruption.
 tables-serve: build
 	$(CARGO) build --release --locked --workspace --quiet --example serve
 	python3 bench/serve.py $(CLI) > target/benchmarks-serve.md
 	mv target/benchmarks-serve.md docs/benchmarks-serve.md
 
-# docs/benchmarks-flash.md: the figures of NDSearch made again, jobs on all devices, and MQSim, whose program MQSIM names; goes on
-# where it was interrupted. Real sets need ADJOIN_DATA, charts matplotlib in CHARTS_PYTHON. FLASH=--large adds 10 million vectors,
-# FLASH="--disk FOLDER" the disk there.
+# Writes docs/benchmarks-flash.md: the figures of NDSearch again, jobs on all devices, and MQSim (its program: MQSIM). Continues
+# after an interruption. Real sets need ADJOIN_DATA, charts matplotlib in CHARTS_PYTHON. FLASH=--large adds 10 million vectors,
+# FLASH="--disk FOLDER" the disk of that folder.
 tables-flash: build
 	python3 bench/flash.py $(CLI) $(FLASH) > target/benchmarks-flash.md
 	mv target/benchmarks-flash.md docs/benchmarks-flash.md
 
-# Random tests, many times as long; faults with every way to lose what was not synced that is listed; hundreds of processes killed;
-# 2,000 runs of commands with budgets from the least upward; 200 histories of merges whose recall is checked by brute force;
-# an hour of a server under everything at once.
+# Random tests, many times as long; faults with every listed loss of unsynced data; hundreds of killed processes; 2,000 runs of
+# commands with budgets from the smallest upward; 200 histories of merges with their recall checked by brute force; an hour of a
+# server under all loads at once.
 stress: tools interleavings
 	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 ADJOIN_MEMORY_RUNS=2000 ADJOIN_SOAK_SECONDS=3600 $(TEST)
 
-# Thousands of orders in which threads of a live index may come, chosen by a model checker that has the place of the system's
-# locks: a build of its own.
+# Runs the threads of a collection in thousands of orders. A model checker replaces the system's locks and chooses the order, so this
+# is a separate build.
 interleavings: tools
 	RUSTFLAGS="--cfg adjoin_shuttle" $(CARGO) test --release --locked --config checked.toml --quiet --target-dir target/shuttle \
 	    -p adjoin --test suite -- live::interleavings

@@ -17,7 +17,9 @@ PACKAGE = Path(__file__).parents[1]
 EXAMPLES = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
 
 
-HOW_TO = PACKAGE.parent / "docs" / "how-to.md"
+HOW_TO = PACKAGE.parent / "docs" / "how-to"
+# In the order of the list of pages: later pages use stores that earlier ones build.
+PAGES = re.findall(r"\]\(([a-z-]+\.md)\)", (HOW_TO / "README.md").read_text())
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -33,8 +35,10 @@ def test_the_how_tos_run_one_after_the_other(tmp_path: Path) -> None:
         part = table.slice(shard * 12_000, 12_000)
         pyarrow.parquet.write_table(part, tmp_path / "embeddings" / f"part-{shard}.parquet")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
-    assert len(blocks) >= 8
+    assert {*PAGES, "README.md"} == {page.name for page in HOW_TO.iterdir()}
+    text = "\n".join((HOW_TO / page).read_text() for page in PAGES)
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 40
     for language, block in blocks:
         command = ["bash", "-ec", block] if language == "sh" else [sys.executable, "-c", block]
         subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)

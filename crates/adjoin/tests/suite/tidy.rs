@@ -93,7 +93,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 800;
 
 /// A reader's patience with a map.
-const ARCHITECTURE_LINES_MAX: usize = 299;
+const ARCHITECTURE_LINES_MAX: usize = 200;
 
 /// Licences that a dependency may offer.
 const LICENCES: &[&str] = &[
