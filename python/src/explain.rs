@@ -42,7 +42,7 @@ pub(crate) fn explain(
 }
 
 /// Returns the threshold at which about the requested number of rows is kept, if the first of near rows is kept. Also
-/// returns the number of kept rows if no threshold comes close.
+/// returns the number of kept rows if no threshold is close.
 #[pyfunction]
 pub(crate) fn threshold_leaving(
     py: Python<'_>,

@@ -68,7 +68,7 @@ pub(crate) enum SomeIds {
 }
 
 impl SomeIds {
-    /// Converts the ids to those of the engine. An empty list gets the given kind.
+    /// Converts the ids to ids of the engine. An empty list gets the given kind.
     pub(crate) fn into_ids(self, kind: IdKind) -> Ids {
         match self {
             Self::Integers(ids) if ids.is_empty() => Ids::empty(kind),
