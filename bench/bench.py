@@ -79,8 +79,8 @@ class Sets:
         return path
 
 
-SIFT = "900,000 descriptors of images, 128 bytes"
-TEXTS = "30,000 embeddings of texts, 384 halves"
+SIFT = "900,000 image descriptors, 128 bytes"
+TEXTS = "30,000 text embeddings, 384 halves"
 GRAPHS = ("usearch", "hnswlib")
 
 
@@ -107,13 +107,13 @@ def long(sets: Sets) -> Path:
 ON_DISK = ("adjoin", "adjoin-pairs", "adjoin-f32", "diskjoin", "faiss-ivf")
 SCANS = ("adjoin", "numpy", "faiss-flat")
 JOBS = (
-    Job("sift-10", f"{SIFT}, 10 neighbours", sift, "l2", 79.793, "64MiB", ON_DISK, 0.9),
-    Job("sift-100", f"{SIFT}, 100 neighbours", sift, "l2", 163.884, "64MiB", ON_DISK, 0.9),
-    Job("sift-10-all", f"{SIFT}, 10 neighbours, every pair", sift, "l2", 79.793, "128MiB", SCANS, 1.0),
-    Job("sift-100-all", f"{SIFT}, 100 neighbours, every pair", sift, "l2", 163.884, "128MiB", SCANS, 1.0),
+    Job("sift-10", f"{SIFT}, 10 neighbors", sift, "l2", 79.793, "64MiB", ON_DISK, 0.9),
+    Job("sift-100", f"{SIFT}, 100 neighbors", sift, "l2", 163.884, "64MiB", ON_DISK, 0.9),
+    Job("sift-10-all", f"{SIFT}, 10 neighbors, every pair", sift, "l2", 79.793, "128MiB", SCANS, 1.0),
+    Job("sift-100-all", f"{SIFT}, 100 neighbors, every pair", sift, "l2", 163.884, "128MiB", SCANS, 1.0),
     Job("texts", f"{TEXTS}, cosine 0.9", texts, "cosine", 0.9, "256MB", (*SCANS, *GRAPHS, "semhash")),
-    Job("gen-200k-10", "200,000 x 384 halves, generated, 10 neighbours", many_texts, "cosine", 0.95, "256MB", SCANS),
-    Job("gen-200k-100", "the same, 100 neighbours", many_texts, "cosine", 0.825, "256MB", SCANS),
+    Job("gen-200k-10", "200,000 x 384 halves, generated, 10 neighbors", many_texts, "cosine", 0.95, "256MB", SCANS),
+    Job("gen-200k-100", "200,000 x 384 halves, generated, 100 neighbors", many_texts, "cosine", 0.825, "256MB", SCANS),
     Job("gen-1m-768", "1,000,000 x 768 halves, generated", wide, "cosine", 0.9, "256MB", ("adjoin", "numpy")),
     Job("gen-10m", "10,000,000 x 128 bytes, generated", long, "l2", 150.0, "128MB", ("adjoin",), 0.9),
 )
@@ -180,7 +180,7 @@ def row(name: str, records: list[Record], ours: float | None) -> str:
     if told.get("queries", 0) < told.get("of", 0):
         notes.append(f"extrapolated from {told['queries'] / told['of']:.1%}")
     if len(records) > 1:
-        notes.append(f"largest over least {spread(records):.2f}")
+        notes.append(f"largest / smallest {spread(records):.2f}")
     if "stats" in told:
         seconds = told["stats"]["seconds"]
         phases = [phase for phase in ("build", "calibrate", "plan", "execute") if seconds.get(phase)]
@@ -193,7 +193,7 @@ def row(name: str, records: list[Record], ours: float | None) -> str:
 def limits_line(told: Record, rates: Rates) -> str:
     roofline, ideal = roofline_seconds(told, rates, THREADS), ideal_seconds(told, rates, THREADS)
     seconds = told["seconds"]
-    return f"adjoin took {seconds / roofline:.1f} times the roofline of what it did ({roofline:.2f} s), {seconds / ideal:.1f} times the ideal ({ideal:.2f} s)."
+    return f"adjoin took {seconds / roofline:.1f} times the roofline of its work ({roofline:.2f} s), {seconds / ideal:.1f} times the ideal ({ideal:.2f} s)."
 
 
 def table(job: Job, ledger: Ledger, rounds: int, rates: Rates) -> str:
@@ -207,7 +207,7 @@ def table(job: Job, ledger: Ledger, rounds: int, rates: Rates) -> str:
     lines += [row(name, records, ours) for name, records in of.items()]
     if ours:
         budget = "kept" if told["stats"]["memory"]["budget_bytes"] >= told["peak_bytes"] else "EXCEEDED"
-        lines += ["", limits_line(told, rates) + f" Budget, seen from outside: {budget}."]
+        lines += ["", limits_line(told, rates) + f" Budget, as measured by the system: {budget}."]
     return "\n".join(lines) + "\n"
 
 
@@ -222,8 +222,8 @@ def main() -> int:
     rates = Rates(**ledger.measured("rates", lambda: measure_rates(asked.adjoin.parent))["rates"])
     jobs = [job for job in JOBS if job.name.startswith(asked.only)]
     sets = Sets(asked.adjoin.resolve(), asked.work)
-    print("## adjoin beside others\n")
-    print(f"{machine()} {rates.words()} Seconds are from the source file to the result.\n")
+    print("## adjoin compared with others\n")
+    print(f"{machine()} {rates.words()} Seconds cover everything from the source file to the result.\n")
     for job in jobs:
         for number in range(asked.rounds):
             for name in job.contenders:

@@ -185,7 +185,7 @@ def main() -> None:
             shown(our_latency),
             f"{100 * difference:+.1f} %",
         ])
-    head = ["reads", "depth", "MQSim as it comes, reads/s", "addresses in memory", "model", "MQSim, us", "model", "difference"]
+    head = ["reads", "depth", "MQSim by default, reads/s", "addresses in memory", "model", "MQSim, us", "model", "difference"]
     print(table(head, rows))
     print(f"Within 10 %: {sum(one <= 0.1 for one in off)} of {len(off)}; the largest difference is {100 * max(off):.1f} %.")
 

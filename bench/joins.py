@@ -134,7 +134,7 @@ def others(bench: Bench) -> str:
             figures = [shown(told["seconds"]), shown(told["distances"] / 1e6, 0), f"{100 * told['pairs'] / pairs:.2f}"]
             body.append([f"{rows:,}", name, *figures, shown(told["peak_bytes"] / 1e6, 0)])
     head = ["rows", "", "seconds", "million distances", "pairs found, %", "MB"]
-    words = f"[Figure 7] Pairs of 100 neighbours a row among 900,000; adjoin is asked for {BESIDE_EXACT:.1%} and has a cache of 10%.\n\n"
+    words = f"[Figure 7] Pairs at 100 neighbors per row among 900,000; adjoin has a target recall of {BESIDE_EXACT:.1%} and a cache of 10%.\n\n"
     return words + table(head, body)
 
 
@@ -143,13 +143,13 @@ def two_sets(bench: Bench) -> str:
     first, second = bench.store(0, FIRST), bench.store(FIRST, FIRST + SECOND)
     body = []
     for recall in RECALLS:
-        for lead, words in (("left", "the larger is ordered"), ("right", "the smaller is ordered")):
+        for lead, words in (("left", "order by the larger set"), ("right", "order by the smaller set")):
             told = bench.joined(first, "--with", second, "--recall", recall, "--strategy", f"lead={lead}", *cache(ROWS))
             stats = told["stats"]
             reached = [f"{stats['recall'][what]['estimate']:.3f}" for what in ("pair", "per_vector")]
             figures = [shown(stats["seconds"]["execute"], 2), shown(stats["io"]["bytes_read"] / 1e6, 0)]
             body.append([f"{recall}", words, shown(told["seconds"], 2), *figures, " / ".join(reached), f"{stats['join']['pairs']:,}"])
-    head = ["recall", "order", "seconds", "of the run itself", "MB read", "recall of pairs / per vector", "pairs"]
+    head = ["recall", "order", "seconds", "the run alone", "MB read", "recall of pairs / per vector", "pairs"]
     words = f"[Figure 13] {FIRST:,} rows with {SECOND:,} others, stores of {ROWS * 128 / 1e6:.0f} MB, a cache of 10%.\n\n"
     return words + table(head, body)
 
@@ -160,31 +160,34 @@ def new_rows(bench: Bench) -> str:
     for way in (["--exact"], ["--recall", 0.9]):
         of_all = bench.joined(bench.store(0, ROWS), *way, *cache(ROWS))
         told = bench.joined(bench.store(0, OLD), "--new", bench.rows(OLD, ROWS), *way, *cache(ROWS))
-        for name, of in (("all with each other", of_all), ("the tenth that comes, from its file", told)):
+        for name, of in (("all with all", of_all), ("the new tenth with all, from its file", told)):
             stats = of["stats"]
             figures = [shown(of["seconds"], 2), shown(compared(stats) / 1e6, 0), shown(stats["io"]["bytes_read"] / 1e6, 0)]
             body.append([" ".join(map(str, way)), name, *figures, f"{stats['join']['pairs']:,}"])
     head = ["", "", "seconds", "million distances", "MB read", "pairs"]
-    return f"{OLD:,} rows in a store, {ROWS - OLD:,} that come to them.\n\n" + table(head, body)
+    return f"{OLD:,} rows in a store, {ROWS - OLD:,} new ones.\n\n" + table(head, body)
 
 
 def conditions(bench: Bench) -> str:
     """Joins of some of the rows, near each other or at random."""
     body = []
     plain, by_pick = bench.attributed(), bench.attributed("pick")
-    for column, store, words in (("near", plain, ""), ("pick", plain, ""), ("pick", by_pick, ", sorted by it")):
+    for column, store, words in (("near", plain, ""), ("pick", plain, ""), ("pick", by_pick, ", sorted")):
         for share in (1_000, *OF_A_THOUSAND):
             where = ["--where", f"{column} < {share}"] if share < 1_000 else []
             told = bench.joined(store, "--recall", 0.9, *where)
             stats = told["stats"]
             figures = [shown(told["seconds"], 2), shown(stats["io"]["bytes_read"] / 1e6), shown(compared(stats) / 1e6)]
             body.append([f"{column}{words}, {share / 10} %", *figures, f"{stats['join']['pairs']:,}"])
-    head = ["rows that meet the condition", "seconds", "MB read", "million distances", "pairs"]
-    words = "Recall 0.9. `near` is by the distance from one row, so that rows below a number lie near each other; `pick` is at random; where it says so, the store was built with `--sort-by pick`.\n\n"
+    head = ["rows that pass the filter", "seconds", "MB read", "million distances", "pairs"]
+    words = (
+        "Recall 0.9. `near` ranks rows by the distance from one row, so rows below a number are near each other; `pick` is random; "
+        "`sorted` is a store built with `--sort-by pick`.\n\n"
+    )
     return words + table(head, body)
 
 
-PARTS = {"Other joins": others, "Two sets": two_sets, "Rows that come": new_rows, "Conditions": conditions}
+PARTS = {"Other joins": others, "Two sets": two_sets, "New rows": new_rows, "Filters": conditions}
 
 
 def main() -> int:
@@ -194,7 +197,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
     bench = Bench(asked.adjoin.resolve(), asked.work)
-    print(f"# The rest of the join\n\nMade by `bench/joins.py`. {machine()} Figures in brackets are those of DiskJoin.\n")
+    print(f"# Joins of other kinds\n\nGenerated by `bench/joins.py`. {machine()} Brackets name the figure of DiskJoin that a table reproduces.\n")
     for heading, part in PARTS.items():
         if asked.only in heading:
             print(f"## {heading}\n", flush=True)

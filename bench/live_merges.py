@@ -35,14 +35,14 @@ def turnovers(bench: Bench) -> str:
     for method, count in (("change", CYCLES), ("change-nearest", FEW_CYCLES)):
         of = cycles(bench, "sift-200k.u8bin", method, rows=ROWS, share=SHARE, cycles=count, every=EVERY)
         for record in of:
-            after = "built of the last rows" if record["cycle"] is None else f"{record['cycle'] * SHARE:.0f} turnovers"
+            after = "built from the last rows" if record["cycle"] is None else f"{record['cycle'] * SHARE:.0f} turnovers"
             figures = [shown(record[f"recall_{width}"], 4) for width in (20, 40, 80)]
             order = [shown(record["reads_40"], 1), shown(record["overlap_ratio"], 3), f"{record['bytes'] / 1e6:.1f}"]
             body.append([method, after, *figures, *order])
     return (
-        f"{ROWS:,} vectors on disk, of which {SHARE:.0%} are deleted and as many others inserted before each merge; `change` is "
-        "what `live merge` does where little has changed, `change-nearest` gives a vertex one vertex for a neighbour that went. "
-        "10-recall@10 and reads a query with lists of 20, 40 and 80, OR(G) of the pages:\n\n"
+        f"{ROWS:,} vectors on disk, of which {SHARE:.0%} are deleted and as many others inserted before each merge. `change` is "
+        "the method of `live merge` if little has changed; `change-nearest` replaces a deleted neighbor by one vertex. "
+        "10-recall@10 and reads per query with lists of 20, 40 and 80, OR(G) of the pages:\n\n"
         + table(["merges", "after", "L 20", "L 40", "L 80", "reads, L 40", "OR(G)", "MB"], body)
     )
 
@@ -60,8 +60,8 @@ def cost(bench: Bench) -> str:
     program = bench.adjoin.parent / "examples/updates"
     inserted = bench.printed([program, bench.data(LARGE)], {"rows": LARGE_ROWS, "cycles": 0})[0]["build_seconds"]
     return (
-        f"A merge of {LARGE_ROWS:,} vectors of 128 bytes (Table 2 in small), the command as a whole; to make a graph of them in "
-        f"memory by inserting one after the other takes {inserted:.1f} s:\n\n" + table(heads, body)
+        f"A merge of {LARGE_ROWS:,} vectors of 128 bytes (Table 2 at a smaller scale), timed as a whole command. Building a graph "
+        f"of them in memory by single inserts takes {inserted:.1f} s:\n\n" + table(heads, body)
     )
 
 

@@ -25,10 +25,10 @@ SHARES = (0.05, 0.1, 0.5)
 #: Words, rules and alphas.
 RULES = {
     "edges are dropped (policy A)": ("drop", 1.2),
-    "neighbours of the deleted, alpha of 1 (policy B)": ("neighbours", 1.0),
-    "neighbours of the deleted (Algorithm 4)": ("neighbours", 1.2),
+    "neighbors of the deleted, alpha of 1 (policy B)": ("neighbours", 1.0),
+    "neighbors of the deleted (Algorithm 4)": ("neighbours", 1.2),
     "nearest to the deleted (IP-DiskANN)": ("nearest", 1.2),
-    "first neighbour of the deleted": ("replace", 1.2),
+    "first neighbor of the deleted": ("replace", 1.2),
 }
 PRUNED_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 AT = (0.9, 0.95, 0.98)
@@ -56,13 +56,13 @@ def rules(bench: Bench) -> str:
     note = ""
     try:
         peer = bench.updates_of_hnswlib(rows=ROWS, cycles=CYCLES_OF_HNSWLIB, share=share)
-        words = f"hnswlib {peer[0]['version']}, a new vector in the place of a deleted one"
+        words = f"hnswlib {peer[0]['version']}, a new vector replaces a deleted one"
         rows.append(([words, str(peer[0]["list"])], peer))
     except Failed as reason:
         note = f"\nhnswlib was not measured: {reason}.\n"
     return (
-        f"5-recall@5 where {share:.0%} of {ROWS:,} vectors, drawn anew in each cycle, are deleted and inserted again, by what a "
-        "vertex has in the place of a deleted out-neighbour (Figure 1). L is the list of the searches, the least that gives "
+        f"5-recall@5 if each cycle deletes and inserts again {share:.0%} of {ROWS:,} vectors, newly drawn, by the rule that replaces "
+        "a deleted out-neighbor (Figure 1). L is the list length of the searches, the smallest that reaches "
         f"{RECALL} before the first cycle:\n\n"
         + by_cycle(rows, ["rule", "L"], "recall_at_5", 4)
         + note
@@ -86,9 +86,9 @@ def costs(bench: Bench) -> str:
         ends = [records[0], records[-1]]
         change = [" to ".join(shown(end[figure], digits) for end in ends) for figure, digits in FIGURES]
         rows.append([words, *lists, *seconds, *change])
-    head = ["rule", "lists that a delete changes, thousands", "edges in these that are new", "lists that an insert changes"]
-    head += ["edges in these that are new", "s of the delete", "s of the insert", "recall@10", "mean degree", "distances a query"]
-    words = "The same: means of a cycle, of seconds the least, and what is true of the graph as built and after the last cycle:\n\n"
+    head = ["rule", "lists changed by deletes, thousands", "new edges in them", "lists changed by inserts"]
+    head += ["new edges in them", "s of deletes", "s of inserts", "recall@10", "mean degree", "distances per query"]
+    words = "Costs of these rules: means per cycle, but the smallest number of seconds; and the graph as built and after the last cycle:\n\n"
     return words + table(head, rows)
 
 
@@ -98,8 +98,8 @@ FIGURES = (("recall_at_10", 4), ("degree", 1), ("distances", 0))
 def shares(bench: Bench) -> str:
     """Figure 2."""
     rows = [([f"{share:.0%}"], updates(bench, "neighbours", 1.2, share)) for share in SHARES]
-    return "5-recall@5 by the share that goes by Algorithm 4 and comes in a cycle (Figure 2):\n\n" + by_cycle(
-        rows, ["share"], "recall_at_5", 4
+    return "5-recall@5 by the fraction that a cycle deletes (by Algorithm 4) and inserts (Figure 2):\n\n" + by_cycle(
+        rows, ["fraction"], "recall_at_5", 4
     )
 
 
@@ -108,9 +108,9 @@ def alphas(bench: Bench) -> str:
     share = SHARES[0]
     rows = [([shown(alpha)], updates(bench, "neighbours", alpha, share, cycles)) for alpha, cycles in ALPHAS.items()]
     parts = [
-        f"5-recall@5 by alpha, of the build and of updates by Algorithm 4, {share:.0%} a cycle (Figure 3):\n\n",
+        f"5-recall@5 by alpha of the build and of updates by Algorithm 4, {share:.0%} per cycle (Figure 3):\n\n",
         by_cycle(rows, ["alpha"], "recall_at_5", 4),
-        "\nMean degree of the same (Figure 12):\n\n",
+        "\nMean degree in these runs (Figure 12):\n\n",
         by_cycle(rows, ["alpha"], "degree", 1),
     ]
     return "".join(parts)
@@ -130,9 +130,9 @@ def builds(bench: Bench) -> str:
             built = bench.updates(rows=ROWS, cycles=0, alpha=alpha, passes=passes)[0]
             cells = [shown(built["build_seconds"]), shown(built["degree"]), *curve_cells(built)]
             rows.append([shown(alpha), str(passes), *cells])
-    at = [f"distances a query at recall@10 of {recall}" for recall in AT]
+    at = [f"distances per query at recall@10 of {recall}" for recall in AT]
     head = ["alpha", "passes", "seconds", "mean degree", *at]
-    words = "Graphs by inserts alone, and by a second pass that inserts all vectors again (Table 1, Figure 13):\n\n"
+    words = "Graphs built by inserts alone, and with a second pass that inserts all vectors again (Table 1, Figure 13):\n\n"
     return words + table(head, rows)
 
 
@@ -144,9 +144,9 @@ def pruning(bench: Bench) -> str:
         each = cycle["delete_seconds"] / cycle["delete_lists"] * 1e6
         cells = [shown(cycle["delete_candidates"]), shown(cycle["delete_lists"], 0), shown(cycle["delete_seconds"], 2)]
         rows.append([f"{share:.0%}", *cells, shown(each), shown(each / cycle["delete_candidates"], 2)])
-    head = ["share deleted", "candidates of a list", "lists changed", "seconds"]
-    head += ["microseconds a list", "microseconds a candidate"]
-    words = "Algorithm 4 by the number of candidates (Figure 14), the search for what no edge leads to any more included:\n\n"
+    head = ["fraction deleted", "candidates per list", "lists changed", "seconds"]
+    head += ["microseconds per list", "microseconds per candidate"]
+    words = "Algorithm 4 by the number of candidates (Figure 14), including the search for vertices that became unreachable:\n\n"
     return words + table(head, rows)
 
 

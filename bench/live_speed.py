@@ -42,10 +42,10 @@ def writes(bench: Bench) -> str:
             rate = shown(record["per_second"], 0)
             body.append([record["what"], record["durability"], str(record["writers"]), rate, *times, of_sync])
     return (
-        f"Writes of one row of 128 bytes, each by a call of its own; a file that is synced after each 184 bytes takes "
-        f"{sync:,.0f} a second:\n\n"
-        + table(["write", "durability", "writers", "a second", "p50, us", "p99, us", "times one sync each"], body)
-        + f"\nA live index with {opened['writes']:,} records in its log is opened in {opened['seconds']:.2f} s.\n"
+        f"Writes of one row of 128 bytes, one per call. For comparison, a file that is synced after each 184 bytes reaches "
+        f"{sync:,.0f} writes per second:\n\n"
+        + table(["write", "durability", "writers", "per second", "p50, us", "p99, us", "relative to single syncs"], body)
+        + f"\nA collection with {opened['writes']:,} records in its log opens in {opened['seconds']:.2f} s.\n"
     )
 
 
@@ -55,7 +55,7 @@ def sustained(bench: Bench) -> str:
     for rate in RATES:
         named = {"share": SHARE, "minutes": MINUTES, "rate": rate}
         of = records(bench, ["sustained", bench.data(FILE)], **named)
-        asked = shown(rate, 0) if rate else "all that can be"
+        asked = shown(rate, 0) if rate else "unlimited"
         idle = [record for record in of if record["phase"] == "idle"]
         body.append([asked, "idle", *figures(idle)])
         for begin, merging in ((False, "no merge"), (True, "merging")):
@@ -67,10 +67,10 @@ def sustained(bench: Bench) -> str:
             part = rest[number * len(rest) // LINES : (number + 1) * len(rest) // LINES]
             if part:
                 body.append([asked, f"to minute {part[-1]['at'] / 60:.0f}", *figures(part)])
-    heads = ["rows a second asked", "when", "writes a second", "searches a second", "mean, ms", "p99, ms", "rows in memory"]
+    heads = ["requested rows per second", "when", "writes per second", "searches per second", "mean, ms", "p99, ms", "rows in memory"]
     return (
-        f"{SHARE:.0%} of 890,000 vectors on disk; one thread deletes the oldest rows and inserts as many others, ten of each in a "
-        "write that is durable, one searches for one query after the other, L 40, and merges come by themselves on one thread:\n\n"
+        f"{SHARE:.0%} of 890,000 vectors on disk. One thread deletes the oldest rows and inserts as many others, ten of each per "
+        "durable write; one searches, one query after the other, L 40; and automatic merges run on one thread:\n\n"
         + table([*heads, "waited, s", "merges", "log, MB", "resident, MB"], body)
     )
 

@@ -89,17 +89,17 @@ class Bench:
         if "failed" in ours[0]:
             return f"adjoin: {ours[0]['failed']}\n"
         recall = self.reached()
-        rows = [line("adjoin", ours, ours, [f"{ours[0]['distances']:,.0f} distances a row"])]
+        rows = [line("adjoin", ours, ours, [f"{ours[0]['distances']:,.0f} distances per row"])]
         for name, words in PEERS.items():
             told = self.measured(name)
             if failed := [one["failed"] for one in told if "failed" in one]:
                 rows.append([f"{words}: not measured: {failed[0]}", "", "", "", "", "", ""])
                 continue
             reached = [at(one, recall) for one in told]
-            notes = [f"made with {reached[0]['made']}"] if "made" in reached[0] else []
+            notes = [f"built with {reached[0]['made']}"] if "made" in reached[0] else []
             rows.append(line(f"{words} ({told[0]['version']})", reached, ours, notes))
-        head = ["", "seconds", "CPU s", "times as long", "times the CPU", "MB", "spread"]
-        words = f"{self.of.name}, {self.of.metric}: {K} neighbours of each row at a recall of {recall:.4f}, {THREADS} threads."
+        head = ["", "seconds", "CPU s", "times adjoin's seconds", "times its CPU", "MB", "spread"]
+        words = f"{self.of.name}, {self.of.metric}: {K} neighbors per row at a recall of {recall:.4f}, {THREADS} threads."
         return f"{words}\n\n{table(head, rows)}"
 
 
@@ -129,7 +129,7 @@ def line(words: str, records: list[Record], ours: list[Record], notes: list[str]
     ratios = [shown(a / b, 2) if a is not None and b else "" for a, b in zip(figures, beside)]
     whole = [record for record in records if "seconds" in record]
     peak = max(record["peak_bytes"] for record in records) / 1e6
-    said = "; ".join([words, *notes]) if whole else f"{words}: does not reach it"
+    said = "; ".join([words, *notes]) if whole else f"{words}: does not reach the recall"
     return [said, *map(shown, figures), *ratios, f"{peak:,.0f}", f"{spread(whole):.2f}" if whole else ""]
 
 
@@ -140,7 +140,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
-    print(f"# Nearest neighbours of each row\n\n{machine()}\n")
+    print(f"# Nearest neighbors of each row\n\n{machine()}\n")
     for of in SETS:
         if asked.only in of.name:
             try:

@@ -89,13 +89,13 @@ def overload(adjoin: Path, store: Path, queries: Path, measured: Callable[..., R
         times = [shown(times[key]) if times else "-" for times in (answers, refusals) for key in ("p50", "p99", "max")]
         rate, late = shown(one["answered_per_second"], 0), shown(one["sent_late_ms_max"], 0)
         body.append([name, *counts, rate, shown(share, 0), *times, late])
-    head = ["", "requests", "answered", "refused", "late", "failed", "answered a second", "% of the peak"]
-    head += [f"{of} {key}, ms" for of in ("answers", "refusals") for key in ("p50", "p99", "max")] + ["sent late at most, ms"]
+    head = ["", "requests", "answered", "refused", "late", "failed", "answered per second", "% of the peak"]
+    head += [f"{of} {key}, ms" for of in ("answers", "refusals") for key in ("p50", "p99", "max")] + ["largest send delay, ms"]
     words = (
-        f"A server with {MEMORY} on one core, who asks on the other: {ASKED['nprobe']} buckets a query, a deadline of "
-        f"{ASKED['deadline_ms']} ms. {OVERLOAD} times what it can do ({shown(told['peak'], 0)} a second) for "
-        f"{OVERLOAD_SECONDS} s, half of what it can do before, and again from a second after. Answers are timed from when a "
-        f"request was to be sent, refusals from when it was. The server took at most "
+        f"A server with {MEMORY} on one core, its client on the other; {ASKED['nprobe']} buckets per query, a deadline of "
+        f"{ASKED['deadline_ms']} ms. The load is {OVERLOAD} times the peak rate ({shown(told['peak'], 0)} answers per second) for "
+        f"{OVERLOAD_SECONDS} s, half of the peak rate before, and half again from one second after. Answers are timed from the "
+        f"scheduled time of the request, refusals from the time when it was sent. The server used at most "
         f"{shown(told['peak_bytes'] / 1e6, 0)} MB.\n\n"
     )
     return words + table(head, body)

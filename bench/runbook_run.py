@@ -310,8 +310,8 @@ def as_ours(step: Record, queries: int) -> Record:
     return {"rows": rows, "seconds": told["total_time"] / 1e6, "settled": 0.0}
 
 
-HEAD = ["", "recall@10, least", "queries/s, least", "rows/s", "slowest change s", "settled: times, longest s"]
-HEAD += ["MB, of it at start", "GB written", "minutes", "after SIGKILL"]
+HEAD = ["", "recall@10, smallest", "queries/s, smallest", "rows/s", "slowest change s", "maintenance: count, longest s"]
+HEAD += ["MB, part of it at start", "GB written", "minutes", "after SIGKILL"]
 
 
 def line(words: str, told: Record, kills: list[Record]) -> list[str]:
@@ -334,10 +334,10 @@ def line(words: str, told: Record, kills: list[Record]) -> list[str]:
 def after(kills: list[Record]) -> str:
     """How often it opened again, and what was lost then."""
     if not kills:
-        return "nothing is kept"
+        return "not durable"
     opened = [kill for kill in kills if "failed" not in kill]
     lost, risen = (sum(kill[what] for kill in opened) for what in ("lost", "risen"))
-    words = f"opens {len(opened)} of {len(kills)} times; {lost} rows lost, {risen} deleted ones there"
+    words = f"opens {len(opened)} of {len(kills)} times; {lost} rows lost, {risen} deleted rows present"
     return words + "".join(f"; {kill['failed']}" for kill in kills if "failed" in kill)
 
 

@@ -59,14 +59,14 @@ def recalls(bench: Bench) -> list[Panel]:
     on_disk = [over_recall(name, all_points[name], "reads") for name in ("adjoin", "DiskANN") if name in all_points]
     rates = [over_recall(name, points, "rate") for name, points in all_points.items()]
     x = f"recall@{K}"
-    return [panel(x, "reads a query", on_disk, from_zero=True), panel(x, "queries a second", rates, "y")]
+    return [panel(x, "reads per query", on_disk, from_zero=True), panel(x, "queries per second", rates, "y")]
 
 
 def candidates(bench: Bench) -> list[Panel]:
     points = [(list_of, bench.search(list_of, PLENTY)) for list_of in GAMMAS]
     of = lambda figure: [("adjoin", [(float(list_of), point[figure]) for list_of, point in points])]  # noqa: E731
     x = "candidates"
-    return [panel(x, f"recall@{K}", of("recall"), "x"), panel(x, "reads a query", of("reads"), "xy")]
+    return [panel(x, f"recall@{K}", of("recall"), "x"), panel(x, "reads per query", of("reads"), "xy")]
 
 
 def memories(bench: Bench) -> list[Panel]:
@@ -75,7 +75,7 @@ def memories(bench: Bench) -> list[Panel]:
     for recall in AT:
         rates = [(float(memory), at_recall(points, recall, "rate")) for memory, points in all_points]
         lines.append((f"recall {recall}", [(memory, rate) for memory, rate in rates if rate is not None]))
-    return [panel("MB allowed", "queries a second", lines, from_zero=True)]
+    return [panel("MB allowed", "queries per second", lines, from_zero=True)]
 
 
 def rounds(bench: Bench) -> list[Panel]:
@@ -91,10 +91,10 @@ def rounds(bench: Bench) -> list[Panel]:
 OF_ALL = {"recall": recalls}
 OF_FIRST = OF_ALL | {"candidates": candidates, "memory": memories, "rounds": rounds}
 WORDS = {
-    "recall": "Reads and queries a second over recall",
-    "candidates": "Recall and reads over candidates",
-    "memory": "Queries a second over memory",
-    "rounds": "OR(G) and seconds over rounds",
+    "recall": "Reads and queries per second by recall",
+    "candidates": "Recall and reads by candidates",
+    "memory": "Queries per second by memory",
+    "rounds": "OR(G) and seconds by rounds",
 }
 
 

@@ -148,13 +148,13 @@ class Contender:
         notes = [f"{self.peer.words} ({built['version']})", *failed]
         fewest = min(point["queries"] for point in points)
         if fewest < QUERIES:
-            notes.append(f"at least {fewest} queries each, as many as {PATIENCE:.0f} s allowed")
+            notes.append(f"at least {fewest} queries each, limited to {PATIENCE:.0f} s")
         last = points[-1]
         if last["recall"] < RECALLS[-1] and last["seconds"] > LONGEST:
-            notes.append(f"no further than effort {len(points)} of {len(self.peer.efforts)}, which took {last['seconds']:.0f} s")
+            notes.append(f"stopped at effort {len(points)} of {len(self.peer.efforts)}, which took {last['seconds']:.0f} s")
         if self.peer.on_disk:
             unbounded = points[0]["unbounded"]
-            notes.append(f"page cache not bounded: {unbounded}" if unbounded else "page cache bounded")
+            notes.append(f"page cache unbounded: {unbounded}" if unbounded else "page cache bounded")
         return line("; ".join(notes), points, points, built)
 
 
@@ -176,17 +176,16 @@ def beside_peers(bench: Bench) -> str:
     """All at equal recall."""
     memory = bench.memory()
     ours, lone = ([point for point in points if "failed" not in point] for points in bench.searches(memory))
-    rows = [line("adjoin, past the page cache", ours, lone, bench.built())]
+    rows = [line("adjoin, bypassing the page cache", ours, lone, bench.built())]
     rows += [Contender(bench, name, memory * 1_000_000).row() for name in PEERS]
     head = ["", "MB", *(f"at {recall:.2f}" for recall in RECALLS), "build s", "build MB"]
     words = (
-        f"Other peers, {THREADS} threads for each. At each recall@{K}: KiB read from the disk a query / queries a",
-        "second / p99 in ms. MB is the largest resident memory, of a peer with Python and its libraries. adjoin",
-        f"searches within {memory} MB; as much, page cache included, is the bound on a peer for its index and searches",
-        "where one is set. Every search begins with nothing of its index in the page cache. For p99 a peer is",
-        f"asked one query at a time, adjoin one at a time on each of {THREADS} threads. Peers hold floats. Graphs",
-        "are built with their defaults; of n vectors faiss makes 4 sqrt(n) lists and LanceDB sqrt(n). faiss reads",
-        "ahead with threads of its own. LanceDB has no argument for threads and is bound to as many cores; its",
-        "caches take half of the memory.",
+        f"Other peers, with {THREADS} threads each. The cells at each recall@{K} are KiB read from the disk per query / queries",
+        "per second / p99 in ms. MB is the peak resident memory, for peers including Python and its libraries. adjoin",
+        f"searches within {memory} MB. A bounded peer gets as much for its index and searches, page cache included.",
+        "Every search begins with nothing of its index in the page cache. For p99 a peer gets one query at a time,",
+        f"adjoin one at a time on each of {THREADS} threads. Peers hold floats. Graphs are built with their defaults; for n",
+        "vectors faiss builds 4 sqrt(n) lists and LanceDB sqrt(n). faiss reads ahead with threads of its own. LanceDB",
+        "has no argument for threads and is bound to as many cores; its caches take half of the memory.",
     )
     return " ".join(words) + "\n\n" + table(head, rows)

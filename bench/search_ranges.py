@@ -31,7 +31,7 @@ BESIDE = 100
 #: Lists of searches with a condition.
 LISTS_OF_FILTERS = (32, 128)
 #: Columns of `attributes.py`, and how many of their thousand values pass.
-COLUMNS = {"pick": "at random", "near": "a cluster"}
+COLUMNS = {"pick": "random", "near": "a cluster"}
 PARTS = (500, 100, 10, 1)
 
 
@@ -118,13 +118,13 @@ def ranges(bench: Bench) -> str:
         cells += [shown(nearest["recall"], 4), pages(nearest), shown(told["pages"] / nearest["pages"], 2)]
         rows.append(cells)
     beside_words = f"top-{BESIDE}"
-    head = ["neighbours", "radius", "queries without any", "average precision", "pages read a query"]
-    head += [f"recall of {beside_words}", "pages read", f"pages / those of {beside_words}"]
+    head = ["neighbors", "radius", "queries without neighbors", "average precision", "pages read per query"]
+    head += [f"recall of {beside_words}", "pages read", f"pages / pages of {beside_words}"]
     return (
-        f"All within a radius, beside the nearest {BESIDE}, both with a promised recall of 0.95 and much memory. Average "
-        "precision is that of big-ann-benchmarks, against an exact scan. Each query is asked twice, as searches of few "
-        "queries compare these with all pages (a scan), which is exact. Radii are such that queries have 1, 10 and 100 "
-        "neighbours on average.\n\n"
+        f"Searches for all rows within a radius, compared with the nearest {BESIDE}, both with a promised recall of 0.95 and "
+        "ample memory. Average precision is defined as in big-ann-benchmarks, against an exact scan. Each query is asked twice, "
+        "because searches of few queries compare them with all pages (a scan), which is exact. The radii give queries 1, 10 "
+        "and 100 neighbors on average.\n\n"
         + table(head, rows)
     )
 
@@ -189,12 +189,12 @@ def filters(bench: Bench) -> str:
     """Recall, reads and rate where a condition leaves some of the rows."""
     filtered = Filtered(bench)
     rows = [filtered.row(column, parts) for column in COLUMNS for parts in PARTS]
-    head = ["rows that pass", "share", "exact scan, a second", "recall@10 where 0.95 is promised", "pages read"]
+    head = ["rows that pass", "fraction", "exact scan, per second", "recall@10 with 0.95 promised", "pages read"]
     for list_of in LISTS_OF_FILTERS:
-        head += [f"recall@10 of {list_of} candidates", "pages read", "a second"]
+        head += [f"recall@10 with {list_of} candidates", "pages read", "per second"]
     return (
-        "Filters, with much memory, beside an exact scan of the rows that pass; where a recall is promised each query is "
-        "asked twice, as above.\n\n"
+        "Searches with filters and ample memory, compared with an exact scan of the rows that pass. With a promised recall "
+        "each query is asked twice, as above.\n\n"
         + table(head, rows)
     )
 

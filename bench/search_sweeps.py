@@ -29,13 +29,13 @@ LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp1", "gp2", "gp3", "degree",
 PLENTY = "2GiB"
 #: What walks are without one of their ideas.
 WITHOUT = {
-    "as it is": "",
-    "entry of the graph, without the navigation graph": "entry=vertex",
-    "no vertex leads on but those that the list keeps": "expanded=0",
-    "all vertices of a page lead on": "expanded=1",
-    "a beam of 4 that waits for all of it": "beam=4",
-    "one query at a time on a thread": "walks=1",
-    "one query at a time on a thread, without looking ahead": "walks=1,ahead=1",
+    "all ideas": "",
+    "entry vertex of the graph instead of the navigation graph": "entry=vertex",
+    "only vertices in the list are expanded": "expanded=0",
+    "all vertices of a page are expanded": "expanded=1",
+    "a beam of 4 that waits for all its reads": "beam=4",
+    "one query at a time per thread": "walks=1",
+    "one query at a time per thread, without read-ahead": "walks=1,ahead=1",
 }
 
 
@@ -44,7 +44,7 @@ def rows_at_recalls(points: list[Record], figures: Iterable[str] = FIGURES) -> l
     return [shown(at_recall(points, recall, figure)) for recall in AT for figure in figures]
 
 
-def head_at_recalls(first: str, words: Iterable[str] = ("reads", "of these from disk", "queries a second")) -> list[str]:
+def head_at_recalls(first: str, words: Iterable[str] = ("reads", "from disk", "queries per second")) -> list[str]:
     """The head of such cells."""
     return [first, *(f"{word} at {recall}" for recall in AT for word in words)]
 
@@ -54,8 +54,8 @@ def ideas(bench: Bench) -> str:
     lists = lambda strategy: [bench.search(list_of, PLENTY, strategy) for list_of in LISTS]  # noqa: E731
     figures = ("reads", "rate", "mean_ms")
     rows = [[words, *rows_at_recalls(lists(strategy), figures)] for words, strategy in WITHOUT.items()]
-    return "Without one idea each, with much memory:\n\n" + table(
-        head_at_recalls("walks", ("reads", "queries a second", "mean ms")), rows
+    return "Each row without one idea, with ample memory:\n\n" + table(
+        head_at_recalls("walks", ("reads", "queries per second", "mean ms")), rows
     )
 
 
@@ -69,15 +69,15 @@ def candidates(bench: Bench) -> str:
             *(shown(one.get(figure), digits) for figure, digits in (("recall", 4), ("reads", 1), ("rate", 0))),
             *(shown(one.get(figure), 2) for figure in ("mean_ms", "p99_ms", "utilization")),
         ])
-    head = ["candidates", "recall@10", "reads", "queries a second", "mean ms", "p99 ms", "share of vertices that lead on"]
-    return "Candidates (Figure 21), with much memory:\n\n" + table(head, rows)
+    head = ["candidates", "recall@10", "reads", "queries per second", "mean ms", "p99 ms", "fraction of vertices expanded"]
+    return "List length (Figure 21), with ample memory:\n\n" + table(head, rows)
 
 
 def leading(bench: Bench) -> str:
     """Figure 20."""
     lists = lambda sigma: [bench.search(list_of, PLENTY, f"expanded={sigma}") for list_of in LISTS]  # noqa: E731
     rows = [[shown(sigma), *rows_at_recalls(lists(sigma))] for sigma in SIGMAS]
-    return "Vertices of a page that lead on beside those that are kept (Figure 20, sigma):\n\n" + table(head_at_recalls("share"), rows)
+    return "Fraction of a page that is expanded in addition to vertices in the list (Figure 20, sigma):\n\n" + table(head_at_recalls("fraction"), rows)
 
 
 def looking_ahead(bench: Bench) -> str:
@@ -87,7 +87,7 @@ def looking_ahead(bench: Bench) -> str:
         points = [bench.search(list_of, f"{bench.memory()}MB", f"walks=1,ahead={depth}") for list_of in LISTS]
         rows.append([str(depth), *rows_at_recalls(points, ("reads", "from_disk", "mean_ms", "p99_ms"))])
     words = ("pages needed", "read", "mean ms", "p99 ms")
-    return "Pages asked for at once by a query that is alone on its thread:\n\n" + table(head_at_recalls("pages", words), rows)
+    return "Pages requested at once by a single query on its thread:\n\n" + table(head_at_recalls("pages", words), rows)
 
 
 def navigation(bench: Bench) -> str:
@@ -100,12 +100,12 @@ def navigation(bench: Bench) -> str:
         held = [bench.search(list_of, f"{memory}MB", "entry=vertex", navigation=count) for list_of in LISTS]
         within = [bench.search(list_of, f"{memory}MB", navigation=count) for list_of in LISTS]
         rows.append([shown(mu, 3), *rows_at_recalls(points), str(memory), *rows_at_recalls(within), *rows_at_recalls(held)])
-    head = head_at_recalls("share of vectors")
-    within = head_at_recalls("", ("reads", "from disk", "a second"))[1:]
-    head += ["MB", *(f"within these: {word}" for word in within), *(f"and no graph: {word}" for word in within)]
+    head = head_at_recalls("fraction of vectors")
+    within = head_at_recalls("", ("reads", "from disk", "per second"))[1:]
+    head += ["MB", *(f"within MB: {word}" for word in within), *(f"without it: {word}" for word in within)]
     return (
-        "The navigation graph (Tables 14 and 15, Figure 19, mu), with much memory, within what it takes, and within as much where "
-        "walks begin at one vertex and pages are held instead:\n\n" + table(head, rows)
+        "The navigation graph (Tables 14 and 15, Figure 19, mu): with ample memory; within the MB that it needs; and within as "
+        "many MB without it, with walks that begin at one vertex and more cached pages:\n\n" + table(head, rows)
     )
 
 
@@ -121,7 +121,7 @@ def memories(bench: Bench) -> str:
     for size, points in memory_points(bench):
         peak = max(one.get("peak_bytes", 0) for one in points)
         rows.append([str(size), f"{peak / 1e6:.0f}", *rows_at_recalls(points)])
-    return "Memory (Table 19):\n\n" + table(["MB allowed", *head_at_recalls("MB taken")], rows)
+    return "Memory (Table 19):\n\n" + table(["MB allowed", *head_at_recalls("MB used")], rows)
 
 
 def layouts(bench: Bench) -> str:
@@ -134,7 +134,7 @@ def layouts(bench: Bench) -> str:
         share = seconds / bench.built()["seconds"]
         cells = [shown(facts["overlap"], 3), shown(seconds), f"{100 * share:.0f} %"]
         rows.append([layout, *cells, *rows_at_recalls(points, ("reads", "rate"))])
-    head = ["order of pages", "OR(G)", "seconds", "of the build", *head_at_recalls("", ("reads", "queries a second"))[1:]]
+    head = ["order of pages", "OR(G)", "seconds", "of the build", *head_at_recalls("", ("reads", "queries per second"))[1:]]
     return "Orders of pages (Tables 7 to 13):\n\n" + table(head, rows)
 
 
@@ -155,7 +155,7 @@ def rounds(bench: Bench) -> str:
     cell = lambda of: f"{of[0]:.3f} / {of[1]:.1f}" if of else ""  # noqa: E731
     rows = [[layout, *(cell(of.get(beta)) for beta in (0, *BETAS))] for layout, of in tried(bench).items()]
     head = ["order of pages", "without rounds", *(f"up to {beta}" for beta in BETAS)]
-    return "OR(G) / seconds by the rounds that improve an order (Tables 5 to 12, beta):\n\n" + table(head, rows)
+    return "OR(G) / seconds by the number of rounds that improve an order (Tables 5 to 12, beta):\n\n" + table(head, rows)
 
 
 ALL = (ideas, candidates, leading, looking_ahead, layouts, rounds, navigation, memories)

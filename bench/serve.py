@@ -90,11 +90,11 @@ class VectorSet:
 
 
 SETS = {
-    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Lone queries", "Arrivals", "Beside others", "Overload")),
-    "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Lone queries", "Arrivals")),
+    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Overload")),
+    "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Single queries", "Arrivals")),
     # At 100 buckets a query would read the third part of 1.3 GB.
     "generated-10m": VectorSet(
-        "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Lone queries"), ((None, OUR_PROBES),), (0.1,),
+        "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Single queries"), ((None, OUR_PROBES),), (0.1,),
         "--rows 10010000 --dimensions 128 --element u8",
     ),
 }  # fmt: skip
@@ -166,7 +166,7 @@ def grouping(bench: Bench) -> str:
     """Table II."""
     of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "grouping"]
     body = [[shown(r["queries"], 0), shown(r["groups"], 0), shown(r["bitmap_ms"]), shown(r["hash_ms"])] for r in of]
-    return "[Table II] Time of grouping, ms.\n\n" + table(["queries", "groups", "bitmaps", "hash tables"], body)
+    return "[Table II] Grouping time, ms.\n\n" + table(["queries", "groups", "bitmaps", "hash tables"], body)
 
 
 def overlap(bench: Bench) -> str:
@@ -174,8 +174,8 @@ def overlap(bench: Bench) -> str:
     [r] = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "overlap"]
     shares = [f"{100 * r[key]:.0f} %" for key in ("neighbours", "all", "largest")]
     return (
-        f"[Figure 3] Of the buckets of two of {r['queries']} queries, those that both look into: {shares[0]} of neighbours, {shares[1]} "
-        f"of any two, {shares[2]} of the two that have most in common [more than 60 %].\n"
+        f"[Figure 3] Fraction of the buckets of two of {r['queries']} queries that both probe: {shares[0]} for neighbors, {shares[1]} "
+        f"for any two, {shares[2]} for the two with most in common [more than 60 %].\n"
     )
 
 
@@ -184,8 +184,8 @@ def borders(bench: Bench) -> str:
     of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "borders"]
     names = ("grouped", "call", "grouped, by distance", "call-distance")
     body = [[name, shown(100 * r["first"]), shown(100 * r["others"])] for name, r in zip(names, of, strict=True)]
-    head = ["order", "hit rate of the first query of a group, %", "of the others"]
-    words = "[Figure 5] The cache at the borders of groups: LRU, 50 entries, theta 0.3; only `call` loads ahead.\n\n"
+    head = ["order", "hit rate of the first query of a group, %", "of its other queries"]
+    words = "[Figure 5] The cache at group boundaries: LRU, 50 entries, theta 0.3; only `call` prefetches.\n\n"
     return words + table(head, body)
 
 
@@ -208,7 +208,7 @@ def hit_rates(bench: Bench) -> str:
             body.append([f"{size} {unit}", name, r["cache"], *rates, megabytes(r["bytes_per_query"])])
     # Two figures of the paper have some contenders in common: each is shown once.
     body = [row for at, row in enumerate(body) if row not in body[:at]]
-    head = ["cache of", "order", "cache", "hit rate, %", "without prefetched", "MB a query"]
+    head = ["cache of", "order", "cache", "hit rate, %", "without prefetches", "MB per query"]
     words = "[Figures 9, 13, Table III] Batches of 300 queries by their plans, 100 buckets, 30 probes.\n\n"
     return words + table(head, body)
 
@@ -231,7 +231,7 @@ def batches(bench: Bench) -> str:
                 done = last["done"]
                 figures = [megabytes(done["bytes_per_query"]), shown(100 * done["hit_rate"]), shown(last["queries_per_second"], 0)]
                 body.append([str(buckets or "default"), f"{share:.0%}", *contender, *figures])
-    head = ["buckets", "cache", "order", "cache", "MB a query", "hit rate, %", "queries a second"]
+    head = ["buckets", "cache", "order", "cache", "MB per query", "hit rate, %", "queries per second"]
     return "The last of 2 batches of 1,000 queries.\n\n" + table(head, body)
 
 
@@ -246,7 +246,7 @@ def threads(bench: Bench) -> str:
             planning = last["done"]["plan_ms_per_query"] * last["queries_per_second"] / 10
             figures = [shown(last["queries_per_second"], 0), megabytes(told["peak_bytes"]), shown(planning)]
             body.append([order, str(count), *figures])
-    head = ["order", "threads", "queries a second", "MB resident", "% of the time that is planning"]
+    head = ["order", "threads", "queries per second", "MB resident", "planning, % of the time"]
     return "[Figure 15, Table IV] The last of 3 batches of 1,000 queries, default buckets, a cache of 10%.\n\n" + table(head, body)
 
 
@@ -258,8 +258,8 @@ def lone(bench: Bench) -> str:
             [r] = bench.printed("lone", buckets, nprobe=probes, share=share, memory=MEMORY, threads=THREADS)
             times = [r[which][key] for key in ("p50", "p99") for which in ("served_ms", "direct_ms")]
             body.append([str(buckets or "default"), f"{share:.0%}", *map(shown, times), shown(times[0] / times[1], 2)])
-    head = ["buckets", "cache", "served, p50, ms", "direct, p50", "served, p99", "direct, p99", "times, p50"]
-    words = "One query at a time, in turns: by the service, and by a search of its own in the same process, which keeps nothing.\n\n"
+    head = ["buckets", "cache", "served, p50, ms", "direct, p50", "served, p99", "direct, p99", "served / direct, p50"]
+    words = "One query at a time, alternately by the service and by a separate search in the same process, which caches nothing.\n\n"
     return words + table(head, body)
 
 
@@ -277,9 +277,9 @@ def replays(bench: Bench) -> str:
             done = r["done"]
             figures = [megabytes(done["bytes_per_query"]), shown(100 * done["hit_rate"])]
             body.append([str(buckets or "default"), shown(rate, 0), *contender, *times, *figures])
-    head = ["buckets", "queries a second", "order", "cache", "p50, ms", "p95", "p99", "max", "MB a query", "hit rate, %"]
+    head = ["buckets", "queries per second", "order", "cache", "p50, ms", "p95", "p99", "max", "MB per query", "hit rate, %"]
     words = (
-        "30 seconds of arrivals with bursts of three times the rate, after 5 to warm up, at 80 % of the rate of the best "
+        "30 seconds of arrivals with bursts of three times the rate, after 5 seconds of warm-up, at 80 % of the rate of the best "
         f"comparator's batches; a cache of {REPLAYED_SHARE:.0%} of the data.\n\n"
     )
     return words + table(head, body)
@@ -299,9 +299,9 @@ def overloaded(bench: Bench) -> str:
 PARTS = {
     "Plans": [grouping, overlap, borders, loading, hit_rates],
     "Batches": [batches, threads],
-    "Lone queries": [lone],
+    "Single queries": [lone],
     "Arrivals": [replays],
-    "Beside others": [peers],
+    "Comparison with others": [peers],
     "Overload": [overloaded],
 }
 
@@ -313,7 +313,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
-    print(f"# Serving\n\nMade by `bench/serve.py`. Figures and tables in brackets are those of CALL.\n\n{machine()}\n")
+    print(f"# Serving\n\nGenerated by `bench/serve.py`. Brackets name the figure or table of CALL that a table reproduces.\n\n{machine()}\n")
     for asked.set in [asked.set] if asked.set else list(SETS):
         print(f"## {asked.set}\n", flush=True)
         for heading in SETS[asked.set].parts:

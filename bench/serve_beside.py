@@ -127,8 +127,8 @@ def beside(bench: Beside) -> str:
     rows.append(bench.faiss())
     head = ["", "MB", *(f"at {recall:.2f}" for recall in RECALLS), "build s", "build MB"]
     words = (
-        f"{QUERIES:,} queries in batches of {BATCH:,}, {THREADS} threads, {MEMORY_MB} MB for each, page cache included, which",
-        f"is a budget of adjoin and a memory cgroup of faiss. At each recall@{K}: KiB read from the disk a query / queries a",
-        "second / p99 in ms, when one query is asked at a time. MB is the largest resident memory, of faiss with Python.",
+        f"{QUERIES:,} queries in batches of {BATCH:,}, {THREADS} threads, {MEMORY_MB} MB for each, page cache included: a budget",
+        f"for adjoin, a memory cgroup for faiss. The cells at each recall@{K} are KiB read from the disk per query / queries",
+        "per second / p99 in ms with one query at a time. MB is the peak resident memory, for faiss including Python.",
     )
     return " ".join(words) + "\n\n" + table(head, rows)

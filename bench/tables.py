@@ -74,7 +74,7 @@ COLUMNS: dict[str, Callable[[Record], str]] = {
     "plan": seconds("plan"),
     "execute": seconds("execute"),
     "waiting for the disk": waiting,
-    "pairs checked a vector": a_vector("verified_pairs"),
+    "pairs checked per vector": a_vector("verified_pairs"),
     "edges": lambda told: f"{told['stats']['join']['edges']:,}",
     "recall of pairs / per vector": recalls,
     "store read by the run": passes,
@@ -102,33 +102,33 @@ SHARES = (0.1, 0.2, 0.4, 1, 5)
 FIGURES = (
     Figure(
         "Figure 8: target recall",
-        ("seconds", *PHASES, "pairs checked a vector", "recall of pairs / per vector", "store read by the run"),
-        tuple(Run(f"{n} neighbours, {recall}", n, recall) for n in BOTH for recall in RECALLS),
+        ("seconds", *PHASES, "pairs checked per vector", "recall of pairs / per vector", "store read by the run"),
+        tuple(Run(f"{n} neighbors, {recall}", n, recall) for n in BOTH for recall in RECALLS),
     ),
     Figure(
-        "Figure 9: memory, as a cache of so much of the store",
+        "Figure 9: memory, as a cache of a percentage of the store",
         ("seconds", "execute", "store read by the run", "hit rate", "peak memory"),
-        tuple(Run(f"{n} neighbours, {cache} %", n, cache_percent=cache) for n in BOTH for cache in CACHES),
+        tuple(Run(f"{n} neighbors, {cache} %", n, cache_percent=cache) for n in BOTH for cache in CACHES),
     ),
     Figure(
         "Figure 10: distance threshold",
-        ("seconds", *PHASES, "pairs checked a vector", "recall of pairs / per vector"),
-        tuple(Run(f"{n} neighbours", n) for n in EPS),
+        ("seconds", *PHASES, "pairs checked per vector", "recall of pairs / per vector"),
+        tuple(Run(f"{n} neighbors", n) for n in EPS),
     ),
     Figure(
-        "Figure 11: number of buckets, as a share of the vectors",
-        ("build", "seconds", "pairs checked a vector", "edges", "store read by the run", "read amplification"),
+        "Figure 11: number of buckets, as a percentage of the vectors",
+        ("build", "seconds", "pairs checked per vector", "edges", "store read by the run", "read amplification"),
         tuple(Run(f"{share} %", build=("--buckets", str(int(ROWS * share / 100)))) for share in SHARES),
     ),
     Figure(
-        "Figures 1, 12 and 15: where the time goes, and how much of it waits for the disk",
+        "Figures 1, 12 and 15: time by phase, and the fraction that waits for the disk",
         ("build", *PHASES, "waiting for the disk"),
-        tuple(Run(f"{n} neighbours", n) for n in BOTH),
+        tuple(Run(f"{n} neighbors", n) for n in BOTH),
     ),
     Figure(
         "Figure 16: traffic",
         ("GB read", "read amplification", "store read by the run"),
-        tuple(Run(f"{n} neighbours", n) for n in BOTH),
+        tuple(Run(f"{n} neighbors", n) for n in BOTH),
     ),
     Figure(
         "Figure 17: order of the tasks and cache",
@@ -141,8 +141,8 @@ FIGURES = (
     ),
     Figure(
         "Figure 18: which pairs are checked",
-        ("seconds", "pairs checked a vector", "edges", "recall of pairs / per vector"),
-        tuple(Run(f"{n} neighbours, {rule}", n, strategy=f"rule={rule}") for n in BOTH for rule in RULES),
+        ("seconds", "pairs checked per vector", "edges", "recall of pairs / per vector"),
+        tuple(Run(f"{n} neighbors, {rule}", n, strategy=f"rule={rule}") for n in BOTH for rule in RULES),
     ),
 )
 
@@ -210,7 +210,7 @@ def main() -> int:
     asked = parser.parse_args()
     bench = Bench(asked.adjoin.resolve(), asked.work)
     print("## The figures of DiskJoin\n")
-    print("Joins of a store of 900,000 descriptors of images, 128 bytes each; recall 0.9 and 100 neighbours where not said.\n")
+    print("Joins of a store of 900,000 image descriptors, 128 bytes each; recall 0.9 and 100 neighbors unless stated.\n")
     for figure in FIGURES:
         print(bench.table(figure), flush=True)
     print(bench.seeds(50), flush=True)

@@ -1,4 +1,4 @@
-"""Every pair of similar vectors in a set that need not fit in memory.
+"""Finds all pairs of similar vectors, and searches vectors, in sets that need not fit in memory.
 
 >>> import numpy, adjoin
 >>> vectors = numpy.random.default_rng(1).standard_normal((1000, 16), dtype="float32")
@@ -6,9 +6,9 @@
 ...     result.stats["recall"]["kept"]
 True
 
-A run stays within ``memory`` above what the process holds already: a size, or a share such as ``"80%"`` of what the machine
-or its cgroup has, half of it where it is not given. It reaches the recall that was asked
-for; both are told in :attr:`Result.stats`.
+``memory`` limits the memory that a run uses in addition to the memory that the process already holds. It is a size, or
+a fraction such as ``"80%"`` of the memory of the machine or its cgroup; the default is half of it. A run reaches the
+requested recall. :attr:`Result.stats` reports both.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 Metric = Literal["l2", "cosine"]
-#: Of searches: inner products (``"ip"``) too, which are not joined.
+#: Metrics of searches. Inner products (``"ip"``) cannot be joined.
 SearchMetric = Literal["l2", "cosine", "ip"]
 OnBad = Literal["error", "skip"]
 OnDuplicateId = Literal["error", "keep"]
@@ -93,7 +93,7 @@ RESULTS = ("pairs", "counts", "clusters", "keep", "kept")
 
 
 class Store:
-    """Vectors on disk so that near ones lie together: built once, joined often."""
+    """Vectors on disk, grouped so that near ones are adjacent. Built once, joined and searched often."""
 
     def __init__(self, path: PathLike) -> None:
         """Opens the store in the folder ``path``."""
@@ -112,7 +112,7 @@ class Store:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the store says of itself: rows, dimensions, element, metric, ids and how it was built."""
+        """Metadata of the store: rows, dimensions, element, metric, ids and build options."""
         return dict(self._info)
 
     def search(
@@ -139,17 +139,19 @@ class Store:
     ) -> Hits:
         """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
 
-        ``queries`` is what :func:`build` takes, with its options for columns; or the store itself, whose rows are then the
-        queries, in the order in which they lie there, and do not find themselves. ``recall`` is the share of that to find at
-        least, on average over queries; ``exact`` finds all of it, as is done for few queries anyway; where neither is given,
-        0.95. That is promised for queries that are distributed as the rows of the store, or as the vectors of the file
-        ``calibrate_with``. ``where`` is a condition as in SQL, such as ``"lang = 'en' and year >= 2020"``, on the attributes
-        that the store was built with: only rows of which it is true are found, and of the store itself only those are
-        queries. ``nprobe`` looks into so many buckets, whatever that finds. ``memory`` bounds what the process holds beside
-        what it held before the call.
+        Args:
+            queries: Anything that :func:`build` accepts, with its options for columns. If this is the store itself, its
+                rows are the queries, in store order, and a row does not find itself.
+            recall: Mean fraction of a query's hits to find, 0.95 by default. It is promised for queries that are
+                distributed like the rows of the store, or like the vectors of the file ``calibrate_with``.
+            exact: Finds all hits. This also happens if there are few queries.
+            where: A SQL condition on the columns that the store keeps, such as ``"lang = 'en' and year >= 2020"``. Only
+                rows that pass are found. If the store itself is searched, only these rows are queries.
+            nprobe: Number of buckets to probe, without a promise.
+            memory: Limit for the memory that the search uses in addition to the memory held before the call.
 
-        Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
-        was held than was given. Ctrl-C stops it and removes what is temporary.
+        Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if
+        the search exceeded ``memory``. Ctrl-C stops it and removes temporary files.
         """
         numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
         wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
@@ -169,8 +171,11 @@ class Store:
 
 
 class Index:
-    """Vectors on disk with their neighbours in a graph: few reads for each query. Made by :func:`build_index`, open until it is
-    dropped: what a search holds in memory is read once, and searches of several threads share it."""
+    """Vectors on disk with a graph of their neighbors, which needs few reads per query. Built by :func:`build_index`.
+
+    The index stays open until the object is dropped. The part that searches hold in memory is read once and shared by
+    searches of several threads.
+    """
 
     def __init__(self, path: PathLike) -> None:
         """Opens the index in the folder ``path``."""
@@ -190,7 +195,7 @@ class Index:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the index says of itself: rows, dimensions, element, metric, ids and how it was built."""
+        """Metadata of the index: rows, dimensions, element, metric, ids and build options."""
         return dict(self._info)
 
     def search(
@@ -217,17 +222,20 @@ class Index:
     ) -> Hits:
         """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
 
-        ``queries`` is what :func:`build` takes, with its options for columns. ``recall`` is the share of that to find at
-        least, on average over queries, 0.95 where it is not given; that is promised for queries that are distributed as the
-        rows of the index, or as the vectors of the file ``calibrate_with``, which takes a pass over the index, as does a
-        threshold. ``exact`` compares each query with every row and finds all of it. ``list`` keeps so many candidates, whatever that
-        finds. ``where`` is a condition as in SQL on the attributes with
-        which the index was built: only rows of which it is true are found. A recall is then exact for few queries, at the cost of
-        a pass over the pages that have such rows. ``memory`` bounds what the process holds beside what it held before the call.
+        Args:
+            queries: Anything that :func:`build` accepts, with its options for columns.
+            recall: Mean fraction of a query's hits to find, 0.95 by default. It is promised for queries that are
+                distributed like the rows of the index, or like the vectors of the file ``calibrate_with``. Such a file
+                needs a pass over the index, and so does a threshold.
+            exact: Compares each query with every row and finds all hits.
+            list: Number of candidates to keep, without a promise.
+            where: A SQL condition on the columns that the index keeps. Only rows that pass are found. With few queries,
+                a search with a recall is then exact, at the cost of a pass over the pages with such rows.
+            memory: Limit for the memory that the search uses in addition to the memory held before the call.
 
-        Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
-        was held than was given, or where no search that makes sense supports the recall. Ctrl-C stops it and removes what is
-        temporary.
+        Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if
+        the search exceeded ``memory``, or if no reasonable search supports the recall. Ctrl-C stops it and removes
+        temporary files.
         """
         wanted = _sought(k, radius, min_similarity, recall, exact, list)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
@@ -243,7 +251,7 @@ class Index:
 
 
 def _sought(k: Any, radius: Any, min_similarity: Any, recall: Any, exact: Any, candidates: Any) -> dict[str, Any]:
-    """What is wanted of each query of an index, and how far it is looked for."""
+    """Returns the target and the effort of a search of an index."""
     numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
     wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
     wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
@@ -253,8 +261,11 @@ def _sought(k: Any, radius: Any, min_similarity: Any, recall: Any, exact: Any, c
 
 
 class Collection:
-    """Vectors that come and go, in a folder; what was written is found by the next search. One process writes, any number
-    searches what was there when it opened the folder. Closed at the end of a ``with`` block, or by :meth:`close`."""
+    """A folder of vectors that accepts writes. The next search sees every write.
+
+    One process writes; any number of processes search the rows that existed when they opened the folder. The end of a
+    ``with`` block or :meth:`close` closes the collection.
+    """
 
     def __init__(
         self,
@@ -265,12 +276,16 @@ class Collection:
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
     ) -> None:
-        """Opens the live index in the folder ``path``, to write and to search, or to search only.
+        """Opens the collection in the folder ``path``, to write and search, or with ``read_only`` only to search.
 
-        ``memory`` bounds what it holds, which is what is not merged yet, and the merges that come by themselves: one begins where
-        rows in memory take ``merge_at``, a size (``"auto"``: an eighth of the memory, 64 MiB at most), or a quarter of the rows on
-        disk is gone. Where merges fall behind, writes wait, the longer the more there is; ``stats`` says how long. With ``None``
-        rows are merged by :meth:`merge` only. Merges use half of the ``threads``, and give way to all others."""
+        Args:
+            memory: Limit for the unmerged rows and for automatic merges.
+            merge_at: Memory of unmerged rows that starts a merge; ``"auto"`` is an eighth of ``memory``, at most 64
+                MiB. A merge also starts when a quarter of the rows on disk is deleted. If merges fall behind, writes
+                wait, longer as more rows are unmerged; ``stats`` reports the wait. With ``None`` only :meth:`merge`
+                merges.
+            threads: Merges use half of them, at a low priority.
+        """
         self.path = Path(_options.path("path", path))
         at = merge_at if merge_at is None or isinstance(merge_at, str) else str(_options.integer("merge_at", merge_at, _options.U64_MAX))
         resources = {**_options.resources(memory, threads), "temporary": None}
@@ -295,8 +310,13 @@ class Collection:
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
     ) -> Collection:
-        """Makes a live index without vectors in the folder ``path``, and opens it as ``Collection(path)`` does. ``ids`` says what names a vector: integers or
-        texts; ``attributes`` what rows have beside that, to filter searches by: names, each with its type. ``degree``, ``build_list``, ``code_bytes`` and ``page`` are those of :func:`build_index`, for merges."""
+        """Creates an empty collection in the folder ``path``, and opens it as ``Collection(path)`` does.
+
+        Args:
+            ids: Type of the ids of rows: integers or texts.
+            attributes: Further columns of the rows, for filters: names with their types.
+            degree: As in :func:`build_index`, for merges; so are ``build_list``, ``code_bytes`` and ``page``.
+        """
         wanted = {
             "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
             "element": _options.choice("element", element, ELEMENTS),
@@ -327,18 +347,25 @@ class Collection:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the live index says of itself: dimensions, element, metric, ids, ``attributes`` where rows have some, and how
-        merges build."""
+        """Metadata of the collection: dimensions, element, metric, ids, ``attributes`` if rows have columns, and
+        options of merges."""
         return dict(json.loads(self._live.info[0]))
 
     @property
     def stats(self) -> dict[str, Any]:
-        """What it holds now: ``rows``, how many of these are ``unmerged``, rows that are ``gone`` and still take room, the
-        ``sequence`` number of the last write. What that takes: ``unmerged_bytes`` of memory, ``index_bytes`` and ``log_bytes`` on
-        disk, of these about ``dead_bytes`` of rows that are gone. What was done since it was opened to write: ``last_merge``
-        (``rows``, ``seconds``, ``bytes_written``; None where there was none), ``came_bytes`` of vectors and ids,
-        ``written_bytes`` to the disk, and their ratio, ``write_amplification``; how many writes have had to wait for merges
-        (``waits``, ``waited_seconds``), and why the last merge that came by itself failed (``merge_failure``, mostly None)."""
+        """Size and activity of the collection.
+
+        Rows: ``rows``, how many of these are ``unmerged``, deleted rows that still take space (``gone``), and the
+        ``sequence`` number of the last write.
+
+        Space: ``unmerged_bytes`` of memory, ``index_bytes`` and ``log_bytes`` on disk, and of these about
+        ``dead_bytes`` of deleted rows.
+
+        Since the collection was opened to write: ``last_merge`` (``rows``, ``seconds``, ``bytes_written``; None without
+        a merge), ``came_bytes`` of inserted vectors and ids, ``written_bytes`` to the disk, and their ratio,
+        ``write_amplification``; the number of writes that waited for merges and their wait (``waits``,
+        ``waited_seconds``); and the error of the last automatic merge (``merge_failure``, usually None).
+        """
         return dict(json.loads(self._live.stats()))
 
     def write(
@@ -355,16 +382,21 @@ class Collection:
         temporary: Optional[PathLike] = None,
         progress: Optional[bool] = None,
     ) -> int:
-        """Deletes the rows of some ids, inserts rows whose ids are not there, and rows in the places of those that have their
-        ids (``upsert``): all or nothing, in this order. Returns the number of the write once a loss of power takes it no more;
-        with the durability ``"buffered"`` once the system has it.
+        """Deletes, inserts and replaces rows in one atomic write, in this order, and returns its number.
 
-        ``insert`` and ``upsert`` are what :func:`build` takes, with its options for columns, such as a tuple of ids and an array,
-        or columns: ``{"id": [7, 8], "vector": array, "lang": ["en", None]}``. Where rows have attributes, these are among the
-        columns. Rows without ids go by their numbers, where ids are integers. An id that is to be deleted and is not there is no
-        error.
+        Returns once the write survives a loss of power, or with the durability ``"buffered"`` once the operating system
+        has it.
 
-        Raises :class:`AdjoinError`; after a :class:`DeviceError` nothing more is taken until it is opened again.
+        Args:
+            insert: Rows with new ids: anything that :func:`build` accepts, with its options for columns, such as a
+                tuple of ids and an array, or columns: ``{"id": [7, 8], "vector": array, "lang": ["en", None]}``. If the
+                collection has attributes, they are among the columns. If ids are integers, rows without ids use their
+                row numbers.
+            upsert: Rows that replace the rows with their ids, or are inserted if there are none.
+            delete: Ids of the rows to delete. Unknown ids are ignored.
+
+        Raises :class:`AdjoinError`. After a :class:`DeviceError` the collection accepts no write until it is opened
+        again.
         """
         names = [attribute["name"] for attribute in self._attributes()]
         options = _options.store_options(1, None, vector_column, id_column, ids, split, "error", "keep", names)
@@ -378,8 +410,11 @@ class Collection:
         return int(json.loads(written)["sequence"])
 
     def get(self, ids: Union[Sequence[int], Sequence[str]]) -> list[Any]:
-        """The vectors of some ids as arrays of numpy; None for an id that no row has. Where rows have attributes, a dictionary
-        for each row: the array as ``"vector"``, and the attributes by their names, dates and timestamps as ``numpy.datetime64``."""
+        """Returns the vectors of some ids as NumPy arrays, with None for unknown ids.
+
+        If the collection has attributes, each row is a dictionary: the array as ``"vector"``, and the attributes by
+        their names, with dates and timestamps as ``numpy.datetime64``.
+        """
         import numpy
 
         element = numpy.dtype({"f32": "<f4", "f16": "<f2", "u8": "u1", "i8": "i1"}[self.info["element"]])
@@ -395,8 +430,10 @@ class Collection:
         return [None if row is None else as_dict(*row) for row in self._live.get_rows(_id_list("ids", ids))]
 
     def delete_where(self, condition: str, *, durability: Durability = "group", progress: Optional[bool] = None) -> int:
-        """Deletes all rows that meet a ``condition`` as in SQL on their attributes, such as ``"year < 2020"``, in one write.
-        Returns how many went, when that is as safe as :meth:`write` says."""
+        """Deletes all rows that pass the SQL ``condition`` on their attributes, such as ``"year < 2020"``, in one write.
+
+        Returns the number of deleted rows, with the durability of :meth:`write`.
+        """
         if not isinstance(condition, str):
             raise _options.refused("condition", condition, "a text, such as 'year < 2020'")
         buffered = _options.choice("durability", durability, DURABILITIES) == "buffered"
@@ -429,9 +466,11 @@ class Collection:
         temporary: Optional[PathLike] = None,
         progress: Optional[bool] = None,
     ) -> Hits:
-        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine), among
-        those that are there when it begins. Rows that are not merged yet are all compared; among the others it finds what
-        :meth:`Index.search` promises, with the same arguments."""
+        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
+
+        The search sees the rows that exist when it begins. Unmerged rows are all compared; for merged rows the
+        arguments and promises of :meth:`Index.search` apply.
+        """
         wanted = _sought(k, radius, min_similarity, recall, exact, list)
         wanted["condition"] = _options.text("where", where)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
@@ -452,9 +491,11 @@ class Collection:
         temporary: Optional[PathLike] = None,
         progress: Optional[bool] = None,
     ) -> dict[str, Any]:
-        """Makes what was written part of the graph index on disk, while other threads write and search. Returns the ``rows`` that
-        this has then, the ``sequence`` number of the last write among them, how many ``seconds`` it took, and the
-        ``bytes_written``."""
+        """Moves all writes into the graph index on disk, while other threads write and search.
+
+        Returns the ``rows`` of the index after the merge, the ``sequence`` number of the last merged write, the
+        ``seconds`` that it took, and the ``bytes_written``.
+        """
         resources = _options.resources(memory, threads)
         with working(NONE, temporary, {}, progress) as (_, folder, shown), folder:
             resources["temporary"] = _options.optional_path("temporary", temporary)
@@ -468,8 +509,11 @@ class Collection:
         memory: Union[str, int, None] = None,
         progress: Optional[bool] = None,
     ) -> int:
-        """Writes the rows that are there now to the file ``path``, which ends in ``.parquet``: columns ``id`` and ``vector``, and one for
-        each attribute, in no order that means something. Returns how many. A file that is there is replaced only with ``force``."""
+        """Writes the current rows to the ``.parquet`` file ``path``, in arbitrary order, and returns their number.
+
+        The columns are ``id``, ``vector``, and one for each attribute. An existing file is replaced only with
+        ``force``.
+        """
         target, resources = _options.path("path", path), _options.resources(memory, None)
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:
             return self._live.snapshot(target, _options.flag("force", force), {**resources, "temporary": None}, shown)
@@ -482,26 +526,30 @@ class Collection:
         memory: Union[str, int, None] = None,
         progress: Optional[bool] = None,
     ) -> dict[str, Any]:
-        """Copies the live index as it is on disk now to the folder ``path``, which can be opened as one: with every write that was
-        acknowledged before, also by another process, and while others go on. Every byte of the copy is read again before it
-        appears. Returns its ``rows``, the ``sequence`` number of its last write, and the ``bytes`` that were copied. A live index that is
-        there is replaced only with ``force``."""
+        """Copies the collection, as it is on disk now, to the folder ``path``, which can be opened as a collection.
+
+        The copy includes every write that was acknowledged before, even by another process, and can be made during
+        writes. Every byte of the copy is verified before it appears. An existing collection is replaced only with
+        ``force``.
+
+        Returns the ``rows`` of the copy, the ``sequence`` number of its last write, and the ``bytes`` copied.
+        """
         target, resources = _options.path("path", path), _options.resources(memory, None)
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:
             told = self._live.backup(target, _options.flag("force", force), {**resources, "temporary": None}, shown)
         return dict(json.loads(told))
 
     def flush(self) -> int:
-        """Makes all writes durable; returns the number of the last."""
+        """Makes all writes durable and returns the number of the last one."""
         return self._live.flush()
 
     def close(self) -> None:
-        """Makes all writes durable, and lets another process write."""
+        """Makes all writes durable and lets another process write."""
         self._live.close()
 
 
 def _timed(value: Any, kind: str) -> Any:
-    """A value of an attribute, of which the engine has dates and timestamps as numbers."""
+    """Converts a value of an attribute; the engine returns dates and timestamps as numbers."""
     import numpy
 
     unit: Any = {"date": "D", "timestamp": "us"}.get(kind)
@@ -509,7 +557,7 @@ def _timed(value: Any, kind: str) -> Any:
 
 
 def _id_list(name: str, ids: Any) -> list[Any]:
-    """Ids as a list, those of numpy too: integers or texts."""
+    """Returns ids, NumPy arrays included, as a list of integers or texts."""
     wanted = "a list of integers or of texts"
     listed = ids.tolist() if hasattr(ids, "tolist") else ids
     if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
@@ -526,22 +574,23 @@ def _id_list(name: str, ids: Any) -> list[Any]:
 
 
 class Hits(Table):
-    """What queries found. The hits lie in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
+    """Result of a search. The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
 
     def __init__(self, found: _engine.Found, folder: Folder) -> None:
         super().__init__(folder)
         self._found = found
-        #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
+        #: Statistics of the run, as written by ``--stats`` of the command.
         self.stats: dict[str, Any] = json.loads(found.stats)
         self._arrays: Optional[tuple[Any, Any]] = None
 
     def hits(self) -> ArrowStream:
-        """Every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``, ``similarity`` or ``score``."""
+        """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
+        ``similarity`` or ``score``."""
         return self._found.hits()
 
     @property
     def offsets(self) -> Any:
-        """Where the hits of each query begin, and where those of the last one end: an array of numpy."""
+        """Start of each query's hits, followed by the total number of hits, as a NumPy array."""
         import numpy
 
         counts = numpy.frombuffer(self._found.counts(), "<u8").astype(numpy.int64)
@@ -549,13 +598,16 @@ class Hits(Table):
 
     @property
     def ids(self) -> Any:
-        """Ids of the hits, or row numbers, as an array of numpy: a row for each query, nearest first, where all have as many
-        hits; else end to end, parted by :attr:`offsets`."""
+        """Ids of the hits, or row numbers, as a NumPy array.
+
+        If all queries have the same number of hits, it has one row per query, nearest first. Otherwise it is
+        one-dimensional, and :attr:`offsets` delimits the queries.
+        """
         return self._both()[0]
 
     @property
     def values(self) -> Any:
-        """Distances or similarities of the hits, as :attr:`ids`."""
+        """Distances, similarities or scores of the hits, in the shape of :attr:`ids`."""
         return self._both()[1]
 
     def _both(self) -> tuple[Any, Any]:
@@ -581,33 +633,35 @@ class Hits(Table):
 
 
 class Neighbours(Hits):
-    """The nearest neighbours of rows. They lie in a temporary folder until :meth:`close`, or the end of a ``with`` block.
+    """Result of :func:`nearest`. The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block.
 
-    Arrays go by the numbers of the rows, tables by the order in which the rows lie in the store."""
+    Arrays are in the order of row numbers, tables in the order of the rows in the store.
+    """
 
     def __init__(self, found: _engine.Found, folder: Folder) -> None:
         super().__init__(found, folder)
         self._order: Optional[tuple[Any, Any]] = None
 
     def hits(self) -> ArrowStream:
-        """Every neighbour: ``id`` and ``neighbour`` (ids, or row numbers), ``rank`` from 1, and ``distance``, ``similarity`` or ``score``."""
+        """Returns every neighbor: ``id`` and ``neighbour`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
+        ``similarity`` or ``score``."""
         return self._found.hits()
 
     @property
     def rows(self) -> Any:
-        """The numbers of the rows, ascending: an array of numpy. Rows that were skipped are missing."""
+        """Row numbers, ascending, as a NumPy array. Skipped rows are missing."""
         return self._ordered()[0]
 
     @property
     def offsets(self) -> Any:
-        """Where the neighbours of each row begin, in the order of :attr:`rows`, and where those of the last one end: an array of numpy."""
+        """Start of each row's neighbors in the order of :attr:`rows`, followed by their total number, as a NumPy array."""
         import numpy
 
         counts = numpy.diff(super().offsets)[self._ordered()[1]]
         return numpy.concatenate([numpy.zeros(1, numpy.int64), numpy.cumsum(counts)])
 
     def _ordered(self) -> tuple[Any, Any]:
-        """The numbers of the rows, and at which place of the file each is."""
+        """Returns the row numbers in ascending order, and the position of each in the file."""
         import numpy
 
         if self._order is None:
@@ -623,7 +677,7 @@ class Neighbours(Hits):
             ids, values = super()._both()
             places = self._ordered()[1]
             if ids.ndim == 1:
-                # Each of a row moves as far as its first one does.
+                # All hits of a row move by the distance of its first one.
                 to, moved = self.offsets, super().offsets[:-1][places] - self.offsets[:-1]
                 places = numpy.arange(len(ids)) + numpy.repeat(moved, numpy.diff(to))
             self._arrays = ids[places], values[places]
@@ -638,36 +692,37 @@ class Neighbours(Hits):
 
 
 class Result(Table):
-    """What a join found. The pairs lie in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
+    """Result of a join. The pairs are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
 
     def __init__(self, joined: _engine.Joined, folder: Folder) -> None:
         super().__init__(folder)
         self._joined = joined
-        #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
+        #: Statistics of the run, as written by ``--stats`` of the command.
         self.stats: dict[str, Any] = json.loads(joined.stats)
 
     def pairs(self) -> ArrowStream:
-        """Every pair: ``left``, ``right`` (ids, or row numbers) and ``distance`` or ``similarity``."""
+        """Returns every pair: ``left``, ``right`` (ids, or row numbers) and ``distance`` or ``similarity``."""
         return self._joined.pairs()
 
     def counts(self) -> ArrowStream:
-        """How many neighbours each row has: ``id`` and ``count``, in the order of rows."""
+        """Returns the number of neighbors of each row: ``id`` and ``count``, in row order."""
         return self._joined.rows("counts", "")[0]
 
     def clusters(self) -> ArrowStream:
-        """Which rows are connected by chains of pairs: ``id`` and ``cluster``, the id of its first row; single rows are left out."""
+        """Returns the rows that are connected by chains of pairs: ``id`` and ``cluster``, the id of the cluster's first
+        row. Rows without pairs are left out."""
         return self._joined.rows("clusters", "")[0]
 
     def keep(self, rule: KeepRule = "greedy") -> ArrowStream:
-        """Which rows to remove: ``id``, ``kept_id`` and their ``distance`` or ``similarity``.
+        """Returns the rows to remove: ``id``, ``kept_id`` and their ``distance`` or ``similarity``.
 
-        ``greedy``: a row is removed only where one that is kept lies within the threshold. ``cluster``: the first row of
-        each cluster is kept, however far the others are.
+        With ``greedy`` a row is removed only if a kept row is within the threshold. With ``cluster`` only the first row
+        of each cluster is kept, however far the others are.
         """
         return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[0]
 
     def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
-        """Which rows to keep: ``id``, in the order of rows."""
+        """Returns the rows to keep: ``id``, in row order."""
         return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[1]
 
     def _rows(self) -> ArrowStream:
@@ -676,8 +731,8 @@ class Result(Table):
     def write(self, path: PathLike, what: What = "pairs", *, rule: KeepRule = "greedy", force: bool = False) -> None:
         """Writes a result to a ``.parquet``, ``.csv`` or ``.jsonl`` file, within the memory of the join.
 
-        ``what`` is the name of the method that gives the same as a stream; ``rule`` is that of :meth:`keep` and
-        :meth:`kept`. A file that is there is replaced only with ``force``; the new one appears whole or not at all.
+        ``what`` names the method that returns this result as a stream; ``rule`` is as for :meth:`keep` and
+        :meth:`kept`. An existing file is replaced only with ``force``, and atomically.
         """
         target, wanted = _options.path("path", path), _options.choice("what", what, RESULTS)
         rule_wanted = _options.choice("rule", rule, KEEP_RULES)
@@ -692,10 +747,11 @@ class Result(Table):
         name_column: Optional[str] = None,
         force: bool = False,
     ) -> None:
-        """Writes a page to look at, in one file, as ``adjoin report`` does.
+        """Writes an HTML report in one file, as ``adjoin report`` does.
 
-        ``names`` is a file, a folder or a glob of tables of ids (``id_column``, else ``id``, else rows by their number)
-        and texts (``name_column``, else the first column of text). A page that is there is replaced only with ``force``.
+        ``names`` is a file, a folder or a glob of tables with ids (``id_column``, otherwise ``id``, otherwise row
+        numbers) and texts (``name_column``, otherwise the first column of text). An existing page is replaced only with
+        ``force``.
         """
         target, files = _options.path("path", path), _options.optional_path("names", names)
         columns = {"id_column": _options.text("id_column", id_column), "name_column": _options.text("name_column", name_column)}
@@ -703,7 +759,7 @@ class Result(Table):
         self._joined.report(target, named, _options.flag("force", force))
 
     def close(self) -> None:
-        """Removes what is temporary. Streams that were taken before can still be read."""
+        """Removes temporary files. Streams returned before can still be read."""
         self._joined.close()
         super().close()
 
@@ -717,36 +773,37 @@ class Result(Table):
 
 
 class Deduped(Temporary):
-    """A data set without its near-duplicates. What is temporary stays until :meth:`close`, or the end of a ``with`` block."""
+    """A data set without its near-duplicates. Temporary files are kept until :meth:`close` or the end of a ``with``
+    block."""
 
     def __init__(self, done: dict[str, Any], output: Path, removed: Path, folder: Folder) -> None:
         super().__init__(folder)
         self._removed = removed
-        #: The file or folder that was written.
+        #: Output file or folder.
         self.output = output
-        #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
+        #: Statistics of the run, as written by ``--stats`` of the command.
         self.stats: dict[str, Any] = done["statistics"]
         told = self.stats["dedupe"]
-        #: Rows of the source, those that went for their texts and those that went for their vectors.
+        #: Rows of the source, and rows removed because of equal texts and of near vectors.
         self.rows, self.equal_rows, self.near_rows = (int(told[name]) for name in ("source_rows", "equal_rows", "near_rows"))
-        #: Some rows that went, the least near first: ``row``, ``kept_row``, ``value``, their distance or similarity, and
-        #: ``texts``, what both say where there is a column of texts.
+        #: Some removed rows, the least near first: ``row``, ``kept_row``, ``value`` (their distance or similarity), and
+        #: ``texts``, the texts of both if there is a column of texts.
         self.examples: list[dict[str, Any]] = done["examples"]
 
     def __len__(self) -> int:
-        """Rows that stay."""
+        """Number of kept rows."""
         return int(self.stats["dedupe"]["kept_rows"])
 
     def kept(self) -> ArrowStream:
-        """The rows that stay, with all columns, in the order of the source; of files that are Parquet or Arrow."""
+        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow."""
         files = [self.output]
         if self.output.is_dir():
             files = sorted((path for path in self.output.rglob("*") if path.is_file()), key=os.fsencode)
         return _engine.rows([os.fspath(file) for file in files])
 
     def removed(self) -> ArrowStream:
-        """The rows that went: ``id``, ``kept_id``, their ``distance`` or ``similarity``, null where their texts are equal,
-        and the ``reason``."""
+        """Returns the removed rows: ``id``, ``kept_id``, their ``distance`` or ``similarity`` (null if their texts are
+        equal), and the ``reason``."""
         return _engine.rows([os.fspath(self._removed)])
 
     def __repr__(self) -> str:
@@ -774,20 +831,25 @@ def build(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Store:
-    """Builds a store in the folder ``store``, for joins at any threshold and for searches; with ``metric="ip"`` for searches by
-    inner product alone, where larger is nearer.
+    """Builds a store in the folder ``store``, for joins at any threshold and for searches.
 
-    ``source`` is a path, a list of paths, an array of two dimensions (numpy, torch, JAX), an Arrow array of lists, or a
-    table with the Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists; lazy frames of Polars and
-    data sets of pyarrow and Hugging Face are read batch by batch. What is not a file yet is written to ``temporary``
-    first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
-    is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
-    their number. Of a folder in Hugging Face's layout ``split``, such as ``"train"``, takes one split. The columns that
-    ``attributes`` names are kept beside the vectors, for searches ``where`` something is true of them. Rows are sorted within
-    buckets by the column ``sort_by``, which is kept too: joins and searches that ask for a range of it read parts of buckets.
+    With ``metric="ip"`` the store is for searches by inner product only; larger products are nearer.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
-    held than was given. What the engine has to say goes to the log ``adjoin``.
+    Args:
+        source: A path, a list of paths, a two-dimensional array (NumPy, PyTorch, JAX), an Arrow array of lists, or a
+            table with the Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists. Lazy frames of
+            Polars and data sets of pyarrow and Hugging Face are read batch by batch. Data that is not in a file is
+            first written to ``temporary``.
+        temporary: Folder for temporary files, by default the folder of the store.
+        id_column: Column with the ids of rows, by default ``id`` if it exists. With ``ids=False`` rows are identified
+            by their numbers.
+        split: Split to read from a folder in Hugging Face's layout, such as ``"train"``.
+        attributes: Columns to keep with the vectors, for searches with ``where``.
+        sort_by: Column that sorts the rows within buckets. It is kept too; joins and searches with a range of it read
+            only parts of buckets.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
+    build exceeded ``memory``. Messages of the engine are logged to the logger ``adjoin``.
     """
     target = _options.path("store", store)
     wanted = {"metric": _options.choice("metric", metric, SEARCH_METRICS), "force": _options.flag("force", force)}
@@ -816,16 +878,20 @@ def append(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> dict[str, Any]:
-    """Writes the next generation of a store in its place: with the rows of ``new`` behind those that are there, without those whose
-    ids ``delete`` lists, or their numbers where rows have no ids. Who has opened the store goes on with what it was.
+    """Writes the next generation of a store in its place: appends the rows of ``new`` and deletes the rows with the ids of
+    ``delete``.
 
-    ``new`` is what :func:`build` takes, with its options and with the attributes that the store keeps. Rows keep their numbers; those
-    that go are numbers that no row has any more. Ids of ``delete`` that no row has are counted. More rows than the store was built of
-    cannot come to it; build it again of all rows then. Returns what was done: ``new_rows``, ``skipped_rows``, ``removed_rows``,
-    ``missing_ids``, ``bytes_read``, ``bytes_written`` and ``memory``.
+    If rows have no ids, ``delete`` lists row numbers. Open readers keep the old generation. Rows keep their numbers,
+    and numbers of deleted rows are not reused. An append that would add more rows than the build had is refused;
+    rebuild the store from all rows then.
 
-    Raises :class:`AdjoinError`; the store is as it was then. Warns with :class:`PromiseWarning` where more memory was held than was
-    given.
+    ``new`` is anything that :func:`build` accepts, with its options and with the columns that the store keeps.
+
+    Returns ``new_rows``, ``skipped_rows``, ``removed_rows``, ``missing_ids`` (ids of ``delete`` that no row has),
+    ``bytes_read``, ``bytes_written`` and ``memory``.
+
+    Raises :class:`AdjoinError`; the store is then unchanged. Warns with :class:`PromiseWarning` if the append exceeded
+    ``memory``.
     """
     target = store.path if isinstance(store, Store) else _options.path("store", store)
     gone = _id_list("delete", delete)
@@ -843,7 +909,7 @@ def append(
 
 
 def _index_options(degree: Any, build_list: Any, code_bytes: Any, page: Any) -> dict[str, Any]:
-    """How an index is built."""
+    """Returns the build options of an index."""
     return {
         "degree": _options.integer("degree", degree, _options.U32_MAX),
         "build_list": _options.integer("build_list", build_list, _options.U32_MAX),
@@ -876,14 +942,18 @@ def build_index(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Index:
-    """Builds a graph index in the folder ``index``, which needs nothing of its source any more.
+    """Builds a graph index in the folder ``index``. The index does not need its source any more.
 
-    ``source`` is a :class:`Store`, or what :func:`build` takes, with its options, of which a store is built first in a
-    temporary place; without ``metric`` its distances are L2. A vector has at most ``degree`` neighbours, found among
-    ``build_list`` candidates. A search holds ``code_bytes`` of each vector in memory, and reads pages of the size ``page``.
+    Args:
+        source: A :class:`Store`, or anything that :func:`build` accepts, with its options; a temporary store is then
+            built first.
+        metric: Metric of that store, L2 by default.
+        degree: Maximum number of neighbors of a vector, chosen among ``build_list`` candidates.
+        code_bytes: Bytes per vector that a search holds in memory.
+        page: Size of a page, the unit of reads.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
-    held than was given.
+    Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
+    build exceeded ``memory``.
     """
     target = _options.path("index", index)
     wanted = {
@@ -902,7 +972,7 @@ def build_index(
 
 @contextmanager
 def _files_of_other(name: str, other: Any, folder: Path, options: dict[str, Any]) -> Iterator[list[str]]:
-    """The files of the other set of a join, which is the argument of that name; none where there is no such set."""
+    """Yields the files of a join's other set, the argument called ``name``; none if there is no such set."""
     if other is None:
         yield []
         return
@@ -941,22 +1011,28 @@ def join(
 ) -> Result:
     """Finds the pairs of vectors within a threshold.
 
-    ``source`` is a :class:`Store`, or what :func:`build` takes, with its options. ``eps`` is a true L2 distance, ``min_similarity`` a
-    cosine. Instead of them ``target_rows`` takes the threshold at which :meth:`Result.kept` has about so many rows, of a source
-    with the ``metric`` (``"l2"`` where it is not given); ``stats["join"]`` says which it is. ``recall`` is the share of pairs to
-    find at least, of all and of the average vector's; ``exact`` finds every pair; where neither is given, 0.95, and every pair
-    where that costs at most twice as much. ``where`` is a condition as in SQL on the other columns of the source, or on the
-    attributes with which the store was built, such as ``"lang = 'en'"``: rows of which it is not true take no part.
-    ``where_pair`` is one on pairs, such as ``"left.source <> right.source"``, where the earlier row is the left one. What is
-    promised is promised for the pairs that are left. ``other`` is another set: each row of ``source`` is then joined with the rows
-    of that one, which are on the right of the pairs, and ``where_other`` is a condition on these. ``new`` are rows that come to those
-    of ``source``: only their pairs are found, with each other and with those, as a join of all would find them; they are numbered
-    behind those, and what the result says of rows it says of new ones. ``memory`` bounds what the
-    process holds beside what it held before the call. Pairs, and what does not fit into memory, go to a folder in
-    ``temporary`` until the result is closed.
+    Args:
+        source: A :class:`Store`, or anything that :func:`build` accepts, with its options.
+        eps: Threshold as a true L2 distance.
+        min_similarity: Threshold as a cosine.
+        target_rows: Selects the threshold at which :meth:`Result.kept` has about this number of rows, for a source with
+            the ``metric`` (default ``"l2"``). ``stats["join"]`` reports the threshold.
+        recall: Fraction of the pairs to find, of all pairs and of the average vector's. The default is 0.95, or every
+            pair if that costs at most twice as much.
+        exact: Finds every pair.
+        where: A SQL condition on the other columns of the source, or on the columns that the store keeps, such as
+            ``"lang = 'en'"``. Rows that do not pass are excluded.
+        where_pair: A SQL condition on pairs, such as ``"left.source <> right.source"``; the earlier row is the left
+            one. Promises refer to the pairs that pass.
+        other: Another set. Each row of ``source`` is joined with its rows, which are on the right of the pairs.
+        where_other: A SQL condition on the rows of ``other``.
+        new: Rows to append. Only pairs with a new row are found: among new rows, and between new and old rows. New rows
+            are numbered after the rows of ``source``, and results by row cover only new rows.
+        memory: Limit for the memory that the join uses in addition to the memory held before the call.
+        temporary: Folder for pairs, until the result is closed, and for data that does not fit into memory.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
-    held than was given. Ctrl-C stops it and removes what is temporary.
+    Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
+    join exceeded ``memory``. Ctrl-C stops it and removes temporary files.
     """
     wanted = _options.threshold(eps, min_similarity, recall, exact)
     rows = _options.optional_integer("target_rows", target_rows, _options.U64_MAX)
@@ -1020,16 +1096,20 @@ def nearest(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Neighbours:
-    """Finds the ``k`` nearest neighbours of each row, itself left out: a k-NN graph.
+    """Finds the ``k`` nearest neighbors of each row, without the row itself: a k-NN graph.
 
-    ``source`` is a :class:`Store`, or what :func:`build` takes, with its options; ``metric`` is for those, ``"l2"`` where it is
-    not given. Of the ``k`` nearest only those ``within`` a threshold are found, a distance or, under cosine, a similarity.
-    ``recall`` is the share of that to find at least, on average over rows; ``exact`` finds all of it; where neither is given,
-    0.95. ``memory`` bounds what the process holds beside what it held before the call. What was found goes to a folder in
-    ``temporary`` until the result is closed.
+    Args:
+        source: A :class:`Store`, or anything that :func:`build` accepts, with its options.
+        within: Threshold: only neighbors within this distance or, under cosine, with at least this similarity are
+            found.
+        metric: Metric of a source that is not a store, ``"l2"`` by default.
+        recall: Mean fraction of a row's neighbors to find, 0.95 by default.
+        exact: Finds all neighbors.
+        memory: Limit for the memory that the run uses in addition to the memory held before the call.
+        temporary: Folder for the result until it is closed.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
-    held than was given. Ctrl-C stops it and removes what is temporary.
+    Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
+    run exceeded ``memory``. Ctrl-C stops it and removes temporary files.
     """
     wanted: dict[str, Any] = {
         "k": _options.integer("k", k, _options.U64_MAX),
@@ -1067,14 +1147,14 @@ def explain(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Estimate:
-    """Tells what a join would find and take, before anything is built: from rows that are compared with all others.
+    """Estimates the results and the cost of a join before anything is built, by comparing a sample of rows with all rows.
 
-    ``source`` is what :func:`build` takes. Without a threshold ``metric`` says whether distances (``"l2"``, where it is not
-    given) or similarities (``"cosine"``) are meant. Thresholds at which a vector has about 0.1, 1, 10 and 100 neighbours on
-    average are told of in any case. The others are options of :func:`join`.
+    ``source`` is anything that :func:`build` accepts. Without a threshold, ``metric`` selects distances (``"l2"``, the
+    default) or similarities (``"cosine"``). The estimate always includes the thresholds at which a vector has about
+    0.1, 1, 10 and 100 neighbors on average. The other arguments are options of :func:`join`.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
-    held than was given.
+    Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
+    run exceeded ``memory``.
     """
     meant = None if metric is None else _options.choice("metric", metric, METRICS)
     wanted = (_options.threshold(eps, min_similarity, recall, exact), meant)
@@ -1109,16 +1189,21 @@ def dedupe(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Deduped:
-    """Writes a data set again without its near-duplicates: all columns, shard by shard.
+    """Writes a data set without its near-duplicates: all columns, shard by shard.
 
-    ``source`` is what :func:`build` takes. ``output`` is a file where the source is one file, else a folder; where it is
-    not given, what stays is had from :meth:`Deduped.kept`. Of near rows the first by ``keep_by`` stays, such as
-    ``"length(text) desc, date"``, or the first of the source. Rows for which ``exact_text`` is equal, a column or
-    ``"normalize(text)"``, count as one and are not compared. The others are options of :func:`join`; with
-    ``on_bad="skip"`` rows without a usable vector stay.
+    Args:
+        source: Anything that :func:`build` accepts.
+        output: A file if the source is one file, otherwise a folder. Without it, :meth:`Deduped.kept` returns the kept
+            rows.
+        keep_by: Order that selects the row to keep among near rows, the first one, such as ``"length(text) desc,
+            date"``. By default the order of the source.
+        exact_text: A column, or ``"normalize(text)"``. Rows with equal values count as one and are not compared.
+        on_bad: With ``"skip"``, rows without a usable vector are kept.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
-    held than was given. Ctrl-C stops it and removes what is temporary; nothing is left of the output then.
+    The other arguments are options of :func:`join`.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
+    run exceeded ``memory``. Ctrl-C stops it and removes temporary files and partial output.
     """
     target = _options.optional_path("output", output)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
@@ -1140,6 +1225,6 @@ def dedupe(
 
 
 def _kept_name(files: list[str]) -> str:
-    """A name for what stays of some files: one file where they are one."""
+    """Returns a name for the kept rows of some files, with the extension of a single file."""
     is_file = len(files) == 1 and os.path.isfile(files[0])
     return "kept" + os.path.splitext(files[0])[1] if is_file else "kept"

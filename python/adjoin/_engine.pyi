@@ -1,4 +1,4 @@
-"""The engine, as the typed package calls it."""
+"""Signatures of the engine for the typed package."""
 
 from collections.abc import Sequence
 from typing import Any, Optional, Union, final
@@ -92,7 +92,7 @@ def info(store: str) -> str: ...
 
 @final
 class Joined:
-    """A join that was done: its pairs lie in a temporary file."""
+    """The result of a join, with its pairs in a temporary file."""
 
     @property
     def stats(self) -> str: ...
@@ -113,7 +113,7 @@ def join(
 
 @final
 class Found:
-    """A search that was done: its hits lie in a temporary file."""
+    """The result of a search, with its hits in a temporary file."""
 
     @property
     def stats(self) -> str: ...
@@ -142,7 +142,7 @@ def nearest(
 
 @final
 class Index:
-    """An open index: searched any number of times, from any thread."""
+    """An open index. Searches may run on any thread."""
 
     def __new__(cls, folder: str, resources: dict[str, Any]) -> Index: ...
     @property
@@ -156,7 +156,7 @@ class Index:
         progress: Optional[Progress],
     ) -> Found: ...
 
-#: Files of rows that come, and how they are read.
+#: Files of new rows, and options for reading them.
 _Rows = Optional[tuple[Sequence[str], dict[str, Any]]]
 _Ids = Union[Sequence[int], Sequence[str]]
 
@@ -164,7 +164,7 @@ def create_live(folder: str, wanted: dict[str, Any], index: dict[str, Any], seed
 
 @final
 class Collection:
-    """An open live index, until it is closed."""
+    """An open collection, until it is closed."""
 
     def __new__(
         cls, folder: str, read_only: bool, merge_at: Optional[str], resources: dict[str, Any]

@@ -1,30 +1,30 @@
-"""What can go wrong, as exceptions. Each has one message that says what, where and the remedy."""
+"""Exceptions of the package. Each message names the object, the problem and the remedy, in one line."""
 
 from __future__ import annotations
 
 
 class AdjoinError(Exception):
-    """The base of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class InputError(AdjoinError, ValueError):
-    """The vectors, ids or files given are not what they must be."""
+    """The given vectors, ids or files are not valid."""
 
 
 class OptionError(AdjoinError, ValueError):
-    """An option has no meaning, or not together with another."""
+    """An option has an invalid value, or cannot be combined with another."""
 
 
 class OptionTypeError(OptionError, TypeError):
-    """An argument is of the wrong type."""
+    """An argument has the wrong type."""
 
 
 class BudgetError(AdjoinError, MemoryError):
-    """The memory budget is too small; the message says the least that would do."""
+    """The memory budget is too small. The message states the minimum."""
 
 
 class DeviceError(AdjoinError, OSError):
-    """The system refused: no such file, no permission, a full disk."""
+    """The operating system refused: no such file, no permission, a full disk."""
 
 
 class CorruptError(AdjoinError):
@@ -32,4 +32,4 @@ class CorruptError(AdjoinError):
 
 
 class PromiseWarning(RuntimeWarning):
-    """A run ended with a result, and held more memory than it was given."""
+    """A run returned a result, but broke a promise about memory, recall or the number of rows."""

@@ -1,4 +1,4 @@
-"""What a join would find and take."""
+"""Estimates of the results and the cost of a join."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class AtThreshold:
-    """What a join with a threshold would find and take."""
+    """Estimated results and cost of a join with one threshold."""
 
-    #: A distance or a similarity, as the metric has it.
+    #: A distance or a similarity, depending on the metric.
     threshold: float
-    #: Whether it was asked for.
+    #: Whether the caller requested this threshold.
     asked: bool
-    #: Neighbours of a vector on average.
+    #: Mean number of neighbors of a vector.
     neighbours: float
     pairs: Interval
     #: Bytes of the pairs as a Parquet file.
     pairs_bytes: Interval
-    #: Rows that go where of near ones the first stays.
+    #: Rows removed if the first of near rows is kept.
     removed_rows: Interval
-    #: Of a join that builds its store first; its bounds are those within which real runs were.
+    #: Time of a join that builds its store first. The bounds are the range observed in real runs.
     seconds: Interval
 
 
 class Estimate:
-    """What joins of a source would find and take, told from a sample."""
+    """Estimated results and cost of joins of a source, from a sample."""
 
     def __init__(self, told: dict[str, Any]) -> None:
-        #: All of it, as the command's ``--json`` prints it.
+        #: The whole estimate, as printed by ``--json`` of the command.
         self.stats: dict[str, Any] = told
-        #: From the nearest threshold to the farthest; that which was asked for is among them.
+        #: From the nearest threshold to the farthest, including the requested one.
         self.thresholds: list[AtThreshold] = [_at(of) for of in told["explain"]["thresholds"]]
 
     @property
     def asked(self) -> AtThreshold | None:
-        """What is told of the threshold that was asked for."""
+        """The estimate at the requested threshold; None without one."""
         return next((at for at in self.thresholds if at.asked), None)
 
     def __len__(self) -> int:

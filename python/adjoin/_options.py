@@ -1,4 +1,5 @@
-"""Arguments as the engine takes them. What has the wrong type is refused in one line that says what is wanted."""
+"""Converts arguments to the types of the engine. A value of the wrong type is refused in one line that names the
+expected type."""
 
 from __future__ import annotations
 
@@ -12,28 +13,28 @@ from ._errors import OptionError, OptionTypeError
 
 PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
-#: Characters of a value that a message shows.
+#: Maximum number of characters of a value in a message.
 SHOWN = 60
-#: The largest numbers that the engine takes.
+#: The largest integers that the engine accepts.
 U32_MAX, U64_MAX = 2**32 - 1, 2**64 - 1
 
 
 def refused(name: str, value: object, wanted: str) -> OptionTypeError:
-    """The error of an argument of the wrong type."""
+    """Returns the error for an argument of the wrong type."""
     return OptionTypeError(f"{name} is {shown(value)} ({type(value).__name__}); give {wanted}")
 
 
 def shown(value: object) -> str:
-    """A value in one line of a message."""
+    """Returns a value as one line for a message."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # whatever the object does, and integers of thousands of digits
+    except Exception:  # objects may raise anything, and so do integers with thousands of digits
         return "a value that cannot be shown"
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def number(name: str, value: Any) -> Optional[float]:
-    """A number of any kind, those of numpy too, or None."""
+    """Returns a number of any kind, including NumPy's, as a float, or None."""
     if value is None:
         return None
     is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
@@ -48,7 +49,7 @@ def number(name: str, value: Any) -> Optional[float]:
 
 
 def integer(name: str, value: Any, most: int) -> int:
-    """A whole number from 0 to ``most``, of any integer type."""
+    """Returns an integer of any type from 0 to ``most``."""
     try:
         if _is_bool(value):
             raise TypeError
@@ -63,19 +64,19 @@ def integer(name: str, value: Any, most: int) -> int:
 
 
 def optional_integer(name: str, value: Any, most: int) -> Optional[int]:
-    """As :func:`integer`, or None."""
+    """Calls :func:`integer`, unless the value is None."""
     return None if value is None else integer(name, value, most)
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, those of numpy too."""
+    """Returns True or False, also from NumPy's types."""
     if not _is_bool(value):
         raise refused(name, value, "True or False")
     return bool(value)
 
 
 def optional_flag(name: str, value: Any) -> Optional[bool]:
-    """As :func:`flag`, or None."""
+    """Calls :func:`flag`, unless the value is None."""
     return None if value is None else flag(name, value)
 
 
@@ -84,21 +85,21 @@ def _is_bool(value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> Optional[str]:
-    """A text, or None."""
+    """Returns a text or None."""
     if value is not None and not isinstance(value, str):
         raise refused(name, value, "a text")
     return value
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """Some texts; no single one, whose letters it would be."""
+    """Returns a list of texts. Refuses a single text, which would be split into letters."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise refused(name, value, "a list of texts")
     return list(value)
 
 
 def typed_names(name: str, value: Any, types: Sequence[str]) -> list[str]:
-    """Names with types, of a dictionary, each as ``name:type``; none of None."""
+    """Returns the names and types of a dictionary, each as ``name:type``; an empty list for None."""
     if value is None:
         return []
     if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
@@ -107,7 +108,7 @@ def typed_names(name: str, value: Any, types: Sequence[str]) -> list[str]:
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """One of some texts."""
+    """Returns a text that is one of ``choices``."""
     wanted = " or ".join(choices)
     if not isinstance(value, str):
         raise refused(name, value, wanted)
@@ -117,7 +118,7 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def path(name: str, value: Any) -> str:
-    """A path, of text or of bytes."""
+    """Returns a path, given as text or bytes, as text."""
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise refused(name, value, "a path")
     decoded = os.fsdecode(value)
@@ -129,12 +130,12 @@ def path(name: str, value: Any) -> str:
 
 
 def optional_path(name: str, value: Any) -> Optional[str]:
-    """As :func:`path`, or None."""
+    """Calls :func:`path`, unless the value is None."""
     return None if value is None else path(name, value)
 
 
 def resources(memory: Any, threads: Any) -> dict[str, Any]:
-    """What a run works with; the memory is counted from here on."""
+    """Returns the resources of a run. Memory is counted from this call on."""
     if memory is not None and not isinstance(memory, str):
         try:
             memory = str(integer("memory", memory, U64_MAX))
@@ -145,7 +146,7 @@ def resources(memory: Any, threads: Any) -> dict[str, Any]:
 
 
 def threshold(eps: Any, min_similarity: Any, recall: Any, exact: Any) -> dict[str, Any]:
-    """Which pairs are wanted."""
+    """Returns the threshold and the recall of a join."""
     numbers = {"eps": eps, "min_similarity": min_similarity, "recall": recall}
     return {**{name: number(name, value) for name, value in numbers.items()}, "exact": flag("exact", exact)}
 
@@ -162,7 +163,7 @@ def store_options(
     attributes: Any = (),
     sort_by: Any = None,
 ) -> dict[str, Any]:
-    """How a store is built."""
+    """Returns the build options of a store."""
     return {
         "seed": integer("seed", seed, U64_MAX),
         "buckets": optional_integer("buckets", buckets, U32_MAX),

@@ -1,4 +1,4 @@
-"""How far the work is: a bar in a terminal or a notebook."""
+"""A progress bar in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 
 class Bar:
-    """A bar for one phase after another."""
+    """A progress bar that shows one phase after another."""
 
     def __init__(self) -> None:
         from tqdm.auto import tqdm
@@ -25,14 +25,14 @@ class Bar:
         self._bar.refresh()
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
 def bar(wanted: Optional[bool]) -> Optional[Bar]:
-    """A bar, where that is wanted, or where nothing is said and somebody looks."""
+    """Returns a progress bar if ``wanted``; if that is None, only in a terminal or a notebook."""
     if wanted is None:
         wanted = sys.stderr.isatty() or "ipykernel" in sys.modules
     return Bar() if wanted else None

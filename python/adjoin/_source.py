@@ -1,6 +1,7 @@
-"""Vectors as Python has them, as files that the engine reads.
+"""Converts the sources that Python programs have to files that the engine reads.
 
-The engine scans its input twice and in any memory, so what is not a file yet becomes one in a temporary folder.
+The engine scans its input twice and in any memory, so data that is not in a file is first written to one in a temporary
+folder.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from ._errors import AdjoinError, DeviceError, InputError, OptionError
 from ._options import path, refused, shown
 from ._streams import split_of, streamed
 
-#: Rows of an array that are copied at once where its rows do not lie one behind the other.
+#: Rows of an array that are copied at once if its rows are not contiguous.
 ROWS_AT_ONCE = 4096
 
 ARRAY = "the array given"
 COLUMNS = "the columns given"
-#: Element types as numpy names them.
+#: Element types by their NumPy names.
 ELEMENTS = ("f2", "f4", "f8", "u1", "i1")
 WANTED = (
     "a path, a list of paths, an array (numpy, torch, JAX), ids and an array as a tuple, columns as a dictionary, or a table or data set with the Arrow interface (pyarrow, Polars, DuckDB, "
@@ -33,10 +34,10 @@ WANTED = (
 def files_of(
     source: Any, folder: Path, options: dict[str, Any], whole: bool = False, name: str = "source"
 ) -> Iterator[list[str]]:
-    """The files that hold ``source``; those that must be written first go to ``folder``, with the columns that ``options``
-    name, or with all of them where the ``whole`` is wanted.
+    """Yields the files that hold ``source``.
 
-    Errors raised meanwhile name the argument, or what it is, where they would name such a file.
+    Data that is not in a file is written to ``folder``: the columns that ``options`` name, or all columns if the
+    ``whole`` table is needed. Errors raised meanwhile name the argument, or its type, instead of such a file.
     """
     if isinstance(source, (str, bytes, os.PathLike)):
         yield [path(name, source)]
@@ -62,7 +63,7 @@ def _is_paths(source: Any, name: str) -> bool:
 
 
 def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool, name: str) -> tuple[Path, str]:
-    """Writes ``source`` to a file; returns it and what messages call it."""
+    """Writes ``source`` to a file. Returns the file and its name in messages."""
     if type(source) is dict:
         _write_columns(source, folder / "vectors.arrow")
         return folder / "vectors.arrow", COLUMNS
@@ -90,7 +91,7 @@ def _write_array(source: Any, file: Path) -> None:
     try:
         is_dlpack = not hasattr(source, "__array__") and not hasattr(source, "__array_interface__")
         array = numpy.from_dlpack(source) if is_dlpack else numpy.asarray(source)
-    except Exception as error:  # whatever the object does, as a tensor on another device
+    except Exception as error:  # objects may raise anything, for example a tensor on another device
         raise InputError(f"{ARRAY} cannot be read as a numpy array: {' '.join(str(error).split())}") from error
     _check_array(array)
     element = array.dtype.newbyteorder("<")
@@ -122,18 +123,18 @@ def _write_named(ids: Any, source: Any, file: Path) -> None:
 
 
 def _write_columns(columns: dict[Any, Any], file: Path) -> None:
-    """Writes columns by their names: vectors as an array of two dimensions, all else as values, None where there is none."""
+    """Writes named columns: vectors as a two-dimensional array, all others as values, with None for missing ones."""
     all_columns = [(str(name), _vectors(values) or _values(name, values)) for name, values in columns.items()]
     _engine.write_columns(all_columns, os.fspath(file))
 
 
 def _vectors(values: Any) -> Optional[tuple[bytes, str, int]]:
-    """Vectors as bytes, the type of their elements, and how many one has; None where these are no vectors."""
+    """Returns vectors as bytes, their element type, and the number of dimensions; None if the values are not vectors."""
     import numpy
 
     try:
         array = numpy.asarray(values)
-    except ValueError:  # lists of several lengths
+    except ValueError:  # lists of different lengths
         return None
     if array.ndim < 2:
         return None
@@ -143,17 +144,17 @@ def _vectors(values: Any) -> Optional[tuple[bytes, str, int]]:
 
 
 def _values(name: Any, values: Any) -> list[Any]:
-    """Values as Python has them, times as texts."""
+    """Returns values as Python objects, times as texts."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise InputError(f"column {name} given is {shown(values)}; give a value for each row")
-    if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # numpy's: as nanoseconds they would be integers
+    if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # NumPy converts nanoseconds to integers
         values = values.astype("datetime64[us]")
     return [_value(name, value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
 
 
 def _value(name: Any, value: Any) -> Any:
     if hasattr(value, "item"):
-        value = value.item()  # a scalar of numpy
+        value = value.item()  # a NumPy scalar
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InputError(f"column {name} given has {shown(value)}, which no 64-bit integer is; give a float or a text")
     if value is None or isinstance(value, (str, bool, int, float)):
@@ -164,7 +165,7 @@ def _value(name: Any, value: Any) -> Any:
 
 
 def _check_array(array: Any) -> None:
-    """Refuses an array that is not of vectors."""
+    """Refuses an array that does not contain vectors."""
     if array.dtype.hasobject and array.ndim == 1:
         raise InputError(f"{ARRAY} has objects as elements; if each is a vector, give numpy.stack(x)")
     if array.dtype.str[1:] not in ELEMENTS:

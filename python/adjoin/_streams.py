@@ -1,6 +1,6 @@
-"""Sources that their libraries hand over batch by batch: data sets of pyarrow and Hugging Face, lazy frames of Polars.
+"""Sources that their libraries stream batch by batch: data sets of pyarrow and Hugging Face, lazy frames of Polars.
 
-Of these only the columns that the engine reads are asked for, and they are never in memory as a whole.
+Only the columns that the engine reads are requested, and the data is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from . import _engine
 from ._errors import AdjoinError, InputError
 from ._options import refused
 
-#: Rows that are asked for at once.
+#: Rows per batch.
 ROWS_AT_ONCE = 1024
 
 
 def split_of(source: Any, options: dict[str, Any]) -> Any:
-    """The split that ``options`` name, which are then done with it, where ``source`` is a dictionary of splits."""
+    """Returns the split that ``options`` name if ``source`` is a dictionary of splits, and removes the name from
+    ``options``."""
     if not (_is(source, "datasets", "DatasetDict") or _is(source, "datasets", "IterableDatasetDict")):
         return source
     split, options["split"] = options["split"], None
@@ -35,8 +36,8 @@ def split_of(source: Any, options: dict[str, Any]) -> Any:
 
 
 def streamed(source: Any, options: dict[str, Any], whole: bool) -> Optional[Any]:
-    """What hands over ``source`` as an Arrow stream: the columns that ``options`` name, or the ``whole``. None where it is
-    not of a kind that is known here."""
+    """Returns an object that streams ``source`` through the Arrow interface: the columns that ``options`` name, or the
+    ``whole`` table. Returns None for unknown types."""
     for library, kind, stream in (
         ("pyarrow", "Dataset", _of_pyarrow),
         ("polars", "LazyFrame", _of_polars),
@@ -56,7 +57,7 @@ def _is(source: Any, library: str, kind: str) -> bool:
 
 @contextmanager
 def _errors_of(name: str) -> Iterator[None]:
-    """Errors of a library, which has its own, as ours."""
+    """Converts errors of a library to errors of this package."""
     try:
         yield
     except AdjoinError:
@@ -66,14 +67,14 @@ def _errors_of(name: str) -> Iterator[None]:
 
 
 def _names(empty: Any, options: dict[str, Any], whole: bool) -> Optional[list[str]]:
-    """Names of the columns that are read of a table with the columns of an ``empty`` one; None for all."""
+    """Returns the names of the columns to read from a table with the columns of ``empty``; None for all."""
     return None if whole else _engine.columns(empty, options)
 
 
 def _of_pyarrow(source: Any, options: dict[str, Any], whole: bool) -> Any:
     names = _names(source.schema.empty_table(), options, whole)
     settings: dict[str, Any] = {"batch_size": ROWS_AT_ONCE, "batch_readahead": 1, "fragment_readahead": 1}
-    if type(getattr(source, "format", None)).__name__ == "ParquetFileFormat":  # else whole files are read ahead
+    if type(getattr(source, "format", None)).__name__ == "ParquetFileFormat":  # otherwise whole files are read ahead
         parquet = import_module("pyarrow.dataset").ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
         settings["fragment_scan_options"] = parquet
     return source.scanner(columns=names, **settings).to_reader()
@@ -92,7 +93,7 @@ def _of_polars(source: Any, options: dict[str, Any], whole: bool) -> Any:
 
 def _of_datasets(source: Any, options: dict[str, Any], whole: bool) -> Any:
     source = source.with_format("arrow")
-    if source.features is None:  # of what was computed, the first rows tell
+    if source.features is None:  # computed data sets have no schema: take it from the first rows
         tables = source.iter(batch_size=ROWS_AT_ONCE)
         first = next(tables, None)
         if first is None:
@@ -107,8 +108,8 @@ def _of_datasets(source: Any, options: dict[str, Any], whole: bool) -> Any:
 
 
 def _reader(schema: Any, tables: Iterable[Any]) -> Any:
-    """Tables of pyarrow, one after the other."""
-    pyarrow = import_module("pyarrow")  # which has no types
+    """Returns a reader of pyarrow tables, one after the other."""
+    pyarrow = import_module("pyarrow")  # imported by name, since it has no type stubs
 
     batches = (batch for table in tables for batch in table.cast(schema).to_batches())
     return pyarrow.RecordBatchReader.from_batches(schema, batches)

@@ -1,4 +1,4 @@
-"""Types that the package and its extension share."""
+"""Types shared by the package and its extension."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object: ...
 
 
-#: Is told how far the work is: phase, unit, how much there is of it, how much is done.
+#: Callback for progress: phase, unit, total, done.
 Progress = Callable[[str, str, int, int], None]

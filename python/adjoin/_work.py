@@ -1,5 +1,4 @@
-"""What every call of the engine needs: its source as files, a folder for what is temporary, a progress bar; and what its
-results share."""
+"""Context of a call of the engine (source files, temporary folder, progress bar), and base classes of its results."""
 
 from __future__ import annotations
 
@@ -25,21 +24,24 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-#: A source that is no file.
+#: A source without files.
 NONE = object()
 Self = TypeVar("Self", bound="Temporary")
 
 
 class Folder:
-    """A new folder for temporary files. It is removed by :meth:`cleanup`, at the latest when nothing refers to it any more, by
-    the process that made it: a forked child has a copy of this object, and leaves the folder to its parent."""
+    """A new folder for temporary files.
+
+    :meth:`cleanup`, or at the latest the garbage collector, removes it, but only in the process that created it: a
+    forked child has a copy of this object, and leaves the folder to its parent.
+    """
 
     def __init__(self, at: Optional[str]) -> None:
         self.name = tempfile.mkdtemp(prefix="adjoin-", dir=at)
         self._remove = weakref.finalize(self, _remove_folder, self.name, os.getpid())
 
     def cleanup(self) -> None:
-        """Removes the folder with what is in it."""
+        """Removes the folder and its content."""
         self._remove()
 
     def __enter__(self) -> str:
@@ -55,7 +57,7 @@ def _remove_folder(name: str, creator: int) -> None:
 
 
 class Work(NamedTuple):
-    """What the engine is called with."""
+    """Arguments of a call of the engine."""
 
     files: list[str]
     folder: Folder
@@ -66,8 +68,11 @@ class Work(NamedTuple):
 def working(
     source: Any, temporary: Any, options: dict[str, Any], progress: Any, whole: bool = False, name: str = "source"
 ) -> Iterator[Work]:
-    """The files of ``source``, which is the argument of that name, none where it is :data:`NONE`, beside a folder that is removed
-    where the work fails."""
+    """Yields the files of ``source``, which is the argument called ``name``, with a temporary folder and a progress
+    callback.
+
+    There are no files if ``source`` is :data:`NONE`. The folder is removed if the work fails.
+    """
     at, shown = _options.optional_path("temporary", temporary), bar(_options.optional_flag("progress", progress))
     folder = _folder_in(at)
     try:
@@ -85,13 +90,13 @@ def working(
 
 
 class Temporary:
-    """What lies in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
+    """A result in a temporary folder, kept until :meth:`close` or the end of a ``with`` block."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
     def close(self) -> None:
-        """Removes what is temporary. Streams that were taken before can still be read."""
+        """Removes temporary files. Streams returned before can still be read."""
         self._folder.cleanup()
 
     def __enter__(self: Self) -> Self:
@@ -104,24 +109,24 @@ class Temporary:
 
 
 class Table(Temporary):
-    """Rows that can be had as a table of other packages."""
+    """Rows that can be converted to tables of other packages."""
 
     def _rows(self) -> ArrowStream:
         raise NotImplementedError
 
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a table of Polars, in memory."""
+        """Returns the rows as a Polars data frame, in memory."""
         frame: polars.DataFrame = _package("polars", "to_polars").DataFrame(self._rows())
         return frame
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a table of pandas, in memory; pyarrow is needed too."""
+        """Returns the rows as a pandas data frame, in memory. Needs pyarrow too."""
         _package("pandas", "to_pandas")
         frame: pandas.DataFrame = _package("pyarrow", "to_pandas").table(self._rows()).to_pandas()
         return frame
 
     def to_arrow(self) -> Any:
-        """The rows as a table of pyarrow, in memory."""
+        """Returns the rows as a pyarrow table, in memory."""
         return _package("pyarrow", "to_arrow").table(self._rows())
 
 
@@ -133,14 +138,15 @@ def _package(name: str, method: str) -> Any:
 
 
 def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> None:
-    """Warns the caller of the caller where the budget was not kept; removes the result where the warning is an error."""
+    """Warns the caller of the public function if the budget was exceeded. Removes the result if the warning is raised
+    as an error."""
     if not memory["kept"]:
         grown = memory["peak_bytes"] - memory["before_bytes"]
         _warn(f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}", result)
 
 
 def check_recall(recall: Optional[dict[str, Any]], result: Temporary) -> None:
-    """The same where nothing that makes sense supports the recall that was asked for."""
+    """Warns like :func:`check_memory` if no reasonable search or sample supports the requested recall."""
     if recall is not None and not recall["kept"]:
         reached = (recall["at_k"] or recall["pair"])["estimate"]
         what = "search that makes sense" if recall["at_k"] else "sample of this join"
@@ -148,7 +154,7 @@ def check_recall(recall: Optional[dict[str, Any]], result: Temporary) -> None:
 
 
 def check_rows(wanted: Optional[int], left: Optional[int], result: Optional[Temporary] = None) -> None:
-    """Warns if no threshold leaves as many rows as were wanted."""
+    """Warns if no threshold leaves about the requested number of rows."""
     if left is not None:
         _warn(f"target_rows {wanted}: no threshold leaves so many rows; the nearest number is about {left}", result)
 

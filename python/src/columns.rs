@@ -1,4 +1,4 @@
-//! Columns that Python has, as a table that the engine reads.
+//! Columns passed from Python, written as a table that the engine reads.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -26,16 +26,17 @@ pub(crate) enum Value {
     Text(String),
 }
 
-/// A column.
+/// A column of vectors or of values.
 #[derive(FromPyObject)]
 pub(crate) enum Column {
-    /// The elements of vectors, end to end and little-endian, their type as numpy calls it, and how many a vector has.
+    /// The elements of all vectors end to end, little-endian; their type by its NumPy name; and the number of
+    /// dimensions.
     Vectors(Vec<u8>, String, i32),
-    /// Values, or none.
+    /// Values, with `None` for missing ones.
     Values(Vec<Option<Value>>),
 }
 
-/// Writes columns of some names to an Arrow file.
+/// Writes named columns to an Arrow file.
 #[pyfunction]
 pub(crate) fn write_columns(py: Python<'_>, columns: Vec<(String, Column)>, path: PathBuf) -> PyResult<()> {
     let written = py.detach(|| {
@@ -86,7 +87,7 @@ fn elements<T: ArrowPrimitiveType, const N: usize>(bytes: &[u8], value: fn([u8; 
     Arc::new(PrimitiveArray::<T>::from_iter_values(elements.iter().map(|&element| value(element))))
 }
 
-/// Values of one type; integers among floats are floats, if these hold them.
+/// Converts values to one Arrow type. Integers among floats become floats, if floats represent them exactly.
 fn values_of(name: &str, values: &[Option<Value>]) -> Result<ArrayRef> {
     let kinds = [
         |value: &Value| matches!(value, Value::Bool(_)),
@@ -125,7 +126,7 @@ impl Value {
         if let Self::Float(value) = *self { Some(value) } else { self.integer().map(|value| value as f64) }
     }
 
-    /// An integer that becomes another number as a float.
+    /// Returns the integer if it changes when it is converted to a float.
     fn rounded(&self) -> Option<i64> {
         self.integer().filter(|&value| value as f64 as i128 != i128::from(value))
     }

@@ -1,4 +1,4 @@
-//! A data set without its near-duplicates.
+//! Deduplication of data sets.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,7 +18,7 @@ use crate::join::parquet;
 use crate::options::{Resources, StoreOptions, Wanted, json};
 use crate::run::{Running, raised};
 
-/// What stays, and where that and the list of what goes are written.
+/// Which rows to keep, and the paths of the output and of the list of removed rows.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Staying {
@@ -29,7 +29,7 @@ pub(crate) struct Staying {
     force: bool,
 }
 
-/// Writes the data set again; returns what was done as JSON.
+/// Writes the data set without its near-duplicates. Returns a report as JSON.
 #[pyfunction]
 pub(crate) fn dedupe(
     py: Python<'_>,
@@ -59,7 +59,7 @@ pub(crate) fn dedupe(
     })
 }
 
-/// The rows of Parquet or Arrow files of one schema, one file after the other.
+/// Streams the rows of Parquet or Arrow files with one schema, one file after the other.
 #[pyfunction]
 pub(crate) fn rows(py: Python<'_>, files: Vec<PathBuf>) -> PyResult<PyRecordBatchReader> {
     let readers = files.iter().map(|file| reader(file)).collect::<Result<Vec<_>>>();

@@ -1,4 +1,4 @@
-//! What a join would find and take.
+//! Estimates of the results and the cost of a join.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::options::{Resources, StoreOptions, Wanted, json};
 use crate::run::{Running, raised};
 
-/// Tells it as JSON.
+/// Returns the estimate as JSON.
 #[pyfunction]
 pub(crate) fn explain(
     py: Python<'_>,
@@ -41,8 +41,8 @@ pub(crate) fn explain(
     })
 }
 
-/// The threshold of a metric that leaves so many rows, about, where of near rows the first stays; and the number of rows that it
-/// leaves if no threshold leaves so many.
+/// Returns the threshold at which about the requested number of rows is kept, if the first of near rows is kept. Also
+/// returns the number of kept rows if no threshold is close.
 #[pyfunction]
 pub(crate) fn threshold_leaving(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! A join, and what is made of its pairs afterwards.
+//! Joins, and results computed from their pairs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,23 +23,22 @@ use crate::options::{Resources, StoreOptions, Wanted, WantedConditions, json};
 use crate::pair_file::{self, PairFileWriter};
 use crate::run::{Running, lock, raised};
 
-/// A join that was done: its pairs lie in a temporary file.
+/// The result of a join, with its pairs in a temporary file.
 #[pyclass(frozen)]
 pub(crate) struct Joined {
     stats: String,
     predicate: Predicate,
     running: Running,
     folder: PathBuf,
-    /// Results of rows so far, each of which has a file name of its own.
+    /// Number of results by row so far, used for unique file names.
     results: AtomicU64,
-    /// None once it is closed.
-    /// What was joined, whatever lies in the store's folder by then.
+    /// The sets that were joined, even if the store's folder has changed since. `None` once closed.
     opened: Mutex<Option<Arc<OpenedSets>>>,
 }
 
 const PAIRS: &str = "pairs.arrows";
 
-/// Joins a set with itself, with another where one is given, or with rows that come to it, into a file in `folder`.
+/// Joins a set with itself, with another set, or with new rows, and writes the pairs to a file in `folder`.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
@@ -63,7 +62,7 @@ pub(crate) fn join(
             with: &sets[1],
             new: &sets[2],
             source: store_options.source_options()?,
-            // The columns that the conditions read are kept by the job.
+            // The job keeps the columns that the filters read.
             build: BuildOptions { attributes: Vec::new(), ..build },
             conditions: conditions.parse()?,
             join,
@@ -85,8 +84,8 @@ pub(crate) fn join(
     })
 }
 
-/// The columns that conditions on rows and pairs read of the only set (0), or of the first (0) or other one (1) of two. Refuses
-/// conditions on a set that is not there, before anything is written for it.
+/// Returns the columns that the filters read of the only set (0), or of the first (0) or other one (1) of two. Refuses
+/// filters on a missing set before anything is written for it.
 #[pyfunction]
 pub(crate) fn condition_columns(
     py: Python<'_>,
@@ -108,12 +107,12 @@ impl Joined {
         &self.stats
     }
 
-    /// The pairs as an Arrow stream.
+    /// Streams the pairs in the Arrow format.
     fn pairs(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
         self.opened().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
     }
 
-    /// What is said of rows, as Arrow streams; of the rows that stay, too, where they are chosen.
+    /// Streams a result by row in the Arrow format; for `keep` also the kept rows.
     fn rows(&self, py: Python<'_>, what: &str, rule: &str) -> PyResult<(PyRecordBatchReader, PyRecordBatchReader)> {
         let made = self.running.run(py, |context| {
             let opened = self.opened()?;
@@ -130,14 +129,14 @@ impl Joined {
             sink.finish()?;
             let kept = if what == "keep" { &files[1] } else { &files[0] };
             let streams = (stream(&files[0])?, stream(kept)?);
-            // They are open, and need no name any more.
+            // The files are open and need no name any more.
             files.iter().for_each(|path| drop(std::fs::remove_file(path)));
             Ok(streams)
         })?;
         Ok(made)
     }
 
-    /// Writes a result to a file: pairs, or what is said of rows.
+    /// Writes the pairs, or a result by row, to a file.
     fn write(&self, py: Python<'_>, path: PathBuf, what: &str, rule: &str, force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
             let opened = self.opened()?;
@@ -156,7 +155,7 @@ impl Joined {
         })
     }
 
-    /// Writes a page to look at.
+    /// Writes an HTML report.
     fn report(&self, py: Python<'_>, path: PathBuf, names: Option<WantedNames>, force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
             check_free(&*context.device, &path, force)?;
@@ -172,7 +171,7 @@ impl Joined {
         })
     }
 
-    /// Removes the store, where one was built for the join.
+    /// Removes the store, if one was built for the join.
     fn close(&self) {
         // In a forked child, a thread that the child does not have may hold the lock.
         if self.running.check_creator().is_ok() {
@@ -181,7 +180,7 @@ impl Joined {
     }
 }
 
-/// Where the names of ids are.
+/// Tables with names of ids.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct WantedNames {
@@ -213,12 +212,12 @@ impl Joined {
     }
 }
 
-/// A Parquet file as a stream; it may be removed while it is read.
+/// Streams a Parquet file, which may be removed while it is read.
 pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     Ok(PyRecordBatchReader::new(Box::new(parquet(path)?)))
 }
 
-/// The rows of a Parquet file.
+/// Reads the rows of a Parquet file.
 pub(crate) fn parquet(path: &Path) -> Result<ParquetRecordBatchReader> {
     let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(|error| cannot(error.to_string()))?;

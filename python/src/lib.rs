@@ -1,5 +1,5 @@
-//! The engine as a Python extension: what `adjoin/_engine.pyi` declares. The package around it has the types and the
-//! words; here Python's objects become options, and results become Arrow streams.
+//! The engine as a Python extension, declared in `adjoin/_engine.pyi`. This crate converts Python objects to options
+//! and results to Arrow streams; the Python package around it has the types and the documentation.
 
 mod columns;
 mod dedupe;
@@ -28,17 +28,17 @@ use live::SomeIds;
 use options::{Resources, StoreOptions, WantedIndex, WantedStore};
 use run::{Running, raised};
 
-/// What the engine frees goes back to the system, whatever Python's allocator does.
+/// Returns freed memory to the system, whatever Python's allocator does.
 #[global_allocator]
 static ALLOCATOR: adjoin::device::MappedBlocks = adjoin::device::MappedBlocks;
 
-/// Runs the command line; returns its exit code.
+/// Runs the command line and returns its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| run_command(arguments))
 }
 
-/// Builds a store; returns what memory that took, as JSON.
+/// Builds a store. Returns its memory use as JSON.
 #[pyfunction]
 fn build(
     py: Python<'_>,
@@ -58,8 +58,8 @@ fn build(
     })
 }
 
-/// Writes the next generation of a store: with the rows of sources, where there are any, and without those of some ids; returns
-/// what that did, and what memory it took, as JSON.
+/// Writes the next generation of a store, with new rows and without the rows of some ids. Returns a report with the
+/// memory use as JSON.
 #[pyfunction]
 fn append(
     py: Python<'_>,
@@ -93,7 +93,7 @@ fn append(
     })
 }
 
-/// Builds an index of a store or of sources; returns what memory that took, as JSON.
+/// Builds an index of a store or of sources. Returns its memory use as JSON.
 #[pyfunction]
 fn build_index(
     py: Python<'_>,
@@ -118,13 +118,13 @@ fn build_index(
     })
 }
 
-/// The memory that the process holds; its peak is counted anew from here.
+/// Returns the resident memory of the process, and restarts the measurement of its peak.
 #[pyfunction]
 fn resident_from_now_on() -> u64 {
     adjoin::context::resident_from_now_on()
 }
 
-/// The manifest of a store as JSON.
+/// Returns the manifest of a store as JSON.
 #[pyfunction]
 fn info(py: Python<'_>, store: String) -> PyResult<String> {
     let context = adjoin::context::Context::default();
@@ -132,7 +132,7 @@ fn info(py: Python<'_>, store: String) -> PyResult<String> {
     manifest.map_err(|error| raised(py, &error))
 }
 
-/// The names of the attributes that a store keeps.
+/// Returns the names of the columns that a store keeps.
 #[pyfunction]
 fn attributes(py: Python<'_>, store: String) -> PyResult<Vec<String>> {
     let context = adjoin::context::Context::default();

@@ -1,4 +1,4 @@
-//! Vectors that come and go.
+//! Collections: vectors that can be inserted, deleted and searched.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,7 +24,7 @@ use crate::options::{Resources, StoreOptions, WantedIndex, json};
 use crate::run::{Counted, Running, raised};
 use crate::search::{Found, WantedOfIndex, into_file};
 
-/// What a live index is made for.
+/// Properties of a new collection.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct WantedLive {
@@ -32,11 +32,11 @@ pub(crate) struct WantedLive {
     element: String,
     metric: String,
     ids: String,
-    /// Each as `name:type`.
+    /// Columns, each as `name:type`.
     attributes: Vec<String>,
 }
 
-/// Makes a live index without vectors.
+/// Creates an empty collection.
 #[pyfunction]
 pub(crate) fn create_live(
     py: Python<'_>,
@@ -60,7 +60,7 @@ fn kind_of(ids: &str) -> IdKind {
     if ids == "text" { IdKind::Utf8 } else { IdKind::Int64 }
 }
 
-/// Ids as Python has them.
+/// Ids passed from Python.
 #[derive(FromPyObject)]
 pub(crate) enum SomeIds {
     Integers(Vec<i64>),
@@ -68,7 +68,7 @@ pub(crate) enum SomeIds {
 }
 
 impl SomeIds {
-    /// As the engine has them; no ids are of any kind.
+    /// Converts the ids to ids of the engine. An empty list gets the given kind.
     pub(crate) fn into_ids(self, kind: IdKind) -> Ids {
         match self {
             Self::Integers(ids) if ids.is_empty() => Ids::empty(kind),
@@ -82,10 +82,10 @@ impl SomeIds {
     }
 }
 
-/// Sources of rows that come, and how they are read; none where nothing comes.
+/// Sources of new rows, and options for reading them.
 type Rows = Option<(Vec<String>, StoreOptions)>;
 
-/// A vector and its attributes; days and microseconds as numbers.
+/// A vector and its columns; dates are days and timestamps microseconds.
 type Row<'py> = (Bound<'py, PyBytes>, Vec<Option<Value>>);
 
 fn value_of(value: AttributeValue) -> Option<Value> {
@@ -103,7 +103,7 @@ fn durability(buffered: bool) -> Durability {
     if buffered { Durability::Buffered } else { Durability::Group }
 }
 
-/// An open live index, until it is closed.
+/// An open collection, until it is closed.
 #[pyclass(frozen)]
 pub(crate) struct Collection {
     creator: Creator,
@@ -113,12 +113,12 @@ pub(crate) struct Collection {
 
 struct Open {
     live: Arc<Live>,
-    /// None where merges come only when they are asked for.
+    /// `None` without automatic merges.
     merger: Option<(Merger, Counted)>,
 }
 
 impl Open {
-    /// Starts to merge by itself, if wanted.
+    /// Starts automatic merges, if requested.
     fn start(live: Live, merge_at: Option<&str>, context: &Context) -> Result<(Arc<Live>, Option<Merger>)> {
         let live = Arc::new(live);
         let usual = MergerOptions::of(context);
@@ -131,7 +131,7 @@ impl Open {
         Ok((live, Some(merger)))
     }
 
-    /// Closes it; returns what is to be dropped by a thread that holds the interpreter's lock.
+    /// Closes the collection. Returns the value that a thread with the interpreter's lock must drop.
     fn close(self) -> (Option<Counted>, Result<()>) {
         let Self { live, merger } = self;
         let counted = merger.map(|(merger, counted)| {
@@ -143,7 +143,7 @@ impl Open {
 }
 
 impl Collection {
-    /// Lets `work` have the live index.
+    /// Calls `work` with the open collection.
     fn with<R>(&self, work: impl FnOnce(&Live) -> Result<R>) -> Result<R> {
         self.check_creator()?;
         let live = self.open.read().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +151,8 @@ impl Collection {
         work(&open.live)
     }
 
-    /// Refuses to touch any lock in a forked child: a thread that the child does not have may hold it.
+    /// Returns an error in a forked child, before any lock is touched: a thread that the child does not have may hold
+    /// it.
     fn check_creator(&self) -> Result<()> {
         check_creator(self.creator, self.folder.display())
     }
@@ -177,19 +178,19 @@ impl Collection {
         Ok(Self { creator: Creator::this_process(), folder, open: RwLock::new(Some(opened)) })
     }
 
-    /// What it says of itself and what it holds, as JSON: an object of each.
+    /// Returns the metadata and the size of the collection, as two JSON objects.
     #[getter]
     fn info(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let told = self.with(|live| Ok((json(&live.manifest())?, json(&live.facts())?)));
         told.map_err(|error| raised(py, &error))
     }
 
-    /// What it holds and takes, and what writes cost since it was opened, as JSON.
+    /// Returns the size of the collection and the cost of its writes since it was opened, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.with(|live| json(&live.statistics()?))).map_err(|error| raised(py, &error))
     }
 
-    /// Writes rows of sources, and deletes others first, all or none; returns what that did, as JSON.
+    /// Deletes rows, then writes rows of sources, all or nothing. Returns a report as JSON.
     fn write(
         &self,
         py: Python<'_>,
@@ -212,14 +213,14 @@ impl Collection {
         })
     }
 
-    /// The vectors of some ids, as they are stored; none for an id that no row has.
+    /// Returns the vectors of some ids as stored; `None` for unknown ids.
     fn get<'py>(&self, py: Python<'py>, ids: SomeIds) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
         let found = py.detach(|| self.with(|live| live.get(&ids.into_ids(live.manifest().ids))));
         let found = found.map_err(|error| raised(py, &error))?;
         Ok(found.into_iter().map(|vector| vector.map(|vector| PyBytes::new(py, &vector))).collect())
     }
 
-    /// The same with their attributes.
+    /// Returns the vectors and columns of some ids; `None` for unknown ids.
     fn get_rows<'py>(&self, py: Python<'py>, ids: SomeIds) -> PyResult<Vec<Option<Row<'py>>>> {
         let found = py.detach(|| self.with(|live| live.get_rows(&ids.into_ids(live.manifest().ids))));
         let found = found.map_err(|error| raised(py, &error))?;
@@ -229,7 +230,7 @@ impl Collection {
         Ok(found.into_iter().map(|found| found.map(row)).collect())
     }
 
-    /// Deletes the rows that meet a condition; returns what that did, as JSON.
+    /// Deletes the rows that pass a filter. Returns a report as JSON.
     fn delete_where(
         &self,
         py: Python<'_>,
@@ -245,7 +246,7 @@ impl Collection {
         })
     }
 
-    /// Searches for queries from sources, into a file in `folder`.
+    /// Searches for queries from sources, and writes the hits to a file in `folder`.
     fn search(
         &self,
         py: Python<'_>,
@@ -270,13 +271,13 @@ impl Collection {
         })
     }
 
-    /// Makes rows in memory part of the index on disk; returns what that did, as JSON.
+    /// Merges rows in memory into the index on disk. Returns a report as JSON.
     fn merge(&self, py: Python<'_>, resources: Resources, progress: Option<Py<PyAny>>) -> PyResult<String> {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         running.run(py, |context| self.with(|live| json(&live.merge(context)?)))
     }
 
-    /// Writes the rows of this moment to a file; returns how many.
+    /// Writes the current rows to a file and returns their number.
     fn snapshot(
         &self,
         py: Python<'_>,
@@ -290,7 +291,7 @@ impl Collection {
         running.run(py, |context| self.with(|live| Ok(write_vectors(context, &live.snapshot(), &target)?.rows)))
     }
 
-    /// Copies it as it is now to a folder; returns what that holds, as JSON.
+    /// Copies the collection as it is now to a folder. Returns the content of the copy as JSON.
     fn backup(
         &self,
         py: Python<'_>,
@@ -303,12 +304,12 @@ impl Collection {
         running.run(py, |context| self.with(|live| json(&backup(context, live.folder(), &folder, force)?)))
     }
 
-    /// Makes all writes durable; returns the number of the last.
+    /// Makes all writes durable and returns the number of the last one.
     fn flush(&self, py: Python<'_>) -> PyResult<u64> {
         py.detach(|| self.with(Live::flush)).map_err(|error| raised(py, &error))
     }
 
-    /// Makes all writes durable, and lets others write.
+    /// Makes all writes durable, and lets another process write.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_creator().map_err(|error| raised(py, &error))?;
         let (counted, closed) = py.detach(|| {

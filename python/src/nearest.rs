@@ -1,4 +1,4 @@
-//! The nearest neighbours of each row.
+//! Nearest neighbors of each row.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::options::{Resources, StoreOptions};
 use crate::run::{Running, raised};
 use crate::search::{Found, QUERY_BYTES, into_file};
 
-/// Which neighbours are wanted, and where they are looked for.
+/// Target and options of a search for nearest neighbors.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct WantedNeighbours {
@@ -22,7 +22,7 @@ pub(crate) struct WantedNeighbours {
     exact: bool,
 }
 
-/// Finds the neighbours of each row of a store, or of sources, into a file in `folder`.
+/// Finds the neighbors of each row of a store or of sources, and writes them to a file in `folder`.
 #[pyfunction]
 pub(crate) fn nearest(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! What Python passes, as options of the engine.
+//! Conversion of Python arguments to options of the engine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,12 +23,13 @@ pub(crate) struct Resources {
     memory: Option<String>,
     threads: Option<usize>,
     before_bytes: u64,
-    /// Where temporary files go; where not given, the engine says.
+    /// Folder for temporary files; if `None`, the engine chooses.
     temporary: Option<PathBuf>,
 }
 
 impl Resources {
-    /// A context of that memory, beside what the process held when it was called and what others hold.
+    /// Creates a context with this memory limit, in addition to the memory that the process held at the call and to the
+    /// budgets of other runs.
     pub(crate) fn context(&self, others_bytes: Arc<AtomicU64>) -> Result<Context> {
         let context = Context::default().with_resources(self.memory.as_deref(), self.threads)?;
         let context = context.beside(self.before_bytes, others_bytes);
@@ -92,7 +93,7 @@ impl StoreOptions {
         Ok(SourceOptions { vector_column: self.vector_column.clone(), ids, split: self.split.clone() })
     }
 
-    /// Places of the columns of a table that are read; `name` is what messages call it.
+    /// Returns the indices of the columns to read from a table; `name` is the table's name in messages.
     pub(crate) fn columns_read(&self, name: &str, schema: &Schema) -> Result<Vec<usize>> {
         let kept = self.build_options(Metric::L2, false)?.kept_columns();
         columns_read(name.as_ref(), schema, &self.source_options()?, &kept)
@@ -130,7 +131,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The threshold, where one was given.
+    /// Returns the threshold, if one was given.
     pub(crate) fn predicate(&self) -> Result<Option<Predicate>> {
         let given = self.eps.is_some() || self.min_similarity.is_some();
         given.then(|| Predicate::of(self.eps, self.min_similarity)).transpose()
@@ -146,7 +147,7 @@ impl Wanted {
     }
 }
 
-/// Which rows take part, and which pairs count.
+/// Filters on rows and on pairs.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct WantedConditions {

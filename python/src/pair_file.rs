@@ -1,4 +1,4 @@
-//! Batches of Arrow in temporary files: tables that come from Python, and pairs on their way to it.
+//! Arrow batches in temporary files: tables from Python, and pairs for Python.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -24,18 +24,19 @@ use pyo3_arrow::input::AnyArray;
 use crate::options::StoreOptions;
 use crate::run::raised;
 
-/// Bytes of a batch in a file, about: the engine holds two of them while it reads.
+/// Approximate bytes of a batch in a file. The engine holds two of them while it reads.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// What messages call a table.
+/// Name of a table in messages.
 const TABLE: &str = "the table given";
 
-/// Column of the vectors of an array.
+/// Name of the vector column of an array.
 const VECTORS: &str = "vector";
 
-/// Writes the columns of a table that the engine reads, or all of them, or an array of lists, as an Arrow stream, in batches of moderate
-/// size. A file could not hold the parts of a table whose dictionaries differ, as those of a categorical column may.
-/// Returns what messages call the source.
+/// Writes a table, or an array of lists, as an Arrow stream in batches of moderate size: the columns that the engine
+/// reads, or all. Returns the name of the source in messages.
+///
+/// An Arrow file could not hold parts with different dictionaries, as a categorical column may have them.
 #[pyfunction]
 pub(crate) fn spool(
     py: Python<'_>,
@@ -74,7 +75,7 @@ pub(crate) fn spool(
     })
 }
 
-/// Names of the columns of a table that the engine reads.
+/// Returns the names of the columns of a table that the engine reads.
 #[pyfunction]
 pub(crate) fn columns(py: Python<'_>, table: PyRecordBatchReader, options: StoreOptions) -> PyResult<Vec<String>> {
     let schema = table.schema_ref()?;
@@ -83,7 +84,7 @@ pub(crate) fn columns(py: Python<'_>, table: PyRecordBatchReader, options: Store
     Ok(columns.into_iter().map(|column| schema.field(column).name().clone()).collect())
 }
 
-/// A part of a table or of an array as rows of a table.
+/// Converts a part of a table or of an array to a batch of rows.
 fn batch_of(part: ArrayRef, schema: &SchemaRef) -> std::result::Result<RecordBatch, ArrowError> {
     match part.as_struct_opt() {
         Some(rows) if rows.null_count() > 0 => {
@@ -98,7 +99,8 @@ fn batch_of(part: ArrayRef, schema: &SchemaRef) -> std::result::Result<RecordBat
     }
 }
 
-/// The same with plain lists for views of lists: a part of those would be written with the elements of all rows.
+/// Replaces list views in a schema by plain lists. A slice of list views would be written with the elements of all
+/// rows.
 fn schema_without_views(schema: &Schema) -> Schema {
     let plain = |field: &FieldRef| match field.data_type() {
         DataType::ListView(values) | DataType::LargeListView(values) => {
@@ -109,7 +111,7 @@ fn schema_without_views(schema: &Schema) -> Schema {
     Schema::new_with_metadata(schema.fields().iter().map(plain).collect::<Fields>(), schema.metadata().clone())
 }
 
-/// A part of a table in that schema.
+/// Converts a part of a table to the schema without list views.
 fn without_views(part: &RecordBatch, schema: &SchemaRef) -> std::result::Result<RecordBatch, ArrowError> {
     if part.schema_ref().fields() == schema.fields() {
         return Ok(part.clone());
@@ -123,7 +125,8 @@ fn without_views(part: &RecordBatch, schema: &SchemaRef) -> std::result::Result<
     RecordBatch::try_new_with_options(schema.clone(), columns, &rows)
 }
 
-/// Bytes of a row, about. The buffers are not asked: those of a slice hold the rows of the whole table.
+/// Returns the approximate bytes per row. Buffer sizes do not help, since the buffers of a slice hold the rows of the
+/// whole table.
 fn row_bytes(batch: &RecordBatch) -> usize {
     let elements = |column: &ArrayRef| {
         if let Some(lists) = column.as_fixed_size_list_opt() {
@@ -139,12 +142,12 @@ fn row_bytes(batch: &RecordBatch) -> usize {
     (all * size_of::<f64>() / batch.num_rows().max(1)).max(1)
 }
 
-/// Elements of some lists.
+/// Returns the sum of list sizes.
 fn sum<O: OffsetSizeTrait>(sizes: &[O]) -> usize {
     sizes.iter().map(|size| size.as_usize()).sum()
 }
 
-/// Elements between the first offset and the last.
+/// Returns the number of elements between the first offset and the last.
 fn spanned<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
     offsets.last().zip(offsets.first()).map_or(0, |(&end, &start)| (end - start).as_usize())
 }
@@ -154,12 +157,12 @@ fn spool_failed(path: &Path, error: &dyn std::error::Error) -> PyErr {
     Python::attach(|py| raised(py, &Error::device(error)))
 }
 
-/// Columns of a file of pairs: the rows, and what Python is to see of them.
+/// Columns of row numbers in a file of pairs. The columns for Python follow them.
 const ROW_COLUMNS: [&str; 2] = ["left_row", "right_row"];
-/// Columns where either set has ids; one without has the rows in their place.
+/// Number of columns if either set has ids. A set without ids has its row numbers in their place.
 const WITH_IDS: usize = 5;
 
-/// Writes pairs with rows and ids, to be read as often as needed.
+/// Writes pairs with rows and ids to a file that can be read repeatedly.
 pub(crate) struct PairFileWriter {
     path: PathBuf,
     writer: StreamWriter<BufWriter<File>>,
@@ -229,7 +232,7 @@ impl PairFile {
     }
 }
 
-/// The pairs as Python is to see them: by ids, or by rows where there are none.
+/// Streams the pairs for Python, with ids, or with row numbers if there are no ids.
 pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     let PairFile { reader, .. } = PairFile::open(path)?;
     let all = reader.schema();
@@ -246,7 +249,7 @@ pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     Ok(PyRecordBatchReader::new(Box::new(arrow_array::RecordBatchIterator::new(batches, schema))))
 }
 
-/// Hands the pairs of a file to a sink; with their ids, if it wants them and there are any.
+/// Passes the pairs of a file to a sink, with ids if the sink needs them and they exist.
 pub(crate) fn replay(context: &Context, path: &Path, sink: &mut dyn PairSink) -> Result<()> {
     let PairFile { path, reader } = PairFile::open(path)?;
     for batch in reader {
@@ -262,7 +265,7 @@ pub(crate) fn replay(context: &Context, path: &Path, sink: &mut dyn PairSink) ->
     Ok(())
 }
 
-/// A column of ids, as [`id_column`] made it.
+/// Converts a column written by [`id_column`] back to ids.
 fn ids_of(column: &ArrayRef) -> Ids {
     if column.data_type() == &DataType::UInt64 {
         return Ids::None;

@@ -1,4 +1,4 @@
-//! Work of the engine while Python goes on: shows how far it is, listens for Ctrl-C, and raises what went wrong.
+//! Runs the engine on its own thread, while Python shows progress, handles Ctrl-C and raises errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -18,22 +18,24 @@ use pyo3::types::PyType;
 
 use crate::options::Resources;
 
-/// How often Python is looked after.
+/// Interval of checks for signals and progress.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The runs at this time: the system counts their memory together. Locked only by threads that hold the interpreter's lock, as a
-/// thread that forks does: so it is unlocked in each child.
+/// The current runs of this process, whose memory the system counts together.
+///
+/// Only threads with the interpreter's lock lock it, and a thread that forks has that lock too, so the mutex is
+/// unlocked in each child.
 static RUNS: Mutex<Vec<Run>> = Mutex::new(Vec::new());
 
-/// A run with its budget, and the most that the others at the same time may hold.
+/// A run with its budget, and the largest sum of budgets of concurrent runs.
 struct Run {
-    /// The runs of a parent process do not go on in its forked children.
+    /// Process of the run. Forked children drop the runs of their parent.
     creator: Creator,
     budget_bytes: u64,
     others_bytes: Arc<AtomicU64>,
 }
 
-/// A run that is counted until this is dropped.
+/// Registers a run in `RUNS` until it is dropped.
 pub(crate) struct Counted(Arc<AtomicU64>);
 
 impl Counted {
@@ -55,17 +57,17 @@ impl Drop for Counted {
     }
 }
 
-/// Work that is about to begin.
+/// A run that is about to start.
 pub(crate) struct Running {
     creator: Creator,
     context: Context,
-    /// What other runs may hold while this one goes on.
+    /// Sum of the budgets of concurrent runs.
     others_bytes: Arc<AtomicU64>,
     progress: Option<Py<PyAny>>,
     told: Arc<Told>,
 }
 
-/// What the engine told last, and the lines that it said and nobody has passed on yet.
+/// The last progress of the engine, and log lines that were not passed to Python yet.
 #[derive(Default)]
 struct Told {
     phase: Mutex<Option<Phase>>,
@@ -109,26 +111,26 @@ impl Running {
         Ok(Self { creator: Creator::this_process(), context, others_bytes, progress, told })
     }
 
-    /// The same for work to come, whose progress nobody is shown.
+    /// Disables progress callbacks.
     pub(crate) fn silent(self) -> Self {
         Self { progress: None, ..self }
     }
 
-    /// Refuses to go on in a forked child.
+    /// Returns an error in a forked child.
     pub(crate) fn check_creator(&self) -> Result<()> {
         check_creator(self.creator, "this result")
     }
 
-    /// Counts its budget as one that may be held, for work that goes on when a run has ended.
+    /// Registers the budget, for work that continues after the call.
     pub(crate) fn counted(&self) -> Counted {
         Counted::begin(self.context.memory_bytes(), self.others_bytes.clone())
     }
 
-    /// Does `work` on a thread of its own, without the interpreter's lock.
+    /// Runs `work` on its own thread, without the interpreter's lock.
     pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Context) -> Result<R> + Send) -> PyResult<R> {
         self.check_creator().map_err(|error| raised(py, &error))?;
         let _counted = self.counted();
-        // What stopped earlier work does not stop this.
+        // A cancelled run does not cancel later ones.
         let mut context = self.context.clone();
         context.cancel = Cancel::default();
         let context = &context;
@@ -163,7 +165,7 @@ impl Running {
         }
     }
 
-    /// Shows how far the work is; an error where Python wants to stop.
+    /// Shows the progress, and returns an error if Python has a pending signal.
     fn look_after(&self, py: Python<'_>) -> PyResult<()> {
         py.check_signals()?;
         self.pass_notes_on(py)?;
@@ -174,14 +176,14 @@ impl Running {
         Ok(())
     }
 
-    /// Hands what the engine said to Python's log.
+    /// Passes log lines of the engine to Python's log.
     fn pass_notes_on(&self, py: Python<'_>) -> PyResult<()> {
         let lines = std::mem::take(&mut *lock(&self.told.notes));
         if lines.is_empty() { Ok(()) } else { log(py, lines) }
     }
 }
 
-/// Lines for the log named `adjoin`; those that begin so are warnings.
+/// Writes lines to the logger `adjoin`, as warnings if they begin with `warning: `.
 fn log(py: Python<'_>, lines: Vec<String>) -> PyResult<()> {
     let log = py.import("logging")?.call_method1("getLogger", ("adjoin",))?;
     lines.into_iter().try_for_each(|line| {
@@ -190,7 +192,7 @@ fn log(py: Python<'_>, lines: Vec<String>) -> PyResult<()> {
     })
 }
 
-/// The exception that says the same as an error, with options as arguments.
+/// Converts an error to a Python exception with its message, in which options are spelled as arguments.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error.kind() {
         ErrorKind::Input => "InputError",
@@ -209,10 +211,10 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// An option as Python has it: an argument, with its value as a literal.
+/// Formats an option as a Python argument, with its value as a literal.
 fn as_argument(Mention { argument, value }: &Mention) -> String {
     let name = match argument {
-        Argument::With => "other".to_owned(), // `with` is a word of the language
+        Argument::With => "other".to_owned(), // `with` is a Python keyword
         _ => argument.name().replace('-', "_"),
     };
     match value {

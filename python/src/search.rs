@@ -1,4 +1,4 @@
-//! What is nearest to some queries.
+//! Searches of stores and indexes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use crate::join::{parquet, stream};
 use crate::options::{Resources, StoreOptions, json};
 use crate::run::{Running, lock, raised};
 
-/// What is wanted of each query, and where it is looked for.
+/// Target and effort of a search of a store.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct WantedHits {
@@ -39,7 +39,7 @@ pub(crate) struct WantedHits {
     condition: Option<String>,
 }
 
-/// A search that was done: its hits lie in a temporary file.
+/// The result of a search, with its hits in a temporary file.
 #[pyclass(frozen)]
 pub(crate) struct Found {
     stats: String,
@@ -47,21 +47,21 @@ pub(crate) struct Found {
     queries: Queries,
 }
 
-/// What is held of the queries that were answered, in their order.
+/// Data about the answered queries, in their order.
 #[derive(Default)]
 struct Queries {
     rows: Vec<u64>,
-    /// Hits of each.
+    /// Number of hits per query.
     counts: Vec<u64>,
 }
 
-/// Bytes that are held of a query.
+/// Bytes held per query.
 pub(crate) const QUERY_BYTES: u64 = 2 * size_of::<u64>() as u64;
 
-/// Columns of hits: ids as little-endian integers, signed or not, or as texts, and values as f32.
+/// Columns of hits: ids as little-endian integers, signed or unsigned, or as texts, and values as f32.
 type Columns<'py> = (Bound<'py, PyAny>, &'static str, Bound<'py, PyBytes>);
 
-/// Writes hits to a file, and counts those of each query.
+/// Writes hits to a file, and counts them per query.
 struct Counted<'a> {
     writer: HitWriter<'a>,
     queries: Arc<Mutex<Queries>>,
@@ -96,7 +96,8 @@ impl HitSink for Counted<'_> {
     }
 }
 
-/// Searches a store for queries from sources, or for its own rows where there are none, into a file in `folder`.
+/// Searches a store for queries from sources, or for its own rows if there are no sources, and writes the hits to a
+/// file in `folder`.
 #[pyfunction]
 pub(crate) fn search(
     py: Python<'_>,
@@ -125,7 +126,7 @@ pub(crate) fn search(
     })
 }
 
-/// A search whose hits go into a file.
+/// Runs a search and writes its hits to a file.
 pub(crate) fn into_file<S: serde::Serialize>(
     context: &Context,
     file: &Path,
@@ -140,7 +141,7 @@ pub(crate) fn into_file<S: serde::Serialize>(
     Ok(Found { stats: json(&statistics)?, file: file.to_owned(), queries })
 }
 
-/// What is wanted of each query of an index, and how far its walk goes.
+/// Target and effort of a search of an index.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct WantedOfIndex {
@@ -163,14 +164,14 @@ impl WantedOfIndex {
         options.check().map(|()| options)
     }
 
-    /// The queries for which the recall is promised, where they were given.
+    /// Opens the calibration queries, if given.
     pub(crate) fn like(&self, context: &Context, options: &StoreOptions) -> Result<Option<Arc<dyn VectorSource>>> {
         let open = |source: &String| options.open(context, std::slice::from_ref(source));
         self.calibrate_with.as_ref().map(open).transpose()
     }
 }
 
-/// An open index: searched any number of times, from any thread.
+/// An open index. Searches may run on any thread.
 #[pyclass(frozen)]
 pub(crate) struct Index(GraphIndex);
 
@@ -182,13 +183,13 @@ impl Index {
         running.run(py, |context| GraphIndex::open(context, &folder)).map(Self)
     }
 
-    /// What the index says of itself, as JSON.
+    /// Returns the metadata of the index as JSON.
     #[getter]
     fn info(&self, py: Python<'_>) -> PyResult<String> {
         json(self.0.facts()).map_err(|error| raised(py, &error))
     }
 
-    /// Searches for queries from sources, into a file in `folder`.
+    /// Searches for queries from sources, and writes the hits to a file in `folder`.
     fn search(
         &self,
         py: Python<'_>,
@@ -220,22 +221,22 @@ impl Found {
         &self.stats
     }
 
-    /// The hits as an Arrow stream.
+    /// Streams the hits in the Arrow format.
     fn hits(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
         stream(&self.file).map_err(|error| raised(py, &error))
     }
 
-    /// Hits of each query, as little-endian u64.
+    /// Returns the number of hits per query, as little-endian u64.
     fn counts<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &little_endian(&self.queries.counts))
     }
 
-    /// The row of each query in its set, as little-endian u64.
+    /// Returns the row number of each query in its set, as little-endian u64.
     fn rows<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &little_endian(&self.queries.rows))
     }
 
-    /// Ids and values of all hits, and what the ids are: `u8`, `i8` (of eight bytes) or `text`.
+    /// Returns ids and values of all hits, and the type of the ids: `u8`, `i8` (of eight bytes) or `text`.
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
         let (ids, values) = py.detach(|| columns_of(&self.file)).map_err(|error| raised(py, &error))?;
         let values: Vec<u8> = values
@@ -270,7 +271,7 @@ fn little_endian(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The columns of ids and of values of a file of hits, batch by batch.
+/// Returns the columns of ids and of values of a file of hits, batch by batch.
 fn columns_of(path: &Path) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>)> {
     let cannot = |error: ArrowError| Error::device(format!("cannot read {}: {error}", path.display()));
     let (mut ids, mut values) = (Vec::new(), Vec::new());

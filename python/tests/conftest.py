@@ -1,4 +1,4 @@
-"""What the tests share: small sets whose pairs are found by the plainest code."""
+"""Shared fixtures: small sets, and their pairs by brute force."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SAMPLE = Path(__file__).parents[2] / "fixtures" / "sample.parquet"
 
 @pytest.fixture
 def vectors() -> numpy.ndarray:
-    """Vectors of which each has some neighbours."""
+    """Vectors that have some neighbors each."""
     random = numpy.random.default_rng(1)
     centers = random.standard_normal((40, 8))
     return (centers[random.integers(0, 40, 600)] + 0.1 * random.standard_normal((600, 8))).astype("float32")
 
 
 def pairs_within(vectors: numpy.ndarray, eps: float) -> dict[tuple[int, int], float]:
-    """The pairs within a distance, in f64."""
+    """Returns the pairs within a distance, in f64."""
     wide = vectors.astype("float64")
     found = {}
     for row in range(len(wide)):

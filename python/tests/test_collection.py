@@ -1,4 +1,4 @@
-"""Vectors that come and go, from what Python has."""
+"""Collections: writes, searches and merges from Python data."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_merges_come_by_themselves(vectors, tmp_path):
     def wait_until(is_so):
         begun = time.monotonic()
         while not is_so():
-            assert time.monotonic() - begun < 1_800  # a bound on hanging only
+            assert time.monotonic() - begun < 1_800  # only guards against hanging
             time.sleep(0.01)
 
     with adjoin.Collection.create(tmp_path / "live", 16, degree=8, build_list=16, merge_at="100kB") as live:
@@ -209,7 +209,7 @@ ATTRIBUTES = {"lang": "text", "year": "int64", "score": "float64", "is_new": "bo
 
 
 def columns(vectors, start=0):
-    """Rows as a dictionary of columns."""
+    """Returns rows as a dictionary of columns."""
     ids = range(start, start + len(vectors))
     return {
         "id": list(ids),

@@ -1,4 +1,4 @@
-"""A data set without its near-duplicates, from Python."""
+"""Deduplication of data sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import adjoin
 
 
 def table(rows: int = 90) -> pyarrow.Table:
-    """Rows of which every third is a near copy of the one before, and every ninth says what the first says."""
+    """Rows: every third is a near copy of the previous one, and every ninth has the text of the first."""
     vectors = numpy.random.default_rng(3).standard_normal((rows, 8), dtype="float32")
     vectors[2::3] = vectors[1::3] + 0.001
     lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.ravel()), 8)
@@ -92,7 +92,7 @@ def test_a_folder_of_parquet_becomes_a_folder_of_parquet(tmp_path: Path) -> None
 
 
 def every_kind(rows: int = 500) -> pyarrow.Table:
-    """Columns of every kind that Parquet nests, with nulls; each text comes three times."""
+    """Columns of every nested Parquet type, with nulls; each text occurs three times."""
     numbers = range(rows)
     day = datetime.date(2000, 1, 1)
 

@@ -1,4 +1,4 @@
-"""What is wrong is said in one line, as an exception of its kind, and leaves nothing behind."""
+"""Errors are exceptions of their kind with one line of text, and leave no files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COSINE: dict[str, Any] = {"min_similarity": 0.9}
 
 Source = Callable[[Path], Any]
 
-#: Name, source, options of the join, kind of the error, words that it has.
+#: Name, source, options of the join, type of the error, words in its message.
 CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("NaN", lambda _: with_nan(), L2, adjoin.InputError, ["the array given: the vector of row 2", 'on_bad="skip"']),
     ("NaN in a table", lambda _: pyarrow.table({"v": list(with_nan())}), L2, adjoin.InputError, ["the table given: the vector of row 2"]),
@@ -108,13 +108,13 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
 
 
 class Tensor:
-    """An array that is elsewhere."""
+    """An array on another device."""
 
     def __array__(self, *_: Any, **__: Any) -> numpy.ndarray:
         raise TypeError("it is on another\ndevice")
 
 
-#: Options of the wrong type or beyond what there is, and what is said of them.
+#: Options of the wrong type or out of range, and words of the message.
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"eps": "1"}, "eps is '1' (str); give a number"),
     ({"eps": True}, "eps is True (bool); give a number"),
@@ -213,7 +213,7 @@ def test_a_store_that_is_there_is_not_replaced(tmp_path: Path) -> None:
 
 @pytest.fixture
 def powerless() -> Iterator[None]:
-    """Takes the rights of root for a while, where root runs the tests."""
+    """Drops the rights of root for a while, if root runs the tests."""
     if os.geteuid() != 0:
         yield
         return
@@ -226,8 +226,8 @@ def powerless() -> Iterator[None]:
 
 @pytest.fixture
 def guarded() -> Iterator[Path]:
-    """A folder with what may not be read or not be written."""
-    with tempfile.TemporaryDirectory() as name:  # that everybody can look into, as those of pytest cannot
+    """A folder with entries that cannot be read or written."""
+    with tempfile.TemporaryDirectory() as name:  # readable by all users, unlike the folders of pytest
         folder = Path(name)
         folder.chmod(0o755)
         numpy.save(folder / "set.npy", GOOD)
@@ -240,7 +240,7 @@ def guarded() -> Iterator[Path]:
 @pytest.mark.parametrize("name", ["secret.fbin", "locked/store", "locked"])
 def test_what_may_not_be_read_or_written_is_said(name: str, guarded: Path, powerless: None) -> None:
     before = sorted(guarded.rglob("*"))
-    with pytest.raises(OSError) as raised:  # adjoin.DeviceError, or Python's own for the temporary folder
+    with pytest.raises(OSError) as raised:  # adjoin.DeviceError, or Python's error for the temporary folder
         if name == "secret.fbin":
             adjoin.join(guarded / name, eps=1.0)
         elif name == "locked":

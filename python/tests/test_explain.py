@@ -1,4 +1,4 @@
-"""Estimates before anything is built."""
+"""Estimates before a build."""
 
 import numpy
 import pyarrow

@@ -1,6 +1,6 @@
-"""Forked children of a process that has something open: each call works or is refused, none hangs, and the parent loses nothing.
+"""Forked children of a process with open objects: each call works or is refused, none hangs, and the parent loses nothing.
 
-Each child does one thing and ends. Nothing but a child that hangs waits for the time limit."""
+Each child does one thing and ends. Only a child that hangs reaches the time limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import adjoin
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 LIMIT_SECONDS = 60
-#: Children for each action while other threads of the parent are at work.
+#: Children per action while other threads of the parent are busy.
 CHILDREN_DURING = 3
 
 
@@ -35,7 +35,7 @@ def in_own_folder(tmp_path, monkeypatch):
 
 
 def forked(action):
-    """Returns what ``action`` returns in a child, as text, or the name and the message of what it raises."""
+    """Returns the result of ``action`` in a child, as text, or the name and the message of its exception."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of Python warn of a fork next to threads
@@ -89,7 +89,7 @@ def at_work(*works):
 
 
 def garbage(holder):
-    """Lets go of all that ``holder`` has."""
+    """Drops all objects in ``holder``."""
     vars(holder).clear()
     gc.collect()
     return "let go"
@@ -117,7 +117,7 @@ ACTIONS = {
 
 
 def check_children(live, vectors, children=1):
-    """Each action is refused in a child."""
+    """Checks that each action is refused in a child."""
     for name, action in ACTIONS.items():
         for _ in range(children):
             said = forked(lambda: action(live, vectors))
@@ -126,7 +126,7 @@ def check_children(live, vectors, children=1):
 
 
 def check_nothing_is_lost(live, acknowledged):
-    """After it was closed and opened again, the collection has the rows that were acknowledged, and no others."""
+    """Checks that the collection has exactly the acknowledged rows after it is closed and opened again."""
     live.close()
     with adjoin.Collection(live.path) as again:
         assert len(again) == len(acknowledged)
@@ -171,7 +171,7 @@ def test_the_lock_of_the_parent_outlives_its_children(vectors):
         assert "is being written by" in forked(lambda: adjoin.Collection("some.live").close())
     live.write(insert=vectors[:10])
     check_nothing_is_lost(live, set(range(10)))
-    # A child may write to what its parent has closed.
+    # A child may write to a collection that its parent has closed.
     with adjoin.Collection("some.live") as live:
         pass
 
@@ -189,7 +189,7 @@ def test_a_collection_that_is_only_read_is_refused_in_children(vectors):
         check_children(live, vectors)
         with at_work(lambda _: searched(live, vectors[:2])):
             check_children(live, vectors, CHILDREN_DURING)
-        # The child opens it, as the message says.
+        # The child opens it, as the message advises.
         assert forked(lambda: searched(adjoin.Collection("some.live", read_only=True), vectors[:2])) == "[[0], [1]]"
 
 
@@ -211,7 +211,7 @@ def test_children_leave_the_files_of_results_to_their_parent(vectors):
         for action in [holder.close, lambda: garbage(holder)]:
             assert "Error" not in forked(action)
     assert forked(lambda: hits.to_arrow().num_rows) == "2"
-    # What would compute with the memory and the store of the parent is refused.
+    # Operations that would use the memory and the store of the parent are refused.
     for action in [lambda: joined.to_arrow(), lambda: joined.write("pairs.parquet"), lambda: joined.clusters()]:
         assert "open it in the child" in forked(action)
     assert [hits.ids.tolist(), len(joined), joined.to_arrow().num_rows] == before

@@ -1,4 +1,4 @@
-"""Queries against a graph index, from what Python has, into what Python reads."""
+"""Searches of a graph index with Python data."""
 
 from __future__ import annotations
 

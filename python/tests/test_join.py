@@ -1,4 +1,4 @@
-"""Joins from Python: the same pairs whatever the vectors come from, and what is made of them."""
+"""Joins: all types of sources give equal pairs, and results by row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_fixed_lists(vectors: numpy.ndarray) -> pyarrow.Array:
 
 
 def sources(vectors: numpy.ndarray, folder: Path) -> dict[str, Any]:
-    """The same vectors from everywhere."""
+    """One set of vectors as each type of source."""
     table = pyarrow.table({"vector": as_fixed_lists(vectors)})
     pyarrow.parquet.write_table(table, folder / "vectors.parquet")
     numpy.save(folder / "vectors.npy", vectors)
@@ -102,7 +102,7 @@ def test_ids_are_those_of_the_column() -> None:
 
 
 def categorical(vectors: numpy.ndarray, names: list[str], folder: Path) -> dict[str, Any]:
-    """Rows named by text that is coded by numbers, from everywhere."""
+    """Rows with dictionary-encoded text ids, as each type of source."""
     coded = pyarrow.array(names).dictionary_encode()
     table = pyarrow.table({"id": coded, "vector": as_fixed_lists(vectors)})
     pyarrow.parquet.write_table(table, folder / "ids.parquet")
@@ -193,7 +193,7 @@ def test_joins_at_the_same_time_keep_their_budgets() -> None:
             return rows_of(result.pairs()), result.stats["memory"]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # one join is not blamed for what another holds
+        warnings.simplefilter("error")  # memory of one join does not count for another
         with ThreadPoolExecutor(3) as pool:
             for pairs, memory in pool.map(join, range(3)):
                 assert [pair[:2] for pair in pairs] == [(row, row + 1) for row in range(0, 60_000, 100)]
@@ -201,7 +201,7 @@ def test_joins_at_the_same_time_keep_their_budgets() -> None:
 
 
 class Wasteful:
-    """A table that takes much memory when it is asked for."""
+    """A table that allocates much memory when it is read."""
 
     def __init__(self, table: pyarrow.Table) -> None:
         self.table = table
@@ -265,7 +265,7 @@ def test_a_table_in_one_chunk_needs_no_more_than_one_in_many(vectors: numpy.ndar
     table = pyarrow.table({"text": ballast, "vector": as_fixed_lists(wide)})
     with adjoin.join(table, eps=0.0, recall=0.9, memory="64MB") as result:
         assert result.stats["memory"]["kept"] and result.stats["rows"] == len(wide)
-    # Dictionaries that differ from chunk to chunk are nothing to us.
+    # Dictionaries may differ from chunk to chunk.
     chunks = [pyarrow.table({"kind": pyarrow.array([kind]).dictionary_encode(), "vector": [[1.0, 2.0]]}) for kind in "ab"]
     with adjoin.join(pyarrow.concat_tables(chunks), eps=0.0, exact=True) as result:
         assert len(result) == 1
@@ -339,7 +339,7 @@ def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_interrupt_stops_the_work(tmp_path: Path) -> None:
     before = time.monotonic()
-    heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     try:

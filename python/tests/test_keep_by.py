@@ -1,4 +1,4 @@
-"""Which of near rows stays: ``keep_by`` against the sentence that says what it means, on random tables."""
+"""Checks ``keep_by`` against a plain implementation of its definition, on random tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import adjoin
 
-#: Part of an order, and what it says of a row: none is null.
+#: Part of an order, and its value for a row; None means null.
 PARTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "n": lambda row: row["n"],
     "x": lambda row: row["x"],
@@ -28,7 +28,7 @@ PARTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def rows_of(seed: int, count: int = 120) -> list[dict[str, Any]]:
-    """Rows with nulls and ties in every column, whose vectors lie in a few clumps and chains."""
+    """Rows with nulls and ties in every column, and with vectors in a few clumps and chains."""
     lot = random.Random(seed)
 
     def maybe(value: Any) -> Any:
@@ -61,7 +61,7 @@ class By(NamedTuple):
 
 
 def gone_by_the_sentence(rows: list[dict[str, Any]], order: list[By], eps: float) -> set[int]:
-    """Rows in the order asked for, ties in the order of the table; one goes where one that stays lies within eps."""
+    """Returns the removed rows: in the requested order, ties in table order, a row is removed if a kept one is within eps."""
     for part, descending, nulls_first in reversed(order):
         values = {row["id"]: PARTS[part](row) for row in rows}
         some = sorted((row for row in rows if values[row["id"]] is not None), key=lambda row: values[row["id"]], reverse=descending)

@@ -1,5 +1,4 @@
-"""Data sets in the layouts that other tools write: pairs as of one plain file, and copies with the same folders, files and
-columns."""
+"""Data sets in the layouts of other tools: pairs are as in one plain file, and copies keep folders, files and columns."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ SPLITS = {"train": range(0, 450), "test": range(450, 600)}
 
 
 def table_of(vectors: numpy.ndarray) -> pyarrow.Table:
-    """With columns of several types, two of which a partition can be told by."""
+    """A table with columns of several types, two of which can define partitions."""
     rows = range(len(vectors))
     return pyarrow.table(
         {
@@ -43,7 +42,7 @@ def pairs_of(source: Any, **options: Any) -> set[tuple[str, ...]]:
 
 
 def read_parquet(path: Path) -> pyarrow.Table:
-    # The file alone: not the folders' names as columns.
+    # The file alone, without the folders' names as columns.
     return pyarrow.parquet.ParquetFile(path).read()
 
 
@@ -52,7 +51,7 @@ def read_stream(path: Path) -> pyarrow.Table:
 
 
 def check(folder: Path, plain: pyarrow.Table, read: Callable[[Path], pyarrow.Table], **options: Any) -> Path:
-    """That a folder has the pairs of a plain table, and a copy without near-duplicates all else as it was."""
+    """Checks that a folder has the pairs of a plain table, and that a deduplicated copy is otherwise unchanged."""
     expected = pairs_of(plain)
     assert len(expected) > 100 and pairs_of(folder, **options) == expected
     out = folder.with_name("out")
@@ -98,7 +97,7 @@ def test_a_folder_of_save_to_disk(vectors: numpy.ndarray, tmp_path: Path) -> Non
     splits.save_to_disk(folder, num_shards={"train": 3, "test": 2})
     assert pairs_of(folder) == pairs_of(table)
     out = check(folder, table.take(list(SPLITS["train"])), read_stream, split="train")
-    # Its own description is not copied, as it tells of rows that are gone: the shards are read one by one.
+    # The data set's own description is not copied, since it would list removed rows: the shards are read one by one.
     again = datasets.concatenate_datasets([datasets.Dataset.from_file(str(file)) for file in sorted(out.rglob("*.arrow"))])
     assert again.features == whole.features and 0 < len(again) < 450
 

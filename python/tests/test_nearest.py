@@ -1,4 +1,4 @@
-"""The nearest neighbours of each row, from what Python has, into what Python reads."""
+"""Nearest neighbors of each row of Python data."""
 
 from __future__ import annotations
 

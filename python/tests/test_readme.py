@@ -1,4 +1,4 @@
-"""The examples of the README and of the how-tos run, and are well typed."""
+"""The examples of the README and of the how-tos run, and pass the type checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as files, as tables of other packages, and as a page."""
+"""Results as files, as tables of other packages, and as an HTML report."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_result_is_written_in_every_format(vectors: numpy.ndarray, ids: st
         result.write(str(tmp_path / "rule.parquet"), "keep", rule="cluster")
         assert rows_of(pyarrow.parquet.read_table(tmp_path / "rule.parquet")) == rows_of(result.keep("cluster"))
         result.report(tmp_path / "page.html")
-    assert len(list(tmp_path.iterdir())) == len(streams) * len(readers) + 2  # nothing temporary
+    assert len(list(tmp_path.iterdir())) == len(streams) * len(readers) + 2  # no temporary files
 
 
 def test_a_result_is_replaced_only_by_force(vectors: numpy.ndarray, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Queries against a store, from what Python has, into what Python reads."""
+"""Searches of a store with Python data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that come batch by batch, and arrays of other libraries than numpy."""
+"""Sources that are streamed batch by batch, and arrays of libraries other than NumPy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EPS = 0.3
 
 
 def table_of(vectors: numpy.ndarray) -> pyarrow.Table:
-    """With ids backwards, and a column that nobody asks for."""
+    """A table with descending ids, and a column that is never read."""
     ids = [len(vectors) - 1 - row for row in range(len(vectors))]
     texts = [f"text {row}" for row in range(len(vectors))]
     return pyarrow.table({"text": texts, "v": pyarrow.array(list(vectors)), "id": ids})
 
 
 def check(source: Any, vectors: numpy.ndarray, by_id: bool = True, **options: Any) -> None:
-    """That a join of the source finds the pairs of the vectors."""
+    """Checks that a join of the source finds the pairs of the vectors."""
     last = len(vectors) - 1
     name = (lambda row: last - row) if by_id else (lambda row: row)
     expected = {tuple(sorted((name(a), name(b)))) for a, b in pairs_within(vectors, EPS)}
@@ -98,7 +98,7 @@ def test_views_of_lists(vectors: numpy.ndarray) -> None:
 
 
 class Tensor:
-    """What has the interface of DLPack alone."""
+    """An object with only the DLPack interface."""
 
     def __init__(self, array: numpy.ndarray) -> None:
         self.array = array
