@@ -17,17 +17,17 @@ impl Creator {
         Self(std::process::id())
     }
 
-    /// Whether the creator is the process that is running, not a parent of it.
+    /// Returns whether the creator is the running process, not a parent of it.
     pub fn is_this_process(self) -> bool {
         self.0 == std::process::id()
     }
 
-    /// The number of the process.
+    /// Returns the process id.
     pub fn id(self) -> u32 {
         self.0
     }
 
-    /// Refuses to go on in any other process than the creator.
+    /// Fails in any process other than the creator.
     ///
     /// # Errors
     /// In a forked child.
