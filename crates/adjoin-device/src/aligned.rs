@@ -10,7 +10,7 @@ pub const BLOCK_BYTES: usize = 4096;
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_BYTES]);
 
-/// Zeroed bytes whose address is a multiple of [`BLOCK_BYTES`]; the capacity is rounded up to whole blocks.
+/// Zeroed bytes at an address that is a multiple of [`BLOCK_BYTES`]; the capacity is rounded up to whole blocks.
 pub struct AlignedBuffer {
     blocks: Vec<Block>,
     len: usize,

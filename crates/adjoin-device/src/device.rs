@@ -167,7 +167,7 @@ pub struct HeldLock {
 }
 
 impl HeldLock {
-    /// Wraps `lock`, whose drop releases the lock.
+    /// Wraps `lock`, which is released when dropped.
     pub(crate) fn new(lock: impl Any + Send + Sync) -> Self {
         Self { _lock: Box::new(lock) }
     }

@@ -35,12 +35,12 @@ enum Engine {
 }
 
 impl FileSystem {
-    /// Creates a device whose queues are a few threads with one blocking read each.
+    /// Creates a device with queues of a few threads with one blocking read each.
     pub fn pread() -> Self {
         Self { engine: Engine::Pread }
     }
 
-    /// Creates a device whose queues are io_uring rings.
+    /// Creates a device with io_uring rings as queues.
     ///
     /// # Errors
     /// If the kernel has no io_uring or refuses it, as in many containers.

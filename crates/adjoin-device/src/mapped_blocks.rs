@@ -71,7 +71,7 @@ impl Block {
 static SPARE: Mutex<Spare> = Mutex::new(Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 });
 
 impl Spare {
-    /// Takes the block whose size is nearest to `bytes`, if one is near enough.
+    /// Takes the block with the size nearest to `bytes`, if one is near enough.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let away = |block: &Block| block.bytes.abs_diff(bytes);
         let near = self.blocks.iter().enumerate().filter(|(_, block)| block.address != 0 && away(block) <= bytes / 2);

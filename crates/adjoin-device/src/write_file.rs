@@ -14,7 +14,7 @@ use crate::device::WriteFile;
 use crate::error::{DeviceError, Operation};
 use crate::read_file::direct_alignment;
 
-/// Bytes that a file being written buffers. Whoever creates files reserves this much for each.
+/// Bytes that a file being written buffers. The creator of a file reserves them.
 pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
 /// Fewer bytes of whole blocks go through the page cache, so that small appends do not wait for the disk.

@@ -328,7 +328,7 @@ impl<'d> Machine<'d> {
         self.begin_transfer(channel);
     }
 
-    /// Combines the first read with waiting reads of other planes whose page number is the same (ONFI's rule for
+    /// Combines the first read with waiting reads of other planes with an equal page number (ONFI's rule for
     /// multi-plane commands).
     fn together_with(&mut self, lun: u32, first: u32) -> u32 {
         let page = self.operations[first as usize].read.address.page;

@@ -20,7 +20,7 @@ pub struct Counts {
     pub pin_bytes: u64,
     /// Bytes transferred to host or FPGA.
     pub link_bytes: u64,
-    /// Pages whose hard decision failed.
+    /// Pages with a failed hard decision.
     pub soft_decodes: u64,
     /// Time of comparisons, summed over all units, in picoseconds.
     pub compute: Ps,

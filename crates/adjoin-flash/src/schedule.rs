@@ -19,7 +19,7 @@ pub struct TraceRead {
     pub consumer: u32,
     /// The step that needs the bytes.
     pub step: Option<u64>,
-    /// The step whose reads must end first.
+    /// The step that must end first.
     pub after: Option<u64>,
     /// First byte on the device.
     pub offset: u64,

@@ -1,4 +1,4 @@
-//! Squared distances between vectors, as fast as the processor allows and the same on every processor.
+//! Squared distances between vectors, as fast as the processor allows, with equal results on every processor.
 //!
 //! A [`Panel`] holds vectors as padded rows. A [`Kernel`] is an instruction set level that this processor has. It
 //! compares one vector with a panel, or a panel with [`PackedColumns`], which are vectors packed for that level:

@@ -2,7 +2,7 @@
 //! their codes (Jégou, Douze, Schmid, "Product quantization for nearest neighbor search", section III).
 //!
 //! A table fits the first-level cache, and its entries are loaded one by one because gather instructions are no faster
-//! on today's processors. Levels differ only in how they encode these loads and sums, whose order is fixed.
+//! on today's processors. Levels differ only in how they encode these loads and sums; the order is fixed.
 
 use crate::prefetch::prefetch;
 use crate::reference::{Reference, sum_in_halves};

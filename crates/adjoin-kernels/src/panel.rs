@@ -34,7 +34,7 @@ impl<T: Scalar> Lines<T> {
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: `Scalar` is sealed to u8 and f32, for which every bit pattern is a value and whose size divides a
+        // SAFETY: `Scalar` is sealed to u8 and f32, for which every bit pattern is a value and the size divides a
         // line; `Line` is plain bytes without padding, aligned for both.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::PER_LINE) }
     }

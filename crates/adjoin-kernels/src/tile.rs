@@ -91,7 +91,7 @@ pub(crate) type NearestColumns<T> = [(u32, <T as Scalar>::Distance); TILE_ROWS];
 /// Distances of one group of rows to [`TILE_COLUMNS`] columns.
 pub(crate) type Block<T> = [[<T as Scalar>::Distance; TILE_COLUMNS]; TILE_ROWS];
 
-/// Distances by tiles, implemented by each level on a token whose existence proves that the processor has the level.
+/// Distances by tiles, implemented by each level on a token that proves that the processor has the level.
 pub(crate) trait Tiles<T: Scalar> {
     /// Packs `panel.row(order[k])` as column `k`. Overwrites everything in the columns except their level.
     fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>);
@@ -125,7 +125,7 @@ pub(crate) trait Tiles<T: Scalar> {
     );
 }
 
-/// Columns whose least values are found at once; these stay in registers or close to them.
+/// Columns processed together by `least_of_columns`; these stay in registers or close to them.
 pub(crate) const LEAST_COLUMNS: usize = 4 * TILE_COLUMNS;
 
 /// Rows that columns are compared with: a panel, the rows used, and what each row subtracts for a margin.

@@ -43,7 +43,7 @@ pub struct Error {
 /// Message of cancelled work that left no checkpoint.
 const CANCELLED: &str = "cancelled";
 
-/// A result whose error is an [`Error`].
+/// A result with an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

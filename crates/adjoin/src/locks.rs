@@ -99,7 +99,7 @@ impl Drop for OwnFolder {
 }
 
 /// Removes a folder whose lock we hold. It is renamed first: an interrupted removal may leave files without the lock,
-/// and then nobody could know that the folder is abandoned.
+/// and then no run could know that the folder is abandoned.
 fn remove(device: &dyn Device, path: &Path) -> std::result::Result<(), DeviceError> {
     let removed = path.with_extension(&END_REMOVED[1..]);
     match device.rename(path, &removed) {

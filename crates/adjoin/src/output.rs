@@ -122,7 +122,7 @@ impl LaterFile {
     }
 }
 
-/// Refuses a name that is taken, or whose folder is missing.
+/// Refuses a name that is taken, or a missing folder.
 ///
 /// # Errors
 /// If something exists at `path` and `force` is false, it is a folder, its parent is missing, or the device does not
@@ -143,7 +143,7 @@ pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses a path whose folder is missing.
+/// Refuses a path in a missing folder.
 pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
     let at = parent(path).display();
     match device.kind(parent(path))? {

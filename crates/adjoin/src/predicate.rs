@@ -93,8 +93,8 @@ impl Predicate {
         }
     }
 
-    /// Returns the squared distance of pairs at the threshold, in coordinates: under cosine, between vectors of length
-    /// 1. Inner products have no such threshold, so their distance is infinite.
+    /// Returns the squared distance of pairs at the threshold, in coordinates. Under cosine, vectors have length 1.
+    /// Inner products have no such threshold, so their distance is infinite.
     pub(crate) fn squared_distance(&self) -> f64 {
         match *self {
             Self::L2 { eps } => eps * eps,
@@ -304,7 +304,7 @@ mod tests {
         let five = Predicate::l2(5.0).unwrap();
         assert_eq!(five.decide(bytes, &[0, 0], &[3, 4]), Some(5.0));
         assert_eq!(five.decide(bytes, &[0, 0], &[3, 5]), None);
-        // The f64 nearest to the square root of 2 squares to more than 2, and that of 3 to less than 3.
+        // The f64 nearest to the square root of 2 squares to more than 2, and the one of 3 to less than 3.
         assert!(Predicate::l2(2f64.sqrt()).unwrap().decide(bytes, &[0, 0], &[1, 1]).is_some());
         let three = VectorType { element: Element::I8, dimensions: 3 };
         assert!(Predicate::l2(3f64.sqrt()).unwrap().decide(three, &[0, 0, 255], &[1, 1, 0]).is_none());

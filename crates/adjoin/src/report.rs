@@ -271,7 +271,7 @@ impl JoinStatistics {
     /// Runs `finish`, and records its output and duration.
     ///
     /// # Errors
-    /// Those of `finish`.
+    /// The errors of `finish`.
     pub(crate) fn write(&mut self, finish: impl FnOnce() -> Result<Written>) -> Result<()> {
         let watch = Stopwatch::start();
         self.written = finish()?;
@@ -306,7 +306,7 @@ pub struct JoinCounts {
     /// Rows that pass the filter, if any; likewise of the second set.
     pub passing_rows: Option<u64>,
     pub with_passing_rows: Option<u64>,
-    /// New rows, if any, and those that pass the filter.
+    /// New rows, if any, and how many of them pass the filter.
     pub new_rows: Option<u64>,
     pub new_passing_rows: Option<u64>,
     /// Buckets without a row that passes the filter of its set, which are never read, and their bytes; `None` without a

@@ -241,7 +241,7 @@ impl Records {
         Ok(Self { sorted, next, payload })
     }
 
-    /// Passes the records whose first number is `row` to `take`. Rows must be requested in ascending order.
+    /// Passes the records with the first number `row` to `take`. Rows must be requested in ascending order.
     pub(crate) fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         while let Some((first, second)) = self.next
             && first == row
@@ -252,7 +252,7 @@ impl Records {
         Ok(())
     }
 
-    /// Passes both numbers of the records whose first number is less than `row` to `take`.
+    /// Passes both numbers of each record with a first number below `row` to `take`.
     pub(crate) fn each_before(&mut self, row: u64, mut take: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         while let Some((first, second)) = self.next
             && first < row

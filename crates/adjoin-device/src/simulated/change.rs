@@ -32,7 +32,7 @@ impl Change {
         }
     }
 
-    /// Returns the file whose sync makes the change durable.
+    /// Returns the file that must be synced to make the change durable.
     pub(super) fn file(&self) -> Option<u64> {
         match self {
             Self::Truncate { file, .. } | Self::Write { file, .. } => Some(*file),
@@ -40,7 +40,7 @@ impl Change {
         }
     }
 
-    /// Returns the folders whose names the change alters. A sync of either folder makes a rename durable, which is one
+    /// Returns the folders that contain the changed names. A sync of either folder makes a rename durable, which is one
     /// step, as on journaling file systems.
     pub(super) fn folders(&self) -> Vec<u64> {
         match self {

@@ -29,7 +29,7 @@ pub(super) struct State {
     /// Number of writes, and the last one of each file.
     writes: u64,
     last_write: BTreeMap<u64, u64>,
-    /// Files whose lock is held; none after a loss of power.
+    /// Files with a held lock; none after a loss of power.
     locked: BTreeSet<u64>,
     pub(super) refuses_locks: bool,
 }

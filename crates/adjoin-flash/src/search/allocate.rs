@@ -22,7 +22,7 @@ pub(super) struct Group {
     pub(super) address: PageAddress,
     /// Range within all tasks.
     pub(super) tasks: Range<usize>,
-    /// Queries whose vectors are sent with the read.
+    /// Number of query vectors sent with the read.
     pub(super) queries: u32,
 }
 

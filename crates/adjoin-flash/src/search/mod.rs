@@ -487,13 +487,13 @@ impl<'a> Run<'a> {
         SPECULATIVE | step << STEP_BIT
     }
 
-    /// Returns the distances of speculative reads that have ended, and drops those that have not begun.
+    /// Returns the distances of speculative reads that have ended, and drops the others if they have not begun.
     fn speculated_until_now(&mut self) -> HashMap<(u32, u32), f64> {
         let mut known = HashMap::new();
         let ours = self.speculation_token(self.steps - 1);
         while let Some((_, token)) = self.machine.next_end_by(self.now) {
             if token >> STEP_BIT != ours >> STEP_BIT {
-                continue; // of an earlier step, whose results are not used any more
+                continue; // of an earlier step; the results are no longer used
             }
             let group = &self.speculation.groups[token as u32 as usize];
             for task in &self.speculation.tasks[group.tasks.clone()] {

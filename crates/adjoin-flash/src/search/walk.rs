@@ -78,7 +78,7 @@ impl Walk {
         self.seen.contains(&vertex)
     }
 
-    /// Inserts a vertex whose distance was requested; ties are ordered by rank.
+    /// Inserts a vertex with its requested distance; ties are ordered by rank.
     pub(super) fn take(&mut self, hit: Hit, rank: u32) {
         let before =
             |other: &Candidate| other.hit.distance.total_cmp(&hit.distance).then(other.rank.cmp(&rank)).is_lt();

@@ -162,7 +162,7 @@ const BLOCKS: usize = 4;
 /// Sixteen columns, four elements of each in every line.
 type Lines<'a> = &'a [[u8; 64]];
 
-/// Returns the lines of the block whose first column is `column`.
+/// Returns the lines of the block that starts at `column`.
 fn block(columns: &PackedColumns<u8>, column: usize) -> Lines<'_> {
     let quads = quads(columns.dimensions);
     &columns.storage.as_slice().as_chunks().0[column / TILE_COLUMNS * quads..][..quads]
@@ -564,7 +564,7 @@ fn matrix_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]
     }
 }
 
-/// Writes a tile's distances into the group's part of the matrix, whose rows are `width` long.
+/// Writes a tile's distances into the group's part of the matrix, with rows of length `width`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn store_u8<const B: usize>(

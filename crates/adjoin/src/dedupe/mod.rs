@@ -54,7 +54,7 @@ pub struct Dedupe<'a> {
     pub build: BuildOptions,
     /// Options of the join that finds near rows.
     pub join: JoinOptions,
-    /// Order in which the first of near rows is kept; that of the source if not given.
+    /// Order in which the first of near rows is kept; default: order of the source.
     pub keep_by: Option<OrderBy>,
     /// Rows with equal values of this expression are duplicates, whatever their vectors.
     pub exact_text: Option<OrderBy>,

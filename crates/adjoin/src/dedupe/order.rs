@@ -12,7 +12,7 @@ use crate::row_numbers::RowNumbers;
 use crate::source::{ColumnPlace, SourceFile, slice_bytes};
 use crate::sql::{OrderBy, common};
 
-/// Bytes of rows whose keys are computed at once, unless a single row is larger.
+/// Bytes of rows processed at once to compute keys, unless a single row is larger.
 const KEYED_BYTES: u64 = 1 << 20;
 /// Copies of its columns that a key takes: intermediate results of functions, and its bytes.
 const KEY_COPIES: u64 = 6;

@@ -20,7 +20,7 @@ use crate::workers::map_items;
 pub(super) enum Place<'a> {
     /// A file, if the source is one.
     File { path: &'a Path, force: bool },
-    /// A folder, whose files have their names relative to the input paths.
+    /// A folder of files named by their paths relative to the input paths.
     Folder { path: &'a Path },
 }
 

@@ -24,7 +24,7 @@ pub struct Example {
     pub kept_row: u64,
     /// Their distance or similarity.
     pub value: f32,
-    /// Texts of both rows, if there is a text column; that of the removed row is first.
+    /// Texts of both rows, if there is a text column; the removed row is first.
     pub texts: [Option<String>; 2],
 }
 

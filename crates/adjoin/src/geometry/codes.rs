@@ -16,7 +16,7 @@ use crate::options::Metric;
 
 /// Steps tried. Each is half of the previous one, times sqrt(2).
 const STEPS_TRIED: i32 = 8;
-/// Range of steps whose squares leave f32 enough precision.
+/// Range of steps; beyond it, squares of steps exceed the precision of f32.
 const STEPS: RangeInclusive<f32> = 1e-15..=1e15;
 /// Lengths of vectors by which f32 divides at full precision.
 const SCALED: RangeInclusive<f64> = 1e-30..=1e30;

@@ -679,7 +679,7 @@ mod tests {
 
     #[test]
     fn a_ball_is_reached_up_to_its_very_edge() {
-        // The vector at 0, and a center at 10 whose ball ends at 3.
+        // The vector at 0, and a center at 10 with a ball that ends at 3.
         let reaches = |eps, element| threshold(eps, element, 1).reaches(100.0, 7.0);
         assert!(reaches(3.0, Element::U8) && reaches(3.0, Element::F32));
         assert!(!reaches(3.0 - 1e-9, Element::U8) && !reaches(3.0 - 1e-9, Element::F32));
@@ -687,7 +687,7 @@ mod tests {
         assert!(threshold(1.0, Element::F32, 1).reaches(f64::from(f32::MAX), f64::INFINITY));
     }
 
-    /// Returns f32 vectors around a distant point, whose computed distances have errors.
+    /// Returns f32 vectors around a distant point, so that computed distances have errors.
     fn around(point: f64, spread: f64, count: usize, seed: u64) -> Panel<f32> {
         let mut random = crate::random::Random::new(seed, "balls");
         let mut panel = Panel::zeroed(count, 5);

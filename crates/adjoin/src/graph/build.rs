@@ -31,7 +31,7 @@ const MEMBERS_TOGETHER: usize = 16;
 const PARTS: usize = 64;
 
 impl Graph {
-    /// Builds the graph over all vectors of a panel. The same panel and options give the same graph.
+    /// Builds the graph over all vectors of a panel. The graph depends only on panel and options.
     ///
     /// # Errors
     /// If an option is out of range, memory does not suffice, or the work is cancelled.

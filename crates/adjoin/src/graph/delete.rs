@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::workers::map_items;
 
-/// Vertices whose new out-neighbors are held in addition to the old ones.
+/// Vertices processed per round; their new out-neighbors are held in addition to the old ones.
 const ROUND: usize = 1 << 16;
 /// Vertices that a thread takes at once.
 const TOGETHER: usize = 1 << 10;

@@ -14,7 +14,7 @@ use crate::workers::map_items;
 /// Vectors summed in order. The sums are added in order too, so the number of threads does not change the result.
 const CHUNK_ROWS: usize = 1 << 14;
 
-/// Returns the vertex whose vector is nearest to the mean of all, the first of equally near ones; `None` if there are
+/// Returns the vertex nearest to the mean of all vectors, the first of equally near ones; `None` if there are
 /// no vertices.
 ///
 /// # Errors
@@ -24,7 +24,7 @@ pub(super) fn medoid<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Resu
     nearest_of(context, panel, mean.row(0), |_| true)
 }
 
-/// Returns the live vertex whose vector is nearest to that of another.
+/// Returns the live vertex nearest to another vertex.
 ///
 /// # Errors
 /// If the work is cancelled.

@@ -24,7 +24,7 @@ const TOGETHER: usize = 64;
 pub enum DeleteRule {
     /// No replacement (FreshDiskANN's Delete Policy A). For comparison: the graph gradually loses its paths.
     Drop,
-    /// Prunes the remaining out-neighbors together with those of the deleted vertices (FreshDiskANN, Algorithm 4).
+    /// Prunes the remaining out-neighbors together with the out-neighbors of deleted ones (FreshDiskANN, Algorithm 4).
     #[default]
     Neighbours,
     /// Replaces each deleted vertex by the 3 nearest of the 50 live vertices around it ("In-Place Updates of a Graph

@@ -1,7 +1,7 @@
 //! A Vamana graph in memory: *which vectors are near this one, by a walk from neighbor to neighbor?*
 //!
 //! A vertex is a row of a panel of coordinates, with out-neighbors. A search walks from the entry point toward its
-//! query. The algorithms are those of FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`),
+//! query. The algorithms are from FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`),
 //! Insert (Algorithm 2, `build.rs`), RobustPrune (Algorithm 3, `prune.rs`) and Delete (Algorithm 4, `delete.rs`).
 //! `mend.rs` has this and other rules that replace edges to deleted vertices.
 //!

@@ -14,7 +14,7 @@ use crate::row_numbers::RowSet;
 /// Vertices reached from the entry point.
 struct Reached {
     vertices: RowSet,
-    /// Reached vertices whose out-neighbors were not processed yet.
+    /// Reached vertices that were not expanded yet.
     open: Vec<u32>,
 }
 

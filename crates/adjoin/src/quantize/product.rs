@@ -120,7 +120,7 @@ impl ProductQuantizer {
     }
 
     /// # Errors
-    /// If the bytes are not those of [`ProductQuantizer::write`].
+    /// If the bytes were not written by [`ProductQuantizer::write`].
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self> {
         let dimensions = fields.dimensions()?;
         let chunks = Chunks { count: fields.count(1..=dimensions, "chunks")?, dimensions };

@@ -109,7 +109,7 @@ impl RabitQuantizer {
         codes
     }
 
-    /// Finds the grid point whose direction is nearest to that of `along`, trying a few steps; returns f.
+    /// Finds the grid point with the direction nearest to `along`, trying a few steps; returns f.
     fn grid_point(&self, along: &[f32], point: &mut [u8]) -> f32 {
         let largest = along.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         let (middle, top) = (self.middle(), ((1 << self.bits) - 1) as f32);
@@ -169,7 +169,7 @@ impl RabitQuantizer {
     }
 
     /// # Errors
-    /// If the bytes are not those of [`RabitQuantizer::write`].
+    /// If the bytes were not written by [`RabitQuantizer::write`].
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self> {
         let dimensions = fields.dimensions()?;
         let axes = fields.count(1..=dimensions, "axes")?;

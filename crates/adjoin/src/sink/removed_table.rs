@@ -25,7 +25,7 @@ pub(crate) struct RemovedTable {
 
 impl RemovedTable {
     /// Creates the table; `kinds` are the kinds of ids of removed and kept rows. With reasons, rows without a near row
-    /// may be listed too: those with equal texts.
+    /// may be listed too: rows with equal texts.
     ///
     /// # Errors
     /// As [`TableWriter::create`].

@@ -140,7 +140,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the rows of a pair: the one that may be removed, then the one it may be removed for. Of one set these
-    /// are the later and the earlier row; of two sets, the row of the first and that of the second.
+    /// are the later and the earlier row; of two sets, the row of the first and the row of the second.
     pub(super) fn later_first(&self, (left, right): (u64, u64)) -> (u64, u64) {
         match self.sets.other_side().filter(|_| !self.sets.have_grown()) {
             None => (right, left),

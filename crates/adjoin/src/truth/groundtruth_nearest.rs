@@ -2,7 +2,7 @@
 //! The base is streamed; queries and hits are held.
 //!
 //! Kernels leave out rows that are certainly too far from a query. The rest is decided by f64 sums over the stored
-//! elements ([`crate::predicate`]), so that the result is that of plain loops.
+//! elements ([`crate::predicate`]), so that the result equals plain loops.
 
 use std::collections::BinaryHeap;
 use std::mem::size_of;

@@ -24,7 +24,7 @@ impl DistanceHistogram {
         squared.iter().for_each(|&squared| self.counts[(T::rough(squared).to_bits() >> 16) as usize] += 1);
     }
 
-    /// Subtracts `zeros` distances of 0, for example those of vectors to themselves.
+    /// Subtracts `zeros` distances of 0, for example of vectors to themselves.
     pub(crate) fn leave_out_zeros(&mut self, zeros: u64) {
         self.counts[0] = self.counts[0].saturating_sub(zeros);
     }

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// Largest count whose probabilities are summed. For larger ones, the terms would be too small for f64.
+/// Largest count for which probabilities are summed. For larger ones, the terms would be too small for f64.
 const COUNT_SUMMED_MAX: u32 = 400;
 
 /// Draws a Poisson number of mean 1, from sums and quotients alone, so that it is the same on every machine.
