@@ -70,7 +70,7 @@ pub struct ReplayOptions {
 }
 
 impl Default for ReplayOptions {
-    /// An ordinary disk, and reads without comparisons.
+    /// Returns options for an ordinary disk, and reads without comparisons.
     fn default() -> Self {
         Self {
             depth: 32,

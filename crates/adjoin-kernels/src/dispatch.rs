@@ -62,7 +62,7 @@ mod sealed {
 
     /// Only the elements that every level implements.
     pub trait Sealed: Sized {
-        /// The level's functions for this element.
+        /// Returns the level's functions for this element.
         fn tiles(level: &Level) -> &dyn Tiles<Self>
         where
             Self: Scalar;

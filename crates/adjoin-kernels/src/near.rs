@@ -50,7 +50,7 @@ pub(crate) fn halves_as_floats(halves: &[u8], floats: &mut [f32]) {
     }
 }
 
-/// Bound on the error of [`crate::Kernel::dot_near`] and [`crate::Kernel::squared_distance_near`], as a fraction of the
+/// Returns a bound on the error of [`crate::Kernel::dot_near`] and [`crate::Kernel::squared_distance_near`], as a fraction of the
 /// sum of the absolute terms, if nothing overflows or underflows.
 ///
 /// With `u = 2^-24`, a term carries at most three roundings of its own, one for each of the `ceil(dimensions / 64)`

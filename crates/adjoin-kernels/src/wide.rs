@@ -37,7 +37,7 @@ pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f64 {
     })
 }
 
-/// Bound on the difference between [`crate::Kernel::dot_wide`] or [`crate::Kernel::squared_distance_wide`] and the same
+/// Returns a bound on the difference between [`crate::Kernel::dot_wide`] or [`crate::Kernel::squared_distance_wide`] and the same
 /// sum in f64 in the order of the elements, as a fraction of the sum of the absolute terms.
 ///
 /// Either way a term carries at most `dimensions + 3` roundings of `u = 2^-53` (Higham, Accuracy and Stability of

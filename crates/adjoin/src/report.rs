@@ -41,6 +41,8 @@ impl Cancel {
         *lock(&self.deadline) = deadline;
     }
 
+    /// Checks whether the work must stop.
+    ///
     /// # Errors
     /// [`crate::error::ErrorKind::Cancelled`] if cancellation was requested, [`crate::error::ErrorKind::Late`] if the
     /// deadline has passed.
@@ -364,7 +366,7 @@ pub struct SearchCounts {
     pub center_distances_per_query: Option<f64>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
-    /// Fraction of the vertices on pages read by walks that were used by them (Starling, appendix B).
+    /// Of the vertices on pages that walks needed, the fraction that was expanded (Starling, appendix B).
     pub vertex_utilization: Option<f64>,
     pub queries_per_second: f64,
     /// Set if queries are answered one by one.

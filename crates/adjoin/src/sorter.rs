@@ -372,7 +372,7 @@ impl Merge {
 }
 
 impl Merge {
-    /// Among the runs at this key, one of which is `first`, returns the one with the least payload; the others are put
+    /// Returns the run with the least payload among those at this key, one of which is `first`; the others are put
     /// back.
     fn least_payload(&mut self, key: Key, first: usize) -> Result<usize> {
         let mut least = first;

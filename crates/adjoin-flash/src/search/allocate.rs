@@ -59,8 +59,8 @@ impl Allocation {
         allocation
     }
 
-    /// Divides tasks into rounds in which no LUN has more queries than its queue holds, except for a query that alone
-    /// exceeds it.
+    /// Divides tasks into rounds in which no LUN has more queries than its queue holds, unless the round has a
+    /// single query.
     fn split(&mut self, geometry: &Geometry, queue: usize) -> Vec<Range<usize>> {
         let luns = geometry.luns() as usize;
         let (mut queued, mut last) = (vec![0; luns], vec![u32::MAX; luns]);

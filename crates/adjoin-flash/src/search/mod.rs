@@ -44,8 +44,8 @@ pub trait Distances {
         vertex
     }
 
-    /// Returns where the search for a query begins, if not at the graph's entry. The data used to find that vertex
-    /// count as in memory.
+    /// Returns the start of the search for a query, if it is not the graph's entry. Distances computed to find that
+    /// vertex count as in memory.
     fn start(&self, _query: u32) -> Option<Start> {
         None
     }

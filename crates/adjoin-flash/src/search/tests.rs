@@ -48,7 +48,7 @@ impl Distances for Points {
     }
 }
 
-/// Each vertex links to its six nearest and to two others.
+/// Returns a graph in which each vertex links to its six nearest and to two others.
 fn graph() -> Vec<Vec<u32>> {
     let near = |vertex: u32| {
         let mut others: Vec<u32> = (0..VERTICES).filter(|&other| other != vertex).collect();
@@ -61,7 +61,7 @@ fn graph() -> Vec<Vec<u32>> {
     (0..VERTICES).map(near).collect()
 }
 
-/// Reference search, as simple as possible.
+/// Searches as simply as possible, for reference.
 fn oracle(graph: &[Vec<u32>], query: u32) -> Vec<(u64, u32)> {
     let key = |vertex: u32| (Points.distance(query, vertex).to_bits(), VERTICES - vertex);
     let (mut seen, mut expanded) = (BTreeSet::from([key(0)]), BTreeSet::new());

@@ -100,6 +100,8 @@ impl Graph {
         &self.slots[vertex as usize * size..][..size]
     }
 
+    /// Replaces the out-neighbors of a vertex.
+    ///
     /// # Panics
     /// If they do not fit into the slot.
     pub(super) fn set_neighbours(&mut self, vertex: u32, neighbours: &[u32]) {

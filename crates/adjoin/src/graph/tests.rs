@@ -325,7 +325,7 @@ fn what_is_deleted_is_not_found_and_then_gone() {
     assert_eq!(search.nearest(&graph, 10).count(), 0);
 }
 
-/// A graph with distinct random out-neighbors.
+/// Returns a graph with distinct random out-neighbors.
 fn random_graph(random: &mut Random, rows: usize, degree: usize) -> Graph {
     let mut graph = Graph::empty(&Context::default(), rows, &options(degree, 8, 1.25)).unwrap();
     graph.entry = Some(random.below(rows as u64) as u32);

@@ -119,6 +119,8 @@ impl ProductQuantizer {
         self.codebooks.iter().for_each(|codebook| put_rows(bytes, codebook));
     }
 
+    /// Reads a quantizer.
+    ///
     /// # Errors
     /// If the bytes were not written by [`ProductQuantizer::write`].
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self> {

@@ -168,6 +168,8 @@ impl RabitQuantizer {
         put_rows(bytes, &self.axes.0);
     }
 
+    /// Reads a quantizer.
+    ///
     /// # Errors
     /// If the bytes were not written by [`RabitQuantizer::write`].
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self> {

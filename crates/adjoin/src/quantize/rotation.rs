@@ -139,7 +139,7 @@ fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
 mod tests {
     use super::*;
 
-    /// Normal vectors that vary most along the first two dimensions.
+    /// Returns normal vectors that vary most along the first two dimensions.
     fn sample() -> Panel<f32> {
         let mut random = Random::new(1, "rotation");
         let mut panel = Panel::zeroed(2_000, 9);

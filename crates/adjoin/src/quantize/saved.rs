@@ -41,6 +41,8 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
+    /// Reads a count.
+    ///
     /// # Errors
     /// If the bytes end or the count is outside `range`.
     pub(super) fn count(&mut self, range: RangeInclusive<usize>, what: &str) -> Result<usize> {
@@ -54,6 +56,8 @@ impl<'a> Fields<'a> {
         Err(Error::corrupt(format!("codebooks say {count} {what} at byte {at}, not {least} to {most}")))
     }
 
+    /// Reads a number of dimensions.
+    ///
     /// # Errors
     /// As [`Fields::count`].
     pub(super) fn dimensions(&mut self) -> Result<usize> {
@@ -78,6 +82,8 @@ impl<'a> Fields<'a> {
         Ok(panel)
     }
 
+    /// Checks that all bytes were read.
+    ///
     /// # Errors
     /// If bytes are left.
     pub(super) fn end(&self) -> Result<()> {

@@ -61,7 +61,7 @@ impl PairSink for Counts<'_> {
     }
 
     fn tally(&self) -> Option<&Tally> {
-        Some(&self.tally).filter(|_| self.first == 0) // that counter includes pairs of old rows
+        Some(&self.tally).filter(|_| self.first == 0) // threads would count the pairs of old rows too
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {

@@ -17,7 +17,7 @@ const DEVIATIONS: f64 = 1.96;
 /// are the `whole` population, the means are exact. `numbers` has one list per number, all in the same order of
 /// vectors.
 ///
-/// The bounds are from a bootstrap over vectors. If few vectors have a number, they are at least the exact interval
+/// The bounds are from a bootstrap over vectors. If few vectors have a nonzero number, they are at least the exact interval
 /// of as many events; if none has, the upper bound follows the rule of three.
 pub(crate) fn means(numbers: &[Vec<f64>], whole: bool, seed: u64) -> Vec<Interval> {
     let estimates = numbers.iter().map(|of| of.iter().sum::<f64>() / of.len().max(1) as f64);
@@ -70,7 +70,7 @@ pub(crate) fn least_share(seen: u64, all: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Most vectors have 0, the others up to 20.
+    /// Returns numbers of vectors: mostly 0, the others up to 20.
     fn numbers(vectors: usize, seed: u64) -> Vec<f64> {
         let mut random = Random::new(seed, "numbers");
         let number = |random: &mut Random| if random.below(10) == 0 { random.below(21) as f64 } else { 0.0 };
