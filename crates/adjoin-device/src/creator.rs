@@ -4,10 +4,10 @@ use std::io;
 
 /// The process that created an object.
 ///
-/// A child of `fork` has a copy of the memory of its parent, but none of its other threads, and it shares open files, file
-/// locks and io_uring rings with the parent. In the child, a mutex may stay locked forever, a thread can never be joined, and
-/// a write goes into the parent's file. Objects that hold such things therefore remember their creator, and do nothing in any
-/// other process.
+/// A child of `fork` has a copy of the memory of its parent, but none of its other threads, and it shares open files,
+/// file locks and io_uring rings with the parent. In the child, a mutex may stay locked forever, a thread can never be
+/// joined, and a write goes into the parent's file. Objects that hold such things therefore remember their creator, and
+/// do nothing in any other process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Creator(u32);
 

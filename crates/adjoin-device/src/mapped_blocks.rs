@@ -31,8 +31,8 @@ impl MappedBlocks {
     /// Bytes of freed blocks kept by default.
     pub const KEPT_AT_FIRST: u64 = SPARE_BYTES as u64;
 
-    /// Returns the bytes that a block of `size` bytes takes from the system: whole pages if it has a mapping of its own,
-    /// else the block with what the system's allocator keeps next to it.
+    /// Returns the bytes that a block of `size` bytes takes from the system: whole pages if it has a mapping of its
+    /// own, else the block with what the system's allocator keeps next to it.
     pub const fn block_bytes(size: u64) -> u64 {
         match size {
             0 => 0,

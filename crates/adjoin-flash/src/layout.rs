@@ -21,7 +21,8 @@ pub enum Mapping {
 /// Allowed targets of a refreshed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshTo {
-    /// Only the plane of the block, which preserves the alignment that multi-plane commands need (NDSearch, section VI-A).
+    /// Only the plane of the block, which preserves the alignment that multi-plane commands need (NDSearch, section
+    /// VI-A).
     SamePlane,
     /// Any plane.
     Anywhere,

@@ -329,7 +329,8 @@ impl Kernel {
         }
     }
 
-    /// Computes all squared distances: `out[r * columns.len() + c]` is the distance of `rows.row(order[r])` and column `c`.
+    /// Computes all squared distances: `out[r * columns.len() + c]` is the distance of `rows.row(order[r])` and column
+    /// `c`.
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, or `out` is

@@ -49,7 +49,8 @@ pub(crate) fn sum_lookups(tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, 
     }
 }
 
-/// Sums the entries of one code: lane `l` sums the entries of bytes `l`, `l + 8`, ..., then the lanes are added in halves.
+/// Sums the entries of one code: lane `l` sums the entries of bytes `l`, `l + 8`, ..., then the lanes are added in
+/// halves.
 #[inline(always)]
 fn sum_of(tables: &[[f32; TABLE_ENTRIES]], code: &[u8]) -> f32 {
     let mut lanes = [0.0_f32; LANES];

@@ -50,8 +50,8 @@ pub(crate) fn halves_as_floats(halves: &[u8], floats: &mut [f32]) {
     }
 }
 
-/// Returns a bound on the error of [`crate::Kernel::dot_near`] and [`crate::Kernel::squared_distance_near`], as a fraction of the
-/// sum of the absolute terms, if nothing overflows or underflows.
+/// Returns a bound on the error of [`crate::Kernel::dot_near`] and [`crate::Kernel::squared_distance_near`], as a
+/// fraction of the sum of the absolute terms, if nothing overflows or underflows.
 ///
 /// With `u = 2^-24`, a term carries at most three roundings of its own, one for each of the `ceil(dimensions / 64)`
 /// steps of its lane, and six in the tree (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). As in

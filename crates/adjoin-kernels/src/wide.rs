@@ -37,8 +37,8 @@ pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f64 {
     })
 }
 
-/// Returns a bound on the difference between [`crate::Kernel::dot_wide`] or [`crate::Kernel::squared_distance_wide`] and the same
-/// sum in f64 in the order of the elements, as a fraction of the sum of the absolute terms.
+/// Returns a bound on the difference between [`crate::Kernel::dot_wide`] or [`crate::Kernel::squared_distance_wide`]
+/// and the same sum in f64 in the order of the elements, as a fraction of the sum of the absolute terms.
 ///
 /// Either way a term carries at most `dimensions + 3` roundings of `u = 2^-53` (Higham, Accuracy and Stability of
 /// Numerical Algorithms, section 4.2), so both are within `(dimensions + 4) u` of the exact sum. The bound is twice

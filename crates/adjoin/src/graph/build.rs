@@ -48,8 +48,8 @@ impl Graph {
     }
 
     /// Inserts vertices in this order (FreshDiskANN, Algorithm 2). A vertex that is in the graph already gets new
-    /// out-neighbors, chosen from its present ones and the vertices that a search for it visits now. The build uses
-    /// this for its second pass.
+    /// out-neighbors, chosen from its present ones and the vertices that a search for it visits now, so that
+    /// inserting all vertices again acts as a second pass of the build.
     ///
     /// # Errors
     /// If memory does not suffice; the graph is then unchanged. If the work is cancelled; the graph must then not be

@@ -36,12 +36,12 @@ impl Removals {
         Self { places, decided: Arc::default() }
     }
 
-    /// Takes the decision; `None` before the join has ended.
+    /// Takes the rows to remove; `None` before the join has ended.
     pub fn take(&self) -> Option<Decided> {
         self.decided.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Creates the sink that decides. Its memory is reserved before the join is planned.
+    /// Creates the sink that chooses the rows. Its memory is reserved before the join is planned.
     pub(crate) fn sink<'a>(&self, context: &'a Context, store: &'a Store, beside: u64) -> Result<Deciding<'a>> {
         let bytes = 2 * RowSet::memory_bytes(Rows::end(store)) + WRITE_BUFFER_BYTES as u64;
         let purpose = "choosing rows to remove";
@@ -52,7 +52,7 @@ impl Removals {
     }
 }
 
-/// Sink that collects pairs, and decides at their end.
+/// Sink that collects pairs, and chooses rows to remove at their end.
 pub(crate) struct Deciding<'a> {
     asked: Removals,
     rows: Rows<'a>,

@@ -17,8 +17,8 @@ const DEVIATIONS: f64 = 1.96;
 /// are the `whole` population, the means are exact. `numbers` has one list per number, all in the same order of
 /// vectors.
 ///
-/// The bounds are from a bootstrap over vectors. If few vectors have a nonzero number, they are at least the exact interval
-/// of as many events; if none has, the upper bound follows the rule of three.
+/// The bounds are from a bootstrap over vectors. If few vectors have a nonzero number, they are at least the exact
+/// interval of as many events; if none has, the upper bound follows the rule of three.
 pub(crate) fn means(numbers: &[Vec<f64>], whole: bool, seed: u64) -> Vec<Interval> {
     let estimates = numbers.iter().map(|of| of.iter().sum::<f64>() / of.len().max(1) as f64);
     if whole {
