@@ -1,4 +1,4 @@
-//! Random reads a second, by way of reading, depth and size: `cargo run --release --example read_rates [FOLDER]`.
+//! Measures random reads per second by method, depth and size: `cargo run --release --example read_rates [FOLDER]`.
 //!
 //! Writes 1 GiB into the folder, by default the one for temporary files, and removes it.
 

@@ -1,38 +1,38 @@
-//! Buffers that a disk can write into without a copy.
+//! Aligned buffers that direct reads fill without a copy.
 
 use std::ops::{Deref, DerefMut};
 
 /// Alignment of offsets, lengths and addresses of direct reads. Every common device accepts multiples of it.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// One block, so that a vector of them is aligned without code of our own.
+/// One block. A vector of blocks is aligned without an allocator of our own.
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_BYTES]);
 
-/// Zeroed bytes whose address is a multiple of [`BLOCK_BYTES`]; the capacity is rounded up to whole blocks.
+/// Zeroed bytes at an address that is a multiple of [`BLOCK_BYTES`]; the capacity is rounded up to whole blocks.
 pub struct AlignedBuffer {
     blocks: Vec<Block>,
     len: usize,
 }
 
 impl AlignedBuffer {
-    /// A buffer of `len` zero bytes.
+    /// Creates a buffer of `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
         let blocks = vec![Block([0; BLOCK_BYTES]); len.div_ceil(BLOCK_BYTES)];
         Self { blocks, len }
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub fn capacity(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Changes the length, within the memory already held where that suffices. What the bytes hold is not defined.
+    /// Changes the length, and reuses the memory already held if it suffices. The contents become unspecified.
     pub fn resize(&mut self, len: usize) {
         let blocks = len.div_ceil(BLOCK_BYTES);
         if blocks > self.blocks.len() {
-            self.blocks = Vec::new(); // nothing of the old contents is wanted: given back before more is taken
+            self.blocks = Vec::new(); // the old contents are not needed: freed before more is allocated
             self.blocks = vec![Block([0; BLOCK_BYTES]); blocks];
         }
         self.len = len;
@@ -43,7 +43,7 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `Block` is a plain array of bytes without padding, the vector holds at least `len` of them.
+        // SAFETY: `Block` is a plain array of bytes without padding, and the vector holds at least `len` bytes.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
     }
 }

@@ -1,12 +1,12 @@
-//! One budget for the whole process: who buffers, reserves. Within it a run holds one reservation for all that it does,
-//! a budget of its own.
+//! One memory budget for the whole process: every buffer is reserved from it. A run holds one reservation for all its
+//! work, and divides it as a budget of its own.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::creator::Creator;
 
-/// How often whoever waits for others looks whether that was cancelled.
+/// How often a waiting thread checks whether it was cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Bytes that may be held at once. Clones share one count.
@@ -23,11 +23,11 @@ struct Shared {
 
 struct State {
     total: u64,
-    /// Bytes that are reserved.
+    /// Bytes reserved.
     held: u64,
-    /// Of these, what runs hold, which end: waiting for them makes sense.
+    /// Bytes reserved by runs. Runs end, so it makes sense to wait for them.
     held_by_runs: u64,
-    /// What this budget is a part of.
+    /// The reservation that this budget divides, if any.
     within: Option<Reservation>,
 }
 
@@ -37,11 +37,11 @@ impl State {
     }
 }
 
-/// A reservation that does not fit.
+/// Error: a reservation does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} bytes do not fit into the {free} bytes left of a budget of {total}")]
 pub struct BudgetExceeded {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub wanted: u64,
     /// Bytes that were free.
     pub free: u64,
@@ -49,7 +49,7 @@ pub struct BudgetExceeded {
     pub total: u64,
 }
 
-/// Bytes taken from a budget; given back when dropped.
+/// Bytes reserved from a budget; returned when dropped.
 pub struct Reservation {
     budget: MemoryBudget,
     bytes: u64,
@@ -57,12 +57,13 @@ pub struct Reservation {
 }
 
 impl MemoryBudget {
-    /// A budget of `total` bytes, nothing reserved.
+    /// Creates a budget of `total` bytes, nothing reserved.
     pub fn new(total: u64) -> Self {
         Self::of(total, None)
     }
 
-    /// A budget of the bytes of a reservation, which is held as long as the budget or a reservation within it is.
+    /// Creates a budget that divides a reservation. The reservation is held while the budget, or any reservation within
+    /// it, exists.
     pub fn within(reservation: Reservation) -> Self {
         Self::of(reservation.bytes, Some(reservation))
     }
@@ -73,18 +74,17 @@ impl MemoryBudget {
         Self { shared: Arc::new(Shared { creator, state, released: Condvar::new() }) }
     }
 
-    /// The process that created the budget. Nothing may be reserved in its forked children.
+    /// Returns the process that created the budget. Its forked children must not reserve anything.
     pub fn creator(&self) -> Creator {
         self.shared.creator
     }
 
-    /// Size of the budget.
+    /// Returns the size of the budget.
     pub fn total(&self) -> u64 {
         self.lock().total
     }
 
-    /// Becomes a budget of `bytes`, or of what is reserved if that is more; the rest goes back to the budget that this one
-    /// is a part of.
+    /// Shrinks the budget to `bytes`, or to the bytes reserved if that is more. The rest returns to the parent budget.
     pub fn shrink(&self, bytes: u64) {
         let mut state = self.lock();
         state.total = state.total.min(bytes.max(state.held));
@@ -92,21 +92,21 @@ impl MemoryBudget {
         state.within.iter_mut().for_each(|within| within.shrink(total));
     }
 
-    /// Bytes not reserved at this moment.
+    /// Returns the bytes not reserved at this moment.
     pub fn free(&self) -> u64 {
         self.lock().free()
     }
 
-    /// Bytes that are free when all runs have ended.
+    /// Returns the bytes that will be free once all runs have ended.
     pub fn free_between_runs(&self) -> u64 {
         let state = self.lock();
         state.free() + state.held_by_runs
     }
 
-    /// Takes `bytes`, or says how much is missing.
+    /// Reserves `bytes`.
     ///
     /// # Errors
-    /// [`BudgetExceeded`] where fewer bytes are free.
+    /// [`BudgetExceeded`] if fewer bytes are free.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, BudgetExceeded> {
         let mut state = self.lock();
         let (free, total) = (state.free(), state.total);
@@ -116,10 +116,10 @@ impl MemoryBudget {
         Ok(self.take(&mut state, bytes, false))
     }
 
-    /// Takes `bytes` as soon as others have given back enough.
+    /// Reserves `bytes`, and waits until enough is free.
     ///
     /// # Errors
-    /// [`BudgetExceeded`] where the whole budget is smaller than `bytes`.
+    /// [`BudgetExceeded`] if the whole budget is smaller than `bytes`.
     pub fn reserve_when_free(&self, bytes: u64) -> Result<Reservation, BudgetExceeded> {
         let mut state = self.lock();
         while bytes > state.free() {
@@ -132,12 +132,12 @@ impl MemoryBudget {
         Ok(self.take(&mut state, bytes, false))
     }
 
-    /// Takes all that is free for a run, once that is `least` bytes: waits for other runs, not for what is held
-    /// otherwise, nor longer than `cancelled` says no. `waiting` is called once if it has to wait. None where it was
-    /// cancelled.
+    /// Reserves all free bytes for a run once at least `least` are free. Waits for other runs only, not for other
+    /// reservations, and stops when `cancelled` returns true. Calls `waiting` once if it has to wait. Returns `None` if
+    /// it was cancelled.
     ///
     /// # Errors
-    /// [`BudgetExceeded`] where `least` would not be free when all runs have ended.
+    /// [`BudgetExceeded`] if `least` would not be free even after all runs have ended.
     pub fn reserve_for_run(
         &self,
         least: u64,
@@ -175,22 +175,22 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// Bytes held.
+    /// Returns the bytes held.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Gives back what is more than `bytes`.
+    /// Returns everything above `bytes` to the budget.
     pub fn shrink(&mut self, bytes: u64) {
         let back = self.bytes.saturating_sub(bytes);
         self.give_back(back);
         self.bytes -= back;
     }
 
-    /// Takes what another reservation of the same kind and budget holds.
+    /// Merges another reservation of the same kind and budget into this one.
     ///
     /// # Panics
-    /// Where it is of another budget, or one is for a run and the other is not.
+    /// If the other is of another budget, or only one of the two is for a run.
     pub fn join(&mut self, mut other: Self) {
         assert!(Arc::ptr_eq(&self.budget.shared, &other.budget.shared), "both are of one budget");
         assert_eq!(self.by_run, other.by_run, "both are of one kind");
@@ -198,7 +198,7 @@ impl Reservation {
     }
 
     fn give_back(&self, bytes: u64) {
-        // In a forked child, the thread that held this lock may not exist: waiting for it would never end.
+        // In a forked child, the thread that held this lock may not exist, and waiting for it would never end.
         if !self.budget.shared.creator.is_this_process() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Bytes in memory where a file is asked for.
+//! Bytes in memory that are read like a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use crate::device::ReadFile;
 use crate::error::DeviceError;
 
-/// Bytes that are read like a file, which messages call by a name.
+/// Bytes in memory that are read like a file; messages use its name.
 pub struct BytesFile {
     name: PathBuf,
     bytes: Vec<u8>,
 }
 
 impl BytesFile {
-    /// Takes the bytes.
+    /// Creates a file of these bytes.
     pub fn new(name: &Path, bytes: Vec<u8>) -> Self {
         Self { name: name.to_owned(), bytes }
     }

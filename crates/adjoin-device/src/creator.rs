@@ -4,10 +4,10 @@ use std::io;
 
 /// The process that created an object.
 ///
-/// A child of `fork` has a copy of the memory of its parent, but none of its other threads, and it shares open files, file
-/// locks and io_uring rings with the parent. In the child, a mutex may stay locked forever, a thread can never be joined, and
-/// a write goes into the parent's file. Objects that hold such things therefore remember their creator, and do nothing in any
-/// other process.
+/// A child of `fork` has a copy of the memory of its parent, but none of its other threads, and it shares open files,
+/// file locks and io_uring rings with the parent. In the child, a mutex may stay locked forever, a thread can never be
+/// joined, and a write goes into the parent's file. Objects that hold such things therefore remember their creator, and
+/// do nothing in any other process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Creator(u32);
 
@@ -17,17 +17,17 @@ impl Creator {
         Self(std::process::id())
     }
 
-    /// Whether the creator is the process that is running, not a parent of it.
+    /// Returns whether the creator is the running process, not a parent of it.
     pub fn is_this_process(self) -> bool {
         self.0 == std::process::id()
     }
 
-    /// The number of the process.
+    /// Returns the process id.
     pub fn id(self) -> u32 {
         self.0
     }
 
-    /// Refuses to go on in any other process than the creator.
+    /// Fails in any process other than the creator.
     ///
     /// # Errors
     /// In a forked child.

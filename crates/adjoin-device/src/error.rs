@@ -1,9 +1,9 @@
-//! What was asked of a device, and what went wrong.
+//! Operations on a device, and their errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was asked of a device.
+/// An operation on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names say it
 pub enum Operation {
@@ -25,7 +25,7 @@ pub enum Operation {
     Lock,
 }
 
-/// Every operation with its name in traces.
+/// The name of each operation in traces.
 const NAMES: [(Operation, &str); 16] = [
     (Operation::Open, "open"),
     (Operation::Read, "read"),
@@ -46,13 +46,13 @@ const NAMES: [(Operation, &str); 16] = [
 ];
 
 impl Operation {
-    /// Its name in traces: one word.
+    /// Returns the operation's name in traces, one word.
     pub fn word(self) -> &'static str {
         let named = NAMES.iter().find(|(operation, _)| *operation == self);
         named.expect("the table has every operation").1
     }
 
-    /// The operation of such a name.
+    /// Returns the operation with this name.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         NAMES.iter().find(|(_, name)| *name == word).map(|(operation, _)| *operation)
     }
@@ -81,17 +81,17 @@ impl std::fmt::Display for Operation {
     }
 }
 
-/// An operation that failed, on which file, and why.
+/// Error of an operation: which operation, on which file, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {}{}: {source}", path.display(), at(*offset))]
 pub struct DeviceError {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// Of which file or folder.
+    /// Its file or folder.
     pub path: PathBuf,
-    /// At which byte, for reads.
+    /// Byte offset, for reads.
     pub offset: Option<u64>,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: io::Error,
 }
@@ -105,7 +105,7 @@ impl DeviceError {
         Self { operation, path: path.to_owned(), offset: None, source }
     }
 
-    /// A read at `offset` that failed.
+    /// Creates the error of a read at `offset`.
     pub(crate) fn read(path: &Path, offset: u64, source: io::Error) -> Self {
         Self { offset: Some(offset), ..Self::new(Operation::Read, path, source) }
     }

@@ -1,4 +1,4 @@
-//! The file system of the machine.
+//! The machine's file system.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -18,10 +18,10 @@ use crate::threads::ThreadQueue;
 use crate::uring::UringQueue;
 use crate::write_file::AppendFile;
 
-/// Most reads that a queue has in flight.
+/// Most reads in flight per queue.
 const DEPTH_MAX: usize = 4096;
 
-/// The machine's files. How its queues read is chosen when it is made; all else is the same.
+/// The machine's files. The constructor determines how queues read; everything else is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem {
     engine: Engine,
@@ -35,22 +35,22 @@ enum Engine {
 }
 
 impl FileSystem {
-    /// Queues of a few threads, each of which waits for its read.
+    /// Creates a device with queues of a few threads with one blocking read each.
     pub fn pread() -> Self {
         Self { engine: Engine::Pread }
     }
 
-    /// Queues that are io_uring rings.
+    /// Creates a device with io_uring rings as queues.
     ///
     /// # Errors
-    /// Where the kernel knows no such ring, or refuses it, as in many containers.
+    /// If the kernel has no io_uring or refuses it, as in many containers.
     #[cfg(target_os = "linux")]
     pub fn io_uring() -> io::Result<Self> {
         UringQueue::probe()?;
         Ok(Self { engine: Engine::Uring })
     }
 
-    /// Queues that are io_uring rings: not on this system.
+    /// Fails: this system has no io_uring.
     ///
     /// # Errors
     /// Always.
@@ -59,7 +59,7 @@ impl FileSystem {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// The better of both that the system allows, and a line for the log where that is not io_uring.
+    /// Returns the faster device that the system allows, and a line for the log if that is not io_uring.
     pub fn detect() -> (Self, Option<String>) {
         match Self::io_uring() {
             Ok(files) => (files, None),
@@ -154,7 +154,8 @@ impl Device for FileSystem {
 
     fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {
         let depth = depth.clamp(1, DEPTH_MAX);
-        // A ring may be refused now that was granted before, as for want of lockable memory: threads do the same.
+        // The system may refuse a ring now although it granted one before, for example for lack of lockable memory.
+        // Threads do the same work.
         #[cfg(target_os = "linux")]
         if self.engine == Engine::Uring
             && let Ok(queue) = UringQueue::new(depth)

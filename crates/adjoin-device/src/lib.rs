@@ -1,13 +1,13 @@
-//! Where bytes lie: files opened, read, written, renamed and removed behind one trait.
+//! File access: files are opened, read, written, renamed and removed through one trait.
 //!
-//! The engine names a file, an offset and a length; a [`Device`] says how that is done.
+//! The engine names a file, an offset and a length; a [`Device`] determines how they are accessed.
 //!
-//! - [`FileSystem`] is the machine's: files past the page cache (DiskJoin, section 6.1: `O_DIRECT`), with many reads in
-//!   flight by io_uring or, where that is refused, by a few threads.
-//! - [`SimulatedDevice`] keeps files in memory and fails, tears and loses power on demand.
-//! - [`Recorder`] writes down what is asked of another device; a [`Trace`] reads that again.
+//! - [`FileSystem`] is the machine's. It bypasses the page cache (DiskJoin, section 6.1: `O_DIRECT`) and keeps many
+//!   reads in flight with io_uring, or with a few threads if io_uring is refused.
+//! - [`SimulatedDevice`] keeps files in memory and fails, tears writes and loses power on demand.
+//! - [`Recorder`] records the operations on another device; a [`Trace`] parses such a record.
 //!
-//! [`MemoryBudget`] is what every buffer of the engine is taken from, and [`AlignedBuffer`] is such a buffer.
+//! Every buffer of the engine is an [`AlignedBuffer`] or the like, reserved from a [`MemoryBudget`].
 //!
 //! ```
 //! use std::path::Path;
@@ -19,7 +19,7 @@
 //! file.sync()?;
 //! device.sync_folder(Path::new("."))?;
 //! file.append(b" second")?;
-//! // The power goes: of what was not synced, nothing need be there.
+//! // The power is lost: bytes that were not synced may be missing.
 //! assert_eq!(device.after_crash(Keep::Nothing).bytes("log").as_deref(), Some(&b"first"[..]));
 //!
 //! let file = device.open(Path::new("log"))?;

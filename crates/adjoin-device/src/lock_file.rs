@@ -1,4 +1,4 @@
-//! Locks that end with the process that holds them, however it ends (`flock`).
+//! Locks that are released when the holding process ends, in whatever way (`flock`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use crate::creator::Creator;
 use crate::device::{HeldLock, Lock};
 
-/// Longest text that is believed to name a holder.
+/// Longest text accepted as the name of a holder.
 const HOLDER_BYTES_MAX: u64 = 400;
 
-/// Takes the lock of the file at `path`, as [`Device::lock`](crate::Device::lock) says.
+/// Takes the lock of the file at `path`, as [`Device::lock`](crate::Device::lock) specifies.
 pub(crate) fn lock(path: &Path) -> io::Result<Lock> {
     loop {
         let (file, made) = open(path)?;
@@ -33,7 +33,8 @@ pub(crate) fn lock(path: &Path) -> io::Result<Lock> {
             Err(errno) => return Err(errno.into()),
         }
         let held = FileLock { file, creator: Creator::this_process() };
-        // Who held the lock before may have removed the file since we opened it: then we hold the lock of no name.
+        // The previous holder may have removed the file since we opened it. Then we hold the lock of a file without a
+        // name.
         if is_at(&held.file, path)? {
             let named = held.file.set_len(0).and_then(|()| held.file.write_all_at(this_process().as_bytes(), 0));
             if named.is_err() && made {
@@ -44,9 +45,9 @@ pub(crate) fn lock(path: &Path) -> io::Result<Lock> {
     }
 }
 
-/// Opens the file, and says whether it was made.
+/// Opens the file, and returns whether it was created.
 fn open(path: &Path) -> io::Result<(File, bool)> {
-    // Somebody else's link could lead to any file, a pipe to no lock.
+    // A link of another user could point to any file, and a pipe cannot be locked.
     let no_links = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(no_links);
@@ -61,7 +62,7 @@ fn open(path: &Path) -> io::Result<(File, bool)> {
     Ok((file, false))
 }
 
-/// Whether `path` leads to this file.
+/// Returns whether `path` leads to this file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match std::fs::symlink_metadata(path) {
@@ -71,7 +72,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// What the file says of who holds its lock. For people: only the lock itself decides.
+/// Returns the holder that the file names. This is for messages only: the lock itself decides.
 fn holder_in(file: &File) -> String {
     let mut text = String::new();
     let read = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
@@ -86,7 +87,7 @@ fn this_process() -> String {
     format!("process {} on host {} since {now}", std::process::id(), system.nodename().to_string_lossy())
 }
 
-/// A lock that is held, and given back when dropped.
+/// A held lock; released when dropped.
 struct FileLock {
     file: File,
     creator: Creator,
@@ -96,7 +97,7 @@ impl Drop for FileLock {
     fn drop(&mut self) {
         // A forked child shares the lock with its parent, which may still rely on it.
         if self.creator.is_this_process() {
-            // Closing the file is not enough: a process that was forked meanwhile has it open too.
+            // Closing the file is not enough: a process forked in the meantime has it open too.
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }

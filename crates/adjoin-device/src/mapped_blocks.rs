@@ -1,4 +1,4 @@
-//! An allocator that gives large blocks back to the system, but for a few that are wanted again at once.
+//! Allocator that returns large blocks to the system, except for a few that are soon reused.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
@@ -9,28 +9,30 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 #[cfg(target_os = "linux")]
 use rustix::mm::{MremapFlags, mremap};
 
-/// Blocks from this size on are mappings of their own.
+/// Blocks of at least this size are mappings of their own.
 const BLOCK_BYTES_MAPPED: usize = 64 << 10;
-/// Every system's pages are at least so large, and mappings aligned to them.
+/// Smallest page size of any system; mappings are aligned to it.
 const PAGE_BYTES_MIN: usize = 4096;
-/// The system's allocator keeps a header next to each small block, and rounds its size up to this.
+/// The system's allocator stores a header next to each small block, and rounds the total up to a multiple of this.
 const SMALL_BLOCK_BYTES: u64 = 16;
-/// Freed blocks that are kept for the next that is wanted, in bytes where nothing else was said, and in number.
+/// Freed blocks kept for reuse: default number of bytes, and number of blocks.
 const SPARE_BYTES: usize = 1 << 20;
 const SPARE_BLOCKS: usize = 64;
 
-/// The global allocator of a program or an extension that has a budget: a large block is a mapping of its own, which goes
-/// back to the system when it is freed. (In Python a first join held 71 MB with the allocator of the C library, where one
-/// of the command line held 45.) As a join makes and drops buckets all the time, and the system clears each page of a new
-/// mapping, the last few blocks are kept and given out again: that was a third of the time in which floats were loaded.
+/// Global allocator for a program or extension that has a memory budget. A large block is a mapping of its own, which
+/// is returned to the system when it is freed. (In Python, the first join held 71 MB with the allocator of the C
+/// library, against 45 MB on the command line.)
+///
+/// A join allocates and frees buckets all the time, and the system clears each page of a new mapping. That took a third
+/// of the time in which floats were loaded, so the last few freed blocks are kept and reused.
 pub struct MappedBlocks;
 
 impl MappedBlocks {
-    /// Bytes of freed blocks that are kept from the first.
+    /// Bytes of freed blocks kept by default.
     pub const KEPT_AT_FIRST: u64 = SPARE_BYTES as u64;
 
-    /// Returns the bytes that a block of `size` bytes takes from the system: whole pages if it has a mapping of its own,
-    /// else the block with what the system's allocator keeps next to it.
+    /// Returns the bytes that a block of `size` bytes takes from the system: whole pages if it has a mapping of its
+    /// own, else the block with what the system's allocator keeps next to it.
     pub const fn block_bytes(size: u64) -> u64 {
         match size {
             0 => 0,
@@ -39,7 +41,7 @@ impl MappedBlocks {
         }
     }
 
-    /// Keeps so many bytes of freed blocks from now on.
+    /// Sets the bytes of freed blocks to keep.
     pub fn keep(bytes: u64) {
         KEPT.store(bytes as usize, Ordering::Relaxed);
     }
@@ -47,9 +49,9 @@ impl MappedBlocks {
 
 static KEPT: AtomicUsize = AtomicUsize::new(SPARE_BYTES);
 
-/// Mappings that nobody uses.
+/// Unused mappings.
 struct Spare {
-    /// The oldest first; those without an address are empty.
+    /// Oldest first; entries without an address are empty.
     blocks: [Block; SPARE_BLOCKS],
     bytes: usize,
 }
@@ -65,11 +67,11 @@ impl Block {
     const NONE: Self = Self { address: 0, bytes: 0 };
 }
 
-/// Only ever tried, never waited for: a process that was forked has no thread that would let go of it.
+/// Only `try_lock` is used: in a forked process, the thread that holds the lock may not exist.
 static SPARE: Mutex<Spare> = Mutex::new(Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 });
 
 impl Spare {
-    /// The block whose size is nearest to what is wanted, if any is near.
+    /// Takes the block with the size nearest to `bytes`, if one is near enough.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let away = |block: &Block| block.bytes.abs_diff(bytes);
         let near = self.blocks.iter().enumerate().filter(|(_, block)| block.address != 0 && away(block) <= bytes / 2);
@@ -80,7 +82,7 @@ impl Spare {
         Some(found)
     }
 
-    /// Keeps a block; those that must go for it are handed to `free`.
+    /// Keeps a block; passes blocks evicted for it to `free`.
     fn keep(&mut self, block: Block, free: &mut dyn FnMut(Block)) {
         let most = KEPT.load(Ordering::Relaxed);
         if block.bytes > most {
@@ -99,7 +101,7 @@ impl Spare {
     }
 }
 
-/// A mapping of so many bytes, in whole pages, and whether all of it is zero.
+/// Returns a mapping of `bytes` bytes, in whole pages, and whether all of it is zero.
 fn map(bytes: usize) -> (*mut u8, bool) {
     let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take(bytes));
     if let Some(block) = spare {
@@ -109,30 +111,30 @@ fn map(bytes: usize) -> (*mut u8, bool) {
         }
     }
     let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: the system chooses a place that is free; the size is not 0.
+    // SAFETY: the system chooses a free place; the size is not 0.
     let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, kind) };
     (mapped.map_or(null_mut(), |block| block.cast()), true)
 }
 
-/// A mapping with another size, perhaps in another place; null, and the mapping as it was, where the system refuses.
+/// Resizes a mapping, possibly by moving it. Returns null and leaves the mapping unchanged if the system refuses.
 #[cfg(target_os = "linux")]
 fn resized(block: Block, bytes: usize) -> *mut u8 {
     let at = std::ptr::with_exposed_provenance_mut(block.address);
     if block.bytes == bytes {
         return at;
     }
-    // SAFETY: the block is a whole mapping of this size; whoever has it gets the new place.
+    // SAFETY: the block is a whole mapping of this size, and the caller uses only the new address from now on.
     let moved = unsafe { mremap(at.cast(), block.bytes, bytes, MremapFlags::MAYMOVE) };
     moved.map_or(null_mut(), |block| block.cast())
 }
 
-/// Nothing is kept where a mapping cannot be resized.
+/// Does nothing: this system cannot resize mappings, so none is kept.
 #[cfg(not(target_os = "linux"))]
 fn resized(_block: Block, _bytes: usize) -> *mut u8 {
     null_mut()
 }
 
-/// Gives a mapping back, or keeps it for the next.
+/// Returns a mapping to the system, or keeps it for reuse.
 fn unmap(block: *mut u8, bytes: usize) {
     let block = Block { address: block.expose_provenance(), bytes };
     match SPARE.try_lock() {
@@ -142,24 +144,24 @@ fn unmap(block: *mut u8, bytes: usize) {
 }
 
 fn free(Block { address, bytes }: Block) {
-    // SAFETY: the block is a whole mapping of this size, which nobody uses any more.
+    // SAFETY: the block is a whole mapping of this size, and nothing uses it any more.
     let freed = unsafe { munmap(std::ptr::with_exposed_provenance_mut(address), bytes) };
     debug_assert!(freed.is_ok(), "a whole mapping can be given back");
 }
 
-/// Bytes of the mapping of a block: where pages are larger, the system rounds up itself.
+/// Returns the size of a block's mapping. If pages are larger than this assumes, the system rounds up itself.
 fn mapped_bytes(size: usize) -> usize {
     size.next_multiple_of(PAGE_BYTES_MIN)
 }
 
-/// Whether a block has a mapping of its own.
+/// Returns whether a block has a mapping of its own.
 fn is_mapped(layout: Layout) -> bool {
     layout.size() >= BLOCK_BYTES_MAPPED && layout.align() <= PAGE_BYTES_MIN
 }
 
-// SAFETY: a block is mapped or the system allocator's by the size and alignment of its layout alone, which are the same
-// when it is freed or grown; a private anonymous mapping is zeroed, aligned to pages and nobody else's, and one that was
-// kept is given out once.
+// SAFETY: size and alignment of the layout alone determine whether a block is a mapping or the system allocator's, and
+// both are the same when it is freed or grown. A private anonymous mapping is zeroed, page-aligned and exclusive to
+// this process, and a kept block is handed out once.
 unsafe impl GlobalAlloc for MappedBlocks {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_mapped(layout) {
@@ -176,7 +178,7 @@ unsafe impl GlobalAlloc for MappedBlocks {
         }
         let (block, is_zero) = map(mapped_bytes(layout.size()));
         if !is_zero && !block.is_null() {
-            // SAFETY: the block is at least so large.
+            // SAFETY: the block is at least that large.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -185,7 +187,7 @@ unsafe impl GlobalAlloc for MappedBlocks {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match is_mapped(layout) {
             true => unmap(block, mapped_bytes(layout.size())),
-            // SAFETY: as the caller promises, and by its layout it came from there.
+            // SAFETY: as the caller promises; by its layout, the block is the system allocator's.
             false => unsafe { System.dealloc(block, layout) },
         }
     }
@@ -194,7 +196,7 @@ unsafe impl GlobalAlloc for MappedBlocks {
         // SAFETY: the caller promises that the size is one of a layout.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (is_mapped(layout), is_mapped(new)) {
-            // SAFETY: as the caller promises, and by its layout it came from there.
+            // SAFETY: as the caller promises; by its layout, the block is the system allocator's.
             (false, false) => unsafe { System.realloc(block, layout, size) },
             #[cfg(target_os = "linux")]
             (true, true) => {
@@ -202,7 +204,7 @@ unsafe impl GlobalAlloc for MappedBlocks {
                 resized(old, mapped_bytes(size))
             }
             _ => {
-                // SAFETY: as the caller promises; both blocks hold the bytes that are copied, and are not the same.
+                // SAFETY: as the caller promises; both blocks hold the copied bytes, and they are distinct.
                 unsafe {
                     let moved = self.alloc(new);
                     if !moved.is_null() {
@@ -220,7 +222,7 @@ unsafe impl GlobalAlloc for MappedBlocks {
 mod tests {
     use super::*;
 
-    /// Blocks of all sizes around the limit, grown and shrunk, keep their bytes.
+    /// Blocks of all sizes around the limit keep their bytes when they grow and shrink.
     #[test]
     fn blocks_keep_their_bytes_when_they_grow_and_shrink() {
         let sizes = [1, 4096, BLOCK_BYTES_MAPPED - 1, BLOCK_BYTES_MAPPED, 3 * BLOCK_BYTES_MAPPED + 5, 1 << 20];
@@ -259,8 +261,8 @@ mod tests {
         for (address, bytes) in [(1, SPARE_BYTES / 2), (2, SPARE_BYTES / 4), (3, SPARE_BYTES / 8)] {
             keep(&mut spare, address, bytes);
         }
-        keep(&mut spare, 4, SPARE_BYTES + 1); // at once
-        keep(&mut spare, 5, SPARE_BYTES / 2); // in the place of the first
+        keep(&mut spare, 4, SPARE_BYTES + 1); // freed at once
+        keep(&mut spare, 5, SPARE_BYTES / 2); // evicts the first
         assert_eq!(spare.take(SPARE_BYTES / 4 + 1).map(|block| block.address), Some(2));
         assert!(spare.take(SPARE_BYTES / 32).is_none(), "none is near");
         assert_eq!(spare.bytes, SPARE_BYTES / 8 + SPARE_BYTES / 2);
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(held.collect::<Vec<_>>(), (6..6 + SPARE_BLOCKS).collect::<Vec<_>>());
     }
 
-    /// Threads that free what others allocated never share a block.
+    /// Threads that free blocks of other threads never share a block.
     #[test]
     fn a_block_is_given_out_once() {
         std::thread::scope(|scope| {

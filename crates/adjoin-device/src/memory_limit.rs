@@ -1,21 +1,21 @@
-//! How much memory the system lets this process have: that of the machine, or less where a cgroup of either version says
-//! so. Containers, batch systems and services limit theirs in this way.
+//! Memory available to this process: the machine's, or less if a cgroup of either version limits it. Containers, batch
+//! systems and services set such limits.
 
 use std::path::{Component, Path, PathBuf};
 
-/// A limit as large as this is none: version 1 writes the largest number of whole pages.
+/// Values from here on mean no limit: version 1 writes the largest number of whole pages.
 const NO_LIMIT_BYTES: u64 = 1 << 62;
 
-/// The most memory that a process may have.
+/// The most memory that a process may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// How much.
+    /// Limit in bytes.
     pub bytes: u64,
-    /// Who says so.
+    /// Source of the limit.
     pub by: LimitedBy,
 }
 
-/// What bounds the memory of a process.
+/// Source of a memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitedBy {
     /// The memory of the machine.
@@ -24,13 +24,13 @@ pub enum LimitedBy {
     Cgroup,
 }
 
-/// The memory of the machine, or the limit of this process's cgroup or of one around it where that is less; none where
-/// the system tells neither.
+/// Returns the machine's memory, or the lowest limit of this process's cgroup and its ancestors if that is less.
+/// Returns `None` if the system reports neither.
 pub fn memory_limit() -> Option<MemoryLimit> {
     limit_by(|path| std::fs::read_to_string(path).ok())
 }
 
-/// The same from the texts of files.
+/// Determines the limit from files read by `read`.
 fn limit_by(read: impl Fn(&Path) -> Option<String>) -> Option<MemoryLimit> {
     let text_of = |path: &str| read(Path::new(path)).unwrap_or_default();
     let machine = machine_bytes(&text_of("/proc/meminfo")).map(|bytes| MemoryLimit { bytes, by: LimitedBy::Machine });
@@ -40,18 +40,18 @@ fn limit_by(read: impl Fn(&Path) -> Option<String>) -> Option<MemoryLimit> {
     machine.into_iter().chain(cgroups).min_by_key(|limit| limit.bytes)
 }
 
-/// The memory of the machine, by `/proc/meminfo`.
+/// Parses the machine's memory from `/proc/meminfo`.
 fn machine_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The limit that a file of a cgroup holds, if it is one: version 2 writes `max` for none.
+/// Parses the limit in a file of a cgroup, if there is one: version 2 writes `max` for no limit.
 fn limit_bytes(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes < NO_LIMIT_BYTES)
 }
 
-/// Where the limits of a process are: those of its cgroups and of all around them, by `/proc/self/cgroup` and
+/// Returns the limit files of a process's cgroups and all their ancestors, from the contents of `/proc/self/cgroup` and
 /// `/proc/self/mountinfo`.
 fn limit_files(cgroups: &str, mounts: &str) -> Vec<PathBuf> {
     let files = mounts.lines().filter_map(Mount::parse).flat_map(|mount| {
@@ -63,7 +63,7 @@ fn limit_files(cgroups: &str, mounts: &str) -> Vec<PathBuf> {
     files.collect()
 }
 
-/// The versions of cgroups; both may be there at the same time.
+/// Versions of cgroups; both may be in use at the same time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Version {
     One,
@@ -79,16 +79,16 @@ impl Version {
     }
 }
 
-/// A mounted hierarchy of cgroups that limits memory.
+/// A mounted cgroup hierarchy that limits memory.
 struct Mount<'a> {
     version: Version,
-    /// The cgroup that is seen there: in a container it may be the container's own.
+    /// The cgroup mounted there; in a container, possibly the container's own.
     root: &'a str,
     at: &'a str,
 }
 
 impl<'a> Mount<'a> {
-    /// Of a line of `/proc/self/mountinfo`, if it is such a mount.
+    /// Parses a line of `/proc/self/mountinfo`; returns `None` if it is another kind of mount.
     fn parse(line: &'a str) -> Option<Self> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
@@ -102,8 +102,8 @@ impl<'a> Mount<'a> {
         Some(Self { version, root, at })
     }
 
-    /// The folder here of a process's cgroup, by a line of its `/proc/self/cgroup`; what is outside of what is mounted
-    /// here is the whole of it.
+    /// Returns the folder in this mount of a process's cgroup, given a line of its `/proc/self/cgroup`. A cgroup
+    /// outside the mounted subtree maps to the root of the mount.
     fn folder_of(&self, line: &str) -> Option<PathBuf> {
         let mut parts = line.splitn(3, ':');
         let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -131,7 +131,7 @@ mod tests {
 29 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 35 34 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
 ";
-    /// Of a machine with both, where version 2 has no controllers.
+    /// A machine with both versions; version 2 has no controllers.
     const CGROUP_BOTH: &str = "\
 12:cpuset:/
 11:cpu,cpuacct:/user.slice
@@ -147,7 +147,7 @@ mod tests {
 ";
     const NONE_1: &str = "9223372036854771712\n";
 
-    /// The limit where the system has these files, and `/proc/meminfo`.
+    /// Computes the limit from these files and `/proc/meminfo`.
     fn limit(files: &[(&str, &str)]) -> Option<MemoryLimit> {
         let files = [("/proc/meminfo", MEMINFO)].into_iter().chain(files.iter().copied());
         let files: std::collections::HashMap<&str, &str> = files.collect();
@@ -214,7 +214,8 @@ mod tests {
         assert_eq!(of("1073741824\n", "max\n"), cgroup(1 << 30));
     }
 
-    /// A container of version 1 sees its own cgroup as the root of the mount, and one with a name space of its own is in `/`.
+    /// A container with version 1 sees its own cgroup as the root of the mount; with a namespace of its own, it is in
+    /// `/`.
     #[test]
     fn a_container_finds_the_limit_that_it_sees() {
         let mounts = "36 30 0:33 /docker/5f2c /sys/fs/cgroup/memory ro,nosuid master:18 - cgroup cgroup rw,memory\n";

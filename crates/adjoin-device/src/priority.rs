@@ -1,13 +1,13 @@
-//! Who gets a processor first.
+//! Thread priorities.
 
-/// By how much the priority of a thread is lowered: one that keeps the usual gets about ten times as much of a processor.
+/// Increase of a thread's nice value. A thread at the default gets about ten times as much processor time.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
-/// From now on the calling thread, and threads that it starts, give way to all others of the machine. Where priorities are not
-/// those of threads, nothing changes.
+/// Lowers the priority of the calling thread, and of threads that it starts, below all others on the machine. Does
+/// nothing on systems without thread priorities.
 pub fn give_way() {
-    // Best effort: who may not change it keeps the usual priority.
+    // Best effort: without permission, the priority is unchanged.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICE);
 }

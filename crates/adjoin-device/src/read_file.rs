@@ -1,4 +1,4 @@
-//! An open file, read at offsets, past the page cache where the file system allows that.
+//! An open file, read at offsets, bypassing the page cache if the file system allows it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,22 +11,22 @@ use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::device::{FileStamp, ReadFile};
 use crate::error::{DeviceError, Operation};
 
-/// Largest piece that an unaligned read takes through a buffer of its own.
+/// Largest piece of an unaligned read, which goes through a buffer of its own.
 const BOUNCE_BYTES: usize = 1 << 20;
-/// The least alignment that is used, whatever the system says: no block is smaller.
+/// Least alignment used, whatever the system reports: no device has smaller blocks.
 const ALIGNMENT_MIN: usize = 512;
 
 pub(crate) struct OpenFile {
     pub(crate) file: File,
     path: PathBuf,
     len: u64,
-    /// Bytes that direct reads are aligned to; `None` where reads pass through the page cache.
+    /// Alignment of direct reads in bytes; `None` if reads go through the page cache.
     direct: Option<usize>,
 }
 
 impl OpenFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        // Asked before it is opened: a named pipe would wait for its writer, and signals could not end that.
+        // Checked before opening: opening a named pipe would wait for its writer, and signals could not interrupt that.
         let kind = fs::metadata(path)?.file_type();
         if kind.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
@@ -42,12 +42,12 @@ impl OpenFile {
         Ok(Self { file, path: path.to_owned(), len, direct })
     }
 
-    /// An error of a read at `offset`.
+    /// Creates the error of a read at `offset`.
     pub(crate) fn failed(&self, offset: u64, source: io::Error) -> DeviceError {
         DeviceError::read(&self.path, offset, source)
     }
 
-    /// Whether such a read needs no copy.
+    /// Returns whether the read needs no copy.
     pub(crate) fn takes(&self, offset: u64, buffer: &[u8]) -> bool {
         let aligned = |alignment: usize| {
             offset.is_multiple_of(alignment as u64)
@@ -57,13 +57,14 @@ impl OpenFile {
         self.direct.is_none_or(aligned)
     }
 
-    /// Whether a read that ended after `filled` bytes of a buffer met the end of the file: a direct read stops within a
-    /// block for no other reason.
+    /// Returns whether a read that ended after `filled` bytes has reached the end of the file. A direct read stops
+    /// within a block for no other reason.
     pub(crate) fn ends_after(&self, filled: usize) -> bool {
         self.direct.is_some_and(|alignment| !filled.is_multiple_of(alignment))
     }
 
-    /// Reads what [`takes`](Self::takes) allows; less than the buffer only where the file ends.
+    /// Performs a read that [`takes`](Self::takes) allows. Returns less than the buffer's length only at the end of the
+    /// file.
     fn read_blocks(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() && !self.ends_after(filled) {
@@ -77,7 +78,7 @@ impl OpenFile {
         Ok(filled)
     }
 
-    /// Reads through an aligned buffer, for offsets, lengths or addresses that are not.
+    /// Reads through an aligned buffer, for unaligned offsets, lengths or addresses.
     fn read_bounced(&self, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
         let alignment = self.alignment();
         let mut transferred = 0;
@@ -107,7 +108,7 @@ impl ReadFile for OpenFile {
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
         let facts = self.file.metadata();
         let facts = facts.map_err(|source| DeviceError::new(Operation::Kind, &self.path, source))?;
-        // Not the number of the file: some file systems over a network give it another one at each opening.
+        // The inode number is left out: some network file systems assign another one at each opening.
         let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         let written_ns = ns(facts.mtime(), facts.mtime_nsec());
         Ok(FileStamp { len: facts.len(), written_ns, changed_ns: ns(facts.ctime(), facts.ctime_nsec()) })
@@ -124,7 +125,7 @@ impl ReadFile for OpenFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
         let end = offset.checked_add(buffer.len() as u64).filter(|end| i64::try_from(*end).is_ok());
         let read = if end.is_none() {
-            Err(io::Error::from(io::ErrorKind::UnexpectedEof)) // no file reaches as far as that
+            Err(io::Error::from(io::ErrorKind::UnexpectedEof)) // no file is that long
         } else if self.takes(offset, buffer) {
             self.read_blocks(offset, buffer).and_then(|filled| match filled == buffer.len() {
                 true => Ok(filled as u64),
@@ -137,7 +138,7 @@ impl ReadFile for OpenFile {
     }
 }
 
-/// Opens past the page cache; where the file system refuses that, through it.
+/// Opens the file past the page cache, or through it if the file system refuses direct reads.
 fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
     let direct_flag = OFlags::DIRECT.bits().cast_signed();
     match OpenOptions::new().read(true).custom_flags(direct_flag).open(path) {
@@ -150,8 +151,8 @@ fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
     }
 }
 
-/// What the system wants direct access to a file to be aligned to: a power of two from 512 to 4096, which is also the
-/// guess where it does not say; `None` where it wants more than that, or no direct access at all.
+/// Returns the alignment of direct access that the system requires: a power of two from 512 to 4096. If the system does
+/// not report it, 4096 is assumed. Returns `None` if the system requires more than that, or allows no direct access.
 pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
     #[cfg(target_os = "linux")]
     {
@@ -166,7 +167,7 @@ pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
     Some(BLOCK_BYTES)
 }
 
-/// One alignment for memory and offsets.
+/// Combines the alignments of memory and offsets into one.
 fn usable_alignment(memory: u32, offset: u32) -> Option<usize> {
     let wanted = memory.max(offset) as usize;
     let usable = offset > 0 && wanted.is_power_of_two() && wanted <= BLOCK_BYTES;

@@ -1,50 +1,51 @@
-//! What the system says of this process's memory, and how its allocator is told to be sparing.
+//! Resident memory of this process, and settings that make the system's allocator hold less of it.
 
-/// The most memory that this process ever had resident, in bytes; 0 where the system does not say.
+/// Returns the peak resident memory of this process, in bytes; 0 if the system does not report it.
 pub fn peak_resident_bytes() -> u64 {
     status_bytes("VmHWM:")
 }
 
-/// Lets [`peak_resident_bytes`] begin anew, where the system allows it; elsewhere it stays what it was.
+/// Resets [`peak_resident_bytes`] if the system allows it; otherwise the peak stays as it was.
 pub fn forget_peak_resident_bytes() {
     let _ = std::fs::write("/proc/self/clear_refs", "5"); // proc(5)
 }
 
-/// The memory that this process has resident now, in bytes; 0 where the system does not say.
+/// Returns the current resident memory of this process, in bytes; 0 if the system does not report it.
 pub fn current_resident_bytes() -> u64 {
     status_bytes("VmRSS:")
 }
 
-/// From this size on an allocation is a mapping of its own, which goes back to the system when it is freed.
+/// Allocations of at least this size are mappings of their own, which are returned to the system when freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES: libc::c_int = 64 << 10;
 
-/// Keeps the allocator of the C library from holding memory that the engine has freed: one arena for all threads, and
-/// large blocks as mappings of their own. With an arena for each thread, and blocks that one thread allocates and another
-/// frees, a join held a third more than it asked for. To be called at the start of a program whose memory is bounded;
-/// elsewhere than with the GNU C library it does nothing.
+/// Keeps the allocator of the C library from holding freed memory: uses one arena for all threads, and mappings for
+/// large blocks. With one arena per thread, and blocks that one thread allocates and another frees, a join held a third
+/// more than it requested.
+///
+/// Call this at the start of a program with a memory budget. Does nothing without the GNU C library.
 pub fn spare_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, MAPPED_BYTES)] {
         // SAFETY: mallopt only sets a parameter of the allocator, under its own lock.
-        let _ = unsafe { libc::mallopt(parameter, value) }; // where it is refused, memory is held as before
+        let _ = unsafe { libc::mallopt(parameter, value) }; // if refused, memory is held as before
     }
 }
 
-/// Pages of memory of which the processor remembers where they lie, however many of the usual size there are.
+/// Size of large pages. The processor can keep their addresses cached, however many usual pages there are.
 #[cfg(target_os = "linux")]
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Asks the system to hold bytes that nothing was written to yet in large pages, where whole ones fit: reads at random
-/// places of many megabytes then wait less for the processor to find the memory. Changes nothing else; elsewhere than on
-/// Linux it does nothing.
+/// Asks the system to back memory that was not written yet with large pages, if whole ones fit. Random reads of many
+/// megabytes then cause fewer TLB misses. Contents are unchanged. Does nothing on systems other than Linux.
 pub fn prefer_large_pages(bytes: &mut [u8]) {
     #[cfg(target_os = "linux")]
     {
         let before = bytes.as_ptr().align_offset(LARGE_PAGE_BYTES);
         let Some(whole) = bytes.get_mut(before..) else { return };
         let len = whole.len() / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
-        // SAFETY: the range lies within the slice, which is borrowed mutably, and this advice leaves its contents alone.
+        // SAFETY: the range is within the slice, which is borrowed mutably, and this advice does not change its
+        // contents.
         let _ = unsafe { rustix::mm::madvise(whole.as_mut_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
     }
     #[cfg(not(target_os = "linux"))]

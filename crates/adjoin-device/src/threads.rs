@@ -1,4 +1,4 @@
-//! Many reads in flight by a few threads, each of which waits for its read.
+//! Many reads in flight on a few threads, each with one blocking read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,9 +13,9 @@ use crate::creator::Creator;
 use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 
-/// Most threads of a queue: an SSD is busy with fewer reads than a processor has patience for threads.
+/// Most threads per queue. More would cost processor time, and an SSD is already busy.
 const THREADS_MAX: usize = 4;
-/// Stack of a thread, which does nothing but read.
+/// Stack of a thread, which only reads.
 const STACK_BYTES: usize = 256 << 10;
 
 struct Job {
@@ -28,9 +28,9 @@ struct Job {
 pub(crate) struct ThreadQueue {
     creator: Creator,
     depth: usize,
-    /// Reads that the threads have or are about to have.
+    /// Reads that the threads have or are about to receive.
     running: usize,
-    /// Taken when the queue is dropped, which ends the threads, and in a forked child.
+    /// `None` once the queue is dropped, which ends the threads, and in a forked child.
     jobs: Option<Sender<Job>>,
     done: Receiver<Completion>,
     ready: VecDeque<Completion>,
@@ -60,14 +60,14 @@ impl ThreadQueue {
         Ok(queue)
     }
 
-    /// Gives up the threads in a forked child, which has none of them. The reads that they had never end there.
+    /// Gives up the threads in a forked child, which has none of them. Their reads never end there.
     fn abandon_if_forked(&mut self) {
         if self.creator.is_this_process() || self.jobs.is_none() {
             return;
         }
         self.running = 0;
         self.threads.drain(..).for_each(std::mem::forget);
-        // A channel has locks of its own, which one of the threads may have held.
+        // A channel has internal locks, which one of the threads may have held.
         std::mem::forget((self.jobs.take(), std::mem::replace(&mut self.done, unbounded().1)));
     }
 
@@ -82,7 +82,7 @@ impl ThreadQueue {
 fn work(jobs: &Receiver<Job>, done: &Sender<Completion>, stop: &AtomicBool) {
     for Job { token, file, offset, mut buffer } in jobs {
         if stop.load(Ordering::Relaxed) {
-            continue; // nobody waits for it any more
+            continue; // nothing waits for it any more
         }
         let result = file.read_at(offset, &mut buffer);
         let _ = done.send(Completion { token, buffer, result });
@@ -131,7 +131,7 @@ impl Drop for ThreadQueue {
         self.stop.store(true, Ordering::Relaxed);
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // a panic there was told where it arose
+            let _ = thread.join(); // the panic was reported by the thread itself
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Many reads in flight through an io_uring ring: one call to the kernel starts a read, one waits for any of them.
+//! Many reads in flight through an io_uring ring: one system call starts a read, one waits for any of them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -14,12 +14,12 @@ use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 use crate::read_file::OpenFile;
 
-/// Most bytes asked for at once; the kernel reads no more than 2 GiB, and says how much in 31 bits.
+/// Most bytes per request; the kernel reads at most 2 GiB, and reports the length in 31 bits.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
-/// How often a read that the kernel puts off is asked for again before that counts as its failure.
+/// Attempts for a read that the kernel postpones, before that counts as a failure.
 const ATTEMPTS_MAX: u32 = 1000;
 
-/// A read that the kernel has.
+/// A read submitted to the kernel.
 struct Slot {
     token: u64,
     file: Arc<dyn ReadFile>,
@@ -32,22 +32,22 @@ struct Slot {
 pub(crate) struct UringQueue {
     ring: IoUring,
     creator: Creator,
-    /// A place for each read in flight. While a place is taken, its buffer may be written by the kernel.
+    /// A slot for each read in flight. The kernel may write to the buffer of an occupied slot.
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     ready: VecDeque<Completion>,
-    /// Set once the ring has failed; reads are then done by the caller's thread.
+    /// Set once the ring has failed. From then on, the caller's thread reads.
     broken: bool,
 }
 
-/// What a completion event means for its read.
+/// Meaning of a completion event for its read.
 enum Progress {
     Ended(io::Result<()>),
     Rest,
 }
 
 impl UringQueue {
-    /// Finds out whether the kernel lets us.
+    /// Checks whether the kernel permits io_uring.
     pub(crate) fn probe() -> io::Result<()> {
         let ring = IoUring::new(2)?;
         let mut probe = Probe::new();
@@ -60,14 +60,15 @@ impl UringQueue {
 
     pub(crate) fn new(depth: usize) -> io::Result<Self> {
         let entries = depth.next_power_of_two() as u32;
-        // Only `reap` looks for events, by a call to the kernel: nobody need be interrupted for them. Old kernels do not know.
+        // Only `reap` checks for events, by a system call, so the kernel need not interrupt threads for them. Old
+        // kernels do not support this flag.
         let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
         let slots = std::iter::repeat_with(|| None).take(depth).collect();
         let (creator, free) = (Creator::this_process(), (0..depth).collect());
         Ok(Self { ring, creator, slots, free, ready: VecDeque::new(), broken: false })
     }
 
-    /// Hands the rest of a slot's read to the ring; it starts with the next call to the kernel.
+    /// Adds the rest of a slot's read to the ring; it starts with the next system call.
     fn push(&mut self, place: usize) {
         let slot = self.slots[place].as_mut().expect("a place that is pushed is taken");
         let file = own_file(&slot.file).expect("only our files have slots");
@@ -78,15 +79,15 @@ impl UringQueue {
             .offset(slot.offset + slot.filled as u64)
             .build()
             .user_data(place as u64);
-        // SAFETY: the memory and the descriptor belong to the slot, which stays in its place until the kernel has
-        // reported the end of this read (`complete`) or, where it will never be known, is leaked (`abandon`). Nothing
-        // touches the buffer meanwhile: its heap memory does not move with the slot, `Drop` waits, and a queue that is
-        // forgotten forgets its slots too.
+        // SAFETY: the slot owns the memory and the descriptor. It stays in place until the kernel has reported the end
+        // of this read (`complete`), or is leaked if that will never be known (`abandon`). Nothing touches the buffer
+        // meanwhile: its heap memory does not move with the slot, `Drop` waits, and a queue that is forgotten forgets
+        // its slots too.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the ring has an entry for each place");
     }
 
-    /// Waits until at least one event has come and takes all that have.
+    /// Waits for at least one event, and processes all that have arrived.
     fn reap(&mut self) {
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
@@ -117,7 +118,7 @@ impl UringQueue {
         }
     }
 
-    /// Gives up the ring. Its memory is leaked: nobody can say any more when the kernel is done with it.
+    /// Gives up the ring. Its memory is leaked, since it is unknown when the kernel will be done with it.
     fn abandon(&mut self, error: &io::Error) {
         self.broken = true;
         for place in 0..self.slots.len() {
@@ -130,7 +131,7 @@ impl UringQueue {
         }
     }
 
-    /// Gives up a ring that a forked child has from its parent: its entries and events are those of the parent.
+    /// Gives up a ring that a forked child inherited: its entries and events belong to the parent.
     fn abandon_if_forked(&mut self) {
         if !self.broken
             && let Err(forked) = self.creator.check()
@@ -145,7 +146,7 @@ impl UringQueue {
 }
 
 impl Slot {
-    /// Takes the result of an event: bytes, or the number of an error below zero.
+    /// Processes the result of an event: a number of bytes, or a negative error number.
     fn progress(&mut self, result: i32) -> Progress {
         let file = own_file(&self.file).expect("only our files have slots");
         let Ok(bytes) = usize::try_from(result) else {
@@ -177,7 +178,7 @@ impl ReadQueue for UringQueue {
     ) -> Result<(), DeviceError> {
         self.submit_later(token, cause, file, offset, buffer)?;
         if !self.broken {
-            // Where this fails, the entries stay in the ring and go with the next call, which tells what is wrong.
+            // If this fails, the entries stay in the ring and are submitted by the next call, which reports the error.
             let _ = self.ring.submit();
         }
         Ok(())
@@ -230,13 +231,13 @@ impl Drop for UringQueue {
     }
 }
 
-/// The file as one that the kernel has open; `None` for a file of another device.
+/// Returns the file if the kernel has it open; `None` for a file of another device.
 fn own_file(file: &Arc<dyn ReadFile>) -> Option<&OpenFile> {
     let any: &dyn Any = &**file;
     any.downcast_ref()
 }
 
-/// Interrupted, or too busy for now.
+/// Returns whether the error is transient: interrupted, or busy.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, ResourceBusy, WouldBlock};
     matches!(error.kind(), Interrupted | WouldBlock | ResourceBusy)

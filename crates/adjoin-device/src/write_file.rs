@@ -1,4 +1,4 @@
-//! A file written front to back, past the page cache where the file system allows that.
+//! A file written front to back, bypassing the page cache if the file system allows it.
 
 use std::fs::File;
 use std::io;
@@ -14,27 +14,29 @@ use crate::device::WriteFile;
 use crate::error::{DeviceError, Operation};
 use crate::read_file::direct_alignment;
 
-/// Bytes that a file being written gathers before they go out; who creates files reserves so much for each.
+/// Bytes that a file being written buffers. The creator of a file reserves them.
 pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
-/// Fewer bytes of whole blocks pass through the page cache: who appends little at a time should not wait for the disk.
+/// Fewer bytes of whole blocks go through the page cache, so that small appends do not wait for the disk.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
-/// Gathers bytes and writes whole blocks directly where they are many. Few, and the last block where it is not full, pass
-/// through the page cache, so that the file is never longer than what was appended; a block that fills up is written again with
-/// the same bytes at its start: a torn rewrite cannot take what was synced.
+/// Buffers bytes, and writes whole blocks directly if there are many.
+///
+/// Few blocks, and a partial last block, go through the page cache, so that the file is never longer than the appended
+/// bytes. A block that fills up is written again, with the same bytes at its start, so a torn rewrite cannot damage
+/// synced bytes.
 pub(crate) struct AppendFile {
     file: File,
     path: PathBuf,
     creator: Creator,
-    /// Bytes that direct writes are aligned to; `None` where they are refused.
+    /// Alignment of direct writes in bytes; `None` if they are refused.
     direct: Option<usize>,
     /// Whether the file is in direct mode now.
     in_direct_mode: bool,
     buffer: AlignedBuffer,
-    /// Where the first byte of the buffer goes.
+    /// File offset of the first byte of the buffer.
     start: u64,
-    /// Bytes gathered in the buffer, and how many of them the system has.
+    /// Bytes in the buffer, and how many of them were written to the system.
     filled: usize,
     written: usize,
     failed: bool,
@@ -45,7 +47,8 @@ impl AppendFile {
         Self::of(File::create(path)?, path)
     }
 
-    /// Behind the first `len` bytes of a file that is there: those of them that fill no block are gathered again.
+    /// Opens an existing file for appending after its first `len` bytes. Bytes that do not fill a block are read back
+    /// into the buffer.
     pub(crate) fn go_on(path: &Path, len: u64) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         if file.metadata()?.len() < len {
@@ -104,7 +107,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Hands what was gathered to the system.
+    /// Writes the buffered bytes to the system.
     fn write_out(&mut self) -> io::Result<()> {
         assert!(self.written <= self.filled && self.filled <= self.buffer.len());
         if let Some(alignment) = self.direct {
@@ -121,8 +124,8 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Writes whole blocks of the buffer. Returns where it came to: less than asked where the system turns out to
-    /// refuse direct writes here.
+    /// Writes whole blocks of the buffer. Returns the position reached, which is less than requested if the system
+    /// refuses direct writes here.
     fn write_directly(&mut self, blocks: Range<usize>, alignment: usize) -> io::Result<usize> {
         self.set_direct_mode(true)?;
         let mut at = blocks.start;
@@ -141,7 +144,7 @@ impl AppendFile {
         Ok(at.max(self.written))
     }
 
-    /// Does `work` unless something failed before; what fails now is the last thing done.
+    /// Performs `work` unless something failed before. A failure now makes all later calls fail.
     fn attempt(
         &mut self,
         operation: Operation,
@@ -176,7 +179,7 @@ impl Drop for AppendFile {
     fn drop(&mut self) {
         // A forked child shares the file with its parent, which writes these bytes itself.
         if !self.failed && self.creator.is_this_process() {
-            let _ = self.write_out(); // who wants to know calls flush or sync
+            let _ = self.write_out(); // errors are reported by flush and sync
         }
     }
 }
@@ -185,7 +188,7 @@ impl Drop for AppendFile {
 mod tests {
     use super::*;
 
-    /// Appends in odd pieces, with a sync after some: the file is exactly what was appended after each.
+    /// Appends odd pieces, some followed by a sync: after each, the file is exactly what was appended.
     #[test]
     fn the_file_is_what_was_appended_at_every_sync() {
         let folder = tempfile::tempdir().unwrap();

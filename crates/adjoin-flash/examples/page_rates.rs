@@ -1,4 +1,5 @@
-//! How many page reads a second does the model simulate? `page_rates [READS [DEPTH]]`, for each preset, in a column what they took.
+//! Prints for each preset the page reads per second of the device, and how many of them the model simulates per second:
+//! `page_rates [READS [DEPTH]]`.
 
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
-//! The figures of a device: each has a name, a unit and a source.
+//! Device parameters: each figure has a name, a unit and a source.
 //!
-//! A configuration is TOML: `name`, a preset that it is `like` in all that it does not say, and figures in sections:
+//! A configuration is TOML. It has a `name`, a preset that it is `like` in everything it does not set, and figures in
+//! sections:
 //!
 //! ```toml
 //! name = "slower-pages"
@@ -16,13 +17,13 @@ use toml::{Table, Value};
 
 use crate::error::FlashError;
 
-/// What a figure is called, its unit, and the least and largest value that it may have.
+/// Name of a figure, its unit, and its least and largest value.
 struct Known(&'static str, &'static str, f64, f64);
 
-/// Largest count of anything.
+/// Largest value of counts without a tighter bound.
 const MANY: f64 = 1e9;
 
-/// All figures there are; those that count things are whole numbers.
+/// All figures; counts are whole numbers.
 #[rustfmt::skip]
 const KNOWN: &[Known] = &[
     Known("geometry.channels", "count", 1.0, 4_096.0),
@@ -76,7 +77,7 @@ const KNOWN: &[Known] = &[
     Known("area.density", "Gb/mm2", 0.001, 1e6),
 ];
 
-/// The presets: a name and its text.
+/// The presets: names and contents.
 const PRESETS: &[(&str, &str)] = &[
     ("ndsearch", include_str!("presets/ndsearch.toml")),
     ("mqsim", include_str!("presets/mqsim.toml")),
@@ -88,13 +89,13 @@ const PRESETS: &[(&str, &str)] = &[
 /// A figure of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// In the unit that the figure's name stands for.
+    /// Value in the figure's unit.
     pub value: f64,
-    /// Who says so.
+    /// Source of the value.
     pub source: String,
 }
 
-/// The figures of a device, all of them.
+/// All figures of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     name: String,
@@ -102,15 +103,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// Names of all presets.
+    /// Returns the names of all presets.
     pub fn presets() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|(name, _)| *name)
     }
 
-    /// A preset by its name.
+    /// Returns the preset with this name.
     ///
     /// # Errors
-    /// Where there is none of that name.
+    /// If there is no such preset.
     pub fn preset(name: &str) -> Result<Self, FlashError> {
         let text = PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
         let text = text.ok_or_else(|| FlashError::Preset {
@@ -120,10 +121,10 @@ impl Config {
         Self::parse(text)
     }
 
-    /// Reads a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// Where it is no TOML, a figure is unknown, missing, of another unit, without a source or out of range.
+    /// If it is not TOML, or a figure is unknown, missing, out of range, in another unit, or has no source.
     pub fn parse(text: &str) -> Result<Self, FlashError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
@@ -177,10 +178,10 @@ impl Config {
         Ok(())
     }
 
-    /// Gives a figure another value, in its unit.
+    /// Sets the value of a figure, in its unit.
     ///
     /// # Errors
-    /// Where there is no such figure or the value is out of range.
+    /// If there is no such figure or the value is out of range.
     pub fn set(&mut self, name: &str, value: f64, source: &str) -> Result<(), FlashError> {
         let &Known(name, unit, least, most) = known(name)?;
         let whole = unit == "count" || unit == "B";
@@ -193,36 +194,36 @@ impl Config {
         Ok(())
     }
 
-    /// What the configuration is called.
+    /// Returns the name of the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Calls it something else.
+    /// Changes the name of the configuration.
     pub fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.name);
     }
 
-    /// All figures with their units, in the order of their names.
+    /// Returns all figures with their units, ordered by name.
     pub fn figures(&self) -> impl Iterator<Item = (&'static str, &'static str, &Figure)> {
         let unit = |name: &str| KNOWN.iter().find(|known| known.0 == name).map_or("", |known| known.1);
         self.figures.iter().map(move |(name, figure)| (*name, unit(name), figure))
     }
 
-    /// The value of a figure, in its unit.
+    /// Returns the value of a figure, in its unit.
     ///
     /// # Panics
-    /// Where there is no such figure.
+    /// If there is no such figure.
     pub(crate) fn value(&self, name: &str) -> f64 {
         self.figures[name].value
     }
 
-    /// The same as a count or a number of bytes.
+    /// Returns the value of a figure that is a count or a number of bytes.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.value(name) as u64
     }
 
-    /// As TOML that [`Config::parse`] reads again.
+    /// Returns the configuration as TOML that [`Config::parse`] accepts.
     pub fn to_toml(&self) -> String {
         let mut text = format!("name = {}\n", Value::String(self.name.clone()));
         let mut last = "";

@@ -1,66 +1,67 @@
-//! A device as the model works with it: whole numbers, times in picoseconds.
+//! A device as the model uses it: whole numbers, times in picoseconds.
 
 use crate::config::Config;
 use crate::error::FlashError;
 
-/// A time in picoseconds: whole numbers add up to the same in every order.
+/// A time in picoseconds. Whole numbers have the same sum in every order.
 pub type Ps = u64;
 
-/// Picoseconds of a second.
+/// Picoseconds per second.
 pub const SECOND: Ps = 1_000_000_000_000;
 
-/// How many there are of what, and how large a page is. A chip is reached over its channel; a LUN is the smallest unit that
-/// carries out commands by itself; its planes can sense pages at the same time.
+/// Dimensions of a device. A chip is reached over its channel. A LUN is the smallest unit that executes commands
+/// independently; its planes can sense pages at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Buses between controller and chips.
     pub channels: u32,
-    /// Chips on a channel.
+    /// Chips per channel.
     pub chips_per_channel: u32,
-    /// LUNs of a chip.
+    /// LUNs per chip.
     pub luns_per_chip: u32,
-    /// Planes of a LUN, each with a page buffer.
+    /// Planes per LUN, each with a page buffer.
     pub planes_per_lun: u32,
-    /// Blocks of a plane.
+    /// Blocks per plane.
     pub blocks_per_plane: u32,
-    /// Pages of a block.
+    /// Pages per block.
     pub pages_per_block: u32,
-    /// Bytes of a page.
+    /// Bytes per page.
     pub page_bytes: u32,
 }
 
 impl Geometry {
-    /// Of all channels.
+    /// Returns the number of LUNs of the device.
     pub fn luns(&self) -> u32 {
         self.channels * self.chips_per_channel * self.luns_per_chip
     }
 
-    /// Of all channels.
+    /// Returns the number of chips of the device.
     pub fn chips(&self) -> u32 {
         self.channels * self.chips_per_channel
     }
 
-    /// Of all LUNs.
+    /// Returns the number of planes of the device.
     pub fn planes(&self) -> u64 {
         u64::from(self.luns()) * u64::from(self.planes_per_lun)
     }
 
-    /// Of all planes.
+    /// Returns the number of pages of the device.
     pub fn pages(&self) -> u64 {
         self.planes() * u64::from(self.blocks_per_plane) * u64::from(self.pages_per_block)
     }
 
-    /// Bytes of all pages.
+    /// Returns the bytes of all pages.
     pub fn bytes(&self) -> u64 {
         self.pages() * u64::from(self.page_bytes)
     }
 
-    /// LUNs follow one another from channel to channel, then from chip to chip: neighbours share no bus.
+    /// Returns the channel of a LUN. Consecutive LUNs are on different channels, then on different chips, so neighbors
+    /// share no bus.
     pub(crate) fn channel_of(&self, lun: u32) -> u32 {
         lun % self.channels
     }
 
-    /// Number of the LUN's chip among those of all channels.
+    /// Returns the LUN's chip, numbered across all channels.
     pub(crate) fn chip_of(&self, lun: u32) -> u32 {
         let of_channel = lun / self.channels % self.chips_per_channel;
         self.channel_of(lun) * self.chips_per_channel + of_channel
@@ -88,7 +89,7 @@ pub struct Device {
     pub(crate) soft: Ps,
 }
 
-/// Picoseconds for bytes.
+/// Transfer time in picoseconds per byte.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate {
     ps_per_byte: f64,
@@ -105,10 +106,10 @@ impl Rate {
 }
 
 impl Device {
-    /// The device that a configuration describes.
+    /// Creates the device that a configuration describes.
     ///
     /// # Errors
-    /// Where its figures do not go together.
+    /// If its figures are inconsistent.
     pub fn new(config: &Config) -> Result<Self, FlashError> {
         let count = |name: &str| config.count(name) as u32;
         let geometry = Geometry {
@@ -161,12 +162,12 @@ impl Device {
         })
     }
 
-    /// Its figures.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How many there are of what.
+    /// Returns the geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -176,7 +177,7 @@ impl Device {
     }
 }
 
-/// Seconds of a time.
+/// Converts a time to seconds.
 pub(crate) fn seconds(time: Ps) -> f64 {
     time as f64 / SECOND as f64
 }

@@ -1,10 +1,10 @@
-//! Errors of pages and their decoding: which hard decisions fail.
+//! Bit errors of pages and their decoding: determines which hard decisions fail.
 //!
-//! Planes differ (NDSearch, Figure 18(a)): the rate of raw bit errors of a plane is the mean one times a factor whose logarithm
-//! is about normal. A plane's share of hard decisions that fail follows its rate, and that of all planes is the one that is
-//! set, as a mean.
+//! Planes differ (NDSearch, Figure 18(a)): the raw bit error rate of a plane is the mean rate times a factor whose
+//! logarithm is approximately normal. The fraction of a plane's hard decisions that fail is proportional to its rate.
+//! The mean over all planes is the configured fraction.
 
-/// Share of hard decisions that fail, by plane.
+/// Fraction of hard decisions that fail, by plane.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaneErrors {
     shares: Vec<f64>,
@@ -18,23 +18,24 @@ impl PlaneErrors {
         Self { shares, seed }
     }
 
-    /// Whether the hard decision fails for this read of a plane, the reads of a run being numbered.
+    /// Returns whether the hard decision fails for this read of a plane; `read` is the number of the read within the
+    /// run.
     pub(crate) fn fails(&self, plane: u64, read: u64) -> bool {
         let share = self.shares[plane as usize];
         share > 0.0 && uniform(self.seed ^ mixed(plane << 40 ^ read)) < share
     }
 }
 
-/// Each plane's rate of raw bit errors as a multiple of the mean of all.
+/// Returns each plane's raw bit error rate as a multiple of the mean over all planes.
 pub fn error_factors(planes: u64, spread: f64, seed: u64) -> Vec<f64> {
-    // About normal: twelve uniform numbers, of variance 1/12 each.
+    // About normal: the sum of twelve uniform numbers with variance 1/12 each.
     let normal = |plane: u64| (0..12).map(|k| uniform(mixed(seed ^ (plane * 12 + k)))).sum::<f64>() - 6.0;
     let factors: Vec<f64> = (0..planes).map(|plane| (spread * normal(plane)).exp()).collect();
     let mean = factors.iter().sum::<f64>() / planes.max(1) as f64;
     factors.into_iter().map(|factor| factor / mean).collect()
 }
 
-/// Any number of a seed's stream: splitmix64 (Steele, Lea and Flood, 2014).
+/// Hashes a number, for random access to a seed's stream: splitmix64 (Steele, Lea and Flood, 2014).
 pub(crate) fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

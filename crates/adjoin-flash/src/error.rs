@@ -1,23 +1,23 @@
-//! What can be wrong with a device, a layout or what is asked of them.
+//! Errors of devices, layouts and options.
 
-/// Each says what is wrong, and what would do.
+/// An error: what is wrong, and what would work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlashError {
-    /// A text that is no TOML.
+    /// The text is not TOML.
     #[error("line {line} of the configuration: {why}")]
     Syntax {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// What is wrong on the line.
         why: String,
     },
-    /// A figure that is unknown, missing or out of range.
+    /// A figure is unknown, missing or out of range.
     #[error("{name} {why}")]
     Figure {
         /// Section and key.
         name: String,
-        /// What is wrong with it, and what would do.
+        /// What is wrong with it, and what would work.
         why: String,
     },
     /// No preset has this name.
@@ -25,10 +25,10 @@ pub enum FlashError {
     Preset {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
-    /// A vector that is longer than a page.
+    /// A vector is longer than a page.
     #[error(
         "a vector takes {vector_bytes} bytes and a page of the device has {page_bytes}; give a larger geometry.page"
     )]
@@ -38,15 +38,15 @@ pub enum FlashError {
         /// Bytes of a page.
         page_bytes: u64,
     },
-    /// More data than the device holds.
+    /// The data exceed the device's capacity.
     #[error("the data take {needed_bytes} bytes and the device holds {bytes}; give more geometry.blocks_per_plane")]
     Capacity {
-        /// Bytes of all pages that are needed.
+        /// Bytes of all pages needed.
         needed_bytes: u64,
-        /// Bytes of all pages there are.
+        /// Bytes of all pages of the device.
         bytes: u64,
     },
-    /// A graph, an order or an option that cannot be.
+    /// A graph, an order or an option is invalid.
     #[error("{0}")]
     Input(String),
 }

@@ -1,11 +1,11 @@
-//! What a discrete-event model is made of: events in the order of their times, and servers with a queue.
+//! Building blocks of a discrete-event model: events ordered by time, and servers with a queue.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::device::Ps;
 
-/// Events that are to come. Those of the same time come in the order in which they were added.
+/// Future events. Events of equal time are processed in the order in which they were added.
 #[derive(Debug)]
 pub(crate) struct Events<E> {
     heap: BinaryHeap<Reverse<Event<E>>>,
@@ -50,7 +50,7 @@ impl<E> Events<E> {
         self.heap.push(Reverse(Event { at: (time, self.added), what }));
     }
 
-    /// When the next event comes.
+    /// Returns the time of the next event.
     pub(crate) fn next_time(&self) -> Option<Ps> {
         self.heap.peek().map(|event| event.0.at.0)
     }
@@ -60,10 +60,10 @@ impl<E> Events<E> {
     }
 }
 
-/// One server or several equal ones; who comes first is served first. Whoever comes must come in the order of time.
+/// One server or several equal ones, first come, first served. Requests must arrive in order of time.
 #[derive(Debug, Clone)]
 pub(crate) struct Station {
-    /// When each server has ended all that it was given.
+    /// Time at which each server has finished everything assigned to it.
     free_at: BinaryHeap<Reverse<Ps>>,
     servers: u32,
     busy: Ps,
@@ -74,7 +74,7 @@ impl Station {
         Self { free_at: (0..servers).map(|_| Reverse(0)).collect(), servers, busy: 0 }
     }
 
-    /// When what comes now and takes so long begins and ends.
+    /// Serves a request that arrives at `now` and takes `takes`; returns when it begins and ends.
     pub(crate) fn serve(&mut self, now: Ps, takes: Ps) -> (Ps, Ps) {
         let mut first = self.free_at.peek_mut().expect("a station has servers");
         let begins = now.max(first.0);
@@ -83,7 +83,7 @@ impl Station {
         (begins, begins + takes)
     }
 
-    /// How long its servers were busy, added up.
+    /// Returns the busy time, summed over the servers.
     pub(crate) fn busy(&self) -> Ps {
         self.busy
     }
@@ -93,8 +93,8 @@ impl Station {
     }
 }
 
-/// A bus: one transfer at a time. Commands go before data that wait, so that what they start goes on beside those; or data
-/// before commands.
+/// A bus with one transfer at a time. Commands take priority over waiting data, so that the work they start overlaps
+/// with the data transfers; optionally the other way around.
 #[derive(Debug)]
 pub(crate) struct Bus<T> {
     commands: VecDeque<(Ps, T)>,
@@ -117,7 +117,7 @@ impl<T> Bus<T> {
         self.data.push_back((takes, what));
     }
 
-    /// The transfer that begins now, and how long it takes; `None` where one is under way or none waits.
+    /// Returns the transfer that begins now and how long it takes; `None` if one is in progress or none waits.
     pub(crate) fn begin(&mut self) -> Option<(Ps, T)> {
         if self.is_busy {
             return None;
@@ -130,12 +130,12 @@ impl<T> Bus<T> {
         Some(next)
     }
 
-    /// The transfer that was under way has ended.
+    /// Ends the transfer in progress.
     pub(crate) fn end(&mut self) {
         self.is_busy = false;
     }
 
-    /// How long it was busy.
+    /// Returns the busy time.
     pub(crate) fn busy(&self) -> Ps {
         self.busy
     }

@@ -1,55 +1,57 @@
-//! A graph and its vectors as they lie on a device: LUNCSR (NDSearch, section IV-B).
+//! Layout of a graph and its vectors on a device: LUNCSR (NDSearch, section IV-B).
 //!
-//! Vectors lie on pages without their neighbours. Offsets, neighbours, and the LUN and the block of each vertex are arrays in
-//! the device's DRAM; page and place on the page follow from the number of the vertex. A refresh moves a block and changes the
-//! two arrays, nothing else.
+//! Pages hold vectors without their neighbors. Offsets, neighbors, and the LUN and block of each vertex are arrays in
+//! the device's DRAM. The page and the position on it follow from the number of the vertex. A refresh moves a block and
+//! changes only the two arrays of LUNs and blocks.
 
 use crate::device::Geometry;
 use crate::error::FlashError;
 use crate::machine::PageAddress;
 
-/// How pages of vertices that follow one another are given to planes.
+/// How pages of consecutive vertices are assigned to planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// A page of each plane of a LUN with the same number in their blocks, then the next LUN (NDSearch, Figure 11).
+    /// One page of each plane of a LUN, all with one page number in their blocks, then the next LUN (NDSearch, Figure
+    /// 11).
     MultiPlane,
-    /// Equal parts of all pages, one a plane, each in the order of its addresses.
+    /// Equal parts of all pages, one per plane, each in address order.
     Linear,
 }
 
-/// Where a refresh may put a block.
+/// Allowed targets of a refreshed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshTo {
-    /// Into the same plane, which keeps what multi-plane commands need (NDSearch, section VI-A).
+    /// Only the plane of the block, which preserves the alignment that multi-plane commands need (NDSearch, section
+    /// VI-A).
     SamePlane,
-    /// Anywhere.
+    /// Any plane.
     Anywhere,
 }
 
-/// A graph and where its vertices lie.
+/// A graph, and the location of its vertices.
 #[derive(Debug, Clone)]
 pub struct LunCsr {
     offsets: Vec<u64>,
     neighbours: Vec<u32>,
     entry: u32,
     lun: Vec<u16>,
-    /// Of the LUN: block of the plane times planes, plus plane.
+    /// Within the LUN: block of the plane times planes, plus plane.
     block: Vec<u32>,
     per_page: u32,
     vector_bytes: u32,
     mapping: Mapping,
     geometry: Geometry,
-    /// Blocks of each plane that hold nothing.
+    /// Unused blocks of each plane.
     free: Vec<Vec<u32>>,
 }
 
 impl LunCsr {
-    /// Lays out a graph whose vertices are in the order in which they shall lie: `neighbours` gives those of each. A vector
-    /// takes so many bytes, and none lies on two pages.
+    /// Lays out a graph whose vertices are numbered in storage order; `neighbours` returns the neighbors of each. A
+    /// vector takes `vector_bytes` bytes, and none is split across pages.
     ///
     /// # Errors
-    /// Where a page is smaller than a vector, the device holds less than all vectors, there are none, or a neighbour or the
-    /// entry is no vertex.
+    /// If a page is smaller than a vector, the device is smaller than all vectors, there are no vectors, or a neighbor
+    /// or the entry is not a vertex.
     pub fn new<'g>(
         geometry: &Geometry,
         (vertices, entry): (u32, u32),
@@ -113,7 +115,7 @@ impl LunCsr {
         u64::from(vertices).div_ceil(self.per_page.into())
     }
 
-    /// Of all planes, the plane of a vertex as it was laid out first, and its page there.
+    /// Returns the initial plane of a vertex, numbered across the device, and its page on that plane.
     fn plane_and_page(&self, vertex: u32) -> (u64, u64) {
         let (page, planes) = (u64::from(vertex / self.per_page), self.geometry.planes());
         match self.mapping {
@@ -125,7 +127,7 @@ impl LunCsr {
         }
     }
 
-    /// Where a vertex lies now.
+    /// Returns the current address of a vertex.
     pub fn address(&self, vertex: u32) -> PageAddress {
         let block = self.block[vertex as usize];
         let page = self.plane_and_page(vertex).1 % u64::from(self.geometry.pages_per_block);
@@ -137,7 +139,7 @@ impl LunCsr {
         }
     }
 
-    /// Moves the block of a vertex, as a refresh does, and returns whether there was a free one. `which` chooses among planes.
+    /// Moves the block of a vertex, as a refresh does. Returns whether a free block existed. `which` selects the plane.
     pub fn refresh(&mut self, vertex: u32, to: RefreshTo, which: u64) -> bool {
         let planes = u64::from(self.geometry.planes_per_lun);
         let (lun, block) = (self.lun[vertex as usize], self.block[vertex as usize]);
@@ -157,31 +159,32 @@ impl LunCsr {
         true
     }
 
-    /// Number of vertices.
+    /// Returns the number of vertices.
     pub fn vertices(&self) -> u32 {
         self.offsets.len() as u32 - 1
     }
 
-    /// Where searches begin.
+    /// Returns the vertex at which searches begin.
     pub fn entry(&self) -> u32 {
         self.entry
     }
 
-    /// The out-neighbours of a vertex.
+    /// Returns the out-neighbors of a vertex.
     ///
     /// # Panics
-    /// Where there is no such vertex.
+    /// If there is no such vertex.
     pub fn neighbours(&self, vertex: u32) -> &[u32] {
         let [from, to] = [self.offsets[vertex as usize], self.offsets[vertex as usize + 1]];
         &self.neighbours[from as usize..to as usize]
     }
 
-    /// Bytes of a vector.
+    /// Returns the bytes of a vector.
     pub fn vector_bytes(&self) -> u32 {
         self.vector_bytes
     }
 
-    /// The first vertices that a search breadth first from the entry meets, `most` of them: the ones that most searches come to.
+    /// Returns the first `most` vertices of a breadth-first search from the entry, which are the most frequently
+    /// visited ones.
     pub fn hottest(&self, most: usize) -> Vec<u32> {
         let mut met = vec![false; self.vertices() as usize];
         let mut order = vec![self.entry];
@@ -204,7 +207,7 @@ impl LunCsr {
     }
 }
 
-/// How far the farthest neighbour of a vertex is away, on average (NDSearch, equation 1).
+/// Returns the mean distance, in vertex numbers, from a vertex to its farthest neighbor (NDSearch, equation 1).
 pub fn bandwidth(layout: &LunCsr) -> f64 {
     let farthest =
         |vertex: u32| layout.neighbours(vertex).iter().map(|&other| vertex.abs_diff(other)).max().unwrap_or(0);
@@ -236,7 +239,7 @@ mod tests {
         LunCsr::new(&small(), (vertices, 0), |_| &[], 128, mapping).unwrap()
     }
 
-    /// What lies on each page.
+    /// Returns the vertices on each page.
     fn pages(layout: &LunCsr) -> HashMap<PageAddress, Vec<u32>> {
         let mut pages: HashMap<_, Vec<u32>> = HashMap::new();
         (0..layout.vertices()).for_each(|vertex| pages.entry(layout.address(vertex)).or_default().push(vertex));

@@ -1,19 +1,21 @@
-//! A flash device as a model: *what would another device bring to this workload?*
+//! A model of flash devices: *what would another device change for this workload?*
 //!
-//! A [`Device`] is made of a [`Config`], in which each figure has a unit and a source. [`replay()`] takes the reads of a trace and
-//! says how long they would take there; [`search()`] takes a graph laid out on the device ([`LunCsr`]) and queries, and says how
-//! long a [`Platform`] would need for them: a machine that reads pages, or logic beside the page buffers as NDSearch (Wang et
-//! al., ISCA 2024) has it. All is computed, nothing measured: no file, clock or thread, and the same input gives the same
-//! result.
+//! A [`Device`] is created from a [`Config`], in which each figure has a unit and a source. [`replay()`] estimates how
+//! long the reads of a trace would take on it. [`search()`] takes queries and a graph laid out on the device
+//! ([`LunCsr`]), and estimates how long a [`Platform`] would need for them: a machine that reads pages, or logic next
+//! to the page buffers, as in NDSearch (Wang et al., ISCA 2024).
 //!
-//! `machine.rs` is the device at work, made of `events.rs`; `search/` drives it with the walks of queries, `replay.rs` with a
-//! trace in the order of `schedule.rs`.
+//! Everything is computed, nothing is measured. The model uses no file, clock or thread, and the same input gives the
+//! same result.
+//!
+//! `machine.rs` simulates the device with the events of `events.rs`. It is driven by `search/` with the walks of
+//! queries, and by `replay.rs` with a trace in the order of `schedule.rs`.
 //!
 //! ```
 //! use adjoin_flash::{Config, Device, ReplayOptions, TraceRead, replay};
 //!
 //! let device = Device::new(&Config::preset("z-nand")?)?;
-//! // A thousand reads of 4 KiB, each after the one before.
+//! // A thousand reads of 4 KiB, each after the previous one.
 //! let read = |k: u64| TraceRead {
 //!     step: Some(k),
 //!     after: k.checked_sub(1),

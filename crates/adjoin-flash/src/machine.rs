@@ -1,15 +1,16 @@
-//! The device at work: requests come, pages are sensed, moved, corrected and compared, requests end.
+//! The simulated device: requests arrive, pages are sensed, moved, corrected and compared, requests end.
 //!
-//! A request asks for pages. Each waits for its LUN, which carries out one command at a time; a command may sense a page in
-//! several planes at once where that is allowed (multi-plane). What is sensed stays in the page buffer of its plane, and the
-//! LUN busy, until it was compared there or has left. Where it goes depends on the [`Place`] of comparisons:
+//! A request asks for pages. Each page waits for its LUN, which executes one command at a time. If multi-plane commands
+//! are allowed, one may sense a page in each of several planes. A sensed page stays in the page buffer of its plane,
+//! and keeps the LUN busy, until it was compared there or transferred. Its path depends on the [`Place`] of
+//! comparisons:
 //!
 //! ```text
 //! page buffer -> Lun  | -> chip's pins -> Chip | -> channel -> Channel | -> DRAM -> link -> Fpga or Host
 //! ```
 //!
-//! Results go on from there over the channel. A hard decision that fails sends the page to a core of the controller, from a
-//! LUN or a chip over the channel and back (NDSearch, section IV-C5).
+//! Results continue from there over the channel. If a hard decision fails, the page is sent to a core of the
+//! controller; from a LUN or a chip it travels over the channel and back (NDSearch, section IV-C5).
 
 use std::collections::VecDeque;
 
@@ -19,51 +20,51 @@ use crate::events::{Bus, Events, Station};
 use crate::report::{Counts, Use};
 use crate::timeline::{Span, Timeline, Track};
 
-/// Seed of which decodings fail.
+/// Seed that determines which decodings fail.
 const SEED_OF_ERRORS: u64 = 1;
-/// Waiting reads of a LUN among which those of other planes are sought that can go with the first.
+/// Waiting reads of a LUN that are searched for reads of other planes to combine with the first.
 const TOGETHER_MAX: usize = 16;
 const NONE: u32 = u32::MAX;
 
-/// Where vectors are compared, from the inside out: pages travel that far.
+/// Where vectors are compared, from the inside out; pages travel that far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Beside the page buffers of a LUN (NDSearch).
+    /// Next to the page buffers of a LUN (NDSearch).
     Lun,
-    /// At the pins of a chip (DeepStore by chip).
+    /// At the pins of a chip (DeepStore per chip).
     Chip,
-    /// At the end of a channel (DeepStore by channel).
+    /// At the end of a channel (DeepStore per channel).
     Channel,
-    /// On an FPGA behind the device's private link (SmartSSD).
+    /// On an FPGA that the device's private link connects (SmartSSD).
     Fpga,
-    /// On the machine that the device is in.
+    /// On the machine that contains the device.
     Host,
 }
 
-/// A page of a plane: block and page are one number there.
+/// A page of a plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageAddress {
-    /// Of all LUNs of the device.
+    /// LUN, numbered across the device.
     pub lun: u32,
-    /// Number in the block; planes of a LUN go together where theirs are the same.
+    /// Page in the block. Planes of a LUN can sense together if this number is the same.
     pub page: u32,
-    /// Block of the plane.
+    /// Block in the plane.
     pub block: u32,
-    /// Of the LUN.
+    /// Plane in the LUN.
     pub plane: u32,
 }
 
-/// A page that is wanted, and what is to be done with it.
+/// A page to read, and the work on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageRead {
     pub(crate) address: PageAddress,
-    /// Bytes that go to the place of comparisons with the command: queries and addresses.
+    /// Bytes sent with the command to the place of comparisons: queries and addresses.
     pub(crate) in_bytes: u32,
-    /// Bytes of the page that travel, where it leaves its plane.
+    /// Bytes of the page to transfer if it leaves its plane.
     pub(crate) page_bytes: u32,
     /// Bytes of results.
     pub(crate) out_bytes: u32,
-    /// Time of comparing.
+    /// Time of the comparisons.
     pub(crate) compute: Ps,
 }
 
@@ -71,9 +72,9 @@ pub(crate) struct PageRead {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) place: Place,
-    /// Planes of a LUN sense together where their addresses allow.
+    /// Whether planes of a LUN sense together if their addresses allow it.
     pub(crate) multi_plane: bool,
-    /// Units that compare at the FPGA or on the host.
+    /// Units that compare, at the FPGA or on the host.
     pub(crate) units: u32,
 }
 
@@ -93,7 +94,7 @@ enum Stage {
     Done(u32),
 }
 
-/// Something that goes over a channel, and what happens how long after its end.
+/// A transfer over a channel, and the stage that follows it after a delay.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     name: &'static str,
@@ -106,7 +107,7 @@ struct Transfer {
 struct Operation {
     read: PageRead,
     request: u32,
-    /// The next operation of the request until it is queued, then the next of those that are sensed together.
+    /// Next operation of the request until it is queued; then the next operation sensed together with this one.
     next: u32,
     fails: bool,
 }
@@ -121,15 +122,15 @@ struct Request {
 #[derive(Debug, Default)]
 struct Lun {
     waiting: VecDeque<u32>,
-    /// Pages in buffers that were not yet compared or moved.
+    /// Pages in buffers, not yet compared or transferred.
     held: u32,
-    /// What lies in the buffer of each plane: block and page.
+    /// Block and page in the buffer of each plane.
     buffers: Vec<Option<(u32, u32)>>,
     since: Ps,
     busy: Ps,
 }
 
-/// A device and all that is under way on it.
+/// A device and all requests in progress.
 pub(crate) struct Machine<'d> {
     device: &'d Device,
     usage: Usage,
@@ -185,7 +186,8 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Asks for pages, all of which are in the device; `token` comes back when all are there.
+    /// Submits a request for pages, all of which are within the device. `token` is returned when all have been
+    /// processed.
     pub(crate) fn submit(&mut self, at: Ps, token: u64, pages: impl IntoIterator<Item = PageRead>) {
         let (mut first, mut left) = (NONE, 0);
         let request = self.requests_free.pop().unwrap_or(self.requests.len() as u32);
@@ -212,12 +214,13 @@ impl<'d> Machine<'d> {
         self.events.add(at, Stage::Arrive(request));
     }
 
-    /// Goes on until a request ends: when, and its token. `None` where none is under way.
+    /// Runs until a request ends; returns the time and its token, or `None` if none is in progress.
     pub(crate) fn next_end(&mut self) -> Option<(Ps, u64)> {
         self.next_end_by(Ps::MAX)
     }
 
-    /// The same for a request that ends by a time; `None` where none does, and all until then has happened.
+    /// Runs until a request ends or `limit` is reached; returns `None` if no request ends by then, after processing all
+    /// events up to it.
     pub(crate) fn next_end_by(&mut self, limit: Ps) -> Option<(Ps, u64)> {
         while self.events.next_time().is_some_and(|time| time <= limit)
             && let Some((now, stage)) = self.events.next()
@@ -231,7 +234,7 @@ impl<'d> Machine<'d> {
         None
     }
 
-    /// Gives up what waits for a LUN and was not begun, with the requests that it is part of; those must ask for one page each.
+    /// Drops the reads that wait for a LUN and have not begun, with their requests, which must be for one page each.
     /// Returns how many there were.
     pub(crate) fn give_up_waiting(&mut self) -> u64 {
         let mut given_up = 0;
@@ -266,7 +269,8 @@ impl<'d> Machine<'d> {
         None
     }
 
-    /// A request of the host or the FPGA takes time of a core; the allocator of NDSearch and DeepStore addresses pages itself.
+    /// Handles the arrival of a request. A request of the host or the FPGA takes time of a core; in NDSearch and
+    /// DeepStore, the allocator addresses pages itself.
     fn arrive(&mut self, request: u32) {
         if self.usage.place < Place::Fpga {
             return self.queue(request);
@@ -286,7 +290,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Starts the next command of a LUN that is free.
+    /// Starts the next command of a LUN if it is free.
     fn begin(&mut self, lun: u32) {
         let of = &mut self.luns[lun as usize];
         if of.held > 0 {
@@ -301,7 +305,7 @@ impl<'d> Machine<'d> {
             let PageAddress { page, block, plane, .. } = read.address;
             let of = &mut self.luns[lun as usize];
             let in_buffer = of.buffers[plane as usize].replace((block, page)) == Some((block, page));
-            // What a host reads again is sensed again, as in disks that people buy.
+            // For a host, a page is sensed again even if it is still in the buffer, as in commercial disks.
             let stays = in_buffer && self.usage.place < Place::Fpga;
             of.held += 1;
             bytes += u64::from(read.in_bytes);
@@ -324,7 +328,8 @@ impl<'d> Machine<'d> {
         self.begin_transfer(channel);
     }
 
-    /// Takes waiting reads of other planes along whose page has the same number (ONFI's rule for multi-plane commands).
+    /// Combines the first read with waiting reads of other planes with an equal page number (ONFI's rule for
+    /// multi-plane commands).
     fn together_with(&mut self, lun: u32, first: u32) -> u32 {
         let page = self.operations[first as usize].read.address.page;
         let mut planes = 1u64 << self.operations[first as usize].read.address.plane;
@@ -344,7 +349,7 @@ impl<'d> Machine<'d> {
         first
     }
 
-    /// Data go over the channel of a LUN; what follows then.
+    /// Transfers data over the channel of a LUN; `then` is the stage that follows.
     fn send(&mut self, lun: u32, takes: Ps, (name, bytes): (&'static str, u64), then: Stage) {
         let channel = self.device.geometry.channel_of(lun);
         self.channels[channel as usize].add_data(takes, Transfer { name, bytes, after: 0, then });
@@ -390,7 +395,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// A page that a LUN or a chip could not correct goes to the controller.
+    /// Sends a page that a LUN or a chip could not correct to the controller.
     fn send_to_core(&mut self, operation: u32) {
         let lun = self.operations[operation as usize].read.address.lun;
         let bytes = u64::from(self.device.geometry.page_bytes);
@@ -418,7 +423,7 @@ impl<'d> Machine<'d> {
         self.events.add(self.now + compute, Stage::Computed(operation));
     }
 
-    /// Compared in the LUN: the page buffer is free, results are in the output buffer.
+    /// Handles the end of a comparison in the LUN: the page buffer is free, and results are in the output buffer.
     fn computed(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         self.counts.compute += read.compute;
@@ -442,7 +447,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// The page has left its LUN.
+    /// Handles the end of the page's transfer out of its LUN.
     fn transferred(&mut self, operation: u32) {
         let Operation { read, fails, .. } = self.operations[operation as usize];
         self.release(read.address.lun);
@@ -453,7 +458,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Goes on to where it is compared, and is compared there.
+    /// Sends a decoded page to the place of comparison, and compares it there.
     fn decoded(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         self.counts.compute += read.compute;
@@ -474,7 +479,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Over DRAM and link. Pages come to each in the order in which they left the one before, so one event is enough.
+    /// Transfers a page over DRAM and link. Each serves pages in their order of arrival, so one event is enough.
     fn leave(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         let bytes = u64::from(read.page_bytes);
@@ -500,7 +505,7 @@ impl<'d> Machine<'d> {
         })
     }
 
-    /// How long each kind of resource was busy.
+    /// Returns how long each kind of resource was busy.
     pub(crate) fn uses(&self) -> Vec<Use> {
         let of = |name, stations: &[Station]| Use {
             name,
@@ -532,7 +537,7 @@ impl<'d> Machine<'d> {
         ]
     }
 
-    /// What it did, for a picture.
+    /// Returns the spans of the timeline.
     pub(crate) fn into_spans(self) -> Vec<Span> {
         self.timeline.into_spans()
     }

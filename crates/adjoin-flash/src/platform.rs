@@ -1,24 +1,24 @@
-//! Machines that the same searches can run on, and what is assumed of each.
+//! Platforms on which the same searches can run, and the assumptions about each.
 
 use crate::device::{Device, Ps};
 use crate::machine::Place;
 
-/// A machine.
+/// A platform that runs searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Platform {
-    /// Processors that read from a disk what is not in their memory.
+    /// Processors that read data outside their memory from a disk.
     Cpu,
-    /// Processors with all in memory (CPU-T in NDSearch).
+    /// Processors with everything in memory (CPU-T in NDSearch).
     CpuDram,
-    /// A graphics processor that reads from a disk what is not in its memory.
+    /// A graphics processor that reads data outside its memory from a disk.
     Gpu,
-    /// An FPGA beside the disk.
+    /// An FPGA next to the disk.
     SmartSsd,
-    /// DeepStore with an accelerator a channel.
+    /// DeepStore with one accelerator per channel.
     DeepStoreChannel,
-    /// DeepStore with an accelerator a chip.
+    /// DeepStore with one accelerator per chip.
     DeepStoreChip,
-    /// NDSearch: an accelerator a LUN.
+    /// NDSearch: one accelerator per LUN.
     NdSearch,
 }
 
@@ -34,7 +34,7 @@ impl Platform {
         Self::NdSearch,
     ];
 
-    /// Its name.
+    /// Returns the platform's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -47,12 +47,12 @@ impl Platform {
         }
     }
 
-    /// The platform of a name.
+    /// Returns the platform with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|platform| platform.name() == name)
     }
 
-    /// What the model takes for granted of it, in words.
+    /// Returns the model's assumptions about the platform, as text.
     pub fn assumptions(self) -> &'static str {
         match self {
             Self::Cpu => {
@@ -84,7 +84,7 @@ impl Platform {
         }
     }
 
-    /// Where it compares.
+    /// Returns the place at which the platform compares.
     pub fn place(self) -> Place {
         match self {
             Self::Cpu | Self::CpuDram | Self::Gpu => Place::Host,
@@ -95,12 +95,12 @@ impl Platform {
         }
     }
 
-    /// Whether queries can be made to share what is read for one of them.
+    /// Returns whether queries can share pages that were read for one of them.
     pub(crate) fn can_allocate(self) -> bool {
         matches!(self, Self::Gpu | Self::DeepStoreChip | Self::NdSearch)
     }
 
-    /// Watts of what is switched on.
+    /// Returns the power of all active components, in watts.
     pub fn watts(self, device: &Device) -> f64 {
         let [disk, logic, fpga] = ["disk", "logic", "sorter"].map(|of| device.config.value(&format!("power.{of}")));
         match self {
@@ -112,7 +112,7 @@ impl Platform {
         }
     }
 
-    /// Units that compare where vectors come together from all channels.
+    /// Returns the units that compare, at a place where vectors of all channels arrive.
     pub fn units(self, device: &Device) -> u32 {
         match self {
             Self::Cpu | Self::CpuDram => device.config.count("cpu.threads") as u32,
@@ -122,10 +122,10 @@ impl Platform {
         }
     }
 
-    /// Time of one unit for the comparison of a vector of so many elements.
+    /// Returns the time that one unit needs to compare a vector of `elements` elements.
     pub fn comparison(self, device: &Device, elements: u32) -> Ps {
         let figure = |name: &str| device.config.value(name);
-        // Cycles of so many lanes, at a clock in MHz.
+        // Cycles of `lanes` lanes, at a clock in MHz.
         let cycles = |lanes: u64, clock: f64| u64::from(elements).div_ceil(lanes.max(1)) as f64 * 1e6 / clock;
         let logic = logic_lanes(device);
         let ps = match self {
@@ -139,7 +139,7 @@ impl Platform {
         ps.round() as Ps
     }
 
-    /// Time of vertices that are in memory: as long as all units take, or their memory.
+    /// Returns the time for vertices in memory: the longer of comparing them on all units and reading them from memory.
     pub(crate) fn in_memory(self, device: &Device, elements: u32, (vertices, bytes): (u64, u64)) -> Ps {
         let compared = vertices * self.comparison(device, elements) / u64::from(self.units(device));
         let read = match self {
@@ -151,12 +151,12 @@ impl Platform {
     }
 }
 
-/// Lanes of a warp.
+/// Lanes per warp.
 const GPU_UNIT_LANES: u64 = 32;
-/// Lanes of the FPGA that work on one vector.
+/// Lanes of the FPGA that process one vector.
 const FPGA_UNIT_LANES: u64 = 64;
 
-/// Lanes of all planes together, which every accelerator has to share (NDSearch, section VII-A: the same budget).
+/// Returns the lanes of all planes together, which every accelerator shares (NDSearch, section VII-A: equal budgets).
 fn logic_lanes(device: &Device) -> u64 {
     device.config.count("search.lanes") * device.geometry.planes()
 }

@@ -1,4 +1,4 @@
-//! How long would the reads of a trace take on a device?
+//! Estimates how long the reads of a trace would take on a device.
 
 use crate::device::{Device, Geometry, Ps, seconds};
 use crate::error::FlashError;
@@ -7,22 +7,22 @@ use crate::report::{Counts, Energy, Use};
 use crate::schedule::{Schedule, TraceRead};
 use crate::timeline::{Span, Timeline};
 
-/// On which pages bytes lie that follow one another.
+/// Mapping of consecutive bytes to pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// A page on each LUN, those of all channels first, then on the next planes (MQSim's CWDP).
+    /// One page per LUN, across all channels first, then on the next planes (MQSim's CWDP).
     Channels,
-    /// A page on each plane of a LUN, all with one number, then on the next LUN (NDSearch, Figure 11).
+    /// One page per plane of a LUN, all with one page number, then the next LUN (NDSearch, Figure 11).
     Planes,
-    /// A whole block, then the next LUN.
+    /// One whole block, then the next LUN.
     Blocks,
 }
 
 impl Spread {
-    /// All of them.
+    /// All mappings.
     pub const ALL: [Self; 3] = [Self::Channels, Self::Planes, Self::Blocks];
 
-    /// Its name.
+    /// Returns the mapping's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Channels => "channels",
@@ -31,10 +31,10 @@ impl Spread {
         }
     }
 
-    /// Where a page lies that is in the device.
+    /// Returns the address of a page, which must be within the device.
     fn address(self, geometry: &Geometry, page: u64) -> PageAddress {
         let [luns, planes, pages] = [geometry.luns(), geometry.planes_per_lun, geometry.pages_per_block].map(u64::from);
-        // Of the planes of each LUN, and what there is of each of these.
+        // LUN, plane of the LUN, and page of the plane.
         let (lun, plane, of_plane) = match self {
             Self::Channels => (page % luns, page / luns % planes, page / luns / planes),
             Self::Planes => (page / planes % luns, page % planes, page / planes / luns),
@@ -48,29 +48,29 @@ impl Spread {
     }
 }
 
-/// How a trace is replayed.
+/// Options of a replay.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayOptions {
     /// Reads in flight, at least 1.
     pub depth: usize,
-    /// Where the bytes are compared; [`Place::Host`] is a plain disk.
+    /// Where the bytes are compared; [`Place::Host`] means an ordinary disk.
     pub place: Place,
-    /// Picoseconds of comparing a byte of the trace, at one of the units of that place.
+    /// Picoseconds to compare a byte of the trace on one unit of that place.
     pub compute_ps_per_byte: f64,
-    /// Bytes of results for each page that is compared before it comes to the host.
+    /// Bytes of results per page that is compared before it reaches the host.
     pub result_bytes: u32,
-    /// Units that compare at the FPGA or on the host.
+    /// Units that compare, at the FPGA or on the host.
     pub units: u32,
-    /// Power of all that is switched on, in watts.
+    /// Power of all active components, in watts.
     pub watts: f64,
-    /// On which pages bytes lie that follow one another.
+    /// Mapping of consecutive bytes to pages.
     pub spread: Spread,
-    /// How many spans of the timeline are kept.
+    /// Number of timeline spans to keep.
     pub spans: usize,
 }
 
 impl Default for ReplayOptions {
-    /// A plain disk, reads that nobody compares.
+    /// Returns options for an ordinary disk, and reads without comparisons.
     fn default() -> Self {
         Self {
             depth: 32,
@@ -85,34 +85,34 @@ impl Default for ReplayOptions {
     }
 }
 
-/// What a replay came to.
+/// Result of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayReport {
-    /// From the start of the first read to the end of the last.
+    /// Seconds from the start of the first read to the end of the last.
     pub seconds: f64,
     /// Reads of the trace.
     pub reads: u64,
-    /// Bytes of these.
+    /// Bytes of these reads.
     pub bytes: u64,
     /// Mean time of a read from its start to its end, in seconds.
     pub latency_mean: f64,
-    /// The longest one.
+    /// Longest time of a read, in seconds.
     pub latency_max: f64,
-    /// What was done for that.
+    /// Operations of the device.
     pub counts: Counts,
-    /// How long resources were busy.
+    /// Busy times of resources.
     pub uses: Vec<Use>,
     /// Energy.
     pub energy: Energy,
-    /// The first spans of what happened.
+    /// The first spans of the timeline.
     pub spans: Vec<Span>,
 }
 
-/// Replays reads in the order of their dependencies. An offset beyond the end of the device begins again at its start. Holds no
-/// more reads than are in flight or wait within a window.
+/// Replays reads in the order of their dependencies. An offset beyond the end of the device wraps around. Holds only
+/// the reads that are in flight or wait within a window.
 ///
 /// # Errors
-/// Where a read has no bytes.
+/// If a read has no bytes.
 pub fn replay(
     device: &Device,
     reads: impl Iterator<Item = Result<TraceRead, FlashError>>,
@@ -158,7 +158,7 @@ pub fn replay(
     })
 }
 
-/// The pages of a read, and how much of each travels.
+/// Returns the pages of a read, and how much of each is transferred.
 fn pages<'a>(
     device: &'a Device,
     TraceRead { offset, bytes, .. }: TraceRead,
@@ -192,7 +192,7 @@ mod tests {
 
     fn device(changes: &[(&str, f64)]) -> Device {
         let mut config = Config::preset("mqsim").unwrap();
-        // Dies by themselves, commands first, whole pages.
+        // Independent dies, commands first, whole pages.
         let plain = [("geometry.luns_per_chip", 2.0), ("timing.data_first", 0.0), ("controller.sector", 8_192.0)];
         plain.iter().chain(changes).for_each(|(name, value)| config.set(name, *value, "test").unwrap());
         Device::new(&config).unwrap()
@@ -211,7 +211,8 @@ mod tests {
         let device = device(&[("controller.request", 2.0), ("ecc.hard", 1.0)]);
         let reads = (0..1_000).map(|k| free(mixed(k) % (1 << 30) / 8_192 * 8_192, 8_192)).collect();
         let report = run(&device, reads, 1);
-        // Request 2, command 0.29, sensing 75, channel 8192 / 333, decoding 1, DRAM 8192 / 12800, link 8192 / 3282, latency 0.2.
+        // Request 2, command 0.29, sensing 75, channel 8192 / 333, decoding 1, DRAM 8192 / 12800, link 8192 / 3282,
+        // latency 0.2.
         let microseconds = 2.0 + 0.29 + 75.0 + 8_192.0 / 333.0 + 1.0 + 8_192.0 / 12_800.0 + 8_192.0 / 3_282.0 + 0.2;
         assert!(
             (report.latency_mean * 1e6 / microseconds - 1.0).abs() < 0.01,
@@ -225,18 +226,18 @@ mod tests {
     fn saturated_devices_are_as_fast_as_what_limits_them() {
         let rate = |changes: &[(&str, f64)]| {
             let device = device(changes);
-            // Long enough for the start and the end not to count; pages of different blocks go to no plane together.
+            // Long enough that start and end do not matter; pages of different blocks are never sensed together.
             let report = run(&device, (0..120_000).map(|page| free(page * 8_192, 8_192)).collect(), 1_024);
             report.reads as f64 / report.seconds
         };
         let close = |rate: f64, expected: f64| assert!((rate / expected - 1.0).abs() < 0.02, "{rate} {expected}");
-        // Of 8 channels.
+        // Bound by 8 channels.
         close(rate(&[("link.host", 1e6), ("controller.dram", 1e6)]), 8.0 / (0.29e-6 + 8_192.0 / 333e6));
-        // Of the link.
+        // Bound by the link.
         close(rate(&[("timing.read", 1.0), ("timing.channel", 4_000.0), ("link.host", 1_000.0)]), 1e9 / 8_192.0);
-        // Of cores.
+        // Bound by cores.
         close(rate(&[("controller.request", 100.0)]), 4.0 / 100e-6);
-        // Of LUNs with one plane each.
+        // Bound by LUNs with one plane each.
         let slow = [("timing.read", 2_000.0), ("geometry.planes_per_lun", 1.0)];
         close(rate(&slow), 64.0 / (2_000e-6 + 0.29e-6 + 8_192.0 / 333e6));
     }
@@ -267,7 +268,7 @@ mod tests {
             alone.latency_mean
         );
         assert!((timed.seconds - 99e-3 - alone.seconds).abs() < 1e-12, "{}", timed.seconds);
-        // As soon as those before have left a place where only one may be under way.
+        // With a depth of one, each read starts as soon as the previous ones have ended.
         let crowded = run(&device, (0..50).map(|k| at(k / 5)).collect(), 1);
         assert!((crowded.seconds - 9e-3 - 5.0 * alone.seconds).abs() < 1e-12, "{}", crowded.seconds);
     }
@@ -297,7 +298,7 @@ mod tests {
                 depth, place, compute_ps_per_byte: 50.0, result_bytes: 8, units: 3, watts: 1.0, spread, spans: 100,
             };
             let report = replay(&device, reads.iter().cloned(), &options).unwrap();
-            // Again, it is the same.
+            // The result is deterministic.
             let again = replay(&device, reads.iter().cloned(), &options).unwrap();
             prop_assert_eq!(format!("{report:?}"), format!("{again:?}"));
             // Nothing is lost.
@@ -316,7 +317,7 @@ mod tests {
             };
             prop_assert_eq!(report.counts.channel_bytes, channel);
             prop_assert_eq!((report.counts.pin_bytes, report.counts.link_bytes), (pins, link));
-            // Between the largest bound of a resource and the sum of all.
+            // The time is between the busiest resource and the sum over all.
             let elapsed = (report.seconds * 1e12).round() as u64;
             for of in &report.uses {
                 prop_assert!(of.busiest <= elapsed + 1, "{} {} {elapsed}", of.name, of.busiest);

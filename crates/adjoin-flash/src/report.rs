@@ -1,64 +1,64 @@
-//! What a run of the model comes to.
+//! Results of a run of the model.
 
 use crate::device::{Device, Ps, seconds};
 use crate::machine::Place;
 
-/// What was done, counted.
+/// Counts of operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that were made.
+    /// Requests.
     pub requests: u64,
-    /// Pages that were sensed.
+    /// Pages sensed.
     pub page_reads: u64,
-    /// Pages that were in their buffer still.
+    /// Pages that were still in their buffer.
     pub buffer_hits: u64,
-    /// Sensings: those of several planes at once are one.
+    /// Sensing operations; a multi-plane sensing counts once.
     pub senses: u64,
-    /// Bytes over all channels.
+    /// Bytes transferred over all channels.
     pub channel_bytes: u64,
-    /// Bytes over the pins of all chips, where these compare.
+    /// Bytes transferred over the pins of all chips, if these compare.
     pub pin_bytes: u64,
-    /// Bytes to host or FPGA.
+    /// Bytes transferred to host or FPGA.
     pub link_bytes: u64,
-    /// Pages whose hard decision failed.
+    /// Pages with a failed hard decision.
     pub soft_decodes: u64,
-    /// Time of comparing, of all units together, in picoseconds.
+    /// Time of comparisons, summed over all units, in picoseconds.
     pub compute: Ps,
 }
 
-/// How long resources of a kind were busy.
+/// Busy time of one kind of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
-    /// What they are called.
+    /// Name of the resource.
     pub name: &'static str,
-    /// How many there are.
+    /// Number of servers.
     pub servers: u32,
-    /// Picoseconds that they were busy, added up.
+    /// Busy time in picoseconds, summed over the servers.
     pub busy: Ps,
-    /// Picoseconds of the busiest.
+    /// Busy time of the busiest server, in picoseconds.
     pub busiest: Ps,
 }
 
 impl Use {
-    /// The share of a time that they were busy, on average.
+    /// Returns the mean fraction of `elapsed` during which the servers were busy.
     pub fn share(&self, elapsed: Ps) -> f64 {
         self.busy as f64 / (f64::from(self.servers.max(1)) * elapsed.max(1) as f64)
     }
 }
 
-/// Energy in joules, by what took it.
+/// Energy in joules, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Energy {
     /// Sensing pages.
     pub sensing: f64,
     /// Buses between controller and chips.
     pub buses: f64,
-    /// Everything else: the power of what is switched on, for as long as the run took.
+    /// Everything else: the power of active components for the duration of the run.
     pub running: f64,
 }
 
 impl Energy {
-    /// Of a run that took so long on so much power.
+    /// Computes the energy of a run that took `elapsed` at `watts`.
     pub(crate) fn of(device: &Device, counts: &Counts, (elapsed, watts): (Ps, f64)) -> Self {
         let figure = |name: &str| device.config.value(name);
         let page = figure("power.read") * 1e-3 * figure("power.supply") * seconds(device.read);
@@ -69,14 +69,14 @@ impl Energy {
         }
     }
 
-    /// All of it.
+    /// Returns the total.
     pub fn total(&self) -> f64 {
         self.sensing + self.buses + self.running
     }
 }
 
-/// Gigabits a square millimetre of a device whose flash has `device`'s density and whose logic takes its area: the logic of
-/// places outside the chips costs no density of flash.
+/// Returns the gigabits per square millimeter of a device whose flash has the configured density and whose logic takes
+/// additional area. Logic outside the chips does not reduce the density.
 pub fn storage_density(device: &Device, place: Place) -> f64 {
     let figure = |name: &str| device.config.value(name);
     let gigabits = device.geometry.bytes() as f64 * 8.0 / f64::from(1u32 << 30);

@@ -1,46 +1,47 @@
-//! Which reads of a trace may be asked for now.
+//! Determines which reads of a trace may be issued now.
 //!
-//! A read waits for those of the step that it depends on, as a trace of version 2 has them: the reads before its own with this
-//! consumer and step. Others may be under way at the same time, up to a depth. The same schedule drives the model and a real
-//! disk, so both are asked for the same in the same order. It holds no more reads than its window, however long the trace.
+//! A read waits for the reads of the step that it depends on, as recorded in a trace of version 2: the earlier reads
+//! with this consumer and step. Other reads may be in flight at the same time, up to a depth. This schedule drives both
+//! the model and a real disk, so both receive identical requests in one order. It holds no more reads than its window,
+//! however long the trace is.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::device::Ps;
 
-/// Reads of a trace that are looked at before those before them have ended, for each of the depth.
+/// Reads taken from the trace ahead of unfinished ones, per unit of depth.
 const WINDOW_PER_DEPTH: usize = 64;
 
 /// A read of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceRead {
-    /// Who asks.
+    /// Number of the consumer.
     pub consumer: u32,
     /// The step that needs the bytes.
     pub step: Option<u64>,
-    /// The step whose reads must have ended.
+    /// The step that must end first.
     pub after: Option<u64>,
     /// First byte on the device.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
-    /// When it is asked for at the earliest, in picoseconds; 0 where it is as soon as may be.
+    /// Earliest time of the request, in picoseconds; 0 if there is no bound.
     pub at: Ps,
 }
 
-/// A step whose reads have not all ended.
+/// A step with unfinished reads.
 #[derive(Debug, Default)]
 struct Step {
     open: u32,
-    /// Reads that wait for it.
+    /// Reads that wait for the step.
     waiting: Vec<u32>,
 }
 
-/// The reads of a trace on their way.
+/// The reads of a trace, issued as their dependencies allow.
 pub struct Schedule<I> {
     reads: I,
     depth: usize,
-    /// Reads that were taken from the trace and have not ended, by number.
+    /// Reads taken from the trace that have not ended, by number.
     slots: Vec<TraceRead>,
     free: Vec<u32>,
     steps: HashMap<(u32, u64), Step>,
@@ -51,7 +52,7 @@ pub struct Schedule<I> {
 }
 
 impl<I: Iterator<Item = TraceRead>> Schedule<I> {
-    /// The schedule of a trace of which up to `depth` reads, at least 1, may be in flight.
+    /// Creates the schedule of a trace with up to `depth` reads in flight, at least 1.
     pub fn new(reads: I, depth: usize) -> Self {
         Self {
             reads,
@@ -66,8 +67,8 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
         }
     }
 
-    /// The next read to ask for, with a number for [`Schedule::ended`]; `None` where as many are in flight as may be, or all
-    /// others wait for these, or the trace has ended.
+    /// Returns the next read to issue, with a number for [`Schedule::ended`]. Returns `None` if the depth is reached,
+    /// all remaining reads wait for others, or the trace has ended.
     pub fn next_read(&mut self) -> Option<(u32, TraceRead)> {
         if self.in_flight >= self.depth {
             return None;
@@ -100,7 +101,7 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
         }
     }
 
-    /// A read that [`Schedule::next_read`] gave has ended.
+    /// Records that a read returned by [`Schedule::next_read`] has ended.
     pub fn ended(&mut self, slot: u32) {
         let TraceRead { consumer, step, .. } = self.slots[slot as usize];
         self.free.push(slot);

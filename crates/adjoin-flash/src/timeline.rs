@@ -1,34 +1,34 @@
-//! What was busy when, for a picture.
+//! Timeline of busy resources, for visualization.
 
 use crate::device::Ps;
 
-/// Where something was busy.
+/// A resource or stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Track {
     /// A bus between controller and chips.
     Channel(u32),
     /// A logical unit.
     Lun(u32),
-    /// To host or FPGA.
+    /// The link to host or FPGA.
     Link,
     /// Stages of a batch of queries.
     Batch,
 }
 
-/// Something that took time.
+/// A time span during which a track was busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Where.
+    /// The track.
     pub track: Track,
-    /// What.
+    /// The activity.
     pub name: &'static str,
-    /// Picoseconds from the start of the run to its own.
+    /// Start in picoseconds from the start of the run.
     pub begins: Ps,
-    /// The same to its end.
+    /// End in picoseconds from the start of the run.
     pub ends: Ps,
 }
 
-/// The first spans of a run, as many as are wanted.
+/// The first spans of a run, up to a limit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timeline {
     spans: Vec<Span>,

@@ -1,5 +1,5 @@
-//! Prints how many pairs a second each level computes on one core, on tiles that stay in the cache, and which share that is
-//! of the products that the core can multiply and add in registers.
+//! Prints how many pairs per second each level computes on one core, on tiles that stay in the cache, and that rate as
+//! a fraction of the core's peak rate of multiply-adds in registers.
 //!
 //! ```text
 //! cargo run --release -p adjoin-kernels --example kernel_rates
@@ -13,7 +13,7 @@ use adjoin_kernels::{Kernel, PackedColumns, Panel, Scalar};
 /// Rows and columns of a tile.
 const SIDE: usize = 256;
 
-/// A panel whose elements a plain generator picks.
+/// Creates a panel with elements from a simple generator.
 fn panel<T: Scalar>(rows: usize, dimensions: usize, element: fn(u8) -> T) -> Panel<T> {
     let mut state = 1_u64;
     let mut panel = Panel::zeroed(rows, dimensions);
@@ -26,7 +26,7 @@ fn panel<T: Scalar>(rows: usize, dimensions: usize, element: fn(u8) -> T) -> Pan
     panel
 }
 
-/// Billions of pairs a second in the best of many rounds of `pairs`.
+/// Returns billions of pairs per second in the best of many rounds of `pairs`.
 fn rate(pairs: usize, mut round: impl FnMut()) -> f64 {
     let (start, mut best) = (Instant::now(), Duration::MAX);
     while start.elapsed() < Duration::from_millis(400) {
@@ -67,7 +67,7 @@ fn print_rates<T: Scalar>(name: &str, dimensions: usize, element: fn(u8) -> T, n
     }
 }
 
-/// Billions of products a second that the level's instruction can multiply and add, if all that it needs is in registers.
+/// Returns the level's peak rate of multiply-adds on registers, in billions of products per second.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code)]
 fn peak_of(kernel: &Kernel, bytes: bool) -> Option<f64> {
@@ -78,7 +78,7 @@ fn peak_of(kernel: &Kernel, bytes: bool) -> Option<f64> {
         ("avx2", false) => peaks::floats,
         _ => return None,
     };
-    // SAFETY: a level is available only where the processor has its instructions.
+    // SAFETY: a level is available only if the processor has its instructions.
     Some(unsafe { peak() })
 }
 
@@ -87,7 +87,7 @@ fn peak_of(_: &Kernel, _: bool) -> Option<f64> {
     None
 }
 
-/// Instructions that multiply and add, on as many independent sums as hide their latency.
+/// Multiply-add instructions on enough independent sums to hide their latency.
 #[cfg(target_arch = "x86_64")]
 mod peaks {
     use std::arch::x86_64::*;
@@ -117,7 +117,7 @@ mod peaks {
     peak!(vnni, "avx512f,avx512vnni", 64, _mm512_setzero_si512(), _mm512_set1_epi8(1), |sum, x| {
         _mm512_dpbusd_epi32(*sum, x, x)
     });
-    // Without VNNI bytes become words: multiplied and added in pairs, then added.
+    // Without VNNI, bytes become words: multiplied and added in pairs, then added.
     peak!(words, "avx2", 16, _mm256_setzero_si256(), _mm256_set1_epi16(1), |sum, x| {
         _mm256_add_epi32(*sum, _mm256_madd_epi16(*sum, x))
     });

@@ -1,22 +1,24 @@
-//! The nearest of up to a few hundred short vectors: what product codes are made of. Kernels of whole panels add up lanes at
-//! the end of each vector, which costs more than all else where vectors are short; here a lane is a centroid.
+//! Finds the nearest of up to a few hundred short centroids, the inner loop of product codes.
+//!
+//! Kernels on whole panels add up lanes at the end of each vector. For short vectors that costs more than everything
+//! else, so here each lane is one centroid.
 
 use crate::panel::Panel;
 use crate::reference::Reference;
 
-/// Centroids that are compared at once.
+/// Centroids compared at once.
 const LANES: usize = 16;
 
 /// Centroids of one length, ready for [`crate::Kernel::nearest_centroids`].
 #[derive(Debug, Clone)]
 pub struct Centroids {
     dimensions: usize,
-    /// Of sixteen centroids after the other, each coordinate of all of these. What is beyond the last is infinitely far.
+    /// Coordinates of sixteen centroids at a time, coordinate by coordinate. Lanes past the last centroid are infinite.
     lanes: Vec<[f32; LANES]>,
 }
 
 impl Centroids {
-    /// The rows of a panel.
+    /// Creates centroids from the rows of a panel.
     pub fn new(panel: &Panel<f32>) -> Self {
         let dimensions = panel.dimensions();
         let mut lanes = vec![[f32::INFINITY; LANES]; panel.rows().div_ceil(LANES) * dimensions];
@@ -27,23 +29,23 @@ impl Centroids {
         Self { dimensions, lanes }
     }
 
-    /// Coordinates of each.
+    /// Returns the number of coordinates of each centroid.
     pub fn dimensions(&self) -> usize {
         self.dimensions
     }
 
-    /// Bytes that so many take.
+    /// Returns the bytes that `rows` centroids take.
     pub fn bytes_for(rows: usize, dimensions: usize) -> u64 {
         (rows.next_multiple_of(LANES) * dimensions * size_of::<f32>()) as u64
     }
 }
 
-/// What a level computes.
+/// Search for centroids, implemented by each level.
 pub(crate) trait Short {
     fn nearest_centroids(&self, points: Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]);
 }
 
-/// Rows of a panel from one coordinate on.
+/// A panel, and the coordinate from which on its rows are used.
 pub(crate) type Points<'a> = (&'a Panel<f32>, usize);
 
 impl Short for Reference {
@@ -52,8 +54,9 @@ impl Short for Reference {
     }
 }
 
-/// [`crate::Kernel::nearest_centroids`]. Squares are added in the order of the coordinates, without fusing: the same bits on
-/// every level.
+/// Implements [`crate::Kernel::nearest_centroids`].
+///
+/// Adds squares in the order of the coordinates, without fusing, so all levels agree bit for bit.
 #[inline(always)]
 pub(crate) fn nearest_centroids((panel, start): Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]) {
     let dimensions = centroids.dimensions;

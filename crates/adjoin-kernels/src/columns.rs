@@ -4,12 +4,12 @@ use crate::dispatch::Scalar;
 use crate::panel::{Lines, Panel, lines_per_row};
 use crate::tile::TILE_COLUMNS;
 
-/// Vectors in the order and layout that one [`crate::Kernel`] wants them as columns of a tile, filled up with zero
-/// vectors to a multiple of [`TILE_COLUMNS`]. A kernel of another level refuses them.
+/// Vectors in the order and layout that one [`crate::Kernel`] needs for the columns of a tile, padded with zero vectors
+/// to a multiple of [`TILE_COLUMNS`]. A kernel of another level refuses them.
 pub struct PackedColumns<T> {
-    /// Padded rows, or interleaved blocks: the level decides.
+    /// Padded rows or interleaved blocks, depending on the level.
     pub(crate) storage: Lines<T>,
-    /// Squared norms, where the level works by products; else empty.
+    /// Squared norms if the level computes by products; else empty.
     pub(crate) norms: Vec<u32>,
     pub(crate) len: usize,
     pub(crate) dimensions: usize,
@@ -21,33 +21,33 @@ impl<T: Scalar> PackedColumns<T> {
         Self { storage: Lines::zeroed(0), norms: Vec::new(), len: 0, dimensions: 0, level }
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no vectors.
+    /// Returns whether there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Elements of a vector, without padding.
+    /// Returns the number of elements of a vector, without padding.
     pub fn dimensions(&self) -> usize {
         self.dimensions
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub fn bytes(&self) -> u64 {
         self.storage.bytes() + (self.norms.capacity() * size_of::<u32>()) as u64
     }
 
-    /// Most bytes that new columns of this shape hold, on any level.
+    /// Returns the most bytes that new columns of this shape take on any level.
     pub fn bytes_for(len: usize, dimensions: usize) -> u64 {
         let filled = len.next_multiple_of(TILE_COLUMNS);
         Panel::<T>::bytes_for(filled, dimensions) + (filled * size_of::<u32>()) as u64
     }
 
-    /// Takes the vectors `panel.row(order[k])` as padded rows, the layout of levels that work by differences.
+    /// Copies the vectors `panel.row(order[k])` as padded rows, the layout of levels that compute by differences.
     pub(crate) fn copy_rows(&mut self, panel: &Panel<T>, order: &[u32]) {
         let filled = order.len().next_multiple_of(TILE_COLUMNS);
         self.storage.resize(filled * lines_per_row::<T>(panel.dimensions()));
@@ -60,7 +60,7 @@ impl<T: Scalar> PackedColumns<T> {
         fill.fill(T::default());
     }
 
-    /// Vector `column`, padded; columns from `len` to the next multiple of [`TILE_COLUMNS`] are zero.
+    /// Returns vector `column`, padded; columns from `len` to the next multiple of [`TILE_COLUMNS`] are zero.
     pub(crate) fn row(&self, column: usize) -> &[T] {
         let stride = lines_per_row::<T>(self.dimensions) * Lines::<T>::PER_LINE;
         &self.storage.as_slice()[column * stride..][..stride]

@@ -1,5 +1,5 @@
-//! The level of the processor as a value (the idea of `diskann-wide` in DiskANN): whoever holds a [`Kernel`] has
-//! proof that its instructions exist, so its methods are safe and nothing is looked up inside a loop.
+//! The processor's level as a value (the idea of `diskann-wide` in DiskANN). A [`Kernel`] is proof that its
+//! instructions exist, so its methods are safe and no loop checks for them again.
 
 use std::fmt;
 
@@ -24,13 +24,13 @@ pub trait Scalar: Copy + Default + Send + Sync + 'static + sealed::Sealed {
     /// The difference of two squared distances: `i32` or `f32`.
     type Margin: Copy + Default + PartialOrd + Into<f64> + fmt::Debug + Send + Sync + 'static;
 
-    /// No computed distance is larger.
+    /// The largest distance that a kernel returns.
     const FARTHEST: Self::Distance;
 
-    /// No margin is larger.
+    /// The largest margin.
     const MARGIN_MAX: Self::Margin;
 
-    /// The squared distance to another center less that to the own one.
+    /// Returns the squared distance to another center minus that to the own center.
     fn margin(other: Self::Distance, own: Self::Distance) -> Self::Margin;
 }
 
@@ -62,12 +62,12 @@ mod sealed {
 
     /// Only the elements that every level implements.
     pub trait Sealed: Sized {
-        /// The level's functions for this element.
+        /// Returns the level's functions for this element.
         fn tiles(level: &Level) -> &dyn Tiles<Self>
         where
             Self: Scalar;
 
-        /// The place of the least distance, the first of equal ones.
+        /// Returns the position of the least distance, the first of equal ones.
         fn first_least(lists: &dyn Lists, distances: &[Self::Distance]) -> usize
         where
             Self: Scalar;
@@ -98,12 +98,12 @@ macro_rules! seal {
 seal!(u8, first_least_u32);
 seal!(f32, first_least_f32);
 
-/// What a level makes of plain loops.
+/// All plain loops of a level.
 trait Loops: Lists + Lookup + Near + Rounding + Short + Wide {}
 
 impl<L: Lists + Lookup + Near + Rounding + Short + Wide> Loops for L {}
 
-/// A level and the proof of it.
+/// A level together with the proof that the processor has it.
 #[derive(Clone, Copy, Debug)]
 enum Level {
     Reference(Reference),
@@ -113,15 +113,17 @@ enum Level {
     Avx512(Avx512),
 }
 
-/// A level of the instruction set that this processor has. All levels give the same distances, bit for bit, and
-/// compute the same number of pairs; they differ in speed and in the layout of [`PackedColumns`].
+/// An instruction set level that this processor has.
+///
+/// All levels give the same distances, bit for bit, and compute the same number of pairs. They differ in speed and in
+/// the layout of [`PackedColumns`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     level: Level,
 }
 
 impl Kernel {
-    /// The best level of this processor.
+    /// Returns the best level of this processor.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -133,7 +135,8 @@ impl Kernel {
         Self { level: Level::Reference(Reference) }
     }
 
-    /// The level `reference`, `avx2` or `avx512-vnni`; `None` if there is no such level or the processor lacks it.
+    /// Returns the level `reference`, `avx2` or `avx512-vnni`, or `None` if there is no such level or the processor
+    /// lacks it.
     pub fn named(name: &str) -> Option<Self> {
         let level = match name {
             "reference" => Some(Level::Reference(Reference)),
@@ -146,12 +149,12 @@ impl Kernel {
         level.map(|level| Self { level })
     }
 
-    /// Every level of this processor, slowest first.
+    /// Returns all levels of this processor, slowest first.
     pub fn available() -> Vec<Self> {
         ["reference", "avx2", "avx512-vnni"].into_iter().filter_map(Self::named).collect()
     }
 
-    /// The name that [`Kernel::named`] takes.
+    /// Returns the name that [`Kernel::named`] accepts.
     pub fn name(&self) -> &'static str {
         match self.level {
             Level::Reference(_) => "reference",
@@ -162,7 +165,7 @@ impl Kernel {
         }
     }
 
-    /// Columns whose vector `k` is `panel.row(order[k])`.
+    /// Packs columns: vector `k` is `panel.row(order[k])`.
     ///
     /// # Panics
     /// If `order` names a row that the panel lacks.
@@ -172,8 +175,8 @@ impl Kernel {
         columns
     }
 
-    /// Like [`Kernel::pack`], within the memory that `columns` holds already where that suffices. What the columns
-    /// were before, their level too, does not matter.
+    /// Packs as [`Kernel::pack`] does, and reuses the memory of `columns` if it suffices. The previous contents and
+    /// level of `columns` do not matter.
     ///
     /// # Panics
     /// If `order` names a row that the panel lacks.
@@ -183,29 +186,31 @@ impl Kernel {
         T::tiles(&self.level).pack(panel, order, columns);
     }
 
-    /// Squared distances of `x`, a padded row of a panel of the same dimensions, to every row: `out[k]` is that to
-    /// `panel.row(k)`.
+    /// Computes the squared distances of `x`, a padded row of a panel of the same dimensions, to every row: `out[k]` is
+    /// the distance to `panel.row(k)`.
     ///
     /// # Panics
-    /// If `x` has not the panel's stride or `out` not its number of rows.
+    /// If the length of `x` is not the panel's stride, or the length of `out` is not its number of rows.
     pub fn one_to_many<T: Scalar>(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]) {
         assert_eq!(x.len(), panel.stride(), "elements of a padded row");
         assert_eq!(out.len(), panel.rows(), "one distance for each row");
         T::tiles(&self.level).one_to_many(x, panel, out);
     }
 
-    /// Squared distances of `x`, a padded row of a panel of the same dimensions, to some rows that lie apart: `out[k]` is
-    /// that to `panel.row(rows[k])`, as [`Kernel::one_to_many`] computes it.
+    /// Computes the squared distances of `x`, a padded row of a panel of the same dimensions, to scattered rows:
+    /// `out[k]` is the distance to `panel.row(rows[k])`, as [`Kernel::one_to_many`] computes it.
     ///
     /// # Panics
-    /// If `x` has not the panel's stride, `out` is not as long as `rows`, or the panel lacks one of them.
+    /// If the length of `x` is not the panel's stride, `out` is not as long as `rows`, or the panel lacks one of the
+    /// rows.
     pub fn one_to_some<T: Scalar>(&self, x: &[T], panel: &Panel<T>, rows: &[u32], out: &mut [T::Distance]) {
         assert_eq!(x.len(), panel.stride(), "elements of a padded row");
         assert_eq!(out.len(), rows.len(), "one distance for each row");
         tile::one_to_some(T::tiles(&self.level), x, panel, rows, out);
     }
 
-    /// Squared distance of two padded rows of panels of the same dimensions, as [`Kernel::one_to_many`] computes it.
+    /// Returns the squared distance of two padded rows of panels of the same dimensions, as [`Kernel::one_to_many`]
+    /// computes it.
     ///
     /// # Panics
     /// If their lengths differ.
@@ -214,7 +219,7 @@ impl Kernel {
         T::tiles(&self.level).distance(x, y)
     }
 
-    /// Inner product in f64, within [`crate::wide_error`] of the sum in the order of the elements.
+    /// Returns the inner product in f64, within [`crate::wide_error`] of the sum in the order of the elements.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -223,7 +228,7 @@ impl Kernel {
         Wide::dot(self.loops(), x, y)
     }
 
-    /// Squared distance in f64, within [`crate::wide_error`] of the sum in the order of the elements.
+    /// Returns the squared distance in f64, within [`crate::wide_error`] of the sum in the order of the elements.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -232,7 +237,7 @@ impl Kernel {
         Wide::squared_distance(self.loops(), x, y)
     }
 
-    /// Inner product in f32, within [`crate::near_error`].
+    /// Returns the inner product in f32, within [`crate::near_error`].
     ///
     /// # Panics
     /// If the lengths differ.
@@ -241,7 +246,7 @@ impl Kernel {
         Near::dot(self.loops(), x, y)
     }
 
-    /// Squared distance in f32, within [`crate::near_error`].
+    /// Returns the squared distance in f32, within [`crate::near_error`].
     ///
     /// # Panics
     /// If the lengths differ.
@@ -250,17 +255,17 @@ impl Kernel {
         Near::squared_distance(self.loops(), x, y)
     }
 
-    /// Writes finite halves, as stored, as the equal floats.
+    /// Converts finite halves (f16), as stored, to the equal floats.
     ///
     /// # Panics
-    /// If there is no float for each half.
+    /// If `floats` does not have one element per half.
     pub fn halves_as_floats(&self, halves: &[u8], floats: &mut [f32]) {
         assert_eq!(halves.len(), 2 * floats.len(), "a float for each half");
         self.loops().halves_as_floats(halves, floats);
     }
 
-    /// Rounds each coordinate of `vector * scale`, halves up, to the nearest byte of the grid; returns the squared distance
-    /// to what that became, in f32 and in the order of the lanes. What is not a number becomes byte 0.
+    /// Rounds each coordinate of `vector * scale` to the nearest byte of the grid, halves up. Returns the squared
+    /// distance between the vector and the rounded one, in f32, summed in the order of the lanes. NaN becomes byte 0.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -270,28 +275,28 @@ impl Kernel {
         self.loops().round(vector, scale, grid, bytes)
     }
 
-    /// Place of the least distance, the first of equal ones; 0 where there is none.
+    /// Returns the position of the least distance, the first of equal ones; 0 if there is none.
     pub fn first_least<T: Scalar>(&self, distances: &[T::Distance]) -> usize {
         T::first_least(self.loops(), distances)
     }
 
-    /// Adds `value << 32 | place` of each value that is at most `most`, in the order of places: sorted as integers, they
-    /// are in the order of values, then of places.
+    /// Appends `value << 32 | position` for each value that is at most `most`, in the order of positions. Sorted as
+    /// integers, they are ordered by value, then by position.
     pub fn at_most(&self, values: &[u32], most: u32, found: &mut Vec<u64>) {
         self.loops().at_most(values, most, found);
     }
 
-    /// How many values are at most `most`.
+    /// Returns the number of values that are at most `most`.
     pub fn count_at_most(&self, values: &[u32], most: u32) -> u64 {
         self.loops().count_at_most(values, most)
     }
 
-    /// Into `out[r]`, the nearest centroid of `points.row(r)` from the coordinate `start` on, the first of equally near ones, and
-    /// its squared distance: a sum in f32 in the order of the coordinates. A point of which no distance is finite gets centroid
-    /// 0 and infinity.
+    /// Writes into `out[r]` the nearest centroid of `points.row(r)`, whose coordinates are used from `start` on, and
+    /// its squared distance. Of equally near centroids it takes the first. The distance is a sum in f32 in the order of
+    /// the coordinates. A point without a finite distance gets centroid 0 and infinity.
     ///
     /// # Panics
-    /// If there are fewer points than places in `out`, or these end before the last coordinate.
+    /// If there are fewer points than elements of `out`, or the points end before the last coordinate.
     pub fn nearest_centroids(
         &self,
         (points, start): (&Panel<f32>, usize),
@@ -303,17 +308,17 @@ impl Kernel {
         self.loops().nearest_centroids((points, start), centroids, out);
     }
 
-    /// For each row `rows[k]`, into `out[k]`, the sum of one entry of each table: that of table `j` is picked by byte `j` of
-    /// the row's code. Sums are taken in one fixed order, the same on every level.
+    /// Writes into `out[k]` the sum of one entry of each table for row `rows[k]`: byte `j` of the row's code picks the
+    /// entry of table `j`. Sums are taken in one fixed order, the same on every level.
     ///
     /// # Panics
-    /// If `out` is not as long as `rows`, or the codes end before a row that is named.
+    /// If `out` is not as long as `rows`, or the codes end before one of the rows.
     pub fn sum_lookups(&self, tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) {
         assert_eq!(rows.len(), out.len(), "one sum for each row");
         self.loops().sum_lookups(tables, codes, rows, out);
     }
 
-    /// The plain loops of the level.
+    /// Returns the plain loops of the level.
     fn loops(&self) -> &dyn Loops {
         match &self.level {
             Level::Reference(token) => token,
@@ -324,7 +329,8 @@ impl Kernel {
         }
     }
 
-    /// All squared distances: `out[r * columns.len() + c]` is that of `rows.row(order[r])` and column `c`.
+    /// Computes all squared distances: `out[r * columns.len() + c]` is the distance of `rows.row(order[r])` and column
+    /// `c`.
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, or `out` is
@@ -341,13 +347,13 @@ impl Kernel {
         tile::many_to_many(T::tiles(&self.level), rows, order, columns, out);
     }
 
-    /// Finds the pairs within a squared distance of `limit` and returns how many pairs were computed.
+    /// Finds the pairs within a squared distance of `limit`, and returns how many pairs were computed.
     ///
-    /// Rows `rows.row(order[r])` are taken in groups of [`crate::TILE_ROWS`]. A group is compared with the columns
+    /// Rows `rows.row(order[r])` are processed in groups of [`crate::TILE_ROWS`]. A group is compared with the columns
     /// below its largest `reach`, rounded up to a multiple of [`crate::TILE_COLUMNS`] and capped at the number of
-    /// columns: those are the computed pairs, also where they lie beyond the reach of their own row. A pair whose
-    /// squared distance is not above `limit` (so also one whose float distance is NaN) is a hit; hits are added as
-    /// masks. Their order, and how they are spread over masks, is unspecified.
+    /// columns. All these pairs count as computed, including those beyond the reach of their own row. A pair is a hit
+    /// unless its squared distance is above `limit`, so a NaN distance is a hit. Hits are appended as masks. Their
+    /// order, and how they are spread over masks, is unspecified.
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` and `reach` differ in length or `order` names
@@ -366,9 +372,11 @@ impl Kernel {
         tile::within(T::tiles(&self.level), (rows, order, reach), columns, limit, hits)
     }
 
-    /// Finds the pairs of all rows `rows.row(order[r])` and columns of which each row has a limit of its own, and returns
-    /// how many pairs were computed: all. Rows are taken in groups of [`crate::TILE_ROWS`], which share the largest limit of
-    /// theirs, so that hits may lie beyond the limit of their own row. Hits are as those of [`Kernel::within`].
+    /// Finds the pairs of all rows `rows.row(order[r])` and columns, with one limit per row, and returns how many pairs
+    /// were computed, which is all of them.
+    ///
+    /// Rows are processed in groups of [`crate::TILE_ROWS`]. A group uses its largest limit, so hits may be beyond the
+    /// limit of their own row. Hits are reported as by [`Kernel::within`].
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` and `limits` differ in length or `order` names
@@ -384,12 +392,12 @@ impl Kernel {
         tile::within_each(T::tiles(&self.level), (rows, order, limits), columns, hits)
     }
 
-    /// The nearest column of each row `rows.row(order[r])`, the first of equally near ones, and its squared distance. A row
-    /// whose distances are all NaN or infinite gets column 0 and [`Scalar::FARTHEST`].
+    /// Finds the nearest column of each row `rows.row(order[r])`, the first of equally near ones, and its squared
+    /// distance. A row whose distances are all NaN or infinite gets column 0 and [`Scalar::FARTHEST`].
     ///
     /// # Panics
-    /// If dimensions differ, the columns are of another level or none, `order` names a row that the panel lacks, or `out`
-    /// is not as long as `order`.
+    /// If dimensions differ, the columns are of another level or there are none, `order` names a row that the panel
+    /// lacks, or `out` is not as long as `order`.
     pub fn nearest<T: Scalar>(
         &self,
         rows: &Panel<T>,
@@ -403,12 +411,12 @@ impl Kernel {
         tile::nearest(T::tiles(&self.level), (rows, order), columns, out);
     }
 
-    /// For each column, the least distances of rows `rows.row(order[r])` and the least margins, which are distances less
-    /// `own[r]`. What is not a number is left out.
+    /// Finds for each column the least distances to the rows `rows.row(order[r])`, and the least margins: distance
+    /// minus `own[r]`. NaN is left out.
     ///
     /// # Panics
-    /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, `own` is not as
-    /// long as `order`, or `out` has not one place for each column.
+    /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, `own` is not
+    /// as long as `order`, or `out` does not have one element per column.
     pub fn least_of_columns<T: Scalar>(
         &self,
         (rows, order, own): (&Panel<T>, &[u32], &[T::Distance]),
@@ -421,7 +429,7 @@ impl Kernel {
         tile::least_of_columns(T::tiles(&self.level), (rows, order, own), columns, out);
     }
 
-    /// The kernels rest on what is asserted here.
+    /// Checks what the kernels rely on.
     fn check<T: Scalar>(&self, rows: &Panel<T>, columns: &PackedColumns<T>) {
         assert_eq!(rows.dimensions(), columns.dimensions(), "dimensions of rows and columns");
         assert_eq!(columns.level, self.name(), "level that the columns are packed for");

@@ -1,7 +1,7 @@
-//! Squared distances between vectors, as fast as the processor allows and the same on every processor.
+//! Squared distances between vectors, as fast as the processor allows, with equal results on every processor.
 //!
-//! A [`Panel`] holds vectors as padded rows. A [`Kernel`] is a level of the instruction set that this processor has;
-//! it computes one vector against a panel, or a panel against [`PackedColumns`], which are vectors packed for that level:
+//! A [`Panel`] holds vectors as padded rows. A [`Kernel`] is an instruction set level that this processor has. It
+//! compares one vector with a panel, or a panel with [`PackedColumns`], which are vectors packed for that level:
 //!
 //! ```
 //! use adjoin_kernels::{Kernel, Panel};
@@ -13,20 +13,28 @@
 //! let kernel = Kernel::detect();
 //! let columns = kernel.pack(&panel, &[0, 1, 2]);
 //! let mut hits = Vec::new();
-//! // Row 0 looks at columns 0..3 and keeps those within distance 5, given as its square.
+//! // Row 0 is compared with columns 0..3; those within distance 5 are kept (the limit is squared).
 //! let pairs = kernel.within(&panel, &[0], &columns, &[3], 25, &mut hits);
 //! let columns: Vec<u32> = hits.iter().flat_map(|mask| mask.columns()).collect();
 //! assert_eq!((pairs, columns), (3, vec![0, 1]));
 //! ```
 //!
-//! Bytes give exact integers. Floats are summed in one fixed order that every level repeats bit for bit (see
-//! `reference.rs`, the truth that the others are tested against), within [`relative_error`] of the exact value.
-//! The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on the level.
+//! Distances of bytes are exact integers. Distances of floats are summed in one fixed order that every level repeats
+//! bit for bit, within [`relative_error`] of the exact value. `reference.rs` defines that order, and the other levels
+//! are tested against it. The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on
+//! the level.
 //!
-//! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
-//! choice of a level, `x86/` the fast levels, `centroids.rs` the nearest of short vectors, `wide.rs` sums in f64, `near.rs` quick ones in f32,
-//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances, `lookup.rs` distances by codes, `prefetch.rs`
-//! memory asked for ahead.
+//! - `panel.rs`, `columns.rs`: the data
+//! - `tile.rs`: loops over tiles, and the rounding rule for reaches
+//! - `dispatch.rs`: the choice of a level
+//! - `x86/`: the fast levels
+//! - `centroids.rs`: the nearest of short vectors
+//! - `wide.rs`: sums in f64
+//! - `near.rs`: fast sums in f32
+//! - `rounding.rs`: floats rounded to bytes
+//! - `lists.rs`: searches in lists of distances
+//! - `lookup.rs`: distances from codes
+//! - `prefetch.rs`: software prefetch
 
 #![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/, prefetch.rs)
 

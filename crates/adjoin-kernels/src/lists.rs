@@ -1,12 +1,11 @@
-//! Searches in lists of numbers: plain loops over lanes, which the compiler turns into the vector instructions of each
-//! level.
+//! Searches in lists of numbers. These are plain loops over lanes, which the compiler vectorizes for each level.
 
 use crate::reference::Reference;
 
-/// Numbers that are looked at together.
+/// Numbers processed together.
 const LANES: usize = 16;
 
-/// What a level computes.
+/// Searches in lists, implemented by each level.
 pub(crate) trait Lists {
     fn first_least_u32(&self, values: &[u32]) -> usize;
     fn first_least_f32(&self, values: &[f32]) -> usize;
@@ -32,7 +31,7 @@ impl Lists for Reference {
     }
 }
 
-/// Place of the least, the first of equal ones; of none it is 0.
+/// Returns the position of the least value, the first of equal ones; 0 if there is none.
 #[inline(always)]
 pub(crate) fn first_least<D: Copy + PartialOrd>(values: &[D]) -> usize {
     let Some(&first) = values.first() else { return 0 };
@@ -49,7 +48,7 @@ pub(crate) fn first_least<D: Copy + PartialOrd>(values: &[D]) -> usize {
     skipped + values[skipped..].iter().position(|&value| value == least).unwrap_or(0)
 }
 
-/// Adds `value << 32 | place` of each value that is at most `most`, in the order of places.
+/// Appends `value << 32 | position` for each value that is at most `most`, in the order of positions.
 #[inline(always)]
 pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
     let add = |found: &mut Vec<u64>, place: usize| found.push(u64::from(values[place]) << 32 | place as u64);
@@ -66,7 +65,7 @@ pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
     (start..values.len()).filter(|&place| values[place] <= most).for_each(|place| add(found, place));
 }
 
-/// How many values are at most `most`.
+/// Returns the number of values that are at most `most`.
 #[inline(always)]
 pub(crate) fn count_at_most(values: &[u32], most: u32) -> u64 {
     values.iter().map(|&value| u32::from(value <= most)).sum::<u32>().into()

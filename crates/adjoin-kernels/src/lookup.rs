@@ -1,22 +1,22 @@
-//! Sums of table entries that the bytes of codes pick: distances of a query to vectors of which only codes are known
-//! (asymmetric distances; Jégou, Douze, Schmid, "Product quantization for nearest neighbor search", section III).
+//! Sums of the table entries that the bytes of a code pick: asymmetric distances of a query to vectors known only by
+//! their codes (Jégou, Douze, Schmid, "Product quantization for nearest neighbor search", section III).
 //!
-//! A table fits the first-level cache and its entries are loaded one by one: gather instructions are no faster on the
-//! processors of today. What a level adds is its encoding of the same loads and sums, in one fixed order.
+//! A table fits the first-level cache, and its entries are loaded one by one because gather instructions are no faster
+//! on today's processors. Levels differ only in how they encode these loads and sums; the order is fixed.
 
 use crate::prefetch::prefetch;
 use crate::reference::{Reference, sum_in_halves};
 
-/// Values of a byte of a code, and so entries of its table.
+/// Values of a byte of a code, which is the number of entries of its table.
 pub const TABLE_ENTRIES: usize = 256;
 
-/// Partial sums: enough that no addition waits for the one before.
+/// Partial sums; enough that no addition waits for the previous one.
 const LANES: usize = 8;
-/// Codes that are asked for before they are needed: they lie anywhere in memory, and a processor waits for some ten lines of
-/// it at once.
+/// Codes prefetched ahead of use. They are scattered in memory, and a processor has about ten cache misses in flight at
+/// once.
 const CODES_AHEAD: usize = 16;
 
-/// Codes that lie one after the other, of which the first bytes are looked up.
+/// Codes stored one after the other; only their first bytes are looked up.
 #[derive(Debug, Clone, Copy)]
 pub struct CodeRows<'a> {
     /// All codes.
@@ -25,7 +25,7 @@ pub struct CodeRows<'a> {
     pub stride: usize,
 }
 
-/// What a level computes.
+/// Lookups, implemented by each level.
 pub(crate) trait Lookup {
     fn sum_lookups(&self, tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]);
 }
@@ -36,7 +36,7 @@ impl Lookup for Reference {
     }
 }
 
-/// [`crate::Kernel::sum_lookups`].
+/// Implements [`crate::Kernel::sum_lookups`].
 #[inline(always)]
 pub(crate) fn sum_lookups(tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) {
     let code = |row: u32| &codes.bytes[row as usize * codes.stride..][..tables.len()];
@@ -49,7 +49,8 @@ pub(crate) fn sum_lookups(tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, 
     }
 }
 
-/// Lane `l` sums the entries of bytes `l`, `l + 8`, ..., then the lanes are added in halves.
+/// Sums the entries of one code: lane `l` sums the entries of bytes `l`, `l + 8`, ..., then the lanes are added in
+/// halves.
 #[inline(always)]
 fn sum_of(tables: &[[f32; TABLE_ENTRIES]], code: &[u8]) -> f32 {
     let mut lanes = [0.0_f32; LANES];

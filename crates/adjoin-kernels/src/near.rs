@@ -1,14 +1,14 @@
-//! Sums in f32 over vectors of floats, for a quick look whose error is known, and halves as floats: loops over lanes, which
-//! the compiler turns into the vector instructions of each level. Every level gives the same bits.
+//! Fast f32 sums with a known error, and conversion of halves to floats. These are loops over lanes, which the compiler
+//! vectorizes for each level. All levels agree bit for bit.
 
 use crate::reference::{Reference, sum_in_lanes};
 
 /// Partial sums.
 const LANES: usize = 64;
-/// A power of two that gives a half its exponent as a float.
+/// Power of two that corrects the exponent of a half read as a float.
 const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
 
-/// What a level computes.
+/// Sums in f32 and conversions, implemented by each level.
 pub(crate) trait Near {
     fn dot(&self, x: &[f32], y: &[f32]) -> f32;
     fn squared_distance(&self, x: &[f32], y: &[f32]) -> f32;
@@ -39,7 +39,8 @@ pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f32 {
     sum_in_lanes::<_, LANES>(x, y, |x, y| (x - y) * (x - y))
 }
 
-/// A half has the layout of a float with fewer bits: shifted into place, only its exponent is too small.
+/// Converts halves to floats. A half has the layout of a float with fewer bits, so after shifting only its exponent is
+/// too small.
 #[inline(always)]
 pub(crate) fn halves_as_floats(halves: &[u8], floats: &mut [f32]) {
     for (&half, float) in halves.as_chunks().0.iter().zip(floats) {
@@ -49,11 +50,11 @@ pub(crate) fn halves_as_floats(halves: &[u8], floats: &mut [f32]) {
     }
 }
 
-/// How far [`crate::Kernel::dot_near`] and [`crate::Kernel::squared_distance_near`] may be from the true sum, as a share of
-/// the sum of the absolute terms, where nothing overflows or underflows.
+/// Returns a bound on the error of [`crate::Kernel::dot_near`] and [`crate::Kernel::squared_distance_near`], as a
+/// fraction of the sum of the absolute terms, if nothing overflows or underflows.
 ///
-/// With `u = 2^-24`, a term carries at most three roundings of its own, one for each of the `ceil(dimensions / 64)` steps
-/// of its lane, and six in the tree (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). As in
+/// With `u = 2^-24`, a term carries at most three roundings of its own, one for each of the `ceil(dimensions / 64)`
+/// steps of its lane, and six in the tree (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). As in
 /// [`crate::relative_error`], two more cover the terms of second order.
 pub fn near_error(dimensions: usize) -> f64 {
     (dimensions.div_ceil(LANES) + 11) as f64 * 2.0_f64.powi(-24)

@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 
 use crate::dispatch::Scalar;
 
-/// Most dimensions of a vector: up to here squared distances of bytes fit 32 bits and [`crate::relative_error`] holds.
+/// Most dimensions of a vector. Up to this limit, squared distances of bytes fit 32 bits and [`crate::relative_error`]
+/// holds.
 pub const DIMENSIONS_MAX: usize = 1 << 16;
 
-/// One cache line, the alignment and the unit of length of all storage here.
+/// One cache line: the alignment, and the unit of length, of all storage in this crate.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; LINE_BYTES]);
@@ -27,13 +28,13 @@ impl<T: Scalar> Lines<T> {
         Self { lines: vec![Line([0; LINE_BYTES]); lines], element: PhantomData }
     }
 
-    /// Changes the length, keeps the allocation where it suffices; old contents stay, new lines are zero.
+    /// Changes the length. Keeps the allocation if it suffices, and keeps old contents; new lines are zero.
     pub(crate) fn resize(&mut self, lines: usize) {
         self.lines.resize(lines, Line([0; LINE_BYTES]));
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: `Scalar` is sealed to u8 and f32, for which every bit pattern is a value and whose size divides a
+        // SAFETY: `Scalar` is sealed to u8 and f32, for which every bit pattern is a value and the size divides a
         // line; `Line` is plain bytes without padding, aligned for both.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::PER_LINE) }
     }
@@ -48,13 +49,13 @@ impl<T: Scalar> Lines<T> {
     }
 }
 
-/// Cache lines of one padded row.
+/// Returns the number of cache lines of one padded row.
 pub(crate) fn lines_per_row<T>(dimensions: usize) -> usize {
     (dimensions * size_of::<T>()).div_ceil(LINE_BYTES)
 }
 
 /// A row-major matrix of vectors. Rows start at a cache line and are padded with zeros to whole cache lines, so a
-/// kernel reads [`Panel::stride`] elements of each and the padding adds nothing to a distance.
+/// kernel reads [`Panel::stride`] elements of each row, and the padding adds nothing to a distance.
 pub struct Panel<T> {
     storage: Lines<T>,
     rows: usize,
@@ -62,7 +63,7 @@ pub struct Panel<T> {
 }
 
 impl<T: Scalar> Panel<T> {
-    /// A panel of `rows` zero vectors of `dimensions` elements.
+    /// Creates a panel of `rows` zero vectors of `dimensions` elements.
     ///
     /// # Panics
     /// Above [`DIMENSIONS_MAX`] dimensions.
@@ -71,7 +72,7 @@ impl<T: Scalar> Panel<T> {
         Self { storage: Lines::zeroed(rows * lines_per_row::<T>(dimensions)), rows, dimensions }
     }
 
-    /// Becomes a panel of `rows` zero vectors, within the memory already held where that suffices.
+    /// Resets the panel to `rows` zero vectors of `dimensions` elements. Reuses the memory already held if it suffices.
     ///
     /// # Panics
     /// Above [`DIMENSIONS_MAX`] dimensions.
@@ -82,41 +83,42 @@ impl<T: Scalar> Panel<T> {
         (self.rows, self.dimensions) = (rows, dimensions);
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Elements of a vector, without padding.
+    /// Returns the number of elements of a vector, without padding.
     pub fn dimensions(&self) -> usize {
         self.dimensions
     }
 
-    /// Elements from one row to the next: [`Panel::dimensions`] rounded up to whole cache lines of 64 bytes.
+    /// Returns the elements from one row to the next: [`Panel::dimensions`] rounded up to whole cache lines of 64
+    /// bytes.
     pub fn stride(&self) -> usize {
         lines_per_row::<T>(self.dimensions) * Lines::<T>::PER_LINE
     }
 
-    /// Vector `row` with its zero padding, [`Panel::stride`] elements.
+    /// Returns vector `row` with its zero padding, [`Panel::stride`] elements.
     pub fn row(&self, row: usize) -> &[T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let stride = self.stride();
         &self.storage.as_slice()[row * stride..][..stride]
     }
 
-    /// The elements of vector `row` to write, without its padding.
+    /// Returns the elements of vector `row` for writing, without its padding.
     pub fn row_mut(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let (stride, dimensions) = (self.stride(), self.dimensions);
         &mut self.storage.as_mut_slice()[row * stride..][..dimensions]
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub fn bytes(&self) -> u64 {
         self.storage.bytes()
     }
 
-    /// Bytes that a new panel of this shape holds.
+    /// Returns the bytes that a new panel of this shape takes.
     pub fn bytes_for(rows: usize, dimensions: usize) -> u64 {
         rows as u64 * (lines_per_row::<T>(dimensions) * LINE_BYTES) as u64
     }

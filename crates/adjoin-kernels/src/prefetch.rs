@@ -1,10 +1,10 @@
-//! Memory that is asked for before it is needed, so that many misses of the cache pass at once.
+//! Software prefetch, so that many cache misses overlap.
 
-/// Lines of a slice that are asked for; the processor sees by itself how longer ones go on.
+/// Most lines prefetched per slice. The hardware prefetcher continues with longer ones.
 const LINES_MAX: usize = 8;
 const LINE_BYTES: usize = 64;
 
-/// Asks for the first cache lines of a slice that is read soon. Changes no result.
+/// Prefetches the first cache lines of a slice that is read soon. Changes no result.
 #[inline(always)]
 pub fn prefetch<T>(values: &[T]) {
     let lines = size_of_val(values).div_ceil(LINE_BYTES).min(LINES_MAX);

@@ -1,4 +1,4 @@
-//! The truth: plain loops that say what every level computes.
+//! The reference level: plain loops that define what every level computes.
 
 use crate::columns::PackedColumns;
 use crate::dispatch::Scalar;
@@ -8,17 +8,17 @@ use crate::tile::{self, Block, Group, HitMask, LeastOfColumn, LeastRows, Nearest
 /// Partial sums of a float distance.
 pub(crate) const LANES: usize = 16;
 
-/// The level every processor has.
+/// The level that every processor has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reference;
 
-/// Squared distance of bytes; exact.
+/// Returns the squared distance of bytes, which is exact.
 fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
     x.iter().zip(y).map(|(&x, &y)| u32::from(x.abs_diff(y)).pow(2)).sum()
 }
 
-/// Squared distance of floats, by differences: lane `l` sums elements `l`, `l + 16`, ... with one rounding a step,
-/// then the lanes are added in halves.
+/// Returns the squared distance of floats, computed by differences. Lane `l` sums elements `l`, `l + 16`, ... with one
+/// rounding per step, then the lanes are added in halves.
 fn distance_f32(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     for (x, y) in x.chunks_exact(LANES).zip(y.chunks_exact(LANES)) {
@@ -30,7 +30,7 @@ fn distance_f32(x: &[f32], y: &[f32]) -> f32 {
     sum_in_halves(lanes)
 }
 
-/// Adds the upper half of the lanes to the lower, again and again.
+/// Adds the upper half of the lanes to the lower half until one lane is left.
 #[inline(always)]
 pub(crate) fn sum_in_halves<F: Copy + std::ops::AddAssign, const N: usize>(mut lanes: [F; N]) -> F {
     let mut half = N / 2;
@@ -44,7 +44,7 @@ pub(crate) fn sum_in_halves<F: Copy + std::ops::AddAssign, const N: usize>(mut l
     lanes[0]
 }
 
-/// Sums a term over the elements of two vectors: lane `l` those of elements `l`, `l + N`, ..., then the lanes are added in
+/// Sums a term over the elements of two vectors. Lane `l` sums elements `l`, `l + N`, ..., then the lanes are added in
 /// halves.
 #[inline(always)]
 pub(crate) fn sum_in_lanes<F, const N: usize>(x: &[f32], y: &[f32], term: impl Fn(f32, f32) -> F) -> F
@@ -64,20 +64,20 @@ where
     sum_in_halves(lanes)
 }
 
-/// Bound `r` on the relative error of a float distance of `dimensions` elements: computed and exact squared distance
-/// `s` differ by at most `r * s`, where neither a sum overflows nor a square underflows.
+/// Returns a bound `r` on the relative error of a float distance of `dimensions` elements: computed and exact squared
+/// distance `s` differ by at most `r * s`, if no sum overflows and no square underflows.
 ///
-/// With `u = 2^-24` (round to nearest) a computed difference is `(x - y)(1 + a)`, `|a| <= u`, and its square carries
+/// With `u = 2^-24` (round to nearest), a computed difference is `(x - y)(1 + a)`, `|a| <= u`, and its square carries
 /// that factor twice. A lane takes `n = ceil(dimensions / 16)` fused steps, each with one rounding of the whole sum,
-/// and the tree adds four. So every term of the sum carries at most `n + 6` factors `1 + a`, and since no term is
-/// negative, the sum is off by a factor between `(1 - u)^(n + 6)` and `(1 + u)^(n + 6)` (Higham, Accuracy and
-/// Stability of Numerical Algorithms, sections 3.1 and 4.2). `(1 + u)^k - 1` is below `k u + (k u)^2`, and
-/// `(n + 6)^2 u` is below 2 up to [`crate::DIMENSIONS_MAX`] dimensions, hence `n + 8`.
+/// and the tree adds four. So every term of the sum carries at most `n + 6` factors `1 + a`. Since no term is negative,
+/// the sum is off by a factor between `(1 - u)^(n + 6)` and `(1 + u)^(n + 6)` (Higham, Accuracy and Stability of
+/// Numerical Algorithms, sections 3.1 and 4.2). `(1 + u)^k - 1` is below `k u + (k u)^2`, and `(n + 6)^2 u` is below 2
+/// up to [`crate::DIMENSIONS_MAX`] dimensions, hence `n + 8`.
 pub fn relative_error(dimensions: usize) -> f64 {
     (dimensions.div_ceil(LANES) + 8) as f64 * 2.0_f64.powi(-24)
 }
 
-/// All distances of a group to the block of columns that starts at `from`.
+/// Computes all distances of a group to the block of columns that starts at `from`.
 fn block<T: Scalar>(group: &Group<'_, T>, columns: &PackedColumns<T>, from: usize, distance: Distance<T>) -> Block<T> {
     let mut block = Block::<T>::default();
     for (row, distances) in group.rows.iter().zip(&mut block) {

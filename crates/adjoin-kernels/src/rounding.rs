@@ -1,21 +1,21 @@
-//! Floats rounded to bytes, and what that takes away: one loop over lanes, which the compiler turns into the vector
-//! instructions of each level. Sums are taken in one fixed order, so every level gives the same bits.
+//! Floats rounded to bytes, and the error of that rounding. This is one loop over lanes, which the compiler vectorizes
+//! for each level. Sums are taken in one fixed order, so all levels agree bit for bit.
 
 use crate::reference::{Reference, sum_in_halves};
 
 /// Partial sums.
 const LANES: usize = 16;
 
-/// A byte `q` of coordinate `k` stands for `origin[k] + (q - 128) * step`.
+/// Grid of values that bytes stand for: byte `q` of coordinate `k` is `origin[k] + (q - 128) * step`.
 #[derive(Debug, Clone, Copy)]
 pub struct Grid<'a> {
-    /// What 128 stands for.
+    /// Value of byte 128, by coordinate.
     pub origin: &'a [f32],
-    /// From one byte to the next; positive.
+    /// Distance from one byte to the next; positive.
     pub step: f32,
 }
 
-/// What a level computes.
+/// Rounding, implemented by each level.
 pub(crate) trait Rounding {
     fn round(&self, vector: &[f32], scale: f32, grid: Grid<'_>, bytes: &mut [u8]) -> f32;
 }
@@ -26,7 +26,7 @@ impl Rounding for Reference {
     }
 }
 
-/// Rounds `vector * scale`; returns the squared distance to what that became.
+/// Rounds `vector * scale` to bytes. Returns the squared distance between the scaled vector and the rounded one.
 #[inline(always)]
 pub(crate) fn round(vector: &[f32], scale: f32, Grid { origin, step }: Grid<'_>, bytes: &mut [u8]) -> f32 {
     let per_step = step.recip();

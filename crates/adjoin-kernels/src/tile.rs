@@ -1,5 +1,5 @@
-//! Loops over tiles, and the rule by which a reach is rounded. The rule reads no level, so the number of computed
-//! pairs is the same on all of them.
+//! Loops over tiles, and the rule that rounds a reach. The rule does not depend on the level, so all levels compute the
+//! same number of pairs.
 
 use std::ops::Range;
 
@@ -14,31 +14,32 @@ pub const TILE_ROWS: usize = 4;
 /// A reach is rounded up to a multiple of this.
 pub const TILE_COLUMNS: usize = 16;
 
-/// Bytes of columns that all rows pass before the next ones are looked at: they stay in the second-level cache. Half
-/// a first-level cache was no faster, and much slower where only a few long vectors fitted.
+/// Bytes of columns that all rows are compared with before the next ones, so that they stay in the second-level cache.
+/// Half a first-level cache was no faster, and much slower if only a few long vectors fitted.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Columns that a [`HitMask`] speaks of.
+/// Columns that one [`HitMask`] covers.
 pub const MASK_COLUMNS: usize = 64;
 
-/// Which of up to [`MASK_COLUMNS`] columns are hits of a row: one word for many pairs, so that finding them costs little.
+/// Bit mask of the columns that are hits of a row, [`MASK_COLUMNS`] at most. One word stands for many pairs, so finding
+/// them is cheap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HitMask {
     /// Position of the row in its order.
     pub row: u32,
     /// The column of the lowest bit.
     pub column: u32,
-    /// A bit for each column from there on; at least one is set.
+    /// One bit per column from `column` on; at least one is set.
     pub bits: u64,
 }
 
 impl HitMask {
-    /// How many hits it holds.
+    /// Returns the number of hits.
     pub fn count(self) -> u32 {
         self.bits.count_ones()
     }
 
-    /// The columns of the hits, ascending.
+    /// Returns the columns of the hits, ascending.
     pub fn columns(self) -> impl Iterator<Item = u32> {
         let mut bits = self.bits;
         std::iter::from_fn(move || {
@@ -49,23 +50,23 @@ impl HitMask {
     }
 }
 
-/// How many of the least are noted of a column.
+/// Number of least values kept per column.
 pub const LEAST_RANKS: usize = 4;
 
-/// The least distances and margins of a column, ascending; the largest there is where there are fewer.
+/// The least distances and margins of a column, ascending, padded with the largest value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeastOfColumn<T: Scalar> {
     /// Squared distances to rows.
     pub distances: [T::Distance; LEAST_RANKS],
-    /// Each of these less what the row subtracts.
+    /// Margins: distances minus what the row subtracts.
     pub margins: [T::Margin; LEAST_RANKS],
 }
 
 impl<T: Scalar> LeastOfColumn<T> {
-    /// Nothing noted yet.
+    /// No values yet.
     pub const NONE: Self = Self { distances: [T::FARTHEST; LEAST_RANKS], margins: [T::MARGIN_MAX; LEAST_RANKS] };
 
-    /// Takes a row into account.
+    /// Adds the distance to a row.
     #[inline(always)]
     pub(crate) fn note(&mut self, distance: T::Distance, own: T::Distance) {
         insert(&mut self.distances, distance);
@@ -73,7 +74,7 @@ impl<T: Scalar> LeastOfColumn<T> {
     }
 }
 
-/// Inserts into an ascending list; the largest falls out.
+/// Inserts into an ascending list and drops the largest value.
 #[inline(always)]
 pub(crate) fn insert<V: Copy + PartialOrd>(least: &mut [V; LEAST_RANKS], value: V) {
     let mut value = value;
@@ -90,30 +91,31 @@ pub(crate) type NearestColumns<T> = [(u32, <T as Scalar>::Distance); TILE_ROWS];
 /// Distances of one group of rows to [`TILE_COLUMNS`] columns.
 pub(crate) type Block<T> = [[<T as Scalar>::Distance; TILE_COLUMNS]; TILE_ROWS];
 
-/// What a level computes. Implemented by a token whose existence proves that the processor has the level.
+/// Distances by tiles, implemented by each level on a token that proves that the processor has the level.
 pub(crate) trait Tiles<T: Scalar> {
-    /// Takes `panel.row(order[k])` as column `k`; all of the columns but their level is written anew.
+    /// Packs `panel.row(order[k])` as column `k`. Overwrites everything in the columns except their level.
     fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>);
 
-    /// Squared distance of two padded rows.
+    /// Returns the squared distance of two padded rows.
     fn distance(&self, x: &[T], y: &[T]) -> T::Distance;
 
-    /// Squared distances of `x` to every row of the panel, each as [`Tiles::distance`] computes it.
+    /// Computes the squared distances of `x` to every row of the panel, each as [`Tiles::distance`] does.
     fn one_to_many(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]);
 
-    /// Squared distances of `x` to these rows of the panel, each as [`Tiles::distance`] computes it.
+    /// Computes the squared distances of `x` to these rows of the panel, each as [`Tiles::distance`] does.
     fn one_to_some(&self, x: &[T], panel: &Panel<T>, rows: &[u32], out: &mut [T::Distance]);
 
-    /// Squared distances of the group to its columns, into `out[r * columns.len() + c]` of its row `r`.
+    /// Computes the squared distances of the group to its columns; that of row `r` and column `c` is `out[r *
+    /// columns.len() + c]`.
     fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]);
 
-    /// Adds the group's pairs within the limit.
+    /// Appends the group's pairs within the limit.
     fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<HitMask>);
 
-    /// Takes the group's columns into account that are nearer than what is known.
+    /// Updates the nearest columns with nearer columns of the group.
     fn nearest(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, nearest: &mut NearestColumns<T>);
 
-    /// Notes the least of the columns from `from` on, as many as `out` has, over all rows: at most [`LEAST_COLUMNS`].
+    /// Finds the least values, over all rows, of the `out.len()` columns from `from` on: at most [`LEAST_COLUMNS`].
     fn least_of_columns(
         &self,
         rows: LeastRows<'_, T>,
@@ -123,26 +125,26 @@ pub(crate) trait Tiles<T: Scalar> {
     );
 }
 
-/// Columns whose least are noted at once: they stay in registers, or near.
+/// Columns processed together by `least_of_columns`; these stay in registers or close to them.
 pub(crate) const LEAST_COLUMNS: usize = 4 * TILE_COLUMNS;
 
-/// Rows that columns are compared with: a panel, which of its rows, and what each subtracts for a margin.
+/// Rows that columns are compared with: a panel, the rows used, and what each row subtracts for a margin.
 pub(crate) type LeastRows<'a, T> = (&'a Panel<T>, &'a [u32], &'a [<T as Scalar>::Distance]);
 
 /// Up to [`TILE_ROWS`] rows and the columns they are compared with.
 pub(crate) struct Group<'a, T> {
-    /// Padded rows; a short group repeats its last one, whose distances are then not looked at.
+    /// Padded rows. A short group repeats its last row, and the distances of repeated rows are ignored.
     pub(crate) rows: [&'a [T]; TILE_ROWS],
-    /// How many rows are real.
+    /// Number of rows that are not repeated.
     pub(crate) count: usize,
     /// Position of the first row in the order.
     pub(crate) position: usize,
-    /// Starts at a multiple of [`TILE_COLUMNS`], ends there too or at the last column.
+    /// Starts at a multiple of [`TILE_COLUMNS`]; ends at another or at the last column.
     pub(crate) columns: Range<usize>,
 }
 
 impl<'a, T: Scalar> Group<'a, T> {
-    /// The rows `members` of the panel, at least one.
+    /// Creates a group of the rows `members` of the panel, at least one.
     pub(crate) fn new(panel: &'a Panel<T>, members: &[u32], position: usize, columns: Range<usize>) -> Self {
         let mut rows = [panel.row(members[members.len() - 1] as usize); TILE_ROWS];
         for (row, &member) in rows.iter_mut().zip(members) {
@@ -151,8 +153,8 @@ impl<'a, T: Scalar> Group<'a, T> {
         Self { rows, count: members.len(), position, columns }
     }
 
-    /// Adds the pairs of the group's row `row` with the columns from `column` on whose bits are set, those past the last
-    /// column left out.
+    /// Appends the pairs of the group's row `row` with the columns from `column` on whose bits are set. Ignores bits
+    /// past the last column.
     #[inline(never)] // rare, and it would take registers from the tile
     pub(crate) fn hit(&self, row: usize, column: usize, bits: u64, hits: &mut Vec<HitMask>) {
         let left = self.columns.end - column;
@@ -163,24 +165,25 @@ impl<'a, T: Scalar> Group<'a, T> {
     }
 }
 
-/// Columns below which a group of [`TILE_ROWS`] rows is computed: its largest reach, rounded up to whole tiles.
+/// Returns the columns that a group of [`TILE_ROWS`] rows is compared with: its largest reach, rounded up to whole
+/// tiles.
 pub fn rounded_reach(reach: &[u32], columns: usize) -> usize {
     let largest = reach.iter().copied().max().unwrap_or(0) as usize;
     largest.next_multiple_of(TILE_COLUMNS).min(columns)
 }
 
-/// Columns of `dimensions` elements that pass through the cache together: whole register tiles of every level, of
-/// which the widest is 64 columns of bytes and 16 of floats.
+/// Returns how many columns of `dimensions` elements pass through the cache together. It is a multiple of the register
+/// tile of every level; the widest is 64 columns of bytes and 16 of floats.
 fn chunk_columns<T: Scalar>(dimensions: usize) -> usize {
     let fit = CHUNK_BYTES / (dimensions * size_of::<T>()).max(1);
     let unit = Lines::<T>::PER_LINE;
     (fit / unit).max(1) * unit
 }
 
-/// Rows whose distances are computed while the next as many are on their way from memory.
+/// Rows prefetched while the distances of the previous ones are computed.
 const ROWS_AHEAD: usize = 16;
 
-/// [`crate::Kernel::one_to_some`].
+/// Implements [`crate::Kernel::one_to_some`].
 pub(crate) fn one_to_some<T: Scalar>(
     tiles: &dyn Tiles<T>,
     x: &[T],
@@ -199,7 +202,7 @@ pub(crate) fn one_to_some<T: Scalar>(
     }
 }
 
-/// [`crate::Kernel::many_to_many`].
+/// Implements [`crate::Kernel::many_to_many`].
 pub(crate) fn many_to_many<T: Scalar>(
     tiles: &dyn Tiles<T>,
     rows: &Panel<T>,
@@ -217,7 +220,7 @@ pub(crate) fn many_to_many<T: Scalar>(
     }
 }
 
-/// [`crate::Kernel::within`].
+/// Implements [`crate::Kernel::within`].
 pub(crate) fn within<T: Scalar>(
     tiles: &dyn Tiles<T>,
     (rows, order, reach): (&Panel<T>, &[u32], &[u32]),
@@ -229,7 +232,7 @@ pub(crate) fn within<T: Scalar>(
     within_groups(tiles, (rows, order), columns, group, hits)
 }
 
-/// [`crate::Kernel::within_each`].
+/// Implements [`crate::Kernel::within_each`].
 pub(crate) fn within_each<T: Scalar>(
     tiles: &dyn Tiles<T>,
     (rows, order, limits): (&Panel<T>, &[u32], &[T::Distance]),
@@ -244,7 +247,8 @@ pub(crate) fn within_each<T: Scalar>(
     within_groups(tiles, (rows, order), columns, group, hits)
 }
 
-/// Finds pairs within what `group` says of some positions in the order: up to which column, and within which limit.
+/// Finds pairs by groups of rows. For a range of positions in the order, `group` returns the column to stop at and the
+/// limit.
 fn within_groups<T: Scalar>(
     tiles: &dyn Tiles<T>,
     (rows, order): (&Panel<T>, &[u32]),
@@ -268,7 +272,7 @@ fn within_groups<T: Scalar>(
     computed
 }
 
-/// [`crate::Kernel::nearest`].
+/// Implements [`crate::Kernel::nearest`].
 pub(crate) fn nearest<T: Scalar>(
     tiles: &dyn Tiles<T>,
     (rows, order): (&Panel<T>, &[u32]),
@@ -288,7 +292,7 @@ pub(crate) fn nearest<T: Scalar>(
     }
 }
 
-/// [`crate::Kernel::least_of_columns`].
+/// Implements [`crate::Kernel::least_of_columns`].
 pub(crate) fn least_of_columns<T: Scalar>(
     tiles: &dyn Tiles<T>,
     rows: LeastRows<'_, T>,
@@ -301,7 +305,7 @@ pub(crate) fn least_of_columns<T: Scalar>(
     }
 }
 
-/// [`Tiles::matrix`] for a level that computes whole blocks: `block` is given the first of its columns.
+/// Implements [`Tiles::matrix`] for a level that computes whole blocks. `block` receives the first of its columns.
 pub(crate) fn matrix_by_blocks<T: Scalar>(
     group: &Group<'_, T>,
     columns: &PackedColumns<T>,
@@ -317,7 +321,7 @@ pub(crate) fn matrix_by_blocks<T: Scalar>(
     }
 }
 
-/// [`Tiles::within`] for a level that computes whole blocks.
+/// Implements [`Tiles::within`] for a level that computes whole blocks.
 pub(crate) fn within_by_blocks<T: Scalar>(
     group: &Group<'_, T>,
     limit: T::Distance,
@@ -335,7 +339,7 @@ pub(crate) fn within_by_blocks<T: Scalar>(
     }
 }
 
-/// [`Tiles::nearest`] for a level that computes whole blocks.
+/// Implements [`Tiles::nearest`] for a level that computes whole blocks.
 pub(crate) fn nearest_by_blocks<T: Scalar>(
     group: &Group<'_, T>,
     nearest: &mut NearestColumns<T>,
@@ -353,7 +357,8 @@ pub(crate) fn nearest_by_blocks<T: Scalar>(
     }
 }
 
-/// [`Tiles::least_of_columns`] for a level that computes whole blocks: `block` is given rows and the first column.
+/// Implements [`Tiles::least_of_columns`] for a level that computes whole blocks. `block` receives rows and the first
+/// column.
 pub(crate) fn least_by_blocks<T: Scalar>(
     (panel, order, own): LeastRows<'_, T>,
     from: usize,
@@ -370,7 +375,8 @@ pub(crate) fn least_by_blocks<T: Scalar>(
     }
 }
 
-/// Not above the limit. NaN, the distance of overflowed or bad vectors, counts as within: whoever asked looks again.
+/// Returns whether the distance is not above the limit. NaN, the distance of overflowed or bad vectors, counts as
+/// within, because the caller checks hits again.
 #[allow(clippy::neg_cmp_op_on_partial_ord)] // the sentence above
 #[inline(always)]
 fn is_within<D: PartialOrd>(distance: D, limit: D) -> bool {

@@ -1,12 +1,12 @@
-//! Sums in f64 over vectors of floats, in one fixed order that suits vector registers: every level repeats it bit for bit,
-//! as each is these loops compiled for it.
+//! Sums in f64 over vectors of floats, in one fixed order that suits vector registers. Every level compiles the same
+//! loops, so all agree bit for bit.
 
 use crate::reference::{Reference, sum_in_lanes};
 
 /// Partial sums.
 const LANES: usize = 32;
 
-/// What a level computes.
+/// Sums in f64, implemented by each level.
 pub(crate) trait Wide {
     fn dot(&self, x: &[f32], y: &[f32]) -> f64;
     fn squared_distance(&self, x: &[f32], y: &[f32]) -> f64;
@@ -22,13 +22,13 @@ impl Wide for Reference {
     }
 }
 
-/// Inner product. The product of two floats is exact in f64, so it does not matter whether it is fused with the sum.
+/// Returns the inner product. The product of two floats is exact in f64, so fusing it with the sum changes nothing.
 #[inline(always)]
 pub(crate) fn dot(x: &[f32], y: &[f32]) -> f64 {
     sum_in_lanes::<_, LANES>(x, y, |x, y| f64::from(x) * f64::from(y))
 }
 
-/// Squared distance.
+/// Returns the squared distance.
 #[inline(always)]
 pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f64 {
     sum_in_lanes::<_, LANES>(x, y, |x, y| {
@@ -37,12 +37,12 @@ pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f64 {
     })
 }
 
-/// How far [`crate::Kernel::dot_wide`] and [`crate::Kernel::squared_distance_wide`] may be from the same sums taken in
-/// f64 and in the order of the elements, as a share of the sum of the absolute terms.
+/// Returns a bound on the difference between [`crate::Kernel::dot_wide`] or [`crate::Kernel::squared_distance_wide`]
+/// and the same sum in f64 in the order of the elements, as a fraction of the sum of the absolute terms.
 ///
 /// Either way a term carries at most `dimensions + 3` roundings of `u = 2^-53` (Higham, Accuracy and Stability of
-/// Numerical Algorithms, section 4.2), so both are within `(dimensions + 4) u` of the exact sum; twice that is granted,
-/// for what a caller computes from them.
+/// Numerical Algorithms, section 4.2), so both are within `(dimensions + 4) u` of the exact sum. The bound is twice
+/// their sum, which leaves a margin for what a caller computes from them.
 pub fn wide_error(dimensions: usize) -> f64 {
     (4 * (dimensions + 4)) as f64 * 2.0_f64.powi(-53)
 }

@@ -1,6 +1,7 @@
-//! Every level of this processor against sums that share no code with it.
+//! Compares every level of this processor with sums that share no code with it.
 //!
-//! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
+//! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, that must exist: a missing one fails the test instead of
+//! being printed.
 
 use adjoin_kernels::{
     Centroids, CodeRows, Grid, HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar,
@@ -18,7 +19,7 @@ fn panel<T: Scalar>(vectors: &[Vec<T>], dimensions: usize) -> Panel<T> {
     panel
 }
 
-/// Elements drawn by a generator of 64 bits a step (splitmix64).
+/// Pseudorandom numbers (splitmix64, 64 bits per step).
 struct Random(u64);
 
 impl Random {
@@ -41,7 +42,7 @@ impl Random {
         if rows == 0 { Vec::new() } else { (0..len).map(|_| self.below(rows) as u32).collect() }
     }
 
-    /// Bytes with many of the extremes.
+    /// Returns a byte, often 0 or 255.
     fn byte(&mut self) -> u8 {
         match self.below(4) {
             0 => 0,
@@ -68,12 +69,12 @@ fn exact_f32(x: &[f32], y: &[f32]) -> f64 {
     x.iter().zip(y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum()
 }
 
-/// Equal bits; two NaN are equal whatever their payload.
+/// Returns whether the bits are equal; two NaN are equal whatever their payload.
 fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// Computed pairs by the rule in the documentation.
+/// Returns the number of pairs computed by the documented rule.
 fn expected_count(reach: &[u32], columns: usize) -> u64 {
     let group = |reach: &[u32]| {
         let largest = *reach.iter().max().expect("a group is not empty") as usize;
@@ -82,7 +83,7 @@ fn expected_count(reach: &[u32], columns: usize) -> u64 {
     reach.chunks(TILE_ROWS).map(group).sum::<usize>() as u64
 }
 
-/// Pairs that the rule computes and `near` accepts, in order.
+/// Returns the pairs that the rule computes and `near` accepts, in order.
 fn expected_hits(reach: &[u32], columns: usize, near: impl Fn(usize, usize) -> bool) -> Hits {
     let mut hits = Hits::new();
     for row in 0..reach.len() {
@@ -93,7 +94,7 @@ fn expected_hits(reach: &[u32], columns: usize, near: impl Fn(usize, usize) -> b
     hits
 }
 
-/// One shape with its data and all that is asked of it.
+/// One shape with its data and all parameters of the calls.
 struct Case<T> {
     rows: Vec<Vec<T>>,
     others: Vec<Vec<T>>,
@@ -118,7 +119,8 @@ impl<T: Scalar> Case<T> {
         (&self.rows[self.order[row] as usize], &self.others[self.picked[column] as usize])
     }
 
-    /// The matrix by `many_to_many`, after checking that `one_to_many`, `one_to_some` and `distance` give the same by `equal`.
+    /// Returns the matrix of `many_to_many`, after checking that `one_to_many`, `one_to_some` and `distance` agree by
+    /// `equal`.
     fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
@@ -155,10 +157,10 @@ impl<T: Scalar> Case<T> {
         matrix
     }
 
-    /// Sorted hits, after checking the number of computed pairs.
+    /// Returns sorted hits, after checking the number of computed pairs.
     fn within(&self, kernel: Kernel, limit: T::Distance) -> Hits {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
-        // Columns that held something else before, on another level.
+        // Columns that previously held other data of another level.
         let mut columns = Kernel::named("reference").expect("always there").pack(&rows, &self.order);
         kernel.pack_into(&others, &self.picked, &mut columns);
         let mut masks: Vec<HitMask> = Vec::new();
@@ -173,7 +175,7 @@ impl<T: Scalar> Case<T> {
         hits_of(&masks)
     }
 
-    /// Sorted hits of rows that each have a limit, after checking the number of computed pairs.
+    /// Returns sorted hits with one limit per row, after checking the number of computed pairs.
     fn within_each(&self, kernel: Kernel, limits: &[T::Distance]) -> Hits {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
@@ -190,13 +192,13 @@ fn hits_of(masks: &[HitMask]) -> Hits {
     hits
 }
 
-/// The largest limit of each group of rows, for each of its rows.
+/// Returns for each row the largest limit of its group.
 fn limits_of_groups<D: Copy + PartialOrd>(limits: &[D]) -> Vec<D> {
     let largest = |group: &[D]| group.iter().copied().reduce(|a, b| if b > a { b } else { a }).expect("it has a row");
     limits.chunks(TILE_ROWS).flat_map(|group| vec![largest(group); group.len()]).collect()
 }
 
-/// The nearest columns by the matrix: the first of equally near ones, column 0 where there is none.
+/// Returns the nearest columns by the matrix: the first of equally near ones, column 0 if there is none.
 fn expected_nearest<D: Copy + PartialOrd>(matrix: &[D], columns: usize, farthest: D) -> Vec<(u32, D)> {
     let of = |line: &[D]| {
         let mut nearest = (0, farthest);
@@ -210,14 +212,14 @@ fn expected_nearest<D: Copy + PartialOrd>(matrix: &[D], columns: usize, farthest
     matrix.chunks_exact(columns).map(of).collect()
 }
 
-/// The least values, ascending; `most` where there are fewer.
+/// Returns the least values, ascending, padded with `most`.
 fn expected_least<V: Copy + PartialOrd>(values: impl Iterator<Item = V>, most: V) -> [V; LEAST_RANKS] {
     let mut values: Vec<V> = values.filter(|&value| value < most).chain([most; LEAST_RANKS]).collect();
     values.sort_by(|a, b| a.partial_cmp(b).expect("what is not a number is not below the largest"));
     std::array::from_fn(|rank| values[rank])
 }
 
-/// An exact distance of the case, that of a pair chosen by `seed`.
+/// Returns an exact distance of the case, for a pair chosen by `seed`.
 fn chosen<D: Copy + Default>(matrix: &[D], seed: u64) -> D {
     if matrix.is_empty() { D::default() } else { matrix[Random(seed).below(matrix.len())] }
 }
@@ -245,7 +247,7 @@ fn check_u8(seed: u64, dimensions: usize, rows: usize, columns: usize) {
     }
 }
 
-/// All levels equal the reference; returns its matrix.
+/// Checks that all levels equal the reference; returns its matrix.
 fn check_f32(case: &Case<f32>, seed: u64) -> Vec<f32> {
     let columns = case.picked.len();
     let truth = case.matrix(Kernel::named("reference").expect("always there"), same);
@@ -405,7 +407,7 @@ fn searches_in_lists_find_what_plain_loops_find() {
     }
 }
 
-/// The nearest centroid is the same on every level, and none is nearer by more than rounding.
+/// The nearest centroid is the same on every level, and no other is nearer by more than rounding.
 #[test]
 fn nearest_centroids_are_the_nearest() {
     let mut random = Random(13);
@@ -444,7 +446,7 @@ fn nearest_centroids_are_the_nearest() {
     }
 }
 
-/// Sums in f64 are the same on every level, and near those in the order of the elements, whatever the length and size.
+/// Sums in f64 agree on every level, and close to sums in the order of the elements, for any length and size.
 #[test]
 fn wide_sums_are_near_those_in_order() {
     let mut random = Random(11);
@@ -467,7 +469,7 @@ fn wide_sums_are_near_those_in_order() {
     }
 }
 
-/// Floats become the same bytes on every level, the nearest there are, and the distance to these is told.
+/// Floats become the same, nearest bytes on every level, and the returned distance is right.
 #[test]
 fn floats_are_rounded_to_the_nearest_bytes() {
     let mut random = Random(13);
@@ -498,7 +500,7 @@ fn floats_are_rounded_to_the_nearest_bytes() {
     }
 }
 
-/// Sums in f32 are the same on every level, and as near to the true ones as they are said to be.
+/// Sums in f32 agree on every level, and within `near_error` of the exact ones.
 #[test]
 fn near_sums_are_near() {
     let mut random = Random(14);
@@ -517,7 +519,7 @@ fn near_sums_are_near() {
     }
 }
 
-/// Every finite half, and its float by arithmetic.
+/// Converts every finite half and compares it with arithmetic.
 #[test]
 fn halves_become_the_equal_floats() {
     let finite = (0..=u16::MAX).filter(|half| half & 0x7c00 != 0x7c00);
@@ -535,7 +537,7 @@ fn halves_become_the_equal_floats() {
     }
 }
 
-/// Sums of table entries are the same on every level, and those that codes pick, whatever their length, stride and order.
+/// Sums of table entries agree on every level and match the codes, for any length, stride and order.
 #[test]
 fn lookups_are_summed_alike() {
     let mut random = Random(17);

@@ -1,4 +1,4 @@
-//! What can go wrong, as the public edge of the engine says it.
+//! Errors of the engine's public interface.
 
 use std::io;
 
@@ -6,32 +6,32 @@ use adjoin_device::DeviceError;
 
 use crate::message::{Mention, Message, message};
 
-/// The kind of an [`Error`]: what a caller may want to tell apart.
+/// Kind of an [`Error`], for callers that handle kinds differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The vectors, ids or files given are not what they must be.
+    /// The given vectors, ids or files are invalid.
     Input,
-    /// An option has no meaning, or not together with another.
+    /// An option is invalid, by itself or in combination with another.
     Option,
-    /// The memory budget is too small; the message says the least that would do.
+    /// The memory budget is too small; the message states the least that suffices.
     Budget,
     /// The system refused: no such file, no permission, a full disk, a failing device.
     Device,
-    /// Bytes that this engine wrote have changed since.
+    /// Bytes written by this engine were changed since.
     Corrupt,
     /// The caller cancelled.
     Cancelled,
-    /// The reader of standard output left before the end of the result.
+    /// The reader of standard output closed it before the end of the result.
     ReaderGone,
-    /// More is asked than can be answered now; it may be asked again.
+    /// Too many requests at this time; the caller may retry.
     Overloaded,
-    /// The answer would come after its deadline.
+    /// The deadline passed before the answer was ready.
     Late,
 }
 
-/// An error with a message that stands alone: file, row, value and remedy. Options that the message names are data, which
-/// the command line and Python spell in their own way.
+/// An error with a self-contained message: file, row, value and remedy. Options named in the message are data, which
+/// the command line and Python each spell in their own way.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -40,10 +40,10 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What the error of work that was stopped says where nothing is left of it.
+/// Message of cancelled work that left no checkpoint.
 const CANCELLED: &str = "cancelled";
 
-/// A result whose error is an [`Error`].
+/// A result with an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -51,80 +51,80 @@ impl Error {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// An error of kind [`ErrorKind::Input`].
+    /// Creates an error of kind [`ErrorKind::Input`].
     pub fn input(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Input, message)
     }
 
-    /// An error of kind [`ErrorKind::Option`].
+    /// Creates an error of kind [`ErrorKind::Option`].
     pub fn option(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Option, message)
     }
 
-    /// An error of kind [`ErrorKind::Budget`].
+    /// Creates an error of kind [`ErrorKind::Budget`].
     pub fn budget(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Budget, message)
     }
 
-    /// An error of kind [`ErrorKind::Device`] that is not one of a single operation.
+    /// Creates an error of kind [`ErrorKind::Device`] that does not stem from a single operation.
     pub fn device(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Device, message)
     }
 
-    /// An error of kind [`ErrorKind::Corrupt`].
+    /// Creates an error of kind [`ErrorKind::Corrupt`].
     pub fn corrupt(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// The error of work that the caller stopped.
+    /// Creates the error of work that the caller cancelled.
     pub fn cancelled() -> Self {
         Self::new(ErrorKind::Cancelled, CANCELLED)
     }
 
-    /// The same, with what that means for who asks again.
+    /// Creates the error of cancelled work, with advice on how to continue.
     pub(crate) fn stopped(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Cancelled, message)
     }
 
-    /// The error of a result that nobody reads any more.
+    /// Creates the error of a result without a reader.
     pub fn reader_gone() -> Self {
         Self::new(ErrorKind::ReaderGone, "standard output was closed before the result ended")
     }
 
-    /// An error of kind [`ErrorKind::Overloaded`].
+    /// Creates an error of kind [`ErrorKind::Overloaded`].
     pub fn overloaded(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Overloaded, message)
     }
 
-    /// An error of kind [`ErrorKind::Late`].
+    /// Creates an error of kind [`ErrorKind::Late`].
     pub fn late(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Late, message)
     }
 
-    /// Keeps what caused this error, for those who log the whole chain.
+    /// Adds the cause of the error, for logs of the whole chain.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The same, told after some words.
+    /// Prepends words to the message.
     #[must_use]
     pub(crate) fn after(self, words: &str) -> Self {
         Self { message: message![words, self.message], ..self }
     }
 
-    /// What it says, with each option that it names as `spell` has it.
+    /// Returns the message, with each option spelled by `spell`.
     pub fn spelled(&self, spell: impl Fn(&Mention) -> String) -> String {
         self.message.spelled(spell)
     }
 
-    /// Whether it is that of work that was stopped, of which something is kept.
+    /// Returns whether the error is of cancelled work that left a checkpoint.
     pub fn says_what_is_kept(&self) -> bool {
         self.kind == ErrorKind::Cancelled && self.message.to_string() != CANCELLED
     }
 
-    /// Its kind.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -136,7 +136,7 @@ impl From<DeviceError> for Error {
     }
 }
 
-/// Returns what a failed operation says, with what can be done about it, if that is known.
+/// Returns the message of a failed operation, with a remedy if one is known.
 fn with_remedy(error: &DeviceError) -> String {
     let remedy = match error.source.kind() {
         io::ErrorKind::StorageFull => "; free some space there, or name a folder on another disk",
@@ -149,15 +149,15 @@ fn with_remedy(error: &DeviceError) -> String {
     format!("{error}{remedy}")
 }
 
-/// Returns the error of an operation of the device that failed under a library. `None` if something else went wrong:
-/// libraries repeat the text of the error that they pass on, so that theirs is not quoted.
+/// Finds the error of a device operation that failed under a library; returns `None` if something else went wrong.
+/// Libraries repeat the text of an error that they pass on, so their own text is not quoted.
 pub(crate) fn device_failure(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(failure) = error.downcast_ref::<DeviceError>() {
             return Some(Error::device(with_remedy(failure)));
         }
-        // The source of an `io::Error` is that of the error within it, not this one.
+        // The source of an `io::Error` is the source of the inner error, not the inner error itself.
         let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = within.map(|within| within as &(dyn std::error::Error + 'static)).or_else(|| error.source());
     }

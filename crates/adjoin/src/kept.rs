@@ -1,8 +1,8 @@
-//! What a run keeps, so that another of the same command goes on where it was ended: in a folder beside its result,
-//! removed with the last step of the work.
+//! Checkpoints of a run, from which another run of the same command continues. They are in a folder next to the result,
+//! which is removed with the last step of the work.
 //!
-//! The folder's file `state` is the truth, replaced as a whole by one rename; of every other file so much counts as the
-//! state says, so nothing that a killed run had begun to write is ever taken for done.
+//! The file `state` in the folder is authoritative, and is replaced atomically by a rename. Of every other file, only
+//! the length recorded in the state counts, so partial writes of a killed run are never used.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,25 +19,25 @@ use crate::locks::OWNER_FILE;
 use crate::message::{Argument, message, one_line};
 use crate::output::parent;
 
-/// How names of such folders begin and end: not as those of folders that go with the next run.
+/// Prefix and suffix of the names of such folders. They differ from names of own folders, which the next run removes.
 const START: &str = ".adjoin-";
 const END: &str = ".resume";
 const STATE_FILE: &str = "state";
 const NEW_STATE_FILE: &str = "state.new";
-/// Version of what is kept. Another program keeps other things: its version counts too.
+/// Version of the checkpoint. It includes the program's version, since other versions may store other data.
 const VERSION: &str = concat!("1 of ", env!("CARGO_PKG_VERSION"));
-/// The digits of the checksum with which a state begins, and the line end behind them.
+/// Bytes of the hexadecimal checksum at the start of a state, and its line end.
 const SEAL_BYTES: usize = 17;
-/// No state comes near this.
+/// Upper limit for the size of a state, far above real sizes.
 const STATE_BYTES_MAX: u64 = 256 << 20;
-/// What a value takes of a message at most, in characters.
+/// Most characters of a value in a message.
 const VALUE_CHARACTERS_MAX: usize = 80;
-/// The head of a frame: the bytes behind it, and their checksum.
+/// Header of a frame: its length, and its checksum.
 const HEAD_BYTES: usize = 4 + 8;
-/// Bytes that writing or reading kept files takes, frames of a mebibyte included.
+/// Bytes needed to write or read checkpoint files, including frames of up to one mebibyte.
 pub(crate) const KEPT_BYTES: u64 = 2 * WRITE_BUFFER_BYTES as u64;
 
-/// Something that decides what is done, and what it is.
+/// A parameter that determines the work, and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fact {
     what: String,
@@ -50,34 +50,34 @@ impl Fact {
     }
 }
 
-/// What lies in the file of the state.
+/// Contents of the state file.
 #[derive(Serialize, Deserialize)]
 struct Envelope<S> {
     version: String,
     facts: Vec<Fact>,
-    /// Runs that have begun.
+    /// Number of runs that have begun.
     runs: u64,
-    /// Whether one of them found bytes that were not as written.
+    /// Whether a run found damaged bytes.
     is_damaged: bool,
     state: S,
 }
 
-/// The folder that a run keeps, which nobody else has, and the state in it.
+/// The checkpoint folder of a run, which owns it exclusively, and the state in it.
 pub(crate) struct Kept<S> {
     device: Arc<dyn Device>,
     folder: PathBuf,
     _owned: Option<HeldLock>,
     envelope: Envelope<S>,
-    /// Whether another run would have something of it.
+    /// Whether another run could continue from it.
     is_of_use: bool,
 }
 
 impl<S: Serialize + DeserializeOwned + Default> Kept<S> {
-    /// What an earlier run that makes `result` has kept, of which the same `facts` hold; or nothing yet.
+    /// Opens the checkpoint that an earlier run with the same `facts` left for `result`, or creates an empty one.
     ///
     /// # Errors
-    /// Where the facts were others or the state is damaged, unless `force` is given: then nothing is kept. Where another run
-    /// is at work there, or the device refuses.
+    /// If the facts differ or the state is damaged, unless `force` is given, which discards the checkpoint. If another
+    /// run is working there, or the device refuses.
     pub(crate) fn open(context: &Context, result: &Path, facts: Vec<Fact>, force: bool) -> Result<Self> {
         let device = context.device.clone();
         let folder = folder_beside(result)?;
@@ -120,20 +120,20 @@ impl<S: Serialize + DeserializeOwned + Default> Kept<S> {
         Ok(kept)
     }
 
-    /// What was kept last.
+    /// Returns the last saved state.
     pub(crate) fn state(&self) -> &S {
         &self.envelope.state
     }
 
-    /// Runs that have begun, this one included.
+    /// Returns the number of runs that have begun, including this one.
     pub(crate) fn runs(&self) -> u64 {
         self.envelope.runs
     }
 
-    /// Changes the state; it is durable when this returns, as is what was written to files that were finished before.
+    /// Changes and saves the state. When this returns, the state is durable, as are files that were finished before.
     ///
     /// # Errors
-    /// Where the device refuses; the state before is then in force.
+    /// If the device refuses; the previous state then remains in force.
     pub(crate) fn keep(&mut self, change: impl FnOnce(&mut S)) -> Result<()> {
         change(&mut self.envelope.state);
         self.write_state()?;
@@ -141,7 +141,8 @@ impl<S: Serialize + DeserializeOwned + Default> Kept<S> {
         Ok(())
     }
 
-    /// What an error means for who gives the same command again. After one of damaged bytes nobody goes on from here.
+    /// Adds advice to an error for a user who repeats the command. After an error about damaged bytes, no run continues
+    /// from this checkpoint.
     pub(crate) fn explain(&mut self, error: Error) -> Error {
         match error.kind() {
             error::ErrorKind::Cancelled if self.is_of_use => {
@@ -150,7 +151,7 @@ impl<S: Serialize + DeserializeOwned + Default> Kept<S> {
             }
             error::ErrorKind::Corrupt => {
                 self.envelope.is_damaged = true;
-                let _ = self.write_state(); // the error that led here is the one to report
+                let _ = self.write_state(); // the earlier error is the one to report
                 error
             }
             _ => error,
@@ -169,15 +170,15 @@ impl<S: Serialize + DeserializeOwned + Default> Kept<S> {
 }
 
 impl<S> Kept<S> {
-    /// A file or folder of this name in the folder.
+    /// Returns the path of a file or folder in the checkpoint folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Begins a file; one of this name is replaced.
+    /// Creates a file; an existing one is replaced.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device refuses.
     pub(crate) fn create(&self, name: &str) -> Result<FrameWriter> {
         Ok(FrameWriter { file: self.device.create(&self.path(name))?, bytes: 0 })
     }
@@ -185,13 +186,13 @@ impl<S> Kept<S> {
     /// Reads the first `bytes` of a file.
     ///
     /// # Errors
-    /// Where it has not so many, or the device refuses.
+    /// If it is shorter, or the device refuses.
     pub(crate) fn read(&self, name: &str, bytes: u64) -> Result<FrameReader> {
         let (file, path) = (self.open_whole(name, bytes)?, self.path(name));
         Ok(FrameReader { file, path, offset: 0, end: bytes, frame: Vec::new() })
     }
 
-    /// Opens a file that has so many bytes at least.
+    /// Opens a file of at least `bytes` bytes.
     ///
     /// # Errors
     /// As [`Kept::read`].
@@ -207,27 +208,27 @@ impl<S> Kept<S> {
         Ok(file)
     }
 
-    /// Keeps the folder even where nothing more is kept: there is something in it.
+    /// Preserves the folder even if no state is saved, because it contains something useful.
     pub(crate) fn hold(&mut self) {
         self.is_of_use = true;
     }
 
-    /// Removes it: the work is done.
+    /// Removes the checkpoint after the work is done.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device refuses.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.is_of_use = false;
         self.remove()
     }
 
-    /// The state first: without it the rest is nothing.
+    /// Removes the folder, starting with the state: without it, the rest is ignored.
     fn remove(&self) -> Result<()> {
         self.clear()?;
         Ok(self.device.remove_folder(&self.folder)?)
     }
 
-    /// Removes what lies in it, the lock apart.
+    /// Removes the contents of the folder except the lock.
     fn clear(&self) -> Result<()> {
         if self.device.kind(&self.path(STATE_FILE))?.is_some() {
             self.device.remove(&self.path(STATE_FILE))?;
@@ -247,13 +248,13 @@ impl<S> Kept<S> {
 impl<S> Drop for Kept<S> {
     fn drop(&mut self) {
         if !self.is_of_use {
-            let _ = self.remove(); // the error that led here is the one to report
+            let _ = self.remove(); // the earlier error is the one to report
         }
     }
 }
 
 impl<S> Envelope<S> {
-    /// What is not as it was when this was written, in words.
+    /// Describes the first difference from `now`.
     fn differing(&self, now: &Self) -> Option<String> {
         let version = |of: &Self| Fact::new("the version", &of.version);
         let then = [&[version(self)], &self.facts[..]].concat();
@@ -273,7 +274,7 @@ impl<S> Envelope<S> {
     }
 }
 
-/// The folder of what is kept for a result.
+/// Returns the checkpoint folder of a result.
 fn folder_beside(result: &Path) -> Result<PathBuf> {
     let Some(name) = result.file_name() else {
         let at = result.display();
@@ -300,7 +301,7 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
     if seal != format!("{:016x}\n", xxh3_64(text)).as_bytes() {
         return Err(damaged(&path, "its checksum is wrong"));
     }
-    // Whole, but of another version: of that no more can be told.
+    // The bytes are as written, but possibly by another version, which `differing` detects.
     let versioned: Envelope<serde_json::Value> =
         serde_json::from_slice(text).map_err(|error| damaged(&path, &error.to_string()))?;
     let state = match serde_json::from_value(versioned.state) {
@@ -311,7 +312,7 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
     Ok(Some(Envelope { version, facts, runs, is_damaged, state }))
 }
 
-/// The error of a kept file that is not as written.
+/// Returns the error of a checkpoint file that differs from what was written.
 pub(crate) fn damaged(path: &Path, why: &str) -> Error {
     let at = path.display();
     let words = format!("{at}, kept by an earlier run, is damaged ({}); give ", shortened(why));
@@ -326,7 +327,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// A file of frames, each with its checksum.
+/// Writes a file of frames, each with a checksum.
 pub(crate) struct FrameWriter {
     file: Box<dyn WriteFile>,
     bytes: u64,
@@ -336,7 +337,7 @@ impl FrameWriter {
     /// Appends a frame.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device refuses.
     pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
         let length = u32::try_from(frame.len()).expect("frames are short");
         self.file.append(&length.to_le_bytes())?;
@@ -346,17 +347,17 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Makes it durable; returns its bytes.
+    /// Makes the file durable; returns its length in bytes.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device refuses.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.file.sync()?;
         Ok(self.bytes)
     }
 }
 
-/// Reads frames.
+/// Reads a file of frames.
 pub(crate) struct FrameReader {
     file: Arc<dyn ReadFile>,
     path: PathBuf,
@@ -366,10 +367,10 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    /// The next frame; none after the last.
+    /// Returns the next frame; `None` after the last.
     ///
     /// # Errors
-    /// Where it is not as written, or the device fails.
+    /// If the frame differs from what was written, or the device fails.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         if self.offset == self.end {
             return Ok(None);
@@ -400,7 +401,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// The error of a frame that is not what it must be.
+    /// Returns the error of an invalid frame.
     pub(crate) fn damaged(&self) -> Error {
         damaged(&self.path, &format!("before byte {}", self.offset))
     }

@@ -1,10 +1,12 @@
 //! Finds every pair of similar vectors in a set that need not fit in memory.
 //!
-//! The modules in the order of data flow: [`source`] reads vectors from files, [`store`] lays them on disk so that near
-//! ones lie together, [`plan`] decides which parts are compared and in which order, [`join`] carries that out, and
-//! [`sink`] takes the pairs. A [`job::Job`] does all of that; [`search`] finds what is nearest to queries, a
-//! [`graph`] the same by a walk over vectors in memory. [`truth`] finds the same pairs by brute force. The rest is vocabulary: a
-//! [`context::Context`] says with what a run works, a [`predicate::Predicate`] which pairs are wanted.
+//! The modules in the order of data flow: [`source`] reads vectors from files, [`store`] writes them to disk with near
+//! ones next to each other, [`plan`] decides which parts to compare and in which order, [`join`] executes that plan,
+//! and [`sink`] consumes the pairs. A [`job::Job`] does all of this.
+//!
+//! [`search`] finds the nearest vectors of queries, and a [`graph`] does so by a walk over vectors in memory. [`truth`]
+//! finds pairs by brute force. The other modules are shared by these: a [`context::Context`] holds the resources of a
+//! run, and a [`predicate::Predicate`] decides which pairs belong to the result.
 //!
 //! ```
 //! use adjoin::{context::Context, join, options::*, output::Target, predicate::Predicate, sink, source, store};

@@ -1,5 +1,5 @@
-//! What tells a run that works from one that was killed: a lock, which its process holds as long as it lives. Process
-//! numbers do not tell: they come again, and processes of two containers may have the same.
+//! Locks that distinguish a running process from a killed one: a process holds its lock as long as it lives. Process
+//! ids do not suffice, since they are reused, and processes of two containers may have equal ids.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -10,20 +10,21 @@ use adjoin_device::{Creator, Device, DeviceError, FileKind, HeldLock, Lock};
 
 use crate::error::{Error, Result};
 
-/// How names of own folders begin and end.
+/// Prefix and suffix of the names of own folders.
 const START: &str = ".adjoin-";
 const END: &str = ".partial";
-/// How they end once the folder is being removed.
+/// Suffix while the folder is being removed.
 const END_REMOVED: &str = ".removed";
-/// The file in an own folder whose lock its owner holds.
+/// Lock file in an own folder, held by its owner.
 pub(crate) const OWNER_FILE: &str = "owner.lock";
-/// The file in another folder whose lock is held by who writes there.
+/// Lock file in any other folder, held by its writer.
 const WRITER_FILE: &str = "writer.lock";
 
-/// Refuses to use `what` in a forked child of the process that created it: neither the threads nor the right to write are
-/// inherited.
+/// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write are
+/// not inherited.
 ///
 /// # Errors
+/// In any process other than the creator.
 /// In any other process than the creator.
 pub fn check_creator(creator: Creator, what: impl std::fmt::Display) -> Result<()> {
     if creator.is_this_process() {
@@ -36,24 +37,24 @@ pub fn check_creator(creator: Creator, what: impl std::fmt::Display) -> Result<(
     )))
 }
 
-/// A folder that nobody else has, neither another run at the same time nor one that was killed; removed, with what is in
-/// it, when dropped.
+/// A folder owned exclusively by one run; removed with its contents when dropped.
 ///
-/// Its name is `.adjoin-WHAT-PROCESS-NUMBER.partial`, and it holds a file whose lock its owner holds. Folders of such
-/// names beside it whose owners are gone are removed when it is made. Where there are no locks, all are left alone.
+/// Its name is `.adjoin-WHAT-PROCESS-NUMBER.partial`, and it contains a file whose lock the owner holds. Creating one
+/// removes the leftovers of killed runs next to it: folders with such names whose locks are free. On a file system
+/// without locks, nothing is removed.
 pub struct OwnFolder {
     device: Arc<dyn Device>,
     path: PathBuf,
     creator: Creator,
-    /// None where there are no locks.
+    /// `None` if the file system has no locks.
     owned: Option<HeldLock>,
 }
 
 impl OwnFolder {
-    /// Makes it in the folder `at`, for `what`.
+    /// Creates a folder in `at`, for the purpose `what`.
     ///
     /// # Errors
-    /// Where `at` is missing, or the device refuses.
+    /// If `at` is missing, or the device refuses.
     pub fn create(device: &Arc<dyn Device>, at: &Path, what: &str) -> Result<Self> {
         for attempt in 0.. {
             let path = at.join(format!("{START}{what}-{}-{attempt}{END}", std::process::id()));
@@ -61,14 +62,15 @@ impl OwnFolder {
                 Err(error) if error.source.kind() == ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
-            // It is ours once we hold its lock. Until then it may be taken for one whose owner is gone, and be removed.
+            // The folder is ours once we hold its lock. Until then, another run may consider it abandoned, and remove
+            // it.
             let owned = match device.lock(&path.join(OWNER_FILE)) {
                 Ok(Lock::Ours(lock)) => Some(lock),
                 Ok(Lock::Unsupported) => None,
                 Ok(Lock::Others(_)) => continue,
                 Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
                 Err(error) => {
-                    let _ = device.remove_empty_folder(&path); // best effort: the error that led here is reported
+                    let _ = device.remove_empty_folder(&path); // best effort: the earlier error is the one to report
                     return Err(error.into());
                 }
             };
@@ -81,7 +83,7 @@ impl OwnFolder {
         unreachable!("some name is free")
     }
 
-    /// Where it lies.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -89,15 +91,15 @@ impl OwnFolder {
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        // In a forked child it is still the folder of the parent.
+        // In a forked child, the folder still belongs to the parent.
         if self.creator.is_this_process() {
-            let _ = remove(&*self.device, &self.path); // left over at worst: nothing in it was promised
+            let _ = remove(&*self.device, &self.path); // at worst it is left over, and nothing depends on it
         }
     }
 }
 
-/// Removes a folder whose lock we hold. It has another name first: a removal that breaks off halfway may leave files
-/// without the lock, and of such a folder it could not be told that its owner is gone.
+/// Removes a folder whose lock we hold. It is renamed first: an interrupted removal may leave files without the lock,
+/// and then no run could know that the folder is abandoned.
 fn remove(device: &dyn Device, path: &Path) -> std::result::Result<(), DeviceError> {
     let removed = path.with_extension(&END_REMOVED[1..]);
     match device.rename(path, &removed) {
@@ -106,8 +108,7 @@ fn remove(device: &dyn Device, path: &Path) -> std::result::Result<(), DeviceErr
     }
 }
 
-/// Removes the own folders in `at` beside `ours` whose owners are gone. That one cannot be removed is no obstacle to
-/// anybody.
+/// Removes the abandoned own folders in `at`, except `ours`. Folders that cannot be removed are ignored.
 fn remove_abandoned(device: &dyn Device, at: &Path, ours: &Path) -> Result<()> {
     let is_another = |name: &OsStr| is_own_for("", name) && ours.file_name() != Some(name);
     let names = match device.list_only(at, &is_another) {
@@ -119,8 +120,8 @@ fn remove_abandoned(device: &dyn Device, at: &Path, ours: &Path) -> Result<()> {
             let _ = device.remove_folder(&path);
             continue;
         }
-        // Without a lock it is removed only where it is empty: its owner may work where there are no locks. One who has
-        // just made it, and has no lock yet, makes another.
+        // A folder without a lock file is removed only if it is empty, since its owner may run on a system without
+        // locks. A run that has just created it and has no lock yet creates another one.
         let owner = path.join(OWNER_FILE);
         if device.remove_empty_folder(&path).is_err()
             && matches!(device.kind(&owner), Ok(Some(FileKind::File)))
@@ -132,7 +133,7 @@ fn remove_abandoned(device: &dyn Device, at: &Path, ours: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether only [`OwnFolder`] gives such a name, to a folder for `what` or for something that begins so.
+/// Returns whether only [`OwnFolder`] creates such names, for the purpose `what` or one with this prefix.
 pub(crate) fn is_own_for(what: &str, name: &OsStr) -> bool {
     let numbers = || {
         let name = name.to_str()?.strip_prefix(START)?.strip_prefix(what)?;
@@ -145,8 +146,8 @@ pub(crate) fn is_own_for(what: &str, name: &OsStr) -> bool {
     numbers().is_some_and(|numbers| numbers.into_iter().all(is_number))
 }
 
-/// The right to write into a folder that others may write to as well. What it leaves in the folder while it is held, and
-/// after the process was killed, is a file of one line, which says who has or had it.
+/// The exclusive right to write into a shared folder. While it is held, or after its process was killed, the folder
+/// contains a file of one line that names the holder.
 pub(crate) struct WriterLock {
     device: Arc<dyn Device>,
     path: PathBuf,
@@ -155,10 +156,10 @@ pub(crate) struct WriterLock {
 }
 
 impl WriterLock {
-    /// Takes it. Where there are no locks everybody gets it.
+    /// Takes the lock. On a file system without locks, everyone gets it.
     ///
     /// # Errors
-    /// Where somebody has it: says who. Where the folder is missing, or the device refuses.
+    /// If another process holds it (the message names it), the folder is missing, or the device refuses.
     pub(crate) fn take(device: &Arc<dyn Device>, folder: &Path) -> Result<Self> {
         let path = folder.join(WRITER_FILE);
         let held = match device.lock(&path)? {
@@ -174,15 +175,15 @@ impl WriterLock {
         Ok(Self { device: device.clone(), path, creator: Creator::this_process(), held })
     }
 
-    /// Whether nobody else can have it.
+    /// Returns whether no other process can hold the lock.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// Where its file cannot be removed, which is no obstacle to who takes it next.
+    /// If its file cannot be removed, which does not prevent others from taking the lock.
     pub(crate) fn release(mut self) -> Result<()> {
         check_creator(self.creator, self.path.display())?;
         let Some(_held) = self.held.take() else { return Ok(()) };
@@ -195,14 +196,14 @@ impl WriterLock {
 
 impl Drop for WriterLock {
     fn drop(&mut self) {
-        // In a forked child the parent has the lock, by the name of its file.
+        // In a forked child, the parent still holds the lock, under the name of its file.
         if self.is_exclusive() && self.creator.is_this_process() {
-            let _ = self.device.remove(&self.path); // left over at worst, and no obstacle
+            let _ = self.device.remove(&self.path); // at worst it is left over, and prevents nothing
         }
     }
 }
 
-/// Whether a file of that name is the lock of who writes into its folder.
+/// Returns whether a file with this name is the lock of the folder's writer.
 pub(crate) fn is_writer_file(name: &OsStr) -> bool {
     name == WRITER_FILE
 }

@@ -1,8 +1,8 @@
-//! What is said to a user: text in which options are data, since a flag of the command line is an argument in Python.
+//! Messages to users: text in which options are data, since a flag of the command line is an argument in Python.
 
 use std::fmt::{self, Display, Formatter};
 
-/// An option of the engine that a message speaks of.
+/// An option of the engine, as named in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Argument {
@@ -16,43 +16,43 @@ pub enum Argument {
     VectorColumn,
     /// The column of ids.
     IdColumn,
-    /// That rows go by their numbers.
+    /// Whether rows have no ids and are identified by their numbers.
     NoIds,
-    /// The split of a folder that is read.
+    /// The split of a folder to read.
     Split,
-    /// The columns that are kept to filter searches by.
+    /// The columns kept to filter searches.
     Attributes,
-    /// The attribute that rows are sorted by within buckets.
+    /// The column by which rows are sorted within buckets.
     SortBy,
-    /// The set that another is joined with.
+    /// The set to join with.
     With,
-    /// The rows that come to those of a set.
+    /// New rows to join with a set.
     New,
-    /// The ids of the rows that go.
+    /// The ids of the rows to delete.
     Delete,
-    /// What must be true of the rows that are found or joined.
+    /// The filter on the rows to search or join.
     Where,
-    /// The same of the rows of the set that another is joined with.
+    /// The filter on the rows of the set to join with.
     WhereOther,
-    /// What must be true of pairs.
+    /// The filter on pairs.
     WherePair,
-    /// What must be true of the rows that are deleted.
+    /// The filter that selects rows to delete.
     DeleteWhere,
     /// The number of buckets.
     Buckets,
-    /// How centers are chosen.
+    /// The method that chooses centers.
     Centers,
-    /// What becomes of rows without a usable vector.
+    /// The treatment of rows without a usable vector.
     OnBad,
-    /// What becomes of ids that occur twice.
+    /// The treatment of duplicate ids.
     OnDuplicateId,
-    /// That what is there is replaced.
+    /// Whether an existing output is replaced.
     Force,
-    /// That a run goes on where an earlier one was ended.
+    /// Whether a run continues from a checkpoint.
     Resume,
     /// The metric of a store.
     Metric,
-    /// The bytes of the code of a vector.
+    /// The bytes of a vector's code.
     CodeBytes,
     /// The vectors of the navigation graph.
     Navigation,
@@ -60,40 +60,40 @@ pub enum Argument {
     Page,
     /// The order of vectors on pages.
     Layout,
-    /// How the graph of an index is made.
+    /// The method that builds the graph of an index.
     Graph,
-    /// The number of candidates that a search of a graph keeps.
+    /// The number of candidates that a graph search keeps.
     List,
-    /// The number of nearest vectors of a query.
+    /// The number of nearest vectors per query.
     K,
-    /// The largest distance of a vector to its query.
+    /// The largest distance between a query and a hit.
     Radius,
-    /// The threshold of the nearest neighbours.
+    /// The threshold of nearest neighbors.
     Within,
-    /// The number of buckets that a query looks into.
+    /// The number of buckets that a query probes.
     Nprobe,
-    /// The vectors that are looked for.
+    /// The query vectors.
     Queries,
     /// The largest distance of a pair.
     Eps,
     /// The least similarity of a pair.
     MinSimilarity,
-    /// The share of the pairs that is promised.
+    /// The target recall of pairs.
     Recall,
-    /// That every pair is found.
+    /// Whether every pair must be found.
     Exact,
-    /// The most out-neighbours of a vertex.
+    /// The largest out-degree of a vertex.
     Degree,
-    /// The candidates that a search of a graph's build keeps.
+    /// The number of candidates that a search keeps while a graph is built.
     BuildList,
-    /// By how much a detour must be shorter to replace an edge.
+    /// The factor by which a detour must be shorter to replace an edge.
     Alpha,
-    /// That a result is tried which the disk seems to have no room for.
+    /// Whether to try a result for which disk space seems insufficient.
     Yes,
 }
 
 impl Argument {
-    /// Its name: lower-case words with dashes between them.
+    /// Returns the option's name: lower-case words joined by dashes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -141,18 +141,18 @@ impl Argument {
         }
     }
 
-    /// Whether it is said or not, and has no value.
+    /// Returns whether the option is a switch without a value.
     pub fn is_switch(self) -> bool {
         matches!(self, Self::NoIds | Self::Force | Self::Resume | Self::Exact | Self::Yes)
     }
 
-    /// The option with a value.
+    /// Returns a mention of the option with a value.
     pub fn with(self, value: impl Display) -> Mention {
         Mention { argument: self, value: Some(value.to_string()) }
     }
 }
 
-/// An option, and the value that a message speaks of, where it speaks of one.
+/// An option mentioned in a message, optionally with a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mention {
     /// The option.
@@ -161,7 +161,7 @@ pub struct Mention {
     pub value: Option<String>,
 }
 
-/// As the words of a sentence: `on-bad skip`.
+/// Formats the mention as words of a sentence: `on-bad skip`.
 impl Display for Mention {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.argument.name())?;
@@ -211,7 +211,7 @@ impl FromIterator<Self> for Message {
 }
 
 impl Message {
-    /// The line, with each option as `spell` has it.
+    /// Returns the line, with each option spelled by `spell`.
     pub fn spelled(&self, spell: impl Fn(&Mention) -> String) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -235,7 +235,7 @@ macro_rules! message {
 }
 pub(crate) use message;
 
-/// Text as one line that steers no terminal: names of columns, files and ids come from outside.
+/// Returns text as one line without control characters, since names of columns, files and ids are untrusted.
 pub fn one_line(message: String) -> String {
     if !message.contains(char::is_control) {
         return message;

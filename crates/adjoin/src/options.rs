@@ -1,4 +1,4 @@
-//! Words that every module uses: element types, metrics, and how their names are written.
+//! Common options: element types, metrics, and the notation of sizes and numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Most dimensions a vector may have.
+/// Most dimensions of a vector.
 pub const DIMENSIONS_MAX: usize = 8_192;
-/// Most rows a set may have.
+/// Most rows of a set.
 pub const ROWS_MAX: u64 = 1 << 40;
 
 /// Type of a vector's elements, as stored.
@@ -25,7 +25,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -34,7 +34,7 @@ impl Element {
         }
     }
 
-    /// Whether elements are integers, whose L2 distances are exact in integers.
+    /// Returns whether elements are integers, for which L2 distances are exact.
     pub fn is_integer(self) -> bool {
         matches!(self, Self::U8 | Self::I8)
     }
@@ -65,7 +65,7 @@ impl FromStr for Element {
     }
 }
 
-/// How far apart two vectors are.
+/// Measure of the distance between two vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
@@ -73,12 +73,13 @@ pub enum Metric {
     L2,
     /// Cosine of the angle; larger is nearer.
     Cosine,
-    /// Inner product of a query and a row; larger is nearer. For searches: it is no distance between rows.
+    /// Inner product of a query and a row; larger is nearer. Only for searches, since it is not a distance between
+    /// rows.
     Ip,
 }
 
 impl Metric {
-    /// Refuses to join the vectors of what is named where the metric is no distance.
+    /// Refuses to join if the metric is not a distance; `of` names the vectors in the message.
     ///
     /// # Errors
     /// For inner products.
@@ -120,7 +121,7 @@ impl FromStr for Metric {
     }
 }
 
-/// Type, number and metric of a set's vectors.
+/// Element type and dimensions of a set's vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VectorType {
     /// Type of the elements.
@@ -130,16 +131,16 @@ pub struct VectorType {
 }
 
 impl VectorType {
-    /// Bytes of one vector as stored.
+    /// Returns the bytes of one vector as stored.
     pub fn bytes(self) -> usize {
         self.dimensions * self.element.bytes()
     }
 }
 
-/// Reads a size such as `51MB`, `512MiB`, `2GiB` or `4096`, in bytes.
+/// Parses a size such as `51MB`, `512MiB`, `2GiB` or `4096`, in bytes.
 ///
 /// # Errors
-/// Where the text is not a size.
+/// If the text is not a size.
 pub fn parse_bytes(text: &str) -> Result<u64> {
     let wrong = || Error::option(format!("{text} is not a size; write it like 51MB, 512MiB or 2GiB"));
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -163,19 +164,19 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// How much memory a run is to have.
+/// Memory for a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MemorySize {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// This share, above 0 and at most 1, of what the machine or a cgroup gives.
+    /// A fraction of the memory of the machine or cgroup, above 0 and at most 1.
     Share(f64),
 }
 
-/// Reads how much memory a run is to have: a size as [`parse_bytes`] reads it, or a share such as `80%`.
+/// Parses the memory for a run: a size as accepted by [`parse_bytes`], or a percentage such as `80%`.
 ///
 /// # Errors
-/// Where the text is neither.
+/// If the text is neither.
 pub fn parse_memory(text: &str) -> Result<MemorySize> {
     let Some(number) = text.strip_suffix('%') else { return parse_bytes(text).map(MemorySize::Bytes) };
     let wrong =
@@ -186,7 +187,7 @@ pub fn parse_memory(text: &str) -> Result<MemorySize> {
     percent.map(|percent| MemorySize::Share(percent / 100.0)).ok_or_else(wrong)
 }
 
-/// Writes a number of bytes so that a person can read it and [`parse_bytes`] too: `51.2 MB`.
+/// Formats a number of bytes for people, in a form that [`parse_bytes`] accepts: `51.2 MB`.
 pub fn format_bytes(bytes: u64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     match units.iter().find(|(factor, _)| bytes as f64 >= *factor) {
@@ -195,7 +196,7 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// Writes a number so that a person can read it: `5,568`.
+/// Formats a number for people: `5,568`.
 pub fn format_number(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -203,7 +204,7 @@ pub fn format_number(number: u64) -> String {
     groups.join(",")
 }
 
-/// Writes a number and what it counts: `1 pair`, `5,568 pairs`.
+/// Formats a number and its noun: `1 pair`, `5,568 pairs`.
 pub fn format_count(count: u64, one: &str) -> String {
     format!("{} {one}{}", format_number(count), if count == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! Bytes of a result on their way to a file that appears whole or not at all, or to standard output.
+//! Output of results: to a file that appears completely or not at all, or to standard output.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
 use crate::report::Progress;
 
-/// Where a result goes.
+/// Destination of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A file of this name, replaced only by `force`.
+    /// A file with this name, which is replaced only with `force`.
     File {
-        /// Its name.
+        /// Its path.
         path: PathBuf,
-        /// Whether a file of that name may be replaced.
+        /// Whether an existing file may be replaced.
         force: bool,
     },
     /// Standard output.
     Standard {
-        /// Whether the run goes on without its reader, as with `| head`: it makes something else too.
+        /// Whether the run continues if its reader leaves, as with `| head`, because it has other outputs too.
         outlives_reader: bool,
     },
 }
 
 impl Target {
-    /// The file, if it is one.
+    /// Returns the path, if it is a file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => Some(path),
@@ -40,7 +40,7 @@ impl Target {
     }
 }
 
-/// A file in a folder of its own until it is whole; removed if it never becomes so.
+/// A file in a folder of its own until it is complete; removed if it never is.
 pub(crate) struct Draft {
     device: Arc<dyn Device>,
     folder: OwnFolder,
@@ -49,7 +49,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Starts a file; its bytes go to the writer.
+    /// Starts a file; its bytes are written to the returned writer.
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
         check_free(&*context.device, path, force)?;
         if path.file_name().is_none() {
@@ -66,7 +66,7 @@ impl Draft {
         self.folder.path().join("result")
     }
 
-    /// Gives the file its name, unless somebody else took it meanwhile.
+    /// Gives the file its name, unless the name was taken in the meantime.
     pub(crate) fn publish(self) -> Result<()> {
         check_free(&*self.device, &self.path, self.force)?;
         self.device.rename(&self.partial(), &self.path)?;
@@ -76,10 +76,10 @@ impl Draft {
     }
 }
 
-/// Writes a file that appears whole or not at all.
+/// Writes a file that appears completely or not at all.
 ///
 /// # Errors
-/// As [`check_free`], or where the disk refuses.
+/// As [`check_free`], or if the disk refuses.
 pub fn write_file(
     context: &Context,
     path: &Path,
@@ -89,7 +89,7 @@ pub fn write_file(
     LaterFile::begin(context, path, force)?.finish(write)
 }
 
-/// A file that is written at the end of a run, and begun before it, so that a place where nothing can be written shows
+/// A file that is written at the end of a run. It is created before the run, so that an unwritable location is reported
 /// before any work.
 pub struct LaterFile {
     draft: Draft,
@@ -97,19 +97,19 @@ pub struct LaterFile {
 }
 
 impl LaterFile {
-    /// Begins it.
+    /// Creates the file.
     ///
     /// # Errors
-    /// As [`check_free`], or where the disk refuses.
+    /// As [`check_free`], or if the disk refuses.
     pub fn begin(context: &Context, path: &Path, force: bool) -> Result<Self> {
         let (draft, output) = Draft::create(context, path, force)?;
         Ok(Self { draft, output })
     }
 
-    /// Writes it, and makes it appear.
+    /// Writes the file, and makes it appear.
     ///
     /// # Errors
-    /// Where the name is taken meanwhile, or the disk refuses.
+    /// If the name was taken in the meantime, or the disk refuses.
     pub fn finish(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         let Self { draft, mut output } = self;
         let failed = |error: io::Error| {
@@ -122,11 +122,11 @@ impl LaterFile {
     }
 }
 
-/// Refuses a name that is taken, or whose folder is missing.
+/// Refuses a name that is taken, or a missing folder.
 ///
 /// # Errors
-/// Where something is at `path` and `force` is not given, or it is a folder, or there is none to hold it, or the device
-/// does not let us look.
+/// If something exists at `path` and `force` is false, it is a folder, its parent is missing, or the device does not
+/// permit the check.
 pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     let at = path.display();
     match device.kind(path)? {
@@ -138,12 +138,12 @@ pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     }
 }
 
-/// The folder that holds `path`.
+/// Returns the folder that contains `path`.
 pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses a path whose folder is missing.
+/// Refuses a path in a missing folder.
 pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
     let at = parent(path).display();
     match device.kind(parent(path))? {
@@ -162,10 +162,10 @@ enum Sink {
     File(Box<dyn WriteFile>),
     Standard {
         out: io::Stdout,
-        /// Is told that the reader has left, where the run goes on without it.
+        /// Notified if the reader leaves and the run continues without it.
         goes_on: Option<Arc<dyn Progress>>,
     },
-    /// Standard output without its reader, of a run that goes on.
+    /// Standard output after its reader left, in a run that continues.
     Nobody,
 }
 
@@ -181,28 +181,28 @@ impl OutputWriter {
         Self { sink, written: Arc::default(), reader_gone: Arc::default() }
     }
 
-    /// To a file that is being made.
+    /// Creates a writer to a file in progress.
     pub(crate) fn file(file: Box<dyn WriteFile>) -> Self {
         Self::new(Sink::File(file))
     }
 
-    /// To standard output; `outlives_reader` as in [`Target::Standard`].
+    /// Creates a writer to standard output; `outlives_reader` as in [`Target::Standard`].
     pub(crate) fn standard(context: &Context, outlives_reader: bool) -> Self {
         let goes_on = outlives_reader.then(|| context.progress.clone());
         Self::new(Sink::Standard { out: io::stdout(), goes_on })
     }
 
-    /// Bytes written so far, readable while the writer is lent out.
+    /// Returns the counter of bytes written, which stays readable while the writer is in use.
     pub(crate) fn written(&self) -> Arc<AtomicU64> {
         self.written.clone()
     }
 
-    /// Set once nobody reads what is written, readable while the writer is lent out.
+    /// Returns the flag that is set once the reader has left, which stays readable while the writer is in use.
     pub(crate) fn reader_gone(&self) -> Arc<AtomicBool> {
         self.reader_gone.clone()
     }
 
-    /// Makes what was written durable.
+    /// Makes written bytes durable.
     pub(crate) fn sync(mut self) -> Result<()> {
         let done = match &mut self.sink {
             Sink::File(file) => return Ok(file.sync()?),
@@ -215,7 +215,7 @@ impl OutputWriter {
         })
     }
 
-    /// Lets go of what nobody reads any more, where the run goes on.
+    /// Discards further output after the reader left, if the run continues.
     fn unless_reader_left(&mut self, done: io::Result<()>) -> io::Result<()> {
         if !done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             return done;

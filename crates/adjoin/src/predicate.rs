@@ -1,7 +1,7 @@
-//! Does this pair belong to the result? Decided here and nowhere else, on the stored elements.
+//! Predicates: decide which pairs belong to the result, from the stored elements. No other module decides this.
 //!
-//! Fast kernels work on [`crate::geometry`]'s coordinates and only leave out what is surely too far away; every pair
-//! that they leave over comes here.
+//! Fast kernels work on the coordinates of [`crate::geometry`], and only leave out pairs that are certainly too far
+//! apart. Every remaining pair is decided here.
 
 use half::f16;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::options::{Element, Metric, VectorType};
 
-/// Which pairs are wanted.
+/// Predicate of the pairs to find.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Predicate {
@@ -24,7 +24,8 @@ pub enum Predicate {
         /// The threshold, from -1 to 1.
         min_similarity: f64,
     },
-    /// `dot >= min_score`: what a query that holds enough still takes. Nobody gives it as a threshold.
+    /// `dot >= min_score`: the score that a hit must reach once a query has enough hits. It is never a user's
+    /// threshold.
     #[serde(skip)]
     InnerProduct {
         /// The threshold.
@@ -33,10 +34,10 @@ pub enum Predicate {
 }
 
 impl Predicate {
-    /// Pairs at most `eps` apart.
+    /// Accepts pairs at most `eps` apart.
     ///
     /// # Errors
-    /// Where `eps` is negative, infinite or not a number.
+    /// If `eps` is negative, infinite or NaN.
     pub fn l2(eps: f64) -> Result<Self> {
         if !eps.is_finite() || eps < 0.0 {
             return Err(Error::option(format!("eps is {eps}; it must be a finite distance of at least 0")));
@@ -44,10 +45,10 @@ impl Predicate {
         Ok(Self::L2 { eps })
     }
 
-    /// Pairs at least `min_similarity` alike.
+    /// Accepts pairs with a cosine similarity of at least `min_similarity`.
     ///
     /// # Errors
-    /// Where it is not from -1 to 1.
+    /// If it is not between -1 and 1.
     pub fn cosine(min_similarity: f64) -> Result<Self> {
         if !(-1.0..=1.0).contains(&min_similarity) {
             return Err(Error::option(format!(
@@ -57,7 +58,7 @@ impl Predicate {
         Ok(Self::Cosine { min_similarity })
     }
 
-    /// All pairs, however far apart.
+    /// Accepts all pairs, however far apart.
     pub(crate) fn all(metric: Metric) -> Self {
         match metric {
             Metric::L2 => Self::L2 { eps: f64::INFINITY },
@@ -66,10 +67,10 @@ impl Predicate {
         }
     }
 
-    /// Of what a caller gives: one of both thresholds.
+    /// Creates the predicate from exactly one of the two thresholds.
     ///
     /// # Errors
-    /// Where it is none or both, or as [`Predicate::l2`] and [`Predicate::cosine`].
+    /// If none or both are given, or as [`Predicate::l2`] and [`Predicate::cosine`].
     pub fn of(eps: Option<f64>, min_similarity: Option<f64>) -> Result<Self> {
         match (eps, min_similarity) {
             (Some(eps), None) => Self::l2(eps),
@@ -83,7 +84,7 @@ impl Predicate {
         }
     }
 
-    /// The threshold, as a distance or as a similarity.
+    /// Returns the threshold, as a distance or as a similarity.
     pub fn thresholds(&self) -> (Option<f64>, Option<f64>) {
         match *self {
             Self::L2 { eps } => (Some(eps), None),
@@ -92,8 +93,8 @@ impl Predicate {
         }
     }
 
-    /// How far apart pairs at the threshold are, squared, as coordinates: under cosine those of vectors of length 1. Of inner
-    /// products there are no thresholds.
+    /// Returns the squared distance of pairs at the threshold, in coordinates. Under cosine, vectors have length 1.
+    /// Inner products have no such threshold, so their distance is infinite.
     pub(crate) fn squared_distance(&self) -> f64 {
         match *self {
             Self::L2 { eps } => eps * eps,
@@ -102,7 +103,7 @@ impl Predicate {
         }
     }
 
-    /// The metric that it is about.
+    /// Returns the metric.
     pub fn metric(&self) -> Metric {
         match self {
             Self::L2 { .. } => Metric::L2,
@@ -111,7 +112,8 @@ impl Predicate {
         }
     }
 
-    /// The distance (L2, true), similarity or inner product of a pair of the result, `None` for any other pair.
+    /// Returns the distance (L2, not squared), similarity or inner product of a pair of the result, and `None` for any
+    /// other pair.
     ///
     /// `x` and `y` are stored vectors: little-endian elements of `vectors.element`.
     pub fn decide(&self, vectors: VectorType, x: &[u8], y: &[u8]) -> Option<f32> {
@@ -122,7 +124,8 @@ impl Predicate {
         })
     }
 
-    /// The same, given the [`squared_distance`] (L2), the [`cosine`] or the inner product ([`dot`]) of the pair.
+    /// Decides as [`Predicate::decide`] does, given the [`squared_distance`] (L2), the [`cosine`] or the inner product
+    /// ([`dot`]) of the pair.
     pub fn accept(&self, value: f64) -> Option<f32> {
         match *self {
             Self::L2 { eps } => (value <= eps * eps).then(|| value.sqrt() as f32),
@@ -131,27 +134,29 @@ impl Predicate {
         }
     }
 
-    /// The same, given a value that is at most `error` away from that; `exactly` is asked where it could say something
-    /// else, which is rarely: near the threshold, and where one f32 ends and the next begins.
+    /// Decides as [`Predicate::accept`] does, given a value with an error of at most `error`. It calls `exactly` only
+    /// if the exact value could change the result, which is rare: near the threshold, and near the boundary between two
+    /// f32.
     pub(crate) fn accept_near(&self, (value, error): (f64, f64), exactly: impl FnOnce() -> f64) -> Option<f32> {
         let low = self.accept(value - error);
         if low == self.accept(value + error) { low } else { self.accept(exactly()) }
     }
 
-    /// Pairs that may be as near as that, a few more among them. A *nearness* puts pairs in order, less for what is nearer: the
-    /// squared distance under L2, else the cosine or the inner product with its sign turned. It is that of the value that is
-    /// reported, rounded to f32, so that pairs which are equally near by their reported values are so here too; squared
+    /// Returns a predicate that accepts all pairs up to a nearness, and a few more. A *nearness* orders pairs, and is
+    /// smaller for nearer ones: the squared distance under L2, else the negated cosine or inner product. It is derived
+    /// from the reported value, rounded to f32, so pairs with equal reported values have equal nearness; squared
     /// distances of integers are exact.
     pub(crate) fn up_to(nearness: f64, (metric, element): (Metric, Element)) -> Self {
         match metric {
-            Metric::L2 if element.is_integer() => Self::L2 { eps: nearness.sqrt().next_up() }, // whose square is not below
+            Metric::L2 if element.is_integer() => Self::L2 { eps: nearness.sqrt().next_up() }, // its square is at least `nearness`
             Metric::L2 => Self::L2 { eps: (nearness.sqrt() as f32).next_up().into() },
             Metric::Cosine => Self::Cosine { min_similarity: (-nearness as f32).next_down().into() },
             Metric::Ip => Self::InnerProduct { min_score: (-nearness as f32).next_down().into() },
         }
     }
 
-    /// The nearness of a pair, given the value of [`Predicate::accept`]. There is one zero: -0 and 0 are equally near.
+    /// Returns the nearness of a pair, given the value of [`Predicate::accept`]. There is one zero: -0 and 0 are
+    /// equally near.
     pub(crate) fn nearness_of(&self, value: f32) -> f64 {
         match self {
             Self::L2 { .. } => f64::from(value) * f64::from(value),
@@ -159,7 +164,7 @@ impl Predicate {
         }
     }
 
-    /// The reverse of [`Predicate::nearness_of`]: the value that is reported of a pair.
+    /// Returns the reported value of a pair; the reverse of [`Predicate::nearness_of`].
     pub(crate) fn value_of(metric: Metric, nearness: f64) -> f32 {
         match metric {
             Metric::L2 => nearness.sqrt() as f32,
@@ -167,7 +172,7 @@ impl Predicate {
         }
     }
 
-    /// The nearness of the threshold.
+    /// Returns the nearness of the threshold.
     pub(crate) fn nearness(&self) -> f64 {
         match self {
             Self::L2 { eps } => eps * eps,
@@ -176,14 +181,16 @@ impl Predicate {
         }
     }
 
-    /// Whether a pair belongs to the result whose value is at most `error` away from the given one, where that tells.
+    /// Returns whether a pair belongs to the result, given a value with an error of at most `error`; `None` if that is
+    /// not enough to decide.
     pub(crate) fn tells(&self, (value, error): (f64, f64)) -> Option<bool> {
         let belongs = self.accept(value - error).is_some();
         (value.is_finite() && belongs == self.accept(value + error).is_some()).then_some(belongs)
     }
 }
 
-/// Squared L2 distance of two stored vectors: in integers for u8 and i8, else in f64, summed in index order.
+/// Returns the squared L2 distance of two stored vectors: in integers for u8 and i8, else in f64, summed in index
+/// order.
 pub fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => squared_integers(x, y, i32::from) as f64,
@@ -193,28 +200,29 @@ pub fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
     }
 }
 
-/// Squared length of a stored vector, as [`squared_distance`] sums it.
+/// Returns the squared length of a stored vector, summed as in [`squared_distance`].
 pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
     dot(element, x, x)
 }
 
-/// `dot / sqrt(xx * yy)` of two stored vectors, the three sums in f64 (in integers for u8 and i8) in index order.
+/// Returns `dot / sqrt(xx * yy)` of two stored vectors, with the three sums in f64 (in integers for u8 and i8) in index
+/// order.
 pub fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
     dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
 }
 
-/// [`dot`] of vectors of f32, or of other elements as the equal floats.
+/// Returns [`dot`] of f32 vectors, or of other elements converted to equal floats.
 pub(crate) fn dot_of_floats(x: &[f32], y: &[f32]) -> f64 {
     sums([(x, y)], |&x| x.into(), |x, y| x * y)[0]
 }
 
-/// [`cosine`] of vectors of f32, or of f16 as the equal floats.
+/// Returns [`cosine`] of f32 vectors, or of f16 converted to equal floats.
 pub(crate) fn cosine_of_floats(x: &[f32], y: &[f32]) -> f64 {
     let [dot, xx, yy] = sums([(x, y), (x, x), (y, y)], |&x| x.into(), |x, y| x * y);
     dot / (xx * yy).sqrt()
 }
 
-/// Inner product of two stored vectors, as [`cosine`] sums it.
+/// Returns the inner product of two stored vectors, summed as in [`cosine`].
 pub fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => dot_integers(x, y, i64::from) as f64,
@@ -224,7 +232,7 @@ pub fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     }
 }
 
-/// Squared distance of integers.
+/// Returns the squared distance of integers.
 fn squared_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i32) -> u32 {
     x.iter().zip(y).map(|(&x, &y)| (value(x) - value(y)).pow(2).cast_unsigned()).sum()
 }
@@ -233,7 +241,7 @@ fn dot_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i64) -> i64 {
     x.iter().zip(y).map(|(&x, &y)| value(x) * value(y)).sum()
 }
 
-/// Squared distance of floats, summed in f64 and in index order.
+/// Returns the squared distance of floats, summed in f64 in index order.
 fn squared_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
     x.zip(y).fold(0.0, |sum, (x, y)| sum + squared_difference(x, y))
 }
@@ -242,13 +250,13 @@ fn dot_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64
     x.zip(y).fold(0.0, |sum, (x, y)| sum + x * y)
 }
 
-/// A term of a squared distance.
+/// Returns one term of a squared distance.
 pub(crate) fn squared_difference(x: f64, y: f64) -> f64 {
     (x - y) * (x - y)
 }
 
-/// Sums a term over the elements of some pairs of vectors, each sum in index order. A sum waits for its last addition;
-/// several side by side do not wait for each other.
+/// Sums a term over the elements of several pairs of vectors, each sum in index order. An addition waits for the
+/// previous one of its sum; interleaved sums do not wait for each other.
 pub(crate) fn sums<X, const N: usize>(
     pairs: [(&[X], &[X]); N],
     value: impl Fn(&X) -> f64,
@@ -265,12 +273,12 @@ pub(crate) fn sums<X, const N: usize>(
     sums
 }
 
-/// Elements of a stored f32 vector.
+/// Returns the elements of a stored f32 vector.
 pub fn f32_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.as_chunks::<4>().0.iter().map(|&chunk| f64::from(f32::from_le_bytes(chunk)))
 }
 
-/// Elements of a stored f16 vector.
+/// Returns the elements of a stored f16 vector.
 pub fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.as_chunks::<2>().0.iter().map(|&chunk| f64::from(f16::from_le_bytes(chunk)))
 }
@@ -296,19 +304,19 @@ mod tests {
         let five = Predicate::l2(5.0).unwrap();
         assert_eq!(five.decide(bytes, &[0, 0], &[3, 4]), Some(5.0));
         assert_eq!(five.decide(bytes, &[0, 0], &[3, 5]), None);
-        // The f64 nearest to the root of 2 squares to more than 2, that of 3 to less than 3.
+        // The f64 nearest to the square root of 2 squares to more than 2, and the one of 3 to less than 3.
         assert!(Predicate::l2(2f64.sqrt()).unwrap().decide(bytes, &[0, 0], &[1, 1]).is_some());
         let three = VectorType { element: Element::I8, dimensions: 3 };
         assert!(Predicate::l2(3f64.sqrt()).unwrap().decide(three, &[0, 0, 255], &[1, 1, 0]).is_none());
     }
 
-    /// A value that is only nearly right is taken where it says the same as the exact one, threshold and f32 alike.
+    /// An approximate value is used if the exact one would give the same result, for both the threshold and the f32.
     #[test]
     fn what_is_nearly_right_decides_as_the_exact_value() {
         let predicate = Predicate::cosine(0.75).unwrap();
         let mut exactly = 0;
         for step in -2_000..2_000 {
-            // Some of these lie at the threshold, others where one f32 ends and the next begins.
+            // Some of these are at the threshold, others at the boundary between two f32.
             let exact = 0.75 + f64::from(step) * 2f64.powi(-32);
             for off in [-1e-12, 0.0, 1e-12] {
                 let decided = predicate.accept_near((exact + off, 1e-12), || {

@@ -1,4 +1,4 @@
-//! Random numbers that are the same for a seed on every machine, for ever.
+//! Random numbers that are the same for a seed on every machine and in every version.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -7,28 +7,30 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// The stream of a seed; `purpose` keeps streams of one seed apart.
+    /// Creates the stream of a seed; streams with different `purpose` are independent.
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed ^ xxhash_rust::xxh3::xxh3_64(purpose.as_bytes())))
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The upper half of the product: uniform but for less than end / 2^64.
+        // The upper half of the product: uniform except for a bias below end / 2^64.
         ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number in [0, 1).
+    /// Returns a number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About a normal number of mean 0 and variance 1: the sum of 12 uniform ones, free of any library's `ln`.
+    /// Returns an approximately normal number with mean 0 and variance 1: the sum of 12 uniform ones, which needs no
+    /// library's `ln`.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 
-    /// A rougher normal number for the price of one uniform: the sum of four of 16 bits, within 3.5 of 0.
+    /// Returns a rougher normal number at the cost of one uniform number: the sum of four numbers of 16 bits, within
+    /// 3.5 of 0.
     pub fn rough_normal(&mut self) -> f32 {
         const DEVIATION: f32 = 37837.227; // 2^16 / sqrt(3)
         let bits = self.0.next_u64();
@@ -36,14 +38,14 @@ impl Random {
         (sum as f32 - 131_070.0) / DEVIATION
     }
 
-    /// Puts items into an order without meaning (Knuth, TAOCP 2, 3.4.2, algorithm P).
+    /// Shuffles items (Knuth, TAOCP 2, 3.4.2, algorithm P).
     pub fn shuffle<I>(&mut self, items: &mut [I]) {
         for k in (1..items.len()).rev() {
             items.swap(k, self.below(k as u64 + 1) as usize);
         }
     }
 
-    /// `count` different numbers below `end`, ascending (Knuth, TAOCP 2, 3.4.2, algorithm S).
+    /// Returns `count` distinct numbers below `end`, ascending (Knuth, TAOCP 2, 3.4.2, algorithm S).
     pub fn ascending_sample(&mut self, count: u64, end: u64) -> Vec<u64> {
         let mut picked = Vec::with_capacity(count as usize);
         for number in 0..end {

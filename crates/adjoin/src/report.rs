@@ -1,4 +1,4 @@
-//! What a run tells: how far it is, what it did, and whether its promises were kept.
+//! Reports of a run: progress, statistics, and whether its targets were met.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::options::format_number;
 use crate::workers::lock;
 
-/// Set by whoever wants the work to stop; clones share one flag and one deadline.
+/// Cancellation by the caller or a deadline. Clones share one flag and one deadline.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
     asked: Arc<AtomicBool>,
@@ -21,29 +21,31 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Asks the work to stop at its next check.
+    /// Requests the work to stop at its next check.
     pub fn cancel(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was asked.
+    /// Returns whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// For a part of the work that has a deadline of its own: it stops when all of it does, too.
+    /// Returns a handle for a part of the work with its own deadline; it is cancelled with the whole.
     pub fn with_deadline(&self, deadline: Option<Instant>) -> Self {
         Self { asked: self.asked.clone(), deadline: Arc::new(Mutex::new(deadline)) }
     }
 
-    /// From when on the result is of no use.
+    /// Sets the time after which the result is useless.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         *lock(&self.deadline) = deadline;
     }
 
+    /// Checks whether the work must stop.
+    ///
     /// # Errors
-    /// [`crate::error::ErrorKind::Cancelled`] where the work is to stop, [`crate::error::ErrorKind::Late`] where its deadline has
-    /// passed.
+    /// [`crate::error::ErrorKind::Cancelled`] if cancellation was requested, [`crate::error::ErrorKind::Late`] if the
+    /// deadline has passed.
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() {
             return Err(Error::cancelled());
@@ -56,17 +58,17 @@ impl Cancel {
     }
 }
 
-/// Who is told how far the work is. All methods may be called from any thread.
+/// Observer of progress. All methods may be called from any thread.
 pub trait Progress: Send + Sync {
-    /// A phase begins: its name, what is counted, and how much of it there is.
+    /// Starts a phase: its name, its unit, and its total.
     fn begin(&self, phase: &str, unit: &str, total: u64);
-    /// So much of the phase is done, in its unit, since it began.
+    /// Reports how much of the phase is done since it began, in its unit.
     fn advance(&self, done: u64);
-    /// One line that a person should read once.
+    /// Reports one line for the user.
     fn note(&self, line: &str);
 }
 
-/// Tells nobody.
+/// Ignores progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -76,23 +78,23 @@ impl Progress for Silent {
     fn note(&self, _line: &str) {}
 }
 
-/// Time since it was made.
+/// Measures time since its creation.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Starts now.
+    /// Starts the stopwatch.
     #[must_use]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Seconds since the start.
+    /// Returns the seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.0.elapsed().as_secs_f64()
     }
 
-    /// Seconds since the start, or since the last lap.
+    /// Returns the seconds since the start or the previous lap.
     pub fn lap(&mut self) -> f64 {
         let seconds = self.seconds();
         *self = Self::start();
@@ -100,12 +102,12 @@ impl Stopwatch {
     }
 }
 
-/// Time added up over threads, in seconds.
+/// Time summed over threads, in seconds.
 #[derive(Debug, Default)]
 pub struct SharedSeconds(AtomicU64);
 
 impl SharedSeconds {
-    /// Runs `work` and adds the time that it took.
+    /// Runs `work` and adds its duration.
     pub fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = work();
@@ -113,25 +115,25 @@ impl SharedSeconds {
         result
     }
 
-    /// The sum.
+    /// Returns the sum.
     pub fn seconds(&self) -> f64 {
         Duration::from_nanos(self.0.load(Ordering::Relaxed)).as_secs_f64()
     }
 }
 
-/// Looks at the resident memory of the process from time to time, on a thread of its own.
+/// Samples the resident memory of the process, on a thread of its own.
 pub struct MemoryWatch {
     stop: Sender<()>,
     thread: JoinHandle<Vec<(f64, u64)>>,
 }
 
-/// Time between two looks at first.
+/// Initial time between two samples.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Looks that are kept; of more every second one is let go, and from then on half as many are taken.
+/// Most samples kept. Beyond that, every second one is dropped, and the rate is halved.
 const LOOKS_MAX: usize = 512;
 
 impl MemoryWatch {
-    /// Begins to look; not at all where the system gives no thread.
+    /// Starts sampling; returns `None` if the system provides no thread.
     pub fn begin() -> Option<Self> {
         let (stop, stopped) = unbounded();
         let look = move || {
@@ -155,19 +157,19 @@ impl MemoryWatch {
         Some(Self { stop, thread })
     }
 
-    /// Ends; returns seconds since the beginning and bytes, one after the other.
+    /// Stops sampling; returns the samples: seconds since the start, and bytes.
     pub fn finish(self) -> Vec<(f64, u64)> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// Lines noted during a run, kept for tests and for callers that show them later.
+/// Collects the lines noted during a run, for tests and for callers that show them later.
 #[derive(Debug, Default)]
 pub struct Notes(Mutex<Vec<String>>);
 
 impl Notes {
-    /// The lines so far.
+    /// Returns the lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -181,29 +183,29 @@ impl Progress for Notes {
     }
 }
 
-/// A cluster of so many rows, and of more than one part in so many of all, is worth a warning.
+/// A cluster with at least this many rows, and with more than one part in this many of all rows, triggers a warning.
 const CLUSTER_ROWS_MANY: u64 = 100;
 const CLUSTER_SHARE_MANY: u64 = 100;
 
-/// What a sink wrote.
+/// Summary of a sink's output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
     /// Rows of the result.
     pub rows: u64,
-    /// Rows to keep, where they are a result of their own.
+    /// Rows kept, if they are a result of their own.
     pub kept_rows: u64,
-    /// Bytes of both.
+    /// Bytes of both results.
     pub bytes: u64,
     /// Bytes of temporary files.
     pub spill_bytes: u64,
-    /// Rows of the largest cluster, if the result is made of clusters.
+    /// Rows of the largest cluster, if the result consists of clusters.
     pub largest_cluster: Option<u64>,
-    /// Rows to remove that are not within the threshold of the row that is kept for them.
+    /// Rows to remove that are not within the threshold of the row kept for them.
     pub removed_beyond_threshold: Option<u64>,
 }
 
 impl Written {
-    /// A warning, if one cluster has so many of all rows that the threshold is probably too loose.
+    /// Returns a warning if one cluster has such a large fraction of all rows that the threshold is probably too loose.
     pub(crate) fn cluster_warning(&self, rows: u64) -> Option<String> {
         let largest = self.largest_cluster.filter(|&rows| rows >= CLUSTER_ROWS_MANY)?;
         (largest.saturating_mul(CLUSTER_SHARE_MANY) > rows).then(|| {
@@ -216,11 +218,11 @@ impl Written {
     }
 }
 
-/// Version of the names of [`CommonStatistics`] and of what each command adds to them.
+/// Version of the names of [`CommonStatistics`] and of each command's own object.
 pub const STATISTICS_VERSION: u32 = 2;
 
-/// What every command that computes reports; the names are fixed, what does not apply is null. Beside it a command has one
-/// object of its own name.
+/// Statistics common to all commands that compute. The names are fixed; values that do not apply are null. Each command
+/// adds one object with its own name.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)] // docs/statistics.md explains each
 pub struct CommonStatistics {
@@ -243,21 +245,21 @@ pub struct CommonStatistics {
     pub kernel: &'static str,
 }
 
-/// Everything that a join reports.
+/// Statistics of a join.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct JoinStatistics {
     #[serde(flatten)]
     pub common: CommonStatistics,
     pub join: JoinCounts,
-    /// Of a join that another run can go on with.
+    /// Set if another run can continue the join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeStatistics>,
     #[serde(skip)]
     pub written: Written,
 }
 
-/// In how many runs a join was made, and what these did twice.
+/// Number of runs of a join, and the work that they repeated.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[allow(missing_docs)]
 pub struct ResumeStatistics {
@@ -268,10 +270,10 @@ pub struct ResumeStatistics {
 }
 
 impl JoinStatistics {
-    /// Takes note of what `finish` writes, and of the time that it takes.
+    /// Runs `finish`, and records its output and duration.
     ///
     /// # Errors
-    /// Those of `finish`.
+    /// The errors of `finish`.
     pub(crate) fn write(&mut self, finish: impl FnOnce() -> Result<Written>) -> Result<()> {
         let watch = Stopwatch::start();
         self.written = finish()?;
@@ -288,7 +290,7 @@ impl JoinStatistics {
     }
 }
 
-/// What a join was asked for, found and computed.
+/// Targets, results and work of a join.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct JoinCounts {
@@ -301,24 +303,25 @@ pub struct JoinCounts {
     pub center_distances: u64,
     pub edges: u64,
     pub buckets: u64,
-    /// Of the second set, where two are joined.
+    /// Rows of the second set, if two are joined.
     pub with_rows: Option<u64>,
-    /// Rows that meet the condition, where there is one; the same of the second set.
+    /// Rows that pass the filter, if any; likewise of the second set.
     pub passing_rows: Option<u64>,
     pub with_passing_rows: Option<u64>,
-    /// Rows that came to those that were there, where any did, and those that meet the condition.
+    /// New rows, if any, and how many of them pass the filter.
     pub new_rows: Option<u64>,
     pub new_passing_rows: Option<u64>,
-    /// Buckets without a row that meets the condition of its set, which are never read, and their bytes; where there is one.
+    /// Buckets without a row that passes the filter of its set, which are never read, and their bytes; `None` without a
+    /// filter.
     pub skipped_buckets: Option<u64>,
     pub skipped_bytes: Option<u64>,
-    /// Rows of the largest cluster, and rows to remove that are not within the threshold of the row kept for them; if the
-    /// result is made of clusters.
+    /// Rows of the largest cluster, and rows to remove that are not within the threshold of the row kept for them; only
+    /// if the result consists of clusters.
     pub largest_cluster: Option<u64>,
     pub removed_beyond_threshold: Option<u64>,
 }
 
-/// Everything that the writing of a data set without its near-duplicates reports.
+/// Statistics of writing a data set without its near-duplicates.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct DedupeStatistics {
@@ -327,7 +330,7 @@ pub struct DedupeStatistics {
     pub dedupe: DedupeCounts,
 }
 
-/// Which rows went and stayed, and what the join took that decided about near ones.
+/// Removed and kept rows, and the work of the join that found near ones.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[allow(missing_docs)]
 pub struct DedupeCounts {
@@ -339,7 +342,7 @@ pub struct DedupeCounts {
     pub join: JoinCounts,
 }
 
-/// Everything that a search reports.
+/// Statistics of a search.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct SearchStatistics {
@@ -348,14 +351,14 @@ pub struct SearchStatistics {
     pub search: SearchCounts,
 }
 
-/// What a search did for a query, on average, the calibration apart.
+/// Work per query, on average, without calibration.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct SearchCounts {
     pub queries: u64,
     pub k: Option<u64>,
     pub hits: u64,
-    /// Rows that meet the condition, where there is one.
+    /// Rows that pass the filter, if any.
     pub passing_rows: Option<u64>,
     pub buckets: Option<u64>,
     pub probes_per_query: Option<f64>,
@@ -363,14 +366,14 @@ pub struct SearchCounts {
     pub center_distances_per_query: Option<f64>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
-    /// Of the vertices on the pages that walks needed, the share that led them on (Starling, appendix B).
+    /// Of the vertices on pages that walks needed, the fraction that was expanded (Starling, appendix B).
     pub vertex_utilization: Option<f64>,
     pub queries_per_second: f64,
-    /// Where queries are answered one by one.
+    /// Set if queries are answered one by one.
     pub latency_ms: Option<LatencyStatistics>,
 }
 
-/// Everything that a run reports which finds the nearest neighbours of each row.
+/// Statistics of finding the nearest neighbors of each row.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct NearestStatistics {
@@ -379,7 +382,7 @@ pub struct NearestStatistics {
     pub nearest: NearestCounts,
 }
 
-/// What was done for a row, on average, the calibration apart.
+/// Work per row, on average, without calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct NearestCounts {
@@ -389,14 +392,14 @@ pub struct NearestCounts {
     pub buckets: u64,
     pub probes_per_row: f64,
     pub distances_per_row: f64,
-    /// Of the distances to all other rows.
+    /// As a fraction of the distances to all other rows.
     pub distances_share: f64,
     pub center_distances_per_row: f64,
     pub bytes_per_row: f64,
     pub rows_per_second: f64,
 }
 
-/// How long queries took, each from its first step to its last, in milliseconds.
+/// Query latency from first to last step, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct LatencyStatistics {
@@ -408,7 +411,7 @@ pub struct LatencyStatistics {
 }
 
 impl LatencyStatistics {
-    /// Of times in milliseconds; none of none.
+    /// Computes the statistics of times in milliseconds; `None` if there are none.
     pub fn of(mut times: Vec<f32>) -> Option<Self> {
         times.sort_unstable_by(f32::total_cmp);
         let max = f64::from(*times.last()?);
@@ -418,22 +421,21 @@ impl LatencyStatistics {
     }
 }
 
-/// The recall that was promised and what is known of the one reached: of the hits of queries ([`Self::at_k`]), or of pairs
-/// ([`Self::pair`], [`Self::per_vector`]).
+/// Target recall, and the recall reached: of hits ([`Self::at_k`]), or of pairs ([`Self::pair`], [`Self::per_vector`]).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RecallStatistics {
     pub target: f64,
     pub kept: bool,
     pub at_k: Option<Interval>,
-    /// What 95 % of the queries reach.
+    /// Recall that 95 % of the queries reach.
     pub p5: Option<f64>,
-    /// Whose recall that is.
+    /// Queries by which the recall was measured.
     pub queries: Option<String>,
     pub sample_queries: Option<u64>,
     pub pair: Option<Interval>,
     pub per_vector: Option<Interval>,
-    /// Of the vectors of the second set, where two are joined.
+    /// Recall of the second set's vectors, if two sets are joined.
     pub per_right_vector: Option<Interval>,
     pub sample_vectors: Option<u64>,
     pub sample_vectors_with_neighbours: Option<u64>,
@@ -441,7 +443,7 @@ pub struct RecallStatistics {
 }
 
 impl RecallStatistics {
-    /// A promise of which nothing is known yet.
+    /// Creates statistics of a target, with unknown recall.
     pub fn promised(target: f64) -> Self {
         Self {
             target,
@@ -459,18 +461,18 @@ impl RecallStatistics {
         }
     }
 
-    /// Of a rule that is proved to miss no pair.
+    /// Creates statistics of a rule that provably misses no pair.
     pub fn proved_of_pairs(target: f64) -> Self {
         Self { pair: Some(Interval::ONE), per_vector: Some(Interval::ONE), ..Self::promised(target) }
     }
 
-    /// Of a search that looks everywhere.
+    /// Creates statistics of an exhaustive search.
     pub fn proved_at_k(target: f64) -> Self {
         Self { at_k: Some(Interval::ONE), p5: Some(1.0), ..Self::promised(target) }
     }
 }
 
-/// An estimate between its bounds.
+/// An estimate with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Interval {
@@ -480,17 +482,17 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// All, for certain.
+    /// Exactly 1.
     const ONE: Self = Self { estimate: 1.0, low: 1.0, high: 1.0 };
 }
 
-/// Resident memory of the process against its budget.
+/// Resident memory of the process, compared with its budget.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct MemoryStatistics {
     pub budget_bytes: u64,
-    /// Of a budget that is a share of what the system gives: which share, of how much, and whose that is, `machine` or
-    /// `cgroup`.
+    /// If the budget is a fraction of the available memory: the fraction, the available bytes, and their source,
+    /// `machine` or `cgroup`.
     pub share: Option<f64>,
     pub share_of_bytes: Option<u64>,
     pub share_of: Option<&'static str>,
@@ -500,7 +502,7 @@ pub struct MemoryStatistics {
     pub over_time: Option<Vec<(f64, u64)>>,
 }
 
-/// What was read and written.
+/// Bytes read and written.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct IoStatistics {
@@ -516,7 +518,7 @@ pub struct IoStatistics {
     pub direct: Option<bool>,
 }
 
-/// Where the time went.
+/// Time spent per phase.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct SecondsStatistics {
@@ -530,24 +532,24 @@ pub struct SecondsStatistics {
     pub compute_waited_for_sink: Option<f64>,
 }
 
-/// What the plan expected.
+/// Predictions of the plan.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct PredictedStatistics {
     pub bytes_read: Option<u64>,
     pub verified_pairs: Option<u64>,
     pub center_distances: Option<u64>,
-    /// Of a join that builds its store first.
+    /// Set for a join that builds its store first.
     pub seconds: Option<f64>,
 }
 
-/// How it was done.
+/// Methods that the run used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct StrategyStatistics {
     pub rule: Option<&'static str>,
     pub probes: Option<&'static str>,
-    /// The threshold of a rule or of probes that need one.
+    /// Threshold of the rule or the probes, if they need one.
     pub t: Option<f64>,
     pub per_margin: Option<f64>,
     pub sample_seed: Option<u64>,

@@ -1,33 +1,33 @@
-//! A row number for each row: in five bytes, as there are up to 2^40 rows.
+//! Row numbers in five bytes each, as there are up to 2^40 rows, and sets of rows.
 
 /// Bytes of a row number.
 pub(crate) const ROW_BYTES: usize = 5;
 
-/// A row number as bytes.
+/// Packs a row number into bytes.
 pub(crate) fn packed(row: u64) -> [u8; ROW_BYTES] {
     debug_assert!(row < 1 << (8 * ROW_BYTES), "row {row}");
     let [a, b, c, d, e, ..] = row.to_le_bytes();
     [a, b, c, d, e]
 }
 
-/// The row number that such bytes stand for.
+/// Unpacks a row number.
 pub(crate) fn unpacked(bytes: &[u8]) -> u64 {
     let mut row = [0; 8];
     row[..ROW_BYTES].copy_from_slice(bytes);
     u64::from_le_bytes(row)
 }
 
-/// Numbers below 2^40, one for each row.
+/// A number below 2^40 for each row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowNumbers(Vec<[u8; ROW_BYTES]>);
 
 impl RowNumbers {
-    /// One for each of `rows` rows.
+    /// Creates the numbers of `rows` rows.
     pub(crate) fn new(rows: u64, number: impl Fn(u64) -> u64) -> Self {
         Self((0..rows).map(|row| packed(number(row))).collect())
     }
 
-    /// Bytes that they take in memory.
+    /// Returns the bytes of memory for `rows` rows.
     pub(crate) fn memory_bytes(rows: u64) -> u64 {
         rows * ROW_BYTES as u64
     }
@@ -41,17 +41,17 @@ impl RowNumbers {
     }
 }
 
-/// A yes or no for each row.
+/// A set of rows, one bit per row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSet(Vec<u64>);
 
 impl RowSet {
-    /// None of `rows` rows.
+    /// Creates an empty set for `rows` rows.
     pub fn new(rows: u64) -> Self {
         Self(vec![0; rows.div_ceil(64) as usize])
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the bytes of memory for `rows` rows.
     pub(crate) fn memory_bytes(rows: u64) -> u64 {
         rows.div_ceil(64) * 8
     }
@@ -60,10 +60,10 @@ impl RowSet {
         self.0[(row / 64) as usize] >> (row % 64) & 1 == 1
     }
 
-    /// Takes a row.
+    /// Adds a row.
     ///
     /// # Panics
-    /// Where it is not one of those rows.
+    /// If the row is beyond the end of the set.
     pub fn insert(&mut self, row: u64) {
         self.0[(row / 64) as usize] |= 1 << (row % 64);
     }
@@ -72,23 +72,23 @@ impl RowSet {
         self.0[(row / 64) as usize] &= !(1 << (row % 64));
     }
 
-    /// Makes it one of at least so many rows.
+    /// Extends the set to at least `rows` rows.
     pub(crate) fn grow(&mut self, rows: u64) {
         let words = rows.div_ceil(64) as usize;
         self.0.resize(words.max(self.0.len()), 0);
     }
 
-    /// Whether it has a row, which may be beyond its end.
+    /// Returns whether the set contains a row, which may be beyond its end.
     pub(crate) fn has(&self, row: u64) -> bool {
         row / 64 < self.0.len() as u64 && self.contains(row)
     }
 
-    /// Takes all of another set of as many rows.
+    /// Adds all rows of another set of equal length.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(rows, more)| *rows |= more);
     }
 
-    /// Those of the first `rows` rows that it has not.
+    /// Returns the complement within the first `rows` rows.
     pub(crate) fn others(&self, rows: u64) -> Self {
         let mut words: Vec<u64> = self.0[..rows.div_ceil(64) as usize].iter().map(|word| !word).collect();
         if let Some(last) = words.last_mut() {
@@ -97,29 +97,29 @@ impl RowSet {
         Self(words)
     }
 
-    /// Its rows, ascending.
+    /// Returns the rows in the set, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
         (0..).zip(&self.0).filter(|&(_, &word)| word != 0).flat_map(|(number, &word)| {
             (0..u64::from(u64::BITS)).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * 64 + bit)
         })
     }
 
-    /// How many it has.
+    /// Returns how many rows are in the set.
     pub(crate) fn len(&self) -> u64 {
         self.0.iter().map(|rows| u64::from(rows.count_ones())).sum()
     }
 }
 
-/// A set of row numbers below 2^32 that knows how many of them come before any row.
+/// A set of row numbers below 2^32 that supports rank and select.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankedSet {
     rows: RowSet,
-    /// How many come before each word of the set.
+    /// Number of rows in the set before each word.
     before: Vec<u32>,
 }
 
 impl RankedSet {
-    /// Of a set with fewer than 2^32 rows.
+    /// Creates it from a set with fewer than 2^32 rows.
     pub(crate) fn new(rows: RowSet) -> Self {
         let mut before = Vec::with_capacity(rows.0.len() + 1);
         let mut sum = 0;
@@ -131,7 +131,7 @@ impl RankedSet {
         Self { rows, before }
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the bytes of memory for `rows` rows.
     pub(crate) fn memory_bytes(rows: u64) -> u64 {
         RowSet::memory_bytes(rows) * 3 / 2 + size_of::<u32>() as u64
     }
@@ -140,7 +140,7 @@ impl RankedSet {
         self.rows.contains(row.into())
     }
 
-    /// How many rows of the set come before a row.
+    /// Returns how many rows of the set precede a row.
     pub(crate) fn rank(&self, row: u32) -> u32 {
         let (word, bit) = ((row / 64) as usize, row % 64);
         match self.rows.0.get(word) {
@@ -149,10 +149,10 @@ impl RankedSet {
         }
     }
 
-    /// The row before which so many come.
+    /// Returns the row of this rank: `rank` rows of the set precede it.
     ///
     /// # Panics
-    /// If it has no more.
+    /// If the set has no more rows than that.
     pub(crate) fn at_rank(&self, rank: u32) -> u32 {
         let word = self.before.partition_point(|&before| before <= rank) - 1;
         let mut rows = self.rows.0[word];
@@ -160,12 +160,12 @@ impl RankedSet {
         word as u32 * u64::BITS + rows.trailing_zeros()
     }
 
-    /// Its rows, ascending.
+    /// Returns the rows in the set, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         self.rows.iter().map(|row| row as u32)
     }
 
-    /// How many it has.
+    /// Returns how many rows are in the set.
     pub(crate) fn len(&self) -> u32 {
         *self.before.last().expect("what comes before the end")
     }

@@ -1,4 +1,4 @@
-//! Records in the order of their keys, within any memory: sorted runs on disk, merged (external merge sort).
+//! External merge sort: sorts records by key within any memory, with sorted runs on disk.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,36 +12,36 @@ use crate::error::Result;
 use crate::locks::OwnFolder;
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 
-/// The least memory with which a sorter works well.
+/// Least memory with which a sorter works well.
 pub(crate) const SORTER_BYTES_MIN: u64 = 2 << 20;
-/// Read at once of each run that is merged.
+/// Bytes read at once of each run being merged.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Runs that are merged at once, at most: a process may open about 1,000 files, and three sorters may merge at a time.
+/// Most runs merged at once: a process may open about 1,000 files, and three sorters may merge at the same time.
 const RUNS_AT_ONCE: usize = 256;
 
-/// What a run holds in memory while it is merged: a block, and what is left of the one before.
+/// Memory of a run being merged: a block, and the rest of the previous one.
 const READER_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// Two row numbers: records are sorted by the first, then by the second, and then by the bytes of their payloads.
+/// Sort key of two row numbers. Records are sorted by the first, then the second, then the bytes of their payloads.
 pub(crate) type Key = (u64, u64);
 
-/// Takes records in any order.
+/// Collects records in any order.
 pub(crate) struct Sorter {
     disk: Disk,
     memory: u64,
     held: HeldRecords,
     runs: Vec<PathBuf>,
-    /// Of the row that came last.
+    /// Payload buffer of [`Sorter::push_row`].
     payload: Vec<u8>,
 }
 
-/// Bytes as a number that sorts as they do.
+/// Interprets bytes as a big-endian number, which preserves their order.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Records in order, from the first again after each restart.
+/// Sorted records; can be restarted.
 pub(crate) struct Sorted {
     disk: Disk,
     held: HeldRecords,
@@ -50,7 +50,7 @@ pub(crate) struct Sorted {
     merge: Option<Merge>,
 }
 
-/// Where runs lie: a folder of our own, made when there is one to write.
+/// Location of the runs: a folder of our own, created when the first run is written.
 struct Disk {
     context: Context,
     at: PathBuf,
@@ -89,7 +89,7 @@ impl HeldRecords {
         self.entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then_with(|| by_payload(a, b)));
     }
 
-    /// Bytes held once another payload of so many bytes is there.
+    /// Returns the bytes held after another payload of `payload` bytes was added.
     fn bytes_with(&self, payload: usize) -> u64 {
         let grown =
             |capacity: usize, wanted: usize| if wanted > capacity { wanted.max(2 * capacity) } else { capacity };
@@ -99,22 +99,22 @@ impl HeldRecords {
 }
 
 impl Sorter {
-    /// No records yet; holds about `memory` bytes, and writes what is more to a folder of its own inside `at`.
+    /// Creates a sorter that holds about `memory` bytes, and writes the rest to a folder of its own inside `at`.
     pub(crate) fn new(context: &Context, at: &Path, memory: u64) -> Self {
         let disk = Disk { context: context.clone(), at: at.to_owned(), folder: None, written: 0, names: 0 };
         let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
         Self { disk, memory, held: HeldRecords::default(), runs: Vec::new(), payload: Vec::new() }
     }
 
-    /// What is left of the memory of a sorter once its records are sorted: nothing is written then.
+    /// Returns the memory of a sorter once its records are sorted: the write buffer is not needed then.
     pub(crate) fn bytes_when_sorted(memory: u64) -> u64 {
         memory.saturating_sub(WRITE_BUFFER_BYTES as u64)
     }
 
-    /// Takes a record.
+    /// Adds a record.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the disk refuses.
     pub(crate) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
         if self.held.bytes_with(payload.len()) > self.memory && !self.held.entries.is_empty() {
             self.spill()?;
@@ -125,12 +125,13 @@ impl Sorter {
         Ok(())
     }
 
-    /// Takes a row by bytes that sort as it should be; of rows with equal bytes the earlier comes first.
+    /// Adds a row with a sort key of any length; rows with equal keys are sorted by number.
     ///
     /// # Errors
     /// As [`Self::push`].
     pub(crate) fn push_row(&mut self, bytes: &[u8], row: u64) -> Result<()> {
-        // The first ten bytes are the key that is compared first; the row ends what is compared last.
+        // The first ten bytes form the key that is compared first; the row number ends the payload, which is compared
+        // last.
         let (mut first, rest) = ([0; 2 * ROW_BYTES], bytes.get(2 * ROW_BYTES..).unwrap_or_default());
         let taken = bytes.len().min(2 * ROW_BYTES);
         first[..taken].copy_from_slice(&bytes[..taken]);
@@ -158,10 +159,10 @@ impl Sorter {
         Ok(())
     }
 
-    /// Ends the taking. Records that went to disk take no memory before the first is asked for.
+    /// Completes the input. Records that were written to disk take no memory until the first is requested.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the disk refuses.
     pub(crate) fn finish(mut self) -> Result<Sorted> {
         if self.runs.is_empty() {
             self.held.sort();
@@ -174,7 +175,7 @@ impl Sorter {
         Ok(Sorted { disk, held, next: 0, runs, merge: None })
     }
 
-    /// Merges runs until they are few enough to be merged at once; the oldest are merged first.
+    /// Merges runs, oldest first, until they are few enough to be merged at once.
     fn merge_to(&mut self, at_once: usize) -> Result<()> {
         let at_once = at_once.max(2);
         while self.runs.len() > at_once {
@@ -186,10 +187,10 @@ impl Sorter {
 }
 
 impl Sorted {
-    /// The next record: its key, and its payload in `payload`. None after the last.
+    /// Returns the key of the next record, and writes its payload to `payload`; `None` after the last.
     ///
     /// # Errors
-    /// Where the disk fails.
+    /// If the disk fails.
     pub(crate) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
         if !self.runs.is_empty() {
             let merge = match &mut self.merge {
@@ -205,7 +206,7 @@ impl Sorted {
         Ok(Some(entry.key))
     }
 
-    /// The next of rows that were taken as such ([`Sorter::push_row`]), by way of `payload`. None after the last.
+    /// Returns the next row added by [`Sorter::push_row`], using `payload` as a buffer; `None` after the last.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -214,19 +215,19 @@ impl Sorted {
         Ok(next.and_then(|_| payload.last_chunk()).map(|row| u64::from_be_bytes(*row)))
     }
 
-    /// Begins anew.
+    /// Restarts from the first record.
     pub(crate) fn restart(&mut self) {
         self.next = 0;
         self.merge = None;
     }
 
-    /// Bytes that went to disk.
+    /// Returns the bytes written to disk.
     pub(crate) fn spilled(&self) -> u64 {
         self.disk.written
     }
 }
 
-/// Records in order, looked at before they are taken.
+/// Sorted records with one record of lookahead.
 pub(crate) struct Records {
     sorted: Sorted,
     next: Option<Key>,
@@ -240,7 +241,7 @@ impl Records {
         Ok(Self { sorted, next, payload })
     }
 
-    /// Takes the records whose first number is `row`: no later call may ask for an earlier one.
+    /// Passes the records with the first number `row` to `take`. Rows must be requested in ascending order.
     pub(crate) fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         while let Some((first, second)) = self.next
             && first == row
@@ -251,7 +252,7 @@ impl Records {
         Ok(())
     }
 
-    /// Takes the records whose first number is less than `row`, given both numbers of each.
+    /// Passes both numbers of each record with a first number below `row` to `take`.
     pub(crate) fn each_before(&mut self, row: u64, mut take: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         while let Some((first, second)) = self.next
             && first < row
@@ -262,7 +263,7 @@ impl Records {
         Ok(())
     }
 
-    /// Bytes that went to disk.
+    /// Returns the bytes written to disk.
     pub(crate) fn spilled(&self) -> u64 {
         self.sorted.spilled()
     }
@@ -280,7 +281,7 @@ impl Disk {
         Ok(RunWriter { file: device.create(&path)?, path, block: Vec::new(), written: 0 })
     }
 
-    /// Makes one run of some.
+    /// Merges several runs into one.
     fn merge(&mut self, runs: &[PathBuf]) -> Result<PathBuf> {
         let mut merge = Merge::new(self, runs)?;
         let (mut run, mut payload) = (self.begin()?, Vec::new());
@@ -302,7 +303,7 @@ struct RunWriter {
 }
 
 impl RunWriter {
-    /// A record: key, bytes of the payload, payload.
+    /// Appends a record: key, length of the payload, payload.
     fn append(&mut self, key: Key, payload: &[u8]) -> Result<()> {
         self.block.extend_from_slice(&packed(key.0));
         self.block.extend_from_slice(&packed(key.1));
@@ -325,17 +326,17 @@ impl RunWriter {
 
     fn finish(mut self, disk: &mut Disk) -> Result<PathBuf> {
         self.write()?;
-        self.file.sync()?; // what was written is read past the page cache
+        self.file.sync()?; // reads of the run bypass the page cache
         disk.written += self.written;
         Ok(self.path)
     }
 }
 
-/// The records of several runs, in order.
+/// Merges the records of several runs.
 struct Merge {
     context: Context,
     runs: Vec<RunReader>,
-    /// The next key of each run that has one.
+    /// Next key of each run that has one.
     next: BinaryHeap<Reverse<(Key, usize)>>,
     taken: u64,
 }
@@ -371,7 +372,8 @@ impl Merge {
 }
 
 impl Merge {
-    /// Of the runs that come to a key, of which one is `first`, that with the least payload; the others stay.
+    /// Returns the run with the least payload among those at this key, one of which is `first`; the others are put
+    /// back.
     fn least_payload(&mut self, key: Key, first: usize) -> Result<usize> {
         let mut least = first;
         let mut others = Vec::new();
@@ -386,7 +388,7 @@ impl Merge {
     }
 }
 
-/// A run, read block by block.
+/// Reads a run block by block.
 struct RunReader {
     file: Arc<dyn ReadFile>,
     offset: u64,
@@ -399,7 +401,7 @@ impl RunReader {
         Ok(Self { file: disk.context.device.open(path)?, offset: 0, block: Vec::new(), at: 0 })
     }
 
-    /// The key of the next record.
+    /// Returns the key of the next record.
     fn peek(&mut self) -> Result<Option<Key>> {
         if self.at == self.block.len() && self.offset == self.file.len() {
             return Ok(None);
@@ -408,7 +410,7 @@ impl RunReader {
         Ok(Some((unpacked(&key[..ROW_BYTES]), unpacked(&key[ROW_BYTES..]))))
     }
 
-    /// Takes the next record, which is there; its payload goes to `payload`.
+    /// Takes the next record, which must exist, and writes its payload to `payload`.
     fn take(&mut self, payload: &mut Vec<u8>) -> Result<()> {
         let (at, bytes) = self.payload_place()?;
         payload.clear();
@@ -417,13 +419,13 @@ impl RunReader {
         Ok(())
     }
 
-    /// The payload of the next record, which is there.
+    /// Returns the payload of the next record, which must exist.
     fn peek_payload(&mut self) -> Result<&[u8]> {
         let (at, bytes) = self.payload_place()?;
         self.bytes(at, bytes)
     }
 
-    /// Where in the next record its payload begins, and how long that is.
+    /// Returns the offset of the payload in the next record, and its length.
     fn payload_place(&mut self) -> Result<(usize, usize)> {
         let (mut bytes, mut at) = (0, 2 * ROW_BYTES);
         loop {
@@ -436,7 +438,7 @@ impl RunReader {
         }
     }
 
-    /// Bytes of the next record.
+    /// Returns bytes of the next record.
     fn bytes(&mut self, from: usize, bytes: usize) -> Result<&[u8]> {
         let end = from + bytes;
         if self.block.len() - self.at < end {
@@ -488,7 +490,7 @@ mod tests {
             .map(|k| {
                 let long = if k % 1000 == 7 { 200_000 } else { 0 };
                 let payload = vec![k as u8; random.below(300) as usize + long];
-                // Some keys come more than once.
+                // Some keys occur more than once.
                 let key = if k % 3 == 0 { (k % 30, 0) } else { (random.below(1 << 40), k) };
                 (key, payload)
             })
@@ -497,7 +499,7 @@ mod tests {
         assert_eq!(spilled, 0);
         records.sort();
         assert!(in_memory == records);
-        // The smallest merges two runs at a time.
+        // The smallest memory merges two runs at a time.
         for memory in [1 << 18, 1] {
             let shuffled: Vec<_> = records.iter().rev().cloned().collect();
             let (same, spilled) = sorted_by(memory, &shuffled);

@@ -1,4 +1,4 @@
-//! Threads that work on a list of items and end with the call.
+//! Threads that process a list of items and end with the call.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::report::Cancel;
 
-/// Threads to use where the caller does not say: as many as the system runs at once, by the cores that this process may use
-/// and the processor time that its cgroup has. Of that a part of a core is left out, so that no thread is made to wait.
+/// Returns the default number of threads: the system's available parallelism, given the cores that this process may use
+/// and the processor time of its cgroup. A fraction of a core is rounded down, so that no thread is throttled.
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -19,7 +19,7 @@ pub fn default_threads() -> usize {
 /// Starts a thread that ends with `scope`.
 ///
 /// # Errors
-/// Where the system gives no more threads. What is already at work goes on: the caller lets it end.
+/// If the system provides no more threads. Threads that run already continue; the caller waits for them.
 pub fn spawn_scoped<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -37,7 +37,7 @@ fn spawn_by<'scope, R: Send + 'scope>(
     builder.name(name.to_owned()).spawn_scoped(scope, work).map_err(no_thread)
 }
 
-/// The error of a thread that the system does not start.
+/// Returns the error for a thread that the system did not start.
 pub fn no_thread(error: std::io::Error) -> Error {
     let refused = message![
         format!("no thread can be started: {error}; allow more processes or give "),
@@ -46,11 +46,11 @@ pub fn no_thread(error: std::io::Error) -> Error {
     Error::device(refused).caused_by(error)
 }
 
-/// Splits `0..items` among threads: each makes a state of its own and calls `work(state, item)`, items in ascending
-/// order of their start. The results come back in the order of the items, whatever thread made them.
+/// Distributes `0..items` over threads. Each thread creates its own state and calls `work(state, item)`; items start in
+/// ascending order. Results are in the order of the items, whichever thread computed them.
 ///
 /// # Errors
-/// The first error of any item, or that of a thread that cannot be started; the others stop at their next item.
+/// The first error of any item, or of a thread that cannot be started; other threads stop at their next item.
 pub fn map_items<S, R: Send>(
     threads: usize,
     items: usize,
@@ -61,7 +61,7 @@ pub fn map_items<S, R: Send>(
     map_items_by(&Builder::new, (threads, items), cancel, state, work)
 }
 
-/// The same on threads of these builders, one after the other.
+/// Implements [`map_items`], with a builder for each thread.
 fn map_items_by<S, R: Send>(
     builder: &dyn Fn() -> Builder,
     (threads, items): (usize, usize),
@@ -105,15 +105,16 @@ fn map_items_by<S, R: Send>(
     Ok(done.into_iter().flatten().collect())
 }
 
-/// Items of a [`map_stream`] in memory at once, at most: with each thread, before each thread, and at the start.
+/// Returns the most items of a [`map_stream`] in memory: one in work per thread, one waiting per thread, and one being
+/// produced.
 pub fn streamed_items(threads: usize) -> usize {
     2 * threads.max(1) + 1
 }
 
-/// As [`map_items`], over items that the calling thread takes from `next` as they are wanted.
+/// Processes items as [`map_items`] does; the calling thread takes them from `next` as they are needed.
 ///
 /// # Errors
-/// The first error of `next` or of any item, or that of a thread that cannot be started.
+/// The first error of `next` or of any item, or of a thread that cannot be started.
 pub fn map_stream<I: Send, S, R: Send>(
     threads: usize,
     next: impl FnMut() -> Result<Option<I>>,
@@ -123,7 +124,7 @@ pub fn map_stream<I: Send, S, R: Send>(
     map_stream_by(&Builder::new, threads, next, state, work)
 }
 
-/// The same on threads of these builders, one after the other.
+/// Implements [`map_stream`], with a builder for each thread.
 fn map_stream_by<I: Send, S, R: Send>(
     builder: &dyn Fn() -> Builder,
     threads: usize,
@@ -139,7 +140,7 @@ fn map_stream_by<I: Send, S, R: Send>(
     };
     let done: Mutex<Vec<Option<R>>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        // Received by the workers alone: once they are gone, whatever ended them, nobody waits for them.
+        // Only the workers receive. Once they have ended, for whatever reason, sending fails instead of blocking.
         let (sender, items) = bounded::<(usize, I)>(threads.max(1));
         for _ in 0..threads.max(1) {
             let items = items.clone();
@@ -157,7 +158,7 @@ fn map_stream_by<I: Send, S, R: Send>(
                 }
             });
             if let Err(error) = spawned {
-                return fail(error); // the sender goes with this call, and with it those that wait for items
+                return fail(error); // dropping the sender ends the workers that wait for items
             }
         }
         drop(items);
@@ -183,7 +184,7 @@ fn map_stream_by<I: Send, S, R: Send>(
     }
 }
 
-/// Locks; a panic elsewhere is told by whoever joins that thread.
+/// Locks a mutex, even if poisoned: the panic is reported when its thread is joined.
 pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -221,7 +222,7 @@ mod tests {
         let _ = map_stream(2, || Ok(items.next()), || (), |(), _: u32| -> Result<()> { panic!("of a worker") });
     }
 
-    /// Builders of which the system refuses all after the first `granted`: no machine has such a stack.
+    /// Returns builders; the system refuses all after the first `granted`, as no machine has such a stack.
     fn granting(granted: usize) -> impl Fn() -> Builder {
         let asked = AtomicUsize::new(0);
         move || match asked.fetch_add(1, Ordering::Relaxed) < granted {

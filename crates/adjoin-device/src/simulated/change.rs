@@ -1,23 +1,23 @@
-//! What alters an image, kept until it is durable.
+//! Changes of an image that are not durable yet.
 
 use super::image::{Image, Name, Node};
 
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// A new file or folder under a name.
+    /// Adds a file or folder under a new name.
     Link(Name, Node),
-    /// A name is gone.
+    /// Removes a name.
     Unlink(Name, Node),
-    /// Another name in one step.
+    /// Renames in one step.
     Rename { from: Name, to: Name, node: Node },
-    /// A file is cut to so many bytes.
+    /// Truncates a file to `len` bytes.
     Truncate { file: u64, len: u64 },
-    /// Bytes of a file.
+    /// Writes bytes of a file.
     Write { file: u64, offset: u64, bytes: Vec<u8> },
 }
 
 impl Change {
-    /// Applies it, where what it builds on is there.
+    /// Applies the change if what it builds on exists.
     pub(super) fn apply(&self, image: &mut Image) {
         match self {
             Self::Link(name, node) => image.link(name, *node),
@@ -32,7 +32,7 @@ impl Change {
         }
     }
 
-    /// The file whose sync makes it durable.
+    /// Returns the file that must be synced to make the change durable.
     pub(super) fn file(&self) -> Option<u64> {
         match self {
             Self::Truncate { file, .. } | Self::Write { file, .. } => Some(*file),
@@ -40,8 +40,8 @@ impl Change {
         }
     }
 
-    /// The folders whose names it alters. The sync of either makes a rename durable, which is one step, as with file
-    /// systems that keep a journal.
+    /// Returns the folders that contain the changed names. A sync of either folder makes a rename durable, which is one
+    /// step, as on journaling file systems.
     pub(super) fn folders(&self) -> Vec<u64> {
         match self {
             Self::Link(name, _) | Self::Unlink(name, _) => vec![name.folder],
@@ -50,7 +50,7 @@ impl Change {
         }
     }
 
-    /// Itself, a write cut at multiples of `piece_bytes` of its file.
+    /// Returns the change in pieces: a write is cut at multiples of `piece_bytes` of its file.
     pub(super) fn pieces(&self, piece_bytes: u64) -> Vec<Self> {
         let Self::Write { file, offset, bytes } = self else { return vec![self.clone()] };
         let mut pieces = Vec::new();

@@ -1,4 +1,4 @@
-//! The simulated device as the engine and a test see it.
+//! The simulated device's public interface, for the engine and for tests.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,76 +12,76 @@ use super::state::{Fate, Locked, State};
 use crate::device::{Device, FileKind, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
-/// Files in memory, with faults on demand. Clones are the same device. Paths start at its root, with a slash or
-/// without; folders above the root do not exist.
+/// Files in memory, with faults on demand. Clones share the device. Absolute and relative paths both start at the root;
+/// folders above the root do not exist.
 #[derive(Clone, Default)]
 pub struct SimulatedDevice {
     state: Arc<Mutex<State>>,
 }
 
 impl SimulatedDevice {
-    /// An empty device with room without end.
+    /// Creates an empty device of unlimited size.
     pub fn new(plan: FaultPlan) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(plan))) }
     }
 
-    /// Another plan from now on; operations keep their numbers.
+    /// Changes the fault plan; operations keep their numbers.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.lock_state().plan = plan;
     }
 
-    /// Limits what may still be written, in bytes; what is removed is free again.
+    /// Limits the bytes that can still be written; removing files frees space.
     pub fn set_free_bytes(&self, bytes: u64) {
         self.lock_state().set_free_bytes(bytes);
     }
 
-    /// From now on there are no locks, as on some file systems.
+    /// Disables locks from now on, as on some file systems.
     pub fn refuse_locks(&self) {
         self.lock_state().refuses_locks = true;
     }
 
-    /// Every operation so far, also those that failed, up to the loss of power.
+    /// Returns all operations up to the loss of power, including failed ones.
     pub fn operations(&self) -> Vec<LoggedOperation> {
         self.lock_state().log.clone()
     }
 
-    /// Whether the power is gone.
+    /// Returns whether the power was lost.
     pub fn crashed(&self) -> bool {
         self.lock_state().crashed()
     }
 
-    /// Changes that are not durable: creations, renames, removals, writes.
+    /// Returns the number of changes that are not durable: creations, renames, removals, writes.
     pub fn unsynced(&self) -> usize {
         self.lock_state().unsynced()
     }
 
-    /// The device as it is found after a loss of power at this moment: what is durable, and what `keep` says of the
-    /// rest. It has no faults, and its operations are numbered from 0.
+    /// Returns the device as found after a loss of power at this moment: everything durable, and the part of the rest
+    /// that `keep` selects. The new device has no faults, and numbers its operations from 0.
     #[must_use]
     pub fn after_crash(&self, keep: Keep) -> Self {
         Self { state: Arc::new(Mutex::new(self.lock_state().after_crash(keep))) }
     }
 
-    /// Puts a file there, with its folders, durably and without the number of an operation.
+    /// Stores a file and its folders, durably and without counting an operation.
     ///
     /// # Panics
-    /// Where a folder has that name, or a file that of one of its folders.
+    /// If a folder has that name, or a file has the name of one of its folders.
     pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let path = path.as_ref();
         self.lock_state().put(path, bytes).unwrap_or_else(|error| panic!("cannot put {}: {error}", path.display()));
     }
 
-    /// The bytes of a file as its writer sees it; `None` where there is none.
+    /// Returns the bytes of a file as its writer sees them; `None` if there is no such file.
     pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let state = self.lock_state();
         let file = state.open(path.as_ref()).ok()?;
         Some(state.written(file).to_vec())
     }
 
-    /// Copies a folder of the machine to `at`, durably and without numbers of operations.
+    /// Copies a folder of the machine to `at`, durably and without counting operations.
     ///
     /// # Errors
-    /// Where the folder cannot be read.
+    /// If the folder cannot be read.
     pub fn import(&self, folder: &Path, at: &Path) -> io::Result<()> {
         self.lock_state().put_folder(at)?;
         for entry in std::fs::read_dir(folder)? {
@@ -96,10 +96,10 @@ impl SimulatedDevice {
         Ok(())
     }
 
-    /// Copies what lies in the folder `at` into a folder of the machine, which is made where it is missing.
+    /// Copies the contents of the folder `at` to a folder of the machine, which is created if it is missing.
     ///
     /// # Errors
-    /// Where there is no such folder, or the machine's cannot be written.
+    /// If there is no such folder, or the machine's cannot be written.
     pub fn export(&self, at: &Path, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         let names = self.lock_state().list(at)?;
@@ -117,7 +117,7 @@ impl SimulatedDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the work of an operation that has no bytes, unless a fault comes first.
+    /// Performs an operation without bytes, unless a fault prevents it.
     fn attempt<R>(
         &self,
         operation: Operation,

@@ -1,73 +1,73 @@
-//! What goes wrong, when, and what survives it.
+//! Fault plans, and the changes that survive a crash.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::error::Operation;
 
-/// Bytes that a disk writes wholly or not at all.
+/// Bytes that a disk writes entirely or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// What goes wrong. Operations are numbered from 0 in the order in which they are asked for; everything that a
-/// [`Device`](crate::Device), its files and its queues do has a number, but `len` and the like.
+/// The fault to simulate. Operations are numbered from 0 in the order of their calls. Everything that a
+/// [`Device`](crate::Device), its files and its queues do has a number, except `len` and the like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FaultPlan {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
     /// Operation `at` fails with an error of this kind and does nothing.
     Fail {
         /// Number of the operation.
         at: u64,
-        /// Kind of the error; `Other` stands for an I/O error.
+        /// Kind of the error; `Other` means an I/O error.
         kind: io::ErrorKind,
     },
-    /// Operation `at`, a read or a write, transfers only the first half: a read then fails with `UnexpectedEof`, a write
-    /// with `WriteZero`. Other operations are not affected.
+    /// Operation `at`, a read or a write, transfers only the first half: a read then fails with `UnexpectedEof`, a
+    /// write with `WriteZero`. Other operations are not affected.
     Short {
         /// Number of the operation.
         at: u64,
     },
-    /// The power goes during operation `at`: where that is a write, its first sectors are on the disk.
+    /// The power is lost during operation `at`; if it is a write, its first sectors reach the disk.
     Torn {
         /// Number of the operation.
         at: u64,
-        /// Sectors of 512 bytes that reached the disk, at most what was to be written.
+        /// Sectors of 512 bytes that reach the disk, at most the length of the write.
         sectors: u64,
     },
-    /// The power goes before operation `at`.
+    /// The power is lost before operation `at`.
     Crash {
         /// Number of the operation.
         at: u64,
     },
 }
 
-/// Which of the changes that were not synced are found after a crash. They are applied in their order; one that builds
-/// on a name that is lost is lost with it.
+/// Which unsynced changes are found after a crash. They are applied in order; a change that builds on a lost name is
+/// lost with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// None of them.
     Nothing,
-    /// All of them, as if only the program had died.
+    /// All changes, as if only the program had died.
     Everything,
-    /// All but the one of this number, below [`SimulatedDevice::unsynced`](crate::SimulatedDevice::unsynced).
+    /// All but the change with this number, below [`SimulatedDevice::unsynced`](crate::SimulatedDevice::unsynced).
     AllBut(usize),
-    /// Only the one of this number.
+    /// Only the change with this number.
     Only(usize),
-    /// Names (create, rename, remove) without data: a file that was never synced is there, empty.
+    /// Names (create, rename, remove) without data: a file that was never synced exists but is empty.
     Names,
     /// Data without names.
     Data,
-    /// Each by the toss of a coin.
+    /// Each change at random, with equal probability.
     Seeded {
-        /// Seed of the coin.
+        /// Seed of the random numbers.
         seed: u64,
-        /// What is kept or lost as one.
+        /// Unit in which a write is kept or lost.
         pieces: Pieces,
     },
 }
 
-/// What of a write is kept or lost as one. A lost piece before a kept one reads as zeros.
+/// Unit in which a write is kept or lost. A lost piece before a kept one reads as zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pieces {
     /// The whole write.
@@ -88,20 +88,20 @@ impl Pieces {
     }
 }
 
-/// An operation that was asked for.
+/// A logged operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedOperation {
-    /// Its number, as in a [`FaultPlan`].
+    /// Number of the operation, as in a [`FaultPlan`].
     pub number: u64,
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// Of which file or folder.
+    /// Its file or folder.
     pub path: PathBuf,
-    /// Bytes that were to be read or written; 0 for other operations.
+    /// Bytes requested to be read or written; 0 for other operations.
     pub bytes: u64,
 }
 
-/// SplitMix64: coins that fall the same way for the same seed.
+/// Pseudorandom coins (SplitMix64), reproducible from a seed.
 pub(super) struct Coins(pub(super) u64);
 
 impl Coins {

@@ -27,7 +27,7 @@ impl SimulatedReader {
         let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let wanted = if fate == Fate::Half { buffer.len() / 2 } else { buffer.len() };
         let end = offset.checked_add(buffer.len() as u64).ok_or_else(ended)?;
-        // As the machine has it, nothing can be read anywhere.
+        // As on a real machine, an empty read succeeds at any offset.
         if !buffer.is_empty() {
             let there = state.readable(self.file).get(offset as usize..end as usize).ok_or_else(ended)?;
             buffer[..wanted].copy_from_slice(&there[..wanted]);
@@ -60,7 +60,7 @@ impl ReadFile for SimulatedReader {
     }
 }
 
-/// The lock of a file, given back when dropped.
+/// The lock of a file, released when dropped.
 pub(super) struct SimulatedLock {
     pub(super) state: Arc<Mutex<State>>,
     pub(super) file: u64,
@@ -85,7 +85,7 @@ impl SimulatedWriter {
         Self { state, path, file, offset, failed: false }
     }
 
-    /// Does the work of an operation unless a fault comes first or came before.
+    /// Performs an operation, unless a fault prevents it or an earlier one failed.
     fn attempt(
         &mut self,
         operation: Operation,

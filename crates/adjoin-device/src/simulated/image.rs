@@ -1,14 +1,14 @@
-//! Files and folders as they are at a moment.
+//! Files and folders at one moment.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path};
 
-/// The folder that holds all others.
+/// The root folder.
 pub(super) const ROOT: u64 = 0;
 
-/// What a name stands for; files and folders are numbered together and never again.
+/// The object that a name refers to. Files and folders share one sequence of numbers, and numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     File(u64),
@@ -22,7 +22,7 @@ pub(super) struct Name {
     pub(super) name: OsString,
 }
 
-/// Folders and the bytes of files. What no name leads to any more stays, as an open file does.
+/// Folders, and the bytes of files. A node without a name is kept, like an open file that was removed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Image {
     folders: BTreeMap<u64, BTreeMap<OsString, Node>>,
@@ -30,7 +30,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// What lies at a path. Relative paths start at the root.
+    /// Finds the node at a path. Relative paths start at the root.
     pub(super) fn find(&self, path: &Path) -> io::Result<Node> {
         let mut way = vec![Node::Folder(ROOT)];
         for component in path.components() {
@@ -44,7 +44,7 @@ impl Image {
         Ok(*way.last().expect("the root is never left"))
     }
 
-    /// The folder at a path.
+    /// Finds the folder at a path.
     pub(super) fn find_folder(&self, path: &Path) -> io::Result<u64> {
         match self.find(path)? {
             Node::Folder(folder) => Ok(folder),
@@ -52,7 +52,7 @@ impl Image {
         }
     }
 
-    /// The name that a path ends in, there or not.
+    /// Returns the name that a path ends in, whether it exists or not.
     pub(super) fn name(&self, path: &Path) -> io::Result<Name> {
         let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
         Ok(Name { folder: self.find_folder(path.parent().unwrap_or(Path::new("")))?, name })
@@ -74,12 +74,12 @@ impl Image {
         self.files.get(&file).map_or(&[], Vec::as_slice)
     }
 
-    /// A name for a node; a new folder is empty.
+    /// Adds a name for a node; a new folder is empty.
     pub(super) fn link(&mut self, name: &Name, node: Node) {
         self.folders.entry(name.folder).or_default().insert(name.name.clone(), node);
     }
 
-    /// Takes a name away where it stands for that node. Returns whether it did.
+    /// Removes a name if it refers to that node. Returns whether it did.
     pub(super) fn unlink(&mut self, name: &Name, node: Node) -> bool {
         let is_there = self.named(name) == Some(node);
         if is_there {
@@ -95,7 +95,7 @@ impl Image {
         }
     }
 
-    /// Puts bytes at an offset; what lies before and was never written is zeros.
+    /// Writes bytes at an offset; a gap before them is filled with zeros.
     pub(super) fn write(&mut self, file: u64, offset: u64, bytes: &[u8]) {
         let held = self.files.entry(file).or_default();
         let range = offset as usize..offset as usize + bytes.len();
@@ -103,7 +103,7 @@ impl Image {
         held[range].copy_from_slice(bytes);
     }
 
-    /// Whether `inner` is `outer` or lies somewhere in it.
+    /// Returns whether `inner` is `outer` or a descendant of it.
     pub(super) fn holds(&self, outer: u64, inner: u64) -> bool {
         let folders = self.entries(outer).filter_map(|(_, node)| match node {
             Node::Folder(folder) => Some(folder),
@@ -112,7 +112,7 @@ impl Image {
         outer == inner || folders.into_iter().any(|folder| self.holds(folder, inner))
     }
 
-    /// Every name in a folder and below, the deepest first.
+    /// Returns every name in a folder and below, deepest first.
     pub(super) fn below(&self, folder: u64) -> Vec<(Name, Node)> {
         let mut found = Vec::new();
         for (name, node) in self.entries(folder) {
@@ -124,7 +124,7 @@ impl Image {
         found
     }
 
-    /// Bytes of all files that have a name.
+    /// Returns the bytes of all files that have a name.
     pub(super) fn used_bytes(&self) -> u64 {
         let bytes = |node| if let Node::File(file) = node { self.bytes(file).len() as u64 } else { 0 };
         self.below(ROOT).into_iter().map(|(_, node)| bytes(node)).sum()

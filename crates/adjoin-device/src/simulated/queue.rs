@@ -1,4 +1,4 @@
-//! Reads that end in another order than they began.
+//! Reads that complete out of order.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::aligned::AlignedBuffer;
 use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 
-/// Reads when submitted, so that operations have the numbers of their submission; hands the ends out shuffled, always in
-/// the same way.
+/// Queue that reads at submission, so that operations are numbered in that order, and returns completions shuffled, in
+/// a reproducible way.
 pub(super) struct SimulatedQueue {
     done: Vec<Completion>,
     coins: Coins,

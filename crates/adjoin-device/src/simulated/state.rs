@@ -1,4 +1,4 @@
-//! Both images, what lies between them, and the operations so far.
+//! State of the simulated device: both images, the changes between them, and the log of operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -10,45 +10,45 @@ use super::image::{Image, Name, Node, ROOT};
 use crate::device::FileKind;
 use crate::error::Operation;
 
-/// What a device of no stated size says is free.
+/// Free bytes reported by a device of unlimited size.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 
 #[derive(Default)]
 pub(super) struct State {
     live: Image,
     durable: Image,
-    /// Changes of the live image that are not in the durable one, in their order.
+    /// Changes of the live image that are not in the durable one, in order.
     unsynced: Vec<Change>,
     pub(super) log: Vec<LoggedOperation>,
     pub(super) plan: FaultPlan,
     crashed: bool,
     capacity_bytes: Option<u64>,
     nodes: u64,
-    /// How much of the files being written others can see: a real file gathers what is appended.
+    /// Bytes of each file being written that readers can see: a real file buffers appended bytes.
     visible: BTreeMap<u64, u64>,
-    /// Times that bytes were written, and which of them was a file's last.
+    /// Number of writes, and the last one of each file.
     writes: u64,
     last_write: BTreeMap<u64, u64>,
-    /// Files whose lock somebody holds; as nobody does after a loss of power.
+    /// Files with a held lock; none after a loss of power.
     locked: BTreeSet<u64>,
     pub(super) refuses_locks: bool,
 }
 
-/// What comes of asking for a lock.
+/// Outcome of an attempt to take a lock.
 pub(super) enum Locked {
-    /// Of the file of this number.
+    /// The lock of the file with this number was taken.
     Ours(u64),
     Others,
     Unsupported,
 }
 
-/// What becomes of an operation that is not refused.
+/// Outcome of an operation that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Whole,
     /// Only the first half, then an error.
     Half,
-    /// Only so many bytes, which are on the disk, then the power goes.
+    /// Only these bytes, which reach the disk; then the power is lost.
     Torn(u64),
 }
 
@@ -57,7 +57,7 @@ impl State {
         Self { plan, ..Self::default() }
     }
 
-    /// Numbers an operation and says what becomes of it.
+    /// Numbers an operation, and determines its outcome.
     pub(super) fn begin(&mut self, operation: Operation, path: &Path, bytes: u64) -> io::Result<Fate> {
         if self.crashed {
             return Err(power_is_gone());
@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// When a file was written last; the clock ticks with each write.
+    /// Returns when a file was last written; the clock ticks with each write.
     pub(super) fn written_at(&self, file: u64) -> i128 {
         self.last_write.get(&file).copied().unwrap_or(0).into()
     }
@@ -113,12 +113,12 @@ impl State {
         self.last_write.insert(file, self.writes);
     }
 
-    /// All of a file, as its writer knows it.
+    /// Returns all of a file, as its writer sees it.
     pub(super) fn written(&self, file: u64) -> &[u8] {
         self.live.bytes(file)
     }
 
-    /// What of a file can be read.
+    /// Returns the part of a file that can be read.
     pub(super) fn readable(&self, file: u64) -> &[u8] {
         let bytes = self.live.bytes(file);
         let visible = self.visible.get(&file).map_or(bytes.len(), |visible| bytes.len().min(*visible as usize));
@@ -146,7 +146,7 @@ impl State {
         Ok(file)
     }
 
-    /// Cuts a file that is there, to be written on.
+    /// Truncates an existing file, for appending.
     pub(super) fn continue_file(&mut self, path: &Path, len: u64) -> io::Result<u64> {
         let file = self.open(path)?;
         if (self.readable(file).len() as u64) < len {
@@ -158,7 +158,7 @@ impl State {
         Ok(file)
     }
 
-    /// Writes at the end of what a writer wrote, as far as there is room.
+    /// Writes at the end of a file, as far as there is space.
     pub(super) fn write(&mut self, file: u64, offset: u64, bytes: &[u8], fate: Fate) -> io::Result<()> {
         let wanted = match fate {
             Fate::Whole => bytes.len(),
@@ -182,17 +182,17 @@ impl State {
         }
     }
 
-    /// Lets others see the first `bytes` of a file that is being written.
+    /// Makes the first `bytes` of a file being written visible to readers.
     pub(super) fn show(&mut self, file: u64, bytes: u64) {
         self.visible.insert(file, bytes);
     }
 
-    /// Lets others see all of a file, whose writer is gone.
+    /// Makes all of a file visible, after its writer was dropped.
     pub(super) fn show_all(&mut self, file: u64) {
         self.visible.remove(&file);
     }
 
-    /// Makes the changes durable whose numbers are `meant`, in ascending order.
+    /// Makes the changes with the numbers `meant`, ascending, durable.
     fn make_durable(&mut self, meant: &[usize]) {
         let mut number = 0;
         self.unsynced.retain(|change| {
@@ -212,7 +212,8 @@ impl State {
         self.make_durable(&meant);
     }
 
-    /// A rename from another folder takes along what it builds on there: all that came before it.
+    /// Makes the names of a folder durable. A rename from another folder includes all earlier changes there, which it
+    /// builds on.
     pub(super) fn sync_folder(&mut self, path: &Path) -> io::Result<()> {
         let mut folders = vec![self.live.find_folder(path)?];
         let mut meant = Vec::new();
@@ -228,7 +229,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the lock of a file, which is made where it is missing, unless somebody has it.
+    /// Takes the lock of a file unless it is held; creates the file if it is missing.
     pub(super) fn lock(&mut self, path: &Path) -> io::Result<Locked> {
         if self.refuses_locks {
             return Ok(Locked::Unsupported);
@@ -319,7 +320,7 @@ impl State {
         self.capacity_bytes = Some(self.live.used_bytes().saturating_add(bytes));
     }
 
-    /// Puts a file there, in folders that are made where they are missing, at once and durably.
+    /// Stores a file at once and durably; creates missing folders.
     pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.put_folder(path.parent().unwrap_or(Path::new("")))?;
         let name = self.live.name(path)?;
@@ -356,7 +357,7 @@ impl State {
         self.durable.link(name, node);
     }
 
-    /// The device as it is found after a loss of power now.
+    /// Returns the device as found after a loss of power now.
     pub(super) fn after_crash(&self, keep: Keep) -> Self {
         let mut found = self.durable.clone();
         let mut coins = Coins(if let Keep::Seeded { seed, .. } = keep { seed } else { 0 });

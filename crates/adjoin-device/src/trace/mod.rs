@@ -1,6 +1,6 @@
-//! What was asked of a device, written down, read again and asked once more.
+//! Traces: the operations on a device are recorded, parsed and replayed.
 //!
-//! A trace is text, a line each:
+//! A trace is text with one record per line:
 //!
 //! ```text
 //! adjoin-trace 2
@@ -8,22 +8,30 @@
 //! OPERATION FILE OFFSET BYTES START DURATION OUTCOME CONSUMER STEP DEPENDS-ON [TO]
 //! ```
 //!
-//! The first line is the version. `file` names a file or folder, numbered from 0 in the order of their first use; bytes
-//! of the name that are not printable ASCII, and `%` itself, are written as `%` and two hexadecimal digits. All other
-//! lines are operations ([`Operation::word`](crate::Operation::word)), in the order in which they ended: number of the
-//! file; offset and length in bytes, 0 where there are none; start, in nanoseconds since the trace began; duration in
-//! nanoseconds, for a read of a queue until it was handed out; `ok` or `failed`; the [`Cause`](crate::Cause): who asked, in
-//! one word, the number of the step that needs the bytes, and of the step whose reads had to end before; and for a rename
-//! the number of the new name.
+//! The first line is the version. A `file` line names a file or folder; numbers count from 0 in the order of first use.
+//! Bytes of the name that are not printable ASCII, and `%` itself, are written as `%` and two hexadecimal digits.
 //!
-//! `-` stands for a consumer who is not known, for a step without a number, and for nothing that a read waited for. A
-//! consumer numbers its steps upwards, from the start again when it begins anew, as for a second pass. Each read starts
-//! after the end of those of the step that it depends on: the last lines before its own with this consumer and step. A join
-//! and a pass carry out their steps in order, so what depends on one of theirs has waited for those before it too; a
-//! consumer with several chains of steps at a time numbers all of them together. Reads of a consumer that do not depend on
-//! each other, directly or by others, may be in flight at the same time, as many as the device takes.
+//! All other lines are operations ([`Operation::word`](crate::Operation::word)), in the order in which they ended.
+//! Their fields are:
 //!
-//! Version 1 had lines without consumer, step and depends-on.
+//! - number of the file
+//! - offset and length in bytes, 0 if there are none
+//! - start, in nanoseconds since the trace began
+//! - duration in nanoseconds; for a read of a queue, until it was returned
+//! - `ok` or `failed`
+//! - the [`Cause`](crate::Cause): the consumer in one word, the number of the step that needs the bytes, and the number
+//!   of the step whose reads had to end before
+//! - for a rename, the number of the new name
+//!
+//! `-` stands for an unknown consumer, a step without a number, or a read that waited for nothing.
+//!
+//! A consumer numbers its steps upwards, and starts again for a second pass. Each read starts after the reads of the
+//! step that it depends on have ended: the last lines before it with this consumer and step. A join or a pass carries
+//! out its steps in order, so a read that depends on one step has also waited for all steps before. A consumer with
+//! several concurrent chains of steps numbers all of them together. Reads of a consumer that do not depend on each
+//! other, directly or indirectly, may be in flight at the same time, as many as the device accepts.
+//!
+//! Lines of version 1 have no consumer, step and depends-on.
 
 mod parse;
 mod record;
@@ -33,6 +41,6 @@ pub use parse::{Trace, TraceError, TraceReader, TracedOperation};
 pub use record::Recorder;
 pub use replay::{ReplayReport, replay};
 
-/// The first line, and that of the version before, which is read as well.
+/// The first line, and the one of version 1, which is accepted too.
 const HEADER: &str = "adjoin-trace 2";
 const HEADER_1: &str = "adjoin-trace 1";

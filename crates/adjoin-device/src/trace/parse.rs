@@ -1,4 +1,4 @@
-//! From the text of a trace to operations.
+//! Parser of traces.
 
 use std::ffi::OsString;
 use std::io::{BufRead, Read};
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use super::{HEADER, HEADER_1};
 use crate::error::Operation;
 
-/// Longest line that a trace may have; a name takes three bytes for each of its own at most.
+/// Longest line of a trace. A name takes up to three bytes per byte.
 const LINE_BYTES_MAX: u64 = 1 << 16;
 
-/// What was asked of a device.
+/// A recorded sequence of operations on a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     names: Names,
     operations: Vec<TracedOperation>,
 }
 
-/// What a trace gives numbers to.
+/// Files and consumers, by their numbers in a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Names {
     files: Vec<PathBuf>,
     consumers: Vec<String>,
 }
 
-/// The operations of a trace, one after another: no more of it is in memory than a line and the names.
+/// Iterates over the operations of a trace. It holds only one line and the names in memory.
 pub struct TraceReader<R> {
     text: R,
     names: Names,
@@ -39,7 +39,7 @@ impl<R: BufRead> TraceReader<R> {
     /// Reads the first line.
     ///
     /// # Errors
-    /// Where the text is no trace of this version or the one before, or cannot be read.
+    /// If the text is not a trace of this version or version 1, or cannot be read.
     pub fn begin(text: R) -> Result<Self, TraceError> {
         let mut reader = Self { text, names: Names::default(), tells_causes: false, line: 0, bytes: Vec::new() };
         reader.read_line()?;
@@ -51,10 +51,10 @@ impl<R: BufRead> TraceReader<R> {
         Ok(reader)
     }
 
-    /// The next operation; `None` at the end of the trace.
+    /// Returns the next operation; `None` at the end of the trace.
     ///
     /// # Errors
-    /// Where the text breaks off, is none of a trace, or cannot be read.
+    /// If the text is truncated, malformed, or cannot be read.
     pub fn next_operation(&mut self) -> Result<Option<TracedOperation>, TraceError> {
         while self.read_line()? {
             let taken = self.names.take(&self.bytes, self.tells_causes);
@@ -65,15 +65,15 @@ impl<R: BufRead> TraceReader<R> {
         Ok(None)
     }
 
-    /// The name of a file that was named so far.
+    /// Returns the name of a file that occurred so far.
     ///
     /// # Panics
-    /// Where no operation until now has that number.
+    /// If no operation so far has that number.
     pub fn name(&self, file: usize) -> &Path {
         &self.names.files[file]
     }
 
-    /// Whether there was another line.
+    /// Reads a line. Returns whether there was one.
     fn read_line(&mut self) -> Result<bool, TraceError> {
         self.line += 1;
         self.bytes.clear();
@@ -86,7 +86,7 @@ impl<R: BufRead> TraceReader<R> {
 /// An operation of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracedOperation {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
     /// Number of the file or folder, for [`Trace::name`].
     pub file: usize,
@@ -94,15 +94,15 @@ pub struct TracedOperation {
     pub offset: u64,
     /// Bytes of a read or write, else 0.
     pub bytes: u64,
-    /// Nanoseconds from the start of the trace to that of the operation.
+    /// Start of the operation, in nanoseconds from the start of the trace.
     pub start_ns: u64,
-    /// Nanoseconds that it took.
+    /// Duration in nanoseconds.
     pub duration_ns: u64,
-    /// Whether it succeeded.
+    /// Whether the operation succeeded.
     pub ok: bool,
     /// Number of the new name, for a rename.
     pub to: Option<usize>,
-    /// Number of who asked, for [`Trace::consumer`].
+    /// Number of the consumer, for [`Trace::consumer`].
     pub consumer: Option<u8>,
     /// Number of the consumer's step that needs the bytes.
     pub step: Option<u64>,
@@ -110,21 +110,21 @@ pub struct TracedOperation {
     pub after: Option<u64>,
 }
 
-/// A text that is no trace.
+/// Error in the text of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the trace: {why}")]
 pub struct TraceError {
     /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub why: String,
 }
 
 impl Trace {
-    /// Reads the text of a trace. Holds less memory than twenty times the text.
+    /// Parses a trace. Uses less than twenty times the memory of the text.
     ///
     /// # Errors
-    /// Where it is not one of this version or the one before, or breaks off.
+    /// If it is not a trace of this version or version 1, or it is truncated.
     pub fn parse(text: &[u8]) -> Result<Self, TraceError> {
         let mut reader = TraceReader::begin(text)?;
         let mut operations = Vec::new();
@@ -134,35 +134,35 @@ impl Trace {
         Ok(Self { names: reader.names, operations })
     }
 
-    /// The operations in the order in which they ended.
+    /// Returns the operations in the order in which they ended.
     pub fn operations(&self) -> &[TracedOperation] {
         &self.operations
     }
 
-    /// The name of a file.
+    /// Returns the name of a file.
     ///
     /// # Panics
-    /// Where no operation of this trace has that number.
+    /// If no operation of this trace has that number.
     pub fn name(&self, file: usize) -> &Path {
         &self.names.files[file]
     }
 
-    /// The word for a consumer.
+    /// Returns the name of a consumer.
     ///
     /// # Panics
-    /// Where no operation of this trace has that number.
+    /// If no operation of this trace has that number.
     pub fn consumer(&self, consumer: u8) -> &str {
         &self.names.consumers[usize::from(consumer)]
     }
 
-    /// Number of files and folders.
+    /// Returns the number of files and folders.
     pub fn files(&self) -> usize {
         self.names.files.len()
     }
 }
 
 impl Names {
-    /// Takes a line: a name, or an operation.
+    /// Parses a line: a name or an operation.
     fn take(&mut self, line: &[u8], tells_causes: bool) -> Result<Option<TracedOperation>, String> {
         let line = line.strip_suffix(b"\n").ok_or("it breaks off")?;
         let line = str::from_utf8(line).map_err(|_| "it is not ASCII")?;
@@ -246,7 +246,7 @@ impl Names {
     }
 }
 
-/// The name as it is written in a trace.
+/// Returns the name as written in a trace.
 pub(super) fn escape(name: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%';
     let escaped = |byte: &u8| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02x}") };

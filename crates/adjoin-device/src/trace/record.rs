@@ -1,4 +1,4 @@
-//! A device that writes down what is asked of another.
+//! A device that records the operations on another.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,12 +15,13 @@ use crate::aligned::AlignedBuffer;
 use crate::device::{Cause, Completion, Device, FileKind, FileStamp, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
-/// Bytes of lines that are gathered before they go to the file.
+/// Bytes of lines buffered before they are written to the file.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Writes down every operation of a device, in a file of the machine. Holds 64 KiB of lines and the names of the files.
+/// Records every operation on a device in a file of the machine. Holds 64 KiB of lines and the names of the files.
 ///
-/// A trace that cannot be written, as on a full disk, does not stop the work; [`finish`](Self::finish) tells.
+/// A trace that cannot be written, for example on a full disk, does not stop the work; [`finish`](Self::finish) reports
+/// the error.
 pub struct Recorder {
     device: Arc<dyn Device>,
     log: Arc<Log>,
@@ -37,7 +38,7 @@ struct Lines {
     error: Option<io::Error>,
 }
 
-/// What a line says of an operation beside its time.
+/// The fields of a line other than its times.
 #[derive(Clone, Copy)]
 struct Asked {
     operation: Operation,
@@ -48,17 +49,17 @@ struct Asked {
 }
 
 impl Asked {
-    /// An operation on a whole file or folder.
+    /// Creates the entry of an operation on a whole file or folder.
     fn of_whole(operation: Operation, file: u64) -> Self {
         Self { operation, file, offset: 0, bytes: 0, cause: Cause::UNKNOWN }
     }
 }
 
 impl Recorder {
-    /// Records what is asked of `device` in a new file at `trace`; one of that name is replaced.
+    /// Records operations on `device` in a new file at `trace`; an existing one is replaced.
     ///
     /// # Errors
-    /// Where that file cannot be written.
+    /// If that file cannot be written.
     pub fn create(device: Arc<dyn Device>, trace: &Path) -> io::Result<Self> {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create(trace)?);
         writeln!(out, "{HEADER}")?;
@@ -66,10 +67,10 @@ impl Recorder {
         Ok(Self { device, log: Arc::new(Log { begun: Instant::now(), lines: Mutex::new(lines) }) })
     }
 
-    /// Writes out what was gathered. What is asked of the device later is recorded as well.
+    /// Writes out the buffered lines. Later operations on the device are still recorded.
     ///
     /// # Errors
-    /// Where the trace could not be written, now or before; it is then not whole.
+    /// If the trace could not be written, now or earlier; it is then incomplete.
     pub fn finish(&self) -> io::Result<()> {
         let mut lines = self.log.lock();
         match lines.error.take() {
@@ -78,7 +79,7 @@ impl Recorder {
         }
     }
 
-    /// Does an operation on names, and writes it down.
+    /// Performs an operation on names, and records it.
     fn measure<R>(
         &self,
         operation: Operation,
@@ -95,7 +96,7 @@ impl Log {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of a file, which is named in the trace at its first use.
+    /// Returns the number of a file; its first use adds a line with its name.
     fn number(&self, path: &Path) -> u64 {
         let mut lines = self.lock();
         let next = lines.files.len() as u64;
@@ -127,7 +128,7 @@ impl Log {
 }
 
 impl Lines {
-    /// Writes a line, unless one before could not be written.
+    /// Writes a line, unless an earlier one could not be written.
     fn write(&mut self, line: &str) {
         if self.error.is_none() {
             self.error = writeln!(self.out, "{line}").err();
@@ -268,7 +269,7 @@ impl WriteFile for RecordedWriter {
     }
 }
 
-/// Gives reads numbers of its own, since those of the caller may repeat.
+/// Queue that gives reads its own numbers, since the caller's tokens may repeat.
 struct RecordedQueue {
     queue: Box<dyn ReadQueue>,
     log: Arc<Log>,
@@ -283,7 +284,7 @@ struct PendingRead {
     start: Duration,
 }
 
-/// A way in which a queue takes a read.
+/// A method that submits a read.
 type Submit =
     fn(&mut (dyn ReadQueue + 'static), u64, Cause, &Arc<dyn ReadFile>, u64, AlignedBuffer) -> Result<(), DeviceError>;
 

@@ -1,4 +1,4 @@
-//! The reads of a trace, asked for once more.
+//! Replays the reads of a trace.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -11,29 +11,30 @@ use crate::aligned::AlignedBuffer;
 use crate::device::{Cause, Completion, Device, ReadFile, ReadQueue};
 use crate::error::{DeviceError, Operation};
 
-/// Longest read that is issued at once; a longer one is issued in such pieces.
+/// Longest read issued at once; longer ones are issued in pieces of this size.
 const PIECE_BYTES: u64 = 16 << 20;
 
-/// What a replay did.
+/// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplayReport {
-    /// Reads of the trace that were asked for again.
+    /// Reads of the trace that were replayed.
     pub reads: u64,
-    /// Bytes transferred, alignment included.
+    /// Bytes transferred, including those read only for alignment.
     pub bytes: u64,
     /// Reads, or pieces of long ones, that failed.
     pub errors: u64,
-    /// What the first of them said.
+    /// The first error.
     pub first_error: Option<String>,
-    /// Seconds from the first read to the end of the last.
+    /// Seconds from the start of the first read to the end of the last.
     pub seconds: f64,
 }
 
-/// Issues the reads of `trace` that succeeded then, in their order and as fast as `device` takes them, up to `depth` in
-/// flight. `place` says where a file of the trace lies now. Holds `depth` times the longest read, at most 16 MiB each.
+/// Issues the reads of `trace` that succeeded when recorded, in their order and as fast as `device` accepts them, with
+/// up to `depth` in flight. `place` maps a file of the trace to its current path. Holds `depth` times the longest read,
+/// at most 16 MiB each.
 ///
 /// # Errors
-/// Where the device gives no queue. A file that is missing and a read that fails are counted, not fatal.
+/// If the device provides no queue. A missing file or a failed read is counted, not fatal.
 pub fn replay(
     trace: &Trace,
     device: &dyn Device,
@@ -69,7 +70,7 @@ impl Replay {
             Some(file) => file.clone(),
             None => self.files.entry(read.file).or_insert(device.open(path)?).clone(),
         };
-        // Before any memory is taken: a trace may ask for any length.
+        // Checked before memory is allocated: a trace may contain any length.
         if read.offset.checked_add(read.bytes).is_none_or(|end| end > file.len()) {
             return Err(DeviceError::read(path, read.offset, ErrorKind::UnexpectedEof.into()));
         }

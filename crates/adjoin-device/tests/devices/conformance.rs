@@ -1,4 +1,4 @@
-//! What every device must do, whatever it is made of.
+//! Requirements that every device must meet.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -167,7 +167,7 @@ fn names_are_made_moved_listed_and_removed() {
     }
 }
 
-/// The lock of a file, which nobody has.
+/// Takes the lock of a file, which must be free.
 #[track_caller]
 fn locked(bench: &Bench, name: &str) -> HeldLock {
     match bench.device.lock(&bench.path(name)).unwrap() {
@@ -195,7 +195,7 @@ fn a_lock_is_held_by_one() {
         let again = locked(&bench, "lock");
         drop(other);
         is_locked(&bench, "lock");
-        // Whoever makes a file of that name anew has another lock.
+        // A new file of that name has a lock of its own.
         bench.device.remove(&bench.path("lock")).unwrap();
         let new = locked(&bench, "lock");
         drop(again);

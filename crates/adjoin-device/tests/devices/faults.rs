@@ -1,5 +1,5 @@
-//! The simulator's faults, and what they would catch: the canaries are programs that forget a sync, and a checker that
-//! lets them pass is no checker.
+//! Tests of the simulator's faults, and of the bugs they must catch. The canaries are programs that forget a sync; a
+//! checker that passes them is broken.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn path(name: &str) -> &Path {
     Path::new(name)
 }
 
-/// Which of the steps that make a replacement safe are left out.
+/// Steps of a safe replacement that are left out.
 #[derive(Clone, Copy, Default)]
 struct Forgets {
     file_sync: bool,
@@ -23,7 +23,7 @@ struct Forgets {
     draft: bool,
 }
 
-/// Replaces a file by a new one; done means durable.
+/// Replaces a file; when it returns, the new one is durable.
 fn replace(device: &SimulatedDevice, bytes: &[u8], forgets: Forgets) -> Result<(), DeviceError> {
     let draft = if forgets.draft { CONFIG } else { DRAFT };
     let mut file = device.create(path(draft))?;
@@ -42,7 +42,7 @@ fn replace(device: &SimulatedDevice, bytes: &[u8], forgets: Forgets) -> Result<(
     Ok(())
 }
 
-/// Every way to keep what was not synced that a test of this size can afford.
+/// Returns all ways to keep unsynced changes that a test of this size can afford.
 fn ways_to_keep(device: &SimulatedDevice) -> Vec<Keep> {
     let mut ways = vec![Keep::Nothing, Keep::Everything, Keep::Names, Keep::Data];
     ways.extend((0..device.unsynced()).flat_map(|i| [Keep::AllBut(i), Keep::Only(i)]));
@@ -51,7 +51,7 @@ fn ways_to_keep(device: &SimulatedDevice) -> Vec<Keep> {
     ways
 }
 
-/// Replaces under a crash before every operation, torn after every few sectors. Returns what went wrong first.
+/// Replaces a file with a crash before every operation, and torn after every few sectors. Returns the first failure.
 fn find_loss(forgets: Forgets) -> Option<String> {
     let (old, new) = (pattern(5_000), [1, 2, 3].repeat(3_000));
     for at in 0.. {
@@ -170,7 +170,7 @@ fn unsynced_bytes_are_kept_and_lost_by_aligned_pieces() {
         let mut mixed = 0;
         for seed in 0..50 {
             let found = device.after_crash(Keep::Seeded { seed, pieces }).bytes("file").unwrap();
-            // A piece of one write is all there or all zeros; both writes meet at byte 700.
+            // A piece of one write is entirely present or all zeros; the two writes meet at byte 700.
             let uniform = |range: &[u8]| range.windows(2).all(|pair| pair[0] == pair[1]);
             let halves = |(i, part): (usize, &[u8])| {
                 let (first, second) = part.split_at(700usize.saturating_sub(i * bytes).min(part.len()));

@@ -1,4 +1,4 @@
-//! A disk that runs full, a real one and a simulated one.
+//! Full disks, real and simulated.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -27,7 +27,7 @@ impl Drop for Mount {
     }
 }
 
-/// Writes until the disk is full. Returns the bytes that were taken.
+/// Writes until the disk is full. Returns the bytes accepted.
 #[track_caller]
 fn fill(device: &dyn Device, path: &Path) -> u64 {
     let mut file = device.create(path).unwrap();
@@ -55,7 +55,7 @@ fn a_full_disk_is_an_error_and_room_that_is_made_can_be_used() {
         let taken = fill(&device, &path);
         assert!(taken > free - 600_000 && taken <= free, "{taken} of {free}");
         device.remove(&path).unwrap();
-        // Memory as a disk has no blocks to align to, or refuses direct access: files work all the same.
+        // A RAM disk has no blocks to align to, or refuses direct access: files must work anyway.
         let bytes = pattern(2 * WRITE_BUFFER_BYTES + 77);
         let mut file = device.create(&path).unwrap();
         file.append(&bytes).unwrap();

@@ -1,4 +1,4 @@
-//! The devices to test, each with a place of its own.
+//! The devices under test, each with a folder of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Bench {
         file.sync().unwrap();
     }
 
-    /// All of a file.
+    /// Reads a whole file.
     pub(crate) fn read(&self, name: &str) -> Vec<u8> {
         let file = self.device.open(&self.path(name)).unwrap();
         let mut bytes = vec![0; file.len() as usize];
@@ -39,18 +39,18 @@ impl Bench {
     }
 }
 
-/// Whether the environment wants a test of `what` to fail rather than to skip.
+/// Returns whether `ADJOIN_REQUIRE` lists `what`, so that a missing prerequisite fails the test.
 pub(crate) fn is_required(what: &str) -> bool {
     std::env::var("ADJOIN_REQUIRE").is_ok_and(|list| list.split(',').any(|item| item.trim() == what))
 }
 
-/// Skips, or fails where the environment does not allow that.
+/// Skips a test, or fails if the environment requires it.
 pub(crate) fn skip(what: &str, why: &str) {
     assert!(!is_required(what), "ADJOIN_REQUIRE has {what}, but {why}");
     eprintln!("skipped: {why}");
 }
 
-/// Every device there is; io_uring only where the system allows it.
+/// Returns all devices; io_uring only if the system allows it.
 pub(crate) fn benches() -> Vec<Bench> {
     let mut benches = vec![Bench::on_disk("pread", Arc::new(FileSystem::pread()))];
     match FileSystem::io_uring() {
@@ -68,7 +68,7 @@ pub(crate) fn benches() -> Vec<Bench> {
     benches
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from place to place.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

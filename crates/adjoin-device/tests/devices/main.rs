@@ -1,4 +1,4 @@
-//! Every device under the same tests, and the simulated one against a real folder.
+//! Runs the same tests on every device, and compares the simulated one with a real folder.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

@@ -1,4 +1,4 @@
-//! The simulated device against a real folder: whatever is asked in whatever order, both say the same.
+//! Compares the simulated device with a real folder: any sequence of operations has the same results on both.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::harness::pattern;
 
-/// An operation on one of a few names, so that they meet.
+/// An operation on one of a few names, so that operations collide.
 #[derive(Debug, Clone)]
 enum Step {
     Create(String),
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A device, and the one file that is being written.
+/// A device, and its one file being written.
 struct Side<'a> {
     device: &'a dyn Device,
     root: PathBuf,
@@ -56,7 +56,7 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Does a step. Returns all that can be seen of it.
+    /// Performs a step. Returns everything observable about it.
     fn act(&mut self, step: &Step) -> Result<String, String> {
         let at = |name: &str| self.root.join(name);
         let device = self.device;
@@ -65,7 +65,7 @@ impl Side<'_> {
         };
         seen(match step {
             Step::Create(name) => {
-                self.writer = None; // two writers of one file are nobody's business
+                self.writer = None; // two writers of one file are unspecified
                 device.create(&at(name)).map(|file| self.writer = Some(file)).map(|()| String::new())
             }
             Step::Append(len) => self.write(|file, len| file.append(&pattern(len)), *len),
@@ -99,7 +99,7 @@ impl Side<'_> {
     }
 }
 
-/// Every file below a folder of the machine with its bytes, folders with none.
+/// Lists every file below a folder of the machine with its bytes, and folders without.
 fn tree(folder: &Path, found: &mut Vec<(PathBuf, Option<Vec<u8>>)>, root: &Path) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -136,7 +136,7 @@ proptest! {
         simulated.export(Path::new(""), copy.path()).unwrap();
         prop_assert_eq!(whole(copy.path()), whole(folder.path()));
 
-        // As if only the program had died; and what is found after a crash needs no further sync.
+        // As if only the program had died. The result must also be durable without a further sync.
         let found = simulated.after_crash(Keep::Everything);
         let again = found.after_crash(Keep::Nothing);
         for device in [found, again] {

@@ -1,4 +1,4 @@
-//! Many reads in flight.
+//! Tests of queues with many reads in flight.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ impl Randoms {
     }
 }
 
-/// Takes an end and checks its bytes against what was asked for.
+/// Takes a completion, and compares its bytes with the requested ones.
 #[track_caller]
 fn check_one(queue: &mut dyn ReadQueue, asked: &mut HashMap<u64, (usize, usize)>, bytes: &[u8], what: &str) {
     let done = queue.wait().expect("reads are in flight");
@@ -69,7 +69,7 @@ fn the_end_of_the_file_is_an_error_of_that_read_alone() {
         let mut queue = bench.device.read_queue(8).unwrap();
         let reads = [
             (0, FILE_BYTES - 4_096, 4_096, true),
-            (1, FILE_BYTES, 1_234, true), // not aligned, but within
+            (1, FILE_BYTES, 1_234, true), // not aligned, but within the file
             (2, FILE_BYTES, 4_096, false),
             (3, FILE_BYTES - 4_096, 8_192, false),
             (4, FILE_BYTES + 8_192, 4_096, false),
@@ -108,7 +108,7 @@ fn a_dropped_queue_waits_for_its_reads() {
                 submit(&mut *queue, token, Cause::UNKNOWN, &file, offset, buffer).unwrap();
             }
         }
-        // What the kernel still wrote into memory that is free would be seen in what takes its place.
+        // Writes of the kernel into freed memory would show up in its next use.
         let fresh: Vec<_> = (0..32).map(|_| AlignedBuffer::zeroed(65_536)).collect();
         assert!(fresh.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)), "{}", bench.what);
         drop((bytes, file));

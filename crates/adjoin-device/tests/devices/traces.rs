@@ -1,4 +1,4 @@
-//! A trace says what was asked, and asks it again.
+//! Tests that a trace records operations, and replays them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use adjoin_device::{
 
 use crate::harness::pattern;
 
-/// Writes and reads files in `root` while a recorder watches. Returns its trace.
+/// Writes and reads files in `root` under a recorder. Returns its trace.
 fn recorded(device: Arc<dyn Device>, root: &Path) -> Trace {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");

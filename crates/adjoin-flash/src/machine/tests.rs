@@ -44,7 +44,7 @@ fn a_page_that_is_in_its_buffer_is_not_sensed_again() {
     let pages = [page(0, 0, 7, 3), page(0, 0, 7, 3), page(0, 0, 8, 3), page(0, 0, 7, 3)];
     let (_, counts) = run(&device, Place::Lun, true, &pages);
     assert_eq!((counts.page_reads, counts.buffer_hits), (3, 1));
-    // A disk that people buy forgets.
+    // A commercial disk senses the page again.
     assert_eq!(run(&device, Place::Host, true, &pages).1.page_reads, 4);
 }
 
@@ -62,7 +62,7 @@ fn a_page_that_a_lun_cannot_correct_goes_to_the_controller_and_back() {
     assert_eq!(later - plain, failing.soft);
 }
 
-/// The gain of LUNs over chips where nothing else counts: all planes sense at once, and a chip sends a page at a time.
+/// The gain of LUNs over chips if nothing else matters: all planes sense at once, and a chip sends one page at a time.
 #[test]
 fn luns_gain_over_chips_what_four_planes_gain_over_one_pin() {
     for read_us in [20.0, 40.0, 77.5] {

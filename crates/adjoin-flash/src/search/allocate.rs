@@ -1,4 +1,4 @@
-//! Which pages are read for whom: the allocator of NDSearch (sections IV-C3 and VI-B1).
+//! The allocator of NDSearch (sections IV-C3 and VI-B1): assigns page reads to queries.
 
 use std::ops::Range;
 
@@ -6,27 +6,27 @@ use crate::device::Geometry;
 use crate::layout::LunCsr;
 use crate::machine::PageAddress;
 
-/// A distance that is wanted.
+/// A distance to compute.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub(super) query: u32,
     pub(super) vertex: u32,
     address: PageAddress,
-    /// The query's vector goes to the LUN with this task.
+    /// Whether the query's vector is sent to the LUN with this task.
     carries_query: bool,
 }
 
-/// Tasks of one page that one read of it does.
+/// Tasks on one page, done by one read.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
     pub(super) address: PageAddress,
-    /// Among all tasks.
+    /// Range within all tasks.
     pub(super) tasks: Range<usize>,
-    /// Queries whose vectors go with it.
+    /// Number of query vectors sent with the read.
     pub(super) queries: u32,
 }
 
-/// Tasks in groups, and groups in rounds that follow one another.
+/// Tasks in groups, and groups in consecutive rounds.
 #[derive(Debug, Default)]
 pub(super) struct Allocation {
     pub(super) tasks: Vec<Task>,
@@ -34,17 +34,17 @@ pub(super) struct Allocation {
     pub(super) rounds: Vec<Range<usize>>,
 }
 
-/// How tasks are allocated.
+/// Options of the allocator.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allocating {
-    /// Queries share a page (batch-wise dynamic allocating), else each reads for itself, one after another.
+    /// Whether queries share pages (batch-wise dynamic allocating); otherwise each reads for itself, one after another.
     pub(super) together: bool,
-    /// Queries that a LUN's queue holds; where more come, those go into another round.
+    /// Queries that a LUN's queue holds; further ones are deferred to another round.
     pub(super) queue: usize,
 }
 
 impl Allocation {
-    /// Allocates what queries want, the queries one after another.
+    /// Allocates the tasks `wanted`, pairs of query and vertex, sorted by query.
     pub(super) fn of(layout: &LunCsr, wanted: &[(u32, u32)], how: Allocating) -> Self {
         let task = |&(query, vertex): &(u32, u32)| Task {
             query,
@@ -59,7 +59,8 @@ impl Allocation {
         allocation
     }
 
-    /// Divides tasks into rounds in which no LUN has more queries than its queue holds, unless it is a single one.
+    /// Divides tasks into rounds in which no LUN has more queries than its queue holds, unless the round has a
+    /// single query.
     fn split(&mut self, geometry: &Geometry, queue: usize) -> Vec<Range<usize>> {
         let luns = geometry.luns() as usize;
         let (mut queued, mut last) = (vec![0; luns], vec![u32::MAX; luns]);

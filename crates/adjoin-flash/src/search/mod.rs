@@ -1,8 +1,9 @@
-//! Searches of a graph on a device: *how long would these queries take on that machine?*
+//! Graph searches on a device: *how long would these queries take on that machine?*
 //!
-//! A batch of queries goes on in steps (NDSearch, Algorithm 1). Allocating finds what each query wants, searching reads pages and
-//! compares, gathering hands distances to the queries; the results of the batch are sorted while the next one begins. The
-//! walks are driven by what the modelled device delivers: a comparison that it lost would change the hits.
+//! A batch of queries advances in steps (NDSearch, Algorithm 1). Allocating determines what each query needs, searching
+//! reads pages and compares, and gathering returns distances to the queries. The results of a batch are sorted while
+//! the next one begins. The walks are driven by the comparisons that the simulated device delivers, so losing one would
+//! change the hits.
 
 mod allocate;
 mod speculate;
@@ -23,130 +24,131 @@ use crate::platform::Platform;
 use crate::report::{Counts, Energy, Use};
 use crate::timeline::{Span, Timeline, Track};
 
-/// Tokens of speculative reads have this bit, and the step from this bit on.
+/// Tokens of speculative reads have this bit set, and hold the step from `STEP_BIT` on.
 const SPECULATIVE: u64 = 1 << 63;
 const STEP_BIT: u32 = 32;
-/// Bytes of an offset in the arrays of a layout.
+/// Bytes of an offset in the layout's arrays.
 const OFFSET_BYTES: u64 = 8;
-/// Bytes of a neighbour's number.
+/// Bytes of a neighbor's number.
 const NEIGHBOUR_BYTES: u64 = 4;
-/// Bytes of the LUN and the block of a vertex.
+/// Bytes of a vertex's LUN and block.
 const PLACE_BYTES: u64 = 4;
 
-/// Distances between queries and vertices, which the caller knows.
+/// Distances between queries and vertices, computed by the caller.
 pub trait Distances {
-    /// The distance of a query, of those that are searched for, and a vertex.
+    /// Returns the distance between a query and a vertex.
     fn distance(&self, query: u32, vertex: u32) -> f64;
 
-    /// A number of its own for each vertex: equally far ones come in this order.
+    /// Returns a unique number per vertex, by which equal distances are ordered.
     fn rank(&self, vertex: u32) -> u32 {
         vertex
     }
 
-    /// Where the search for a query begins, where that is not the entry of the graph. What is found that way lies in memory.
+    /// Returns the start of the search for a query, if it is not the graph's entry. Distances computed to find that
+    /// vertex count as in memory.
     fn start(&self, _query: u32) -> Option<Start> {
         None
     }
 }
 
-/// Where the search for a query begins.
+/// Start of the search for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
     /// The first vertex.
     pub vertex: u32,
-    /// How many distances were computed to find it.
+    /// Number of distances computed to find it.
     pub distances: u64,
 }
 
-/// How a search goes.
+/// Options of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchOptions {
-    /// Where it runs.
+    /// The platform.
     pub platform: Platform,
-    /// Candidates that a walk keeps.
+    /// Size of a walk's candidate list.
     pub list: usize,
-    /// Nearest that are wanted of each query.
+    /// Number of nearest vertices to return per query.
     pub k: usize,
-    /// Queries of a batch.
+    /// Queries per batch.
     pub batch: usize,
-    /// Elements of a vector.
+    /// Elements per vector.
     pub dimensions: u32,
-    /// Planes of a LUN sense together where their addresses allow.
+    /// Whether planes of a LUN sense together if their addresses allow it.
     pub multi_plane: bool,
-    /// Batch-wise dynamic allocating, on platforms that have it.
+    /// Batch-wise dynamic allocating, on platforms that support it.
     pub allocating: bool,
-    /// Speculative searching, in LUNs only.
+    /// Speculative searching, only with comparisons in LUNs.
     pub speculating: bool,
-    /// Share of the vertices that are in the memory of the platform: host memory of processors, the device's DRAM elsewhere.
+    /// Fraction of the vertices in the platform's memory: host memory of processors, the device's DRAM elsewhere.
     pub memory_share: f64,
-    /// How many spans of the timeline are kept.
+    /// Number of timeline spans to keep.
     pub spans: usize,
 }
 
-/// How long the stages of all batches took, in picoseconds.
+/// Duration of each stage, summed over batches, in picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// Queries and results over links.
+    /// Transfer of queries and results over links.
     pub io: Ps,
-    /// Finding what is wanted, and where it lies.
+    /// Determining the needed vertices, and their addresses.
     pub allocating: Ps,
     /// Reading and comparing.
     pub searching: Ps,
-    /// Handing distances to queries.
+    /// Returning distances to queries.
     pub gathering: Ps,
-    /// Sorting lists, of which all but the last batch's is beside the next batch.
+    /// Sorting lists; except for the last batch, this overlaps with the next batch.
     pub sorting: Ps,
 }
 
-/// What searches came to.
+/// Result of a search.
 #[derive(Debug, Clone)]
 pub struct SearchReport {
-    /// The nearest of each query.
+    /// The nearest vertices of each query.
     pub hits: Vec<Vec<Hit>>,
-    /// From the start of the first batch to the end of the last.
+    /// Seconds from the start of the first batch to the end of the last.
     pub seconds: f64,
-    /// By stages.
+    /// Time by stage.
     pub stages: Stages,
-    /// Distances that walks wanted: the lengths of their traces.
+    /// Distances that walks requested: the lengths of their traces.
     pub wanted: u64,
-    /// Of these, found in memory.
+    /// Requested distances found in memory.
     pub in_memory: u64,
-    /// Of these, found by speculation.
+    /// Requested distances found by speculation.
     pub speculated: u64,
-    /// Distances that speculation computed.
+    /// Distances computed by speculation.
     pub speculations: u64,
     /// Steps of all batches.
     pub steps: u64,
-    /// Rounds of these: more than steps where queues were full.
+    /// Rounds in these steps; more than steps if queues were full.
     pub rounds: u64,
-    /// LUNs that were busy at least once in a batch, as a mean share.
+    /// Mean fraction of LUNs that were busy at least once in a batch.
     pub luns_touched: f64,
-    /// What was done.
+    /// Operations of the device.
     pub counts: Counts,
-    /// How long resources were busy.
+    /// Busy times of resources.
     pub uses: Vec<Use>,
     /// Energy.
     pub energy: Energy,
-    /// The first spans of what happened.
+    /// The first spans of the timeline.
     pub spans: Vec<Span>,
 }
 
 impl SearchReport {
-    /// Queries a second.
+    /// Returns the queries per second.
     pub fn queries_per_second(&self) -> f64 {
         self.hits.len() as f64 / self.seconds
     }
 
-    /// Pages read for each distance that was wanted (NDSearch, section VII-B: page access ratio).
+    /// Returns the pages read per requested distance (NDSearch, section VII-B: page access ratio).
     pub fn page_access_ratio(&self) -> f64 {
         self.counts.page_reads as f64 / self.wanted.max(1) as f64
     }
 }
 
-/// Searches for queries numbered from 0.
+/// Searches for the queries `0..queries`.
 ///
 /// # Errors
-/// Where an option is out of range, or the layout is of another device.
+/// If an option is out of range, or the layout is of another device.
 pub fn search(
     device: &Device,
     layout: &LunCsr,
@@ -210,7 +212,7 @@ fn check(device: &Device, layout: &LunCsr, queries: u32, options: &SearchOptions
     Ok(())
 }
 
-/// Distances of queries and vertices that a step found.
+/// Distances between queries and vertices found in a step.
 type Found = Vec<(u32, Hit)>;
 
 struct Run<'a> {
@@ -219,12 +221,12 @@ struct Run<'a> {
     distances: &'a dyn Distances,
     options: SearchOptions,
     machine: Machine<'a>,
-    /// Time of the batch under way.
+    /// Current time of the batch.
     now: Ps,
     stages: Stages,
     is_in_memory: Vec<bool>,
     comparison: Ps,
-    /// Speculative reads under way: tasks and groups.
+    /// Speculative reads in progress: tasks and groups.
     speculation: Allocation,
     touched: Vec<bool>,
     wanted: u64,
@@ -304,7 +306,7 @@ impl<'a> Run<'a> {
         walks.iter().map(|walk| walk.hits(self.options.k)).collect()
     }
 
-    /// Gives each query its first vertex. Layers above the graph, where it has some, are in memory.
+    /// Starts the walk of each query at its first vertex. Layers above the graph, if any, are in memory.
     fn begin_walks(&mut self, queries: Range<u32>) -> Vec<Walk> {
         let at_entry = Start { vertex: self.layout.entry(), distances: 0 };
         let starts: Vec<Start> = queries.map(|query| self.distances.start(query).unwrap_or(at_entry)).collect();
@@ -316,7 +318,7 @@ impl<'a> Run<'a> {
         starts.into_iter().map(|start| Walk::new(self.options.list, start.vertex)).collect()
     }
 
-    /// How long so many vertices take that are in memory.
+    /// Returns the time for `vertices` vertices in memory.
     fn of_memory(&self, vertices: u64) -> Ps {
         let bytes = vertices * u64::from(self.layout.vector_bytes());
         self.options.platform.in_memory(self.device, self.options.dimensions, (vertices, bytes))
@@ -327,7 +329,7 @@ impl<'a> Run<'a> {
         self.now += takes;
     }
 
-    /// Moves bytes between host and device; processors have their queries already.
+    /// Transfers bytes between host and device; a host already has its queries.
     fn io(&mut self, bytes: u64) {
         if self.options.platform.place() != Place::Host {
             let takes = self.device.host_link.time(bytes) + self.device.latency;
@@ -336,7 +338,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The vertex generator: a pipeline that takes one neighbour a cycle, fed from DRAM (NDSearch, section IV-C2).
+    /// Simulates the vertex generator, a pipeline that processes one neighbor per cycle from DRAM (NDSearch, section
+    /// IV-C2).
     fn allocating(&mut self, leading: &[(u32, u32)]) {
         if self.options.platform.place() > Place::Channel {
             return;
@@ -349,7 +352,7 @@ impl<'a> Run<'a> {
         self.spend("allocating", takes);
     }
 
-    /// Finds the distances that are wanted, and those that may be wanted next.
+    /// Computes the requested distances, and speculates on those requested next.
     fn searching(&mut self, wanted: &[(u32, u32)], (leading, walks, first): (&[(u32, u32)], &[Walk], u32)) -> Found {
         self.wanted += wanted.len() as u64;
         let mut found = Found::with_capacity(wanted.len());
@@ -402,7 +405,7 @@ impl<'a> Run<'a> {
         Allocating { together: self.options.allocating && platform.can_allocate(), queue }
     }
 
-    /// Asks the device for the pages of some groups.
+    /// Submits the pages of some groups to the device.
     fn read(&mut self, allocation: &Allocation, groups: Range<usize>, token: u64) {
         for number in groups {
             let group = &allocation.groups[number];
@@ -431,7 +434,7 @@ impl<'a> Run<'a> {
         PageRead { address: group.address, in_bytes, page_bytes, out_bytes, compute }
     }
 
-    /// Bytes of the sectors in which a group's vectors lie.
+    /// Returns the bytes of the sectors that hold a group's vectors.
     fn sector_bytes(&self, allocation: &Allocation, group: &Group) -> u32 {
         let (vector_bytes, sector) = (self.layout.vector_bytes(), self.device.sector_bytes);
         let per_page = self.device.geometry.page_bytes / vector_bytes;
@@ -445,7 +448,7 @@ impl<'a> Run<'a> {
         sectors.len() as u32 * sector
     }
 
-    /// Waits for so many groups, and takes the distances of their tasks.
+    /// Waits for `groups` groups, and collects the distances of their tasks.
     fn finish(&mut self, allocation: &Allocation, mut groups: usize, found: &mut Found) {
         while groups > 0 {
             let (end, token) = self.machine.next_end().expect("groups are under way");
@@ -458,7 +461,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins to read what queries may want next. Finding that goes on beside the search of this step, and ends with it.
+    /// Starts to read the vertices that queries may request next. Choosing them overlaps with the search of this step,
+    /// and ends with it.
     fn begin_speculation(&mut self, (leading, walks, first): (&[(u32, u32)], &[Walk], u32), searched: Ps) {
         let most = self.device.config.count("search.speculated") as usize;
         let (mut wanted, mut vertices, mut looked_at) = (Vec::new(), Vec::new(), 0);
@@ -472,7 +476,7 @@ impl<'a> Run<'a> {
             wanted.extend(on_flash.map(|&vertex| (query, vertex)));
         }
         let mut speculation = Allocation::of(self.layout, &wanted, self.allocating_rule());
-        // What does not fit into the queues is left out.
+        // Tasks that do not fit into the queues are dropped.
         speculation.rounds.truncate(1);
         let groups = speculation.rounds.first().map_or(0, |round| round.end);
         self.read(&speculation, 0..groups, self.speculation_token(self.steps));
@@ -483,13 +487,13 @@ impl<'a> Run<'a> {
         SPECULATIVE | step << STEP_BIT
     }
 
-    /// The distances of speculative reads that have ended by now; others that have not begun are given up.
+    /// Returns the distances of speculative reads that have ended, and drops the others if they have not begun.
     fn speculated_until_now(&mut self) -> HashMap<(u32, u32), f64> {
         let mut known = HashMap::new();
         let ours = self.speculation_token(self.steps - 1);
         while let Some((_, token)) = self.machine.next_end_by(self.now) {
             if token >> STEP_BIT != ours >> STEP_BIT {
-                continue; // of a step before, whose results nobody wants any more
+                continue; // of an earlier step; the results are no longer used
             }
             let group = &self.speculation.groups[token as u32 as usize];
             for task in &self.speculation.tasks[group.tasks.clone()] {
@@ -501,7 +505,7 @@ impl<'a> Run<'a> {
         known
     }
 
-    /// Enters distances into the lists of their queries: cores of the controller, or threads of a host.
+    /// Inserts distances into the lists of their queries, on cores of the controller or threads of a host.
     fn gathering(&mut self, results: u64) {
         let platform = self.options.platform;
         let takes = match platform.place() {
@@ -515,7 +519,8 @@ impl<'a> Run<'a> {
         self.spend("gathering", takes);
     }
 
-    /// Sorts the lists of a batch on the FPGA: a bitonic network of log2(n) (log2(n) + 1) / 2 levels; lists come over its link.
+    /// Sorts the lists of a batch on the FPGA with a bitonic network of log2(n) (log2(n) + 1) / 2 levels. Lists are
+    /// transferred over its link.
     fn sorting(&self, queries: u64) -> Ps {
         if self.options.platform.place() == Place::Host {
             return 0;

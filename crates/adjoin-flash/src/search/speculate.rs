@@ -1,10 +1,10 @@
-//! Which vertices a query may want next: second-order neighbours of the vertex that leads it on, those first that most of its
-//! neighbours know (NDSearch, section VI-B2).
+//! Predicts the vertices that a query requests next: second-order neighbors of the vertex it expands, those with most
+//! links from its neighbors first (NDSearch, section VI-B2).
 
 use super::walk::Walk;
 use crate::layout::LunCsr;
 
-/// Adds to `wanted` up to `most` vertices that the walk has not seen; returns how many numbers of neighbours were looked at.
+/// Adds to `wanted` up to `most` vertices that the walk has not seen. Returns how many neighbor numbers were read.
 pub(super) fn speculate(layout: &LunCsr, (walk, vertex): (&Walk, u32), most: usize, wanted: &mut Vec<u32>) -> u64 {
     let of_second_order = layout.neighbours(vertex).iter().flat_map(|&first| layout.neighbours(first));
     let mut second: Vec<u32> = of_second_order.copied().collect();

@@ -10,7 +10,7 @@ const QUERIES: u32 = 60;
 const LIST: usize = 12;
 const K: usize = 5;
 
-/// Points of a plane.
+/// Points in a plane.
 struct Points;
 
 impl Points {
@@ -24,7 +24,7 @@ fn squared([a, b]: [f64; 2], [c, d]: [f64; 2]) -> f64 {
     (a - c).powi(2) + (b - d).powi(2)
 }
 
-/// The same, each query beginning at a vertex of its own.
+/// Points in a plane, with a start vertex per query.
 struct Begun;
 
 impl Distances for Begun {
@@ -39,7 +39,7 @@ impl Distances for Begun {
 
 impl Distances for Points {
     fn distance(&self, query: u32, vertex: u32) -> f64 {
-        // Many are equally far.
+        // Many distances are equal.
         (squared(Self::of(1 << 40 | u64::from(query)), Self::of(vertex.into())) / 1e12).round()
     }
 
@@ -48,7 +48,7 @@ impl Distances for Points {
     }
 }
 
-/// Each vertex knows the six nearest and two others.
+/// Returns a graph in which each vertex links to its six nearest and to two others.
 fn graph() -> Vec<Vec<u32>> {
     let near = |vertex: u32| {
         let mut others: Vec<u32> = (0..VERTICES).filter(|&other| other != vertex).collect();
@@ -61,7 +61,7 @@ fn graph() -> Vec<Vec<u32>> {
     (0..VERTICES).map(near).collect()
 }
 
-/// The same search as plain as can be.
+/// Searches as simply as possible, for reference.
 fn oracle(graph: &[Vec<u32>], query: u32) -> Vec<(u64, u32)> {
     let key = |vertex: u32| (Points.distance(query, vertex).to_bits(), VERTICES - vertex);
     let (mut seen, mut expanded) = (BTreeSet::from([key(0)]), BTreeSet::new());
@@ -125,7 +125,7 @@ fn every_platform_and_switch_finds_what_a_plain_search_finds() {
             assert_eq!(found, expected, "{platform:?} {options:?}");
             let elapsed = (report.seconds * 1e12).round() as u64;
             assert!(report.uses.iter().all(|of| of.busiest <= elapsed), "{:?}", report.uses);
-            // Stages follow one another, but for sorting beside the next batch.
+            // Stages do not overlap, except for sorting with the next batch.
             let Stages { io, allocating, searching, gathering, sorting } = report.stages;
             let unsorted = io + allocating + searching + gathering;
             assert!((unsorted..=unsorted + sorting + 1).contains(&(elapsed + 1)), "{elapsed} {:?}", report.stages);
@@ -190,7 +190,7 @@ fn sharing_pages_and_full_queues_show_in_what_is_read() {
 #[test]
 fn speculation_reads_more_and_saves_searching() {
     let graph = graph();
-    // Gathering that takes long leaves time for it.
+    // Slow gathering leaves time for speculation.
     let device = device(&[("controller.gather", 20_000.0), ("ecc.hard_fails", 0.0)]);
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     let [with, without] = [true, false].map(|speculating| {

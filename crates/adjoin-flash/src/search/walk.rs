@@ -1,5 +1,5 @@
-//! The walk of one query through a graph: from the nearest vertex that was not looked at on to its neighbours, until all of the
-//! nearest that were seen have been. What it finds depends on nothing but distances, so it is the same on every platform.
+//! The walk of one query through a graph. It expands the nearest unexpanded vertex until every vertex in its list has
+//! been expanded. The result depends only on distances, so it is the same on every platform.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,16 +7,16 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::ecc::mixed;
 use crate::layout::LunCsr;
 
-/// A vertex that a query found: its distance and its number.
+/// A vertex found by a query, with its distance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
-    /// As the caller's [`Distances`](super::Distances) gave it.
+    /// Distance as returned by the caller's [`Distances`](super::Distances).
     pub distance: f64,
     /// The vertex.
     pub vertex: u32,
 }
 
-/// Vertices by their mixed numbers.
+/// Hasher of vertex numbers.
 #[derive(Default)]
 pub(super) struct Mixing(u64);
 
@@ -43,24 +43,24 @@ struct Candidate {
     is_expanded: bool,
 }
 
-/// A query under way.
+/// The state of a query's walk.
 pub(super) struct Walk {
     /// The nearest vertices seen, ascending by distance, then rank.
     list: Vec<Candidate>,
     most: usize,
     seen: VertexSet,
-    /// The first vertex, until it was wanted.
+    /// The first vertex, until it was requested.
     start: Option<u32>,
 }
 
 impl Walk {
-    /// A walk that keeps so many of the nearest, from a vertex.
+    /// Creates a walk that starts at a vertex and keeps the `most` nearest.
     pub(super) fn new(most: usize, start: u32) -> Self {
         Self { list: Vec::with_capacity(most), most, seen: VertexSet::default(), start: Some(start) }
     }
 
-    /// The vertex that leads on now; adds to `wanted` whose distances are needed. `None` where the walk has ended; at its start
-    /// the first vertex is wanted, and leads on to itself.
+    /// Returns the next vertex to expand, and adds to `wanted` the vertices whose distances are needed. Returns `None`
+    /// if the walk has ended. The first call requests the start vertex, and returns it.
     pub(super) fn next(&mut self, layout: &LunCsr, wanted: &mut Vec<u32>) -> Option<u32> {
         if let Some(start) = self.start.take() {
             self.seen.insert(start);
@@ -78,7 +78,7 @@ impl Walk {
         self.seen.contains(&vertex)
     }
 
-    /// Takes the distance of a vertex that was wanted; equally far ones come by their ranks.
+    /// Inserts a vertex with its requested distance; ties are ordered by rank.
     pub(super) fn take(&mut self, hit: Hit, rank: u32) {
         let before =
             |other: &Candidate| other.hit.distance.total_cmp(&hit.distance).then(other.rank.cmp(&rank)).is_lt();
@@ -89,7 +89,7 @@ impl Walk {
         }
     }
 
-    /// The nearest `k`, ascending.
+    /// Returns the `k` nearest, ascending.
     pub(super) fn hits(&self, k: usize) -> Vec<Hit> {
         self.list.iter().take(k).map(|candidate| candidate.hit).collect()
     }

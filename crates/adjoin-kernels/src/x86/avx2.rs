@@ -1,4 +1,4 @@
-//! AVX2 with fused multiply-add. Both elements work by differences on padded rows.
+//! AVX2 with fused multiply-add. Bytes and floats are both compared by differences on padded rows.
 
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -20,7 +20,7 @@ impl Avx2 {
         here.then_some(Self(()))
     }
 
-    /// Distances of `x` to rows, the `k`-th of which is `row(k)`.
+    /// Computes the distances of bytes `x` to the rows `row(k)`.
     fn one_to_rows_u8<'a>(&self, x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
         for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
             let last = out.len() - 1;
@@ -31,7 +31,7 @@ impl Avx2 {
         }
     }
 
-    /// The same for floats.
+    /// Computes the distances of floats `x` to the rows `row(k)`.
     fn one_to_rows_f32<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
         for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
             let last = out.len() - 1;
@@ -152,7 +152,7 @@ impl Tiles<f32> for Avx2 {
     }
 }
 
-/// Four rows against two columns, column by column.
+/// Computes the distances of four rows to two columns, column by column.
 #[target_feature(enable = "avx2")]
 fn distances_u8(rows: &[&[u8]; 4], columns: &[&[u8]; 2]) -> [u32; 8] {
     let steps = rows[0].len() / 16;
@@ -181,13 +181,13 @@ fn distances_u8(rows: &[&[u8]; 4], columns: &[&[u8]; 2]) -> [u32; 8] {
     unsafe { transmute::<__m256i, [u32; 8]>(total) }
 }
 
-/// The first `steps` arrays of `N` elements of a vector.
+/// Returns the first `steps` arrays of `N` elements of a vector.
 #[inline(always)]
 fn cut<T, const N: usize>(vector: &[T], steps: usize) -> &[[T; N]] {
     &vector.as_chunks().0[..steps]
 }
 
-/// Sixteen bytes as 16-bit integers.
+/// Converts sixteen bytes to 16-bit integers.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn widened(bytes: &[u8; 16]) -> __m256i {
@@ -195,7 +195,7 @@ fn widened(bytes: &[u8; 16]) -> __m256i {
     _mm256_cvtepu8_epi16(unsafe { transmute::<[u8; 16], __m128i>(*bytes) })
 }
 
-/// The distances `[x0 y0, x0 y1, x1 y0, x1 y1]`.
+/// Computes the distances `[x0 y0, x0 y1, x1 y0, x1 y1]`.
 #[target_feature(enable = "avx2,fma")]
 fn distances_f32(x: [&[f32]; 2], y: [&[f32]; 2]) -> [f32; 4] {
     let steps = x[0].len() / LANES;
@@ -214,7 +214,7 @@ fn distances_f32(x: [&[f32]; 2], y: [&[f32]; 2]) -> [f32; 4] {
     tree(sums)
 }
 
-/// The distances of one vector to four.
+/// Computes the distances of one vector to four.
 #[target_feature(enable = "avx2,fma")]
 fn distances_f32x4(x: &[f32], rows: [&[f32]; 4]) -> [f32; 4] {
     let steps = x.len() / LANES;
@@ -233,7 +233,7 @@ fn distances_f32x4(x: &[f32], rows: [&[f32]; 4]) -> [f32; 4] {
     tree(sums)
 }
 
-/// One half of sixteen floats.
+/// Loads one half of sixteen floats.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn floats(line: &[f32; LANES], half: usize) -> __m256 {
@@ -242,7 +242,8 @@ fn floats(line: &[f32; LANES], half: usize) -> __m256 {
     halves[half]
 }
 
-/// The tree of the reference for four distances at once: each addition there is one here, operands perhaps swapped.
+/// Adds lanes in the order of the reference's tree, for four distances at once. Each of its additions occurs here, with
+/// operands possibly swapped.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn tree(sums: [[__m256; 2]; 4]) -> [f32; 4] {
@@ -258,13 +259,13 @@ fn tree(sums: [[__m256; 2]; 4]) -> [f32; 4] {
     );
     let one = _mm256_add_ps(two, _mm256_movehdup_ps(two));
     let (low, high) = (_mm256_castps256_ps128(one), _mm256_extractf128_ps::<1>(one));
-    // Distances 0, 2 lie in lanes 0, 2 of the low part and 1, 3 in those of the high one.
+    // Distances 0 and 2 are in lanes 0 and 2 of the low part, 1 and 3 in lanes 0 and 2 of the high one.
     let ordered = _mm_unpacklo_ps(_mm_shuffle_ps::<0b10_00>(low, low), _mm_shuffle_ps::<0b10_00>(high, high));
     // SAFETY: both are 16 bytes without padding, for which every bit pattern is a value.
     unsafe { transmute::<__m128, [f32; 4]>(ordered) }
 }
 
-/// Lanes `l` and `l + 4` added: those of `a` below, those of `b` above.
+/// Adds lanes `l` and `l + 4`: the sums of `a` go to the low half, the sums of `b` to the high half.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn halves(a: __m256, b: __m256) -> __m256 {

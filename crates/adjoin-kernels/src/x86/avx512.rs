@@ -1,13 +1,15 @@
 //! AVX-512 with VNNI.
 //!
-//! Bytes work by products, `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`, since `vpdpbusd` multiplies and adds 64 pairs of
-//! bytes at once. It wants one side signed, so a column is stored as `y - 128` and `x.y = x.(y - 128) + 128 sum(x)`.
-//! Columns are interleaved as in int8 matrix libraries (oneDNN's and FBGEMM's VNNI layout): a line of 64 bytes holds
-//! four consecutive elements of each of 16 columns, and a broadcast of four elements of a row meets all 16 at once,
-//! which leaves one distance in each lane and nothing to add across lanes. All of it is exact modulo 2^32
-//! (`vpdpbusd` does not saturate), and the squared distance itself fits 32 bits.
+//! Bytes are compared by products, `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`, since `vpdpbusd` multiplies and adds 64 pairs
+//! of bytes at once. It needs one signed operand, so a column is stored as `y - 128` and `x.y = x.(y - 128) + 128
+//! sum(x)`.
 //!
-//! Floats work by differences on padded rows, in tiles of four by four.
+//! Columns are interleaved as in int8 matrix libraries (the VNNI layout of oneDNN and FBGEMM). A line of 64 bytes holds
+//! four consecutive elements of each of 16 columns, and four elements of a row are broadcast against all 16 at once.
+//! This leaves one distance in each lane, and nothing to add across lanes. The arithmetic is exact modulo 2^32
+//! (`vpdpbusd` does not saturate), and the squared distance fits 32 bits.
+//!
+//! Floats are compared by differences on padded rows, in tiles of four by four.
 
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -32,7 +34,7 @@ impl Avx512 {
         here.then_some(Self(()))
     }
 
-    /// Distances of `x` to rows, the `k`-th of which is `row(k)`.
+    /// Computes the distances of `x` to the rows `row(k)`.
     fn one_to_rows_f32<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
         for (chunk, out) in out.chunks_mut(4).enumerate() {
             let last = out.len() - 1;
@@ -149,18 +151,18 @@ impl Tiles<f32> for Avx512 {
 
 // ---- bytes ----
 
-/// Lines of a block of 16 columns: one for every four dimensions.
+/// Returns the lines of a block of 16 columns: one per four dimensions.
 fn quads(dimensions: usize) -> usize {
     dimensions.div_ceil(4)
 }
 
-/// Widest tile: this many blocks of 16 columns.
+/// Blocks of 16 columns in the widest tile.
 const BLOCKS: usize = 4;
 
 /// Sixteen columns, four elements of each in every line.
 type Lines<'a> = &'a [[u8; 64]];
 
-/// The lines of the block whose first column is `column`.
+/// Returns the lines of the block that starts at `column`.
 fn block(columns: &PackedColumns<u8>, column: usize) -> Lines<'_> {
     let quads = quads(columns.dimensions);
     &columns.storage.as_slice().as_chunks().0[column / TILE_COLUMNS * quads..][..quads]
@@ -186,7 +188,7 @@ fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>)
     }
 }
 
-/// The 64 elements of number `chunk` of 16 vectors into up to 16 lines: a transposition of 16 by 16 words.
+/// Writes chunk `chunk` (64 elements) of 16 vectors into up to 16 lines: a transposition of 16 by 16 words.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn interleave_lines(vectors: &[&[u8]; 16], chunk: usize, lines: &mut [[u8; 64]]) {
@@ -199,7 +201,7 @@ fn interleave_lines(vectors: &[&[u8]; 16], chunk: usize, lines: &mut [[u8; 64]])
         let [a, b, c, d] = [0, 1, 2, 3].map(|row| words[four * 4 + row]);
         let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
         let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-        // turned[four + 4 * j]: word j of each 128-bit part, of vectors 4 * four ..+ 4
+        // `turned[four + 4 * j]` is word j of each 128-bit part, for vectors `4 * four ..+ 4`.
         turned[four] = _mm512_unpacklo_epi64(ab, cd);
         turned[four + 4] = _mm512_unpackhi_epi64(ab, cd);
         turned[four + 8] = _mm512_unpacklo_epi64(ab_high, cd_high);
@@ -216,7 +218,7 @@ fn interleave_lines(vectors: &[&[u8]; 16], chunk: usize, lines: &mut [[u8; 64]])
     }
 }
 
-/// Four by four parts of 128 bits, transposed.
+/// Transposes four by four parts of 128 bits.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn transposed_parts([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -230,7 +232,7 @@ fn transposed_parts([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// A register of bytes.
+/// Loads a register of bytes.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn bytes(line: &[u8; 64]) -> __m512i {
@@ -238,7 +240,7 @@ fn bytes(line: &[u8; 64]) -> __m512i {
     unsafe { transmute::<[u8; 64], __m512i>(*line) }
 }
 
-/// A register of 32-bit integers.
+/// Loads a register of 32-bit integers.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn integers(line: &[u32; 16]) -> __m512i {
@@ -246,7 +248,7 @@ fn integers(line: &[u32; 16]) -> __m512i {
     unsafe { transmute::<[u32; 16], __m512i>(*line) }
 }
 
-/// A register of floats.
+/// Loads a register of floats.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn floats(line: &[f32; LANES]) -> __m512 {
@@ -254,7 +256,7 @@ fn floats(line: &[f32; LANES]) -> __m512 {
     unsafe { transmute::<[f32; LANES], __m512>(*line) }
 }
 
-/// `|x|^2 + factor * sum(x)` over a padded vector, modulo 2^32.
+/// Returns `|x|^2 + factor * sum(x)` over a padded vector, modulo 2^32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
@@ -269,14 +271,14 @@ fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
     _mm512_reduce_add_epi32(_mm512_add_epi32(centered, scaled))
 }
 
-/// Squared distance of two padded vectors.
+/// Returns the squared distance of two padded vectors.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
     _mm512_reduce_add_epi32(partial_sums(x, y)) as u32
 }
 
-/// Squared distance of two padded vectors, by differences, spread over the lanes.
+/// Returns the squared distance of two padded vectors, by differences, as partial sums in the lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
@@ -291,8 +293,8 @@ fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
     _mm512_add_epi32(sums[0], sums[1])
 }
 
-/// Distances of `x` to rows, the `k`-th of which is `row(k)`: sixteen at once, as adding up the lanes of one costs more
-/// than its distances.
+/// Computes the distances of `x` to the rows `row(k)`, sixteen at once: adding up the lanes of a single distance costs
+/// more than computing it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn one_to_rows_u8<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
     for (chunk, out) in out.chunks_mut(16).enumerate() {
@@ -317,14 +319,14 @@ fn one_to_rows_u8<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]
     }
 }
 
-/// Lanes `l` and `l + 8` added: those of `a` below, those of `b` above.
+/// Adds lanes `l` and `l + 8`: the sums of `a` go to the low half, the sums of `b` to the high half.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn halves_u32(a: __m512i, b: __m512i) -> __m512i {
     _mm512_add_epi32(_mm512_shuffle_i32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b))
 }
 
-/// What a row adds to each of its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
+/// Computes what a row adds to each of its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
@@ -335,8 +337,8 @@ fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
     terms
 }
 
-/// Squared distances of the group to `16 * B` columns from `column` on, each block's rows together; `finish` gets
-/// them while they are in registers.
+/// Computes the squared distances of the group to `16 * B` columns from `column` on, each block's rows together.
+/// `finish` receives them while they are in registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn tile_u8<const B: usize>(
@@ -378,12 +380,13 @@ fn tile_u8<const B: usize>(
     finish(sums);
 }
 
-/// Lanes of the block at `column` that are below `end`.
+/// Returns a mask of the lanes of the block at `column` that are below `end`.
 fn lanes_below(end: usize, column: usize) -> u16 {
     if end - column >= TILE_COLUMNS { u16::MAX } else { (1 << (end - column)) - 1 }
 }
 
-/// Calls `$body` with the constant `$B`, so many blocks of 16 columns: a tile of fewer has too few sums on their way.
+/// Evaluates `$body` with the constant `$B`, the number of blocks of 16 columns. A smaller tile has too few independent
+/// sums in flight.
 macro_rules! with_blocks {
     ($blocks:expr, $B:ident => $body:expr) => {
         match $blocks {
@@ -407,12 +410,12 @@ macro_rules! with_blocks {
     };
 }
 
-/// Blocks of 16 columns of the widest tile that begins at `column`, none of them without a column below `end`.
+/// Returns the number of blocks of the widest tile that begins at `column`. Each block has a column below `end`.
 fn blocks_from(column: usize, end: usize) -> usize {
     (end - column).div_ceil(TILE_COLUMNS).min(BLOCKS)
 }
 
-/// `Tiles::within` for bytes.
+/// Implements `Tiles::within` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
     let terms = row_terms(group);
@@ -427,7 +430,7 @@ fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hit
     }
 }
 
-/// Adds the pairs of a tile within the limit.
+/// Appends the pairs of a tile within the limit.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn hits_u8<const B: usize>(
@@ -449,7 +452,7 @@ fn hits_u8<const B: usize>(
     }
 }
 
-/// `Tiles::nearest` for bytes.
+/// Implements `Tiles::nearest` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn nearest_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
     let terms = row_terms(group);
@@ -473,7 +476,7 @@ fn nearest_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut 
     }
 }
 
-/// Takes the columns of a tile that are nearer than the best distances and places so far, lane by lane.
+/// Updates the best distances and positions, lane by lane, with the columns of a tile that are nearer.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn nearer_u8<const B: usize>(
@@ -495,13 +498,13 @@ fn nearer_u8<const B: usize>(
     }
 }
 
-/// `Tiles::least_of_columns` for bytes.
+/// Implements `Tiles::least_of_columns` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn least_u8(rows: LeastRows<'_, u8>, columns: &PackedColumns<u8>, from: usize, out: &mut [LeastOfColumn<u8>]) {
     with_blocks!(blocks_from(0, out.len()), B => least_of_blocks_u8::<B>(rows, columns, from, out));
 }
 
-/// The least of `16 * B` columns from `from` on, lane by lane.
+/// Finds the least values of `16 * B` columns from `from` on, lane by lane.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn least_of_blocks_u8<const B: usize>(
     (panel, order, own): LeastRows<'_, u8>,
@@ -546,7 +549,7 @@ fn least_of_blocks_u8<const B: usize>(
     }
 }
 
-/// `Tiles::matrix` for bytes.
+/// Implements `Tiles::matrix` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn matrix_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
     let terms = row_terms(group);
@@ -561,7 +564,7 @@ fn matrix_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]
     }
 }
 
-/// Writes a tile's distances into the group's part of the matrix, whose rows are `width` long.
+/// Writes a tile's distances into the group's part of the matrix, with rows of length `width`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn store_u8<const B: usize>(
@@ -577,7 +580,7 @@ fn store_u8<const B: usize>(
         for row in 0..TILE_ROWS {
             if row < group.count {
                 let place = &mut out[row * width + from..][..mask.count_ones() as usize];
-                // SAFETY: the mask has as many low bits set as `place` has elements; others are not written.
+                // SAFETY: the mask has one low bit set per element of `place`; nothing else is written.
                 unsafe { _mm512_mask_storeu_epi32(place.as_mut_ptr().cast(), mask, distances[index][row]) };
             }
         }
@@ -586,19 +589,19 @@ fn store_u8<const B: usize>(
 
 // ---- floats ----
 
-/// Four columns from `from` on.
+/// Returns four columns from `from` on.
 fn four_columns(columns: &PackedColumns<f32>, from: usize) -> [&[f32]; 4] {
     [columns.row(from), columns.row(from + 1), columns.row(from + 2), columns.row(from + 3)]
 }
 
-/// Distances of up to four rows to four columns.
+/// Computes the distances of up to four rows to four columns.
 #[target_feature(enable = "avx512f")]
 fn distances_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> [[f32; 4]; TILE_ROWS] {
     // SAFETY: both are 16 floats without padding.
     unsafe { transmute::<__m512, [[f32; 4]; TILE_ROWS]>(tile_f32(rows, columns)) }
 }
 
-/// `Tiles::within` for floats.
+/// Implements `Tiles::within` for floats.
 #[target_feature(enable = "avx512f")]
 fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
     let limit = _mm512_set1_ps(limit);
@@ -613,7 +616,7 @@ fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, 
     }
 }
 
-/// [`crate::lists::at_most`].
+/// Implements [`crate::lists::at_most`] for this level.
 #[target_feature(enable = "avx512f")]
 pub(super) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
     let (chunks, rest) = values.as_chunks::<LANES>();
@@ -631,7 +634,7 @@ pub(super) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
     found.extend(near.map(|(&value, place)| u64::from(value) << 32 | place as u64));
 }
 
-/// `Tiles::nearest` for floats.
+/// Implements `Tiles::nearest` for floats.
 #[target_feature(enable = "avx512f")]
 fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
     let (mut distances, mut places) = ([[0.0; 4]; TILE_ROWS], [[0_u32; 4]; TILE_ROWS]);
@@ -663,7 +666,7 @@ fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &m
     }
 }
 
-/// `Tiles::least_of_columns` for floats, lane by lane; each column has four lanes.
+/// Implements `Tiles::least_of_columns` for floats, lane by lane; each column has four lanes.
 #[target_feature(enable = "avx512f")]
 fn least_f32(
     (panel, order, own): LeastRows<'_, f32>,
@@ -701,7 +704,7 @@ fn least_f32(
     }
 }
 
-/// Takes the values of some lanes into account that are less than the least ones there. What is not a number is not.
+/// Merges the values of the lanes in the mask into the least ones. NaN is not less than anything, so it is left out.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
@@ -713,7 +716,7 @@ fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
     }
 }
 
-/// Squared distances of `R` rows to four columns, that of row `r` and column `c` in lane `4 r + c`.
+/// Computes the squared distances of `R` rows to four columns; lane `4 r + c` holds row `r` and column `c`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
@@ -743,8 +746,8 @@ fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
     tree(sums)
 }
 
-/// The tree of the reference for sixteen distances at once: each addition there is one here, operands perhaps
-/// swapped, and every step halves the number of registers. `sums[r][c]` ends in lane `4 r + c`.
+/// Adds lanes in the order of the reference's tree, for sixteen distances at once. Each of its additions occurs here,
+/// with operands possibly swapped, and every step halves the number of registers. `sums[r][c]` ends in lane `4 r + c`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn tree(sums: [[__m512; 4]; 4]) -> __m512 {
@@ -769,7 +772,7 @@ fn tree(sums: [[__m512; 4]; 4]) -> __m512 {
     )
 }
 
-/// Lanes `l` and `l + 8` added: those of `a` below, those of `b` above.
+/// Adds lanes `l` and `l + 8`: the sums of `a` go to the low half, the sums of `b` to the high half.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn halves(a: __m512, b: __m512) -> __m512 {

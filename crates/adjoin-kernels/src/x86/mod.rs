@@ -1,8 +1,8 @@
 //! Levels of x86-64.
 //!
-//! Registers are filled from references to arrays, not through pointers: tests keep debug assertions,
-//! under which `loadu` intrinsics, `add` and `get_unchecked` test their arguments at every step, while the bounds of
-//! slices that were cut to one length before a loop cost next to nothing in it (bytes: 2.2 times as fast).
+//! Registers are filled from references to arrays, not through pointers. Tests keep debug assertions, under which
+//! `loadu` intrinsics, `add` and `get_unchecked` check their arguments at every step. Bounds checks of slices that were
+//! cut to one length before a loop cost almost nothing inside it (bytes: 2.2 times as fast).
 
 // Loops over register tiles index several arrays at once; they unroll completely.
 #![allow(clippy::needless_range_loop)]
@@ -20,7 +20,7 @@ use crate::near::{self, Near};
 use crate::rounding::{self, Grid, Rounding};
 use crate::wide::{self, Wide};
 
-/// Compiles plain loops for both levels: each function of a trait is a loop of another module.
+/// Compiles plain loops for both levels. Each function of the trait is a loop of another module.
 macro_rules! compiled {
     ($trait:ident { $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $out:ty)? = $loop:path;)* }) => {
         compiled!(Avx2, "avx2", $trait { $(fn $name($($argument: $type),*) $(-> $out)? = $loop;)* });
@@ -47,7 +47,7 @@ compiled!(Avx2, "avx2", Lists {
     fn count_at_most(values: &[u32], most: u32) -> u64 = lists::count_at_most;
 });
 
-// The compiler makes no mask of sixteen comparisons itself.
+// The compiler does not turn sixteen comparisons into a mask by itself.
 compiled!(Avx512, "avx512f,avx512bw,avx512vl", Lists {
     fn first_least_u32(values: &[u32]) -> usize = lists::first_least;
     fn first_least_f32(values: &[f32]) -> usize = lists::first_least;

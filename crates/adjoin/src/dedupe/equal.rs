@@ -1,4 +1,4 @@
-//! Rows that say the same: found by hashes of 128 bits, before anything is compared.
+//! Rows with equal texts, found by 128-bit hashes before any vectors are compared.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::sorter::{Sorted, number};
 use crate::source::SourceOptions;
 use crate::sql::OrderBy;
 
-/// Bytes of a hash beyond those that records are sorted by first.
+/// Bytes of a hash that are not part of a record's sort key.
 const HASH_REST_BYTES: usize = 16 - 2 * ROW_BYTES;
 
-/// The hash of some bytes: what records are sorted by first, and the rest.
+/// Hashes some bytes; returns the part used as a record's sort key, and the rest.
 fn hashed(bytes: &[u8]) -> ((u64, u64), [u8; HASH_REST_BYTES]) {
     let hash = xxh3_128(bytes).to_be_bytes();
     let (first, rest) = hash.split_at(2 * ROW_BYTES);
@@ -25,19 +25,18 @@ fn hashed(bytes: &[u8]) -> ((u64, u64), [u8; HASH_REST_BYTES]) {
     (first, rest.try_into().expect("what is left of a hash"))
 }
 
-/// Rows that go since another says the same.
+/// Rows to remove because an earlier row has an equal text.
 pub(super) struct Equal {
     pub(super) gone: Arc<RowSet>,
-    /// Each by the row that stays for it.
+    /// Removed rows, sorted by the row kept for each.
     pub(super) by_kept: Sorted,
     _memory: [Reservation; 2],
 }
 
-/// Finds rows with equal texts; of each such the first stays, by its place in the order. Rows without a text are equal to
-/// none.
+/// Finds rows with equal texts. Of each group, the first row in the order is kept. Rows without a text are never equal.
 ///
 /// # Errors
-/// Where a file has no such column, or memory does not suffice.
+/// If a file has no such column, or memory does not suffice.
 pub(super) fn rows(tables: &Tables<'_>, text: &OrderBy, places: Option<&RowNumbers>) -> Result<Equal> {
     let set_memory = tables.context.reserve(RowSet::memory_bytes(tables.rows), "rows with equal texts")?;
     let (mut sorter, _sorting) = tables.sorter(SORTING_SHARE)?;
@@ -67,11 +66,11 @@ pub(super) fn rows(tables: &Tables<'_>, text: &OrderBy, places: Option<&RowNumbe
 }
 
 impl Tables<'_> {
-    /// How many rows have an id that an earlier row has; a line tells, as the list in `target` does not say which of them is
-    /// meant.
+    /// Counts the rows whose id occurs in an earlier row, and notes it, since the list in `target` cannot distinguish
+    /// them.
     ///
     /// # Errors
-    /// Where ids cannot be read, or memory or disk do not suffice.
+    /// If ids cannot be read, or memory or disk space does not suffice.
     pub(super) fn note_duplicate_ids(&self, options: &SourceOptions, target: &Target) -> Result<u64> {
         let (mut sorter, _memory) = self.sorter(SORTING_SHARE)?;
         self.each_id(options, |_, id| {

@@ -1,8 +1,9 @@
-//! The data set without its near-duplicates: all columns, shard by shard, as they were.
+//! Writes a data set without its near-duplicates, shard by shard, with all columns unchanged.
 //!
-//! Rows that say the same go first (`equal.rs`), the others are joined, and of near ones the first stays, in the order that
-//! was asked for (`order.rs`). Then each file of the source is written again without the rows that go ([`crate::source`]),
-//! into a place that appears at once (`place.rs`), and what went is listed with its reasons (`removed.rs`).
+//! Rows with equal texts are removed first (`equal.rs`). The others are joined, and of near rows the first in the
+//! requested order (`order.rs`) is kept. Then each file of the source is written again without the removed rows
+//! ([`crate::source`]), to a file or folder that appears atomically (`place.rs`). The removed rows are listed with the
+//! reasons (`removed.rs`).
 
 mod equal;
 mod order;
@@ -34,50 +35,50 @@ use crate::store::{BuildOptions, Kind, NoUsableRow, OnBad, kind_of};
 
 pub use removed::Example;
 
-/// As statistics call it.
+/// Name of the command in statistics.
 const COMMAND: &str = "dedupe";
-/// Rows of a table that are decoded at a time.
+/// Rows of a table decoded at a time.
 const BATCH_ROWS: usize = 1_024;
-/// The part of the free memory that goes to sorting.
+/// Sorting gets one part in this many of the free memory.
 const SORTING_SHARE: u64 = 4;
-/// The most that sorting is given: more would not make it faster.
+/// Most memory for sorting; more would not make it faster.
 const SORTING_BYTES_MAX: u64 = 256 << 20;
 
-/// What is wanted.
+/// Parameters of a deduplication.
 pub struct Dedupe<'a> {
-    /// Files, folders and globs, as [`source::open`] takes them.
+    /// Files, folders and globs, as accepted by [`source::open`].
     pub inputs: &'a [String],
-    /// Which columns are the vectors and, in the list of what went, the ids.
+    /// Columns of the vectors and, for the list of removed rows, of the ids.
     pub source: SourceOptions,
-    /// How vectors are laid on disk for the join.
+    /// Options of the store built for the join.
     pub build: BuildOptions,
-    /// Which rows are near each other.
+    /// Options of the join that finds near rows.
     pub join: JoinOptions,
-    /// Of near rows the first in this order stays; the first of the source where none is given.
+    /// Order in which the first of near rows is kept; default: order of the source.
     pub keep_by: Option<OrderBy>,
-    /// Rows for which this is equal count as one, whatever their vectors are.
+    /// Rows with equal values of this expression are duplicates, whatever their vectors.
     pub exact_text: Option<OrderBy>,
-    /// Where the data set goes: a file where the source is one, else a folder.
+    /// Output: a file if the source is one, else a folder.
     pub output: &'a Path,
-    /// Where the list of rows that went goes.
+    /// Output of the list of removed rows.
     pub removed: Option<Target>,
-    /// Whether a file that is there is replaced.
+    /// Whether an existing file is replaced.
     pub force: bool,
 }
 
-/// What was done.
+/// Result of a deduplication.
 #[derive(Debug, Serialize)]
 pub struct Deduped {
-    /// Of the whole, the join in it.
+    /// Statistics of the whole run, including the join.
     pub statistics: DedupeStatistics,
-    /// Some rows that went because they are near one that stays, the least near first.
+    /// Some rows removed because a near row is kept, least near first.
     pub examples: Vec<Example>,
 }
 
-/// What the join within tells.
+/// Statistics of the join.
 type Joined = (CommonStatistics, JoinCounts);
 
-/// The files of a source and what is read of their columns.
+/// The files of a source, and facts about their columns.
 struct Tables<'a> {
     context: &'a Context,
     files: Vec<SourceFile>,
@@ -86,11 +87,11 @@ struct Tables<'a> {
 }
 
 impl Dedupe<'_> {
-    /// Does it.
+    /// Runs the deduplication.
     ///
     /// # Errors
-    /// Where the source cannot be read, names and types do not go together, memory or disk do not suffice, or the output
-    /// is there already. Nothing is left of the output then.
+    /// If the source cannot be read, names and types are inconsistent, memory or disk space does not suffice, or the
+    /// output exists. No output is left behind then.
     pub fn run(&self, context: &Context) -> Result<Deduped> {
         let watch = Stopwatch::start();
         self.refuse_stores(context)?;
@@ -104,7 +105,7 @@ impl Dedupe<'_> {
         place.check_memory(&tables)?;
         let metric = self.join.predicate.metric();
         let table = |target| RemovedTable::create(context, target, ([ids; 2], metric), true);
-        let table = self.removed.as_ref().map(table).transpose()?; // what is wrong with its name shows before any work
+        let table = self.removed.as_ref().map(table).transpose()?; // an invalid name is reported before any work
 
         let (places, _places_memory) = self.places(&tables)?.unzip();
         let places = places.map(Arc::new);
@@ -148,12 +149,12 @@ impl Dedupe<'_> {
         Ok(())
     }
 
-    /// The place of each row in the order that was asked for, and the memory of that.
+    /// Returns the position of each row in the requested order, and its memory reservation.
     fn places(&self, tables: &Tables<'_>) -> Result<Option<(RowNumbers, Reservation)>> {
         self.keep_by.as_ref().map(|order| order::places(tables, order)).transpose()
     }
 
-    /// Which of the rows that are not left out go, as they are near one that stays.
+    /// Determines which of the remaining rows to remove because a near row is kept.
     fn near(
         &self,
         tables: &Tables<'_>,
@@ -185,7 +186,7 @@ impl Dedupe<'_> {
         Ok(((common, join), decided))
     }
 
-    /// What there is to say where no row has a vector, so that all stay.
+    /// Returns the result if no row has a vector, so that all are kept.
     fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Joined, Decided)> {
         let (sorter, memory) = tables.sorter(SORTING_SHARE)?;
         let decided = Decided { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
@@ -203,13 +204,13 @@ impl Dedupe<'_> {
     }
 }
 
-/// Whether a build had no row left to build a store of.
+/// Returns whether a build failed because no usable row was left.
 fn is_for_want_of_rows(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(|cause| cause.is::<NoUsableRow>())
 }
 
 impl Tables<'_> {
-    /// A sorter beside others: `share` is one over its part of the free memory.
+    /// Creates a sorter with one part in `share` of the free memory.
     fn sorter(&self, share: u64) -> Result<(Sorter, Reservation)> {
         let bytes = self.context.budget().free() / share;
         let bytes = bytes.clamp(SORTER_BYTES_MIN, SORTING_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The place of each row in an order by columns.
+//! Positions of rows in an order by columns.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use crate::row_numbers::RowNumbers;
 use crate::source::{ColumnPlace, SourceFile, slice_bytes};
 use crate::sql::{OrderBy, common};
 
-/// Bytes of rows whose keys are computed at once, where a row is not larger.
+/// Bytes of rows processed at once to compute keys, unless a single row is larger.
 const KEYED_BYTES: u64 = 1 << 20;
-/// Copies of its columns that a key takes: what functions make of them one after the other, and its bytes.
+/// Copies of its columns that a key takes: intermediate results of functions, and its bytes.
 const KEY_COPIES: u64 = 6;
 
-/// Places of all rows: those of equal keys follow each other as in the source.
+/// Computes the positions of all rows. Rows with equal keys keep the order of the source.
 ///
 /// # Errors
-/// Where a file has no such columns, or memory does not hold a number for each row.
+/// If a file has no such columns, or memory does not suffice for a number per row.
 pub(super) fn places(tables: &Tables<'_>, order: &OrderBy) -> Result<(RowNumbers, Reservation)> {
     let bytes = RowNumbers::memory_bytes(tables.rows);
     let memory = tables.context.reserve(bytes, "the order of the rows")?;
@@ -35,7 +35,7 @@ pub(super) fn places(tables: &Tables<'_>, order: &OrderBy) -> Result<(RowNumbers
     Ok((places, memory))
 }
 
-/// As many rows of a table as are not too large for their keys to be computed at once, at least one.
+/// Returns how many rows of a table are small enough for their keys to be computed at once; at least one.
 fn rows_at_once(table: &RecordBatch) -> usize {
     let mut rows = table.num_rows();
     while rows > 1 && slice_bytes(&table.slice(0, rows)) > KEYED_BYTES {
@@ -44,7 +44,7 @@ fn rows_at_once(table: &RecordBatch) -> usize {
     rows
 }
 
-/// Refuses a missing column that is the key of a partition: its values stand in the names of folders alone.
+/// Refuses a missing column that is a partition key: its values are only in the names of folders.
 fn check_folders(path: &Path, column: &str) -> Result<()> {
     let is_key = |name: &&str| name.split_once('=').is_some_and(|(key, _)| key.eq_ignore_ascii_case(column));
     let names = path.iter().filter_map(|name| name.to_str());
@@ -57,7 +57,7 @@ fn check_folders(path: &Path, column: &str) -> Result<()> {
 }
 
 impl Tables<'_> {
-    /// Types that the keys of all files have in common.
+    /// Returns the common types of the keys in all files.
     fn kinds_of_keys(&self, order: &OrderBy) -> Result<Vec<DataType>> {
         let mut known: Option<(&SourceFile, Vec<DataType>)> = None;
         for file in self.files.iter().filter(|file| !file.says_nothing()) {
@@ -80,7 +80,7 @@ impl Tables<'_> {
         Ok(known.map_or_else(Vec::new, |(_, kinds)| kinds))
     }
 
-    /// Hands over the key of every row by some expressions, and whether its first value is null.
+    /// Passes the key of every row by some expressions to `take`, and whether its first value is null.
     pub(super) fn each_key(
         &self,
         phase: &str,

@@ -1,4 +1,4 @@
-//! Where the new data set goes: a file or a folder that appears at once.
+//! The output data set: a file or a folder that appears atomically.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use crate::row_numbers::RowSet;
 use crate::source::SourceFile;
 use crate::workers::map_items;
 
-/// Where the files of a data set go.
+/// Output location of a data set.
 pub(super) enum Place<'a> {
-    /// A file, as the source is one.
+    /// A file, if the source is one.
     File { path: &'a Path, force: bool },
-    /// A folder, in which files are called as they are within what was named.
+    /// A folder of files named by their paths relative to the input paths.
     Folder { path: &'a Path },
 }
 
 impl<'a> Place<'a> {
-    /// As the source is.
+    /// Chooses a file or a folder, as the source is.
     ///
     /// # Errors
-    /// Where two files would have one name, or the output has another ending than the source.
+    /// If two files would have the same name, or the output's extension differs from the source's.
     pub(super) fn new(path: &'a Path, files: &[SourceFile], inputs: &[String], force: bool) -> Result<Self> {
         let is_one_file = matches!(files, [_]) && matches!(inputs, [input] if !Path::new(input).is_dir());
         let at = path.display();
@@ -72,14 +72,14 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Refuses a budget that would not hold what the writing takes, before any work.
+    /// Refuses a budget that is too small for writing, before any work.
     pub(super) fn check_memory(&self, tables: &Tables<'_>) -> Result<()> {
         let bytes = largest(tables)? + RowSet::memory_bytes(tables.rows);
         tables.context.reserve(bytes, "writing the data set again").map(drop)
     }
 
-    /// Writes all files without the rows that are gone; then the list of those appears, and last the data set. Returns
-    /// its bytes.
+    /// Writes all files without the removed rows. Then the list of removed rows appears, and finally the data set.
+    /// Returns the bytes of the data set.
     pub(super) fn write(&self, tables: &Tables<'_>, gone: &RowSet, listed: Option<Listed>) -> Result<u64> {
         let context = tables.context;
         context.progress.begin("write", "rows", tables.rows);
@@ -106,13 +106,13 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What the file takes to be written that takes most.
+/// Returns the most memory that writing any one file takes.
 fn largest(tables: &Tables<'_>) -> Result<u64> {
     let needs = tables.files.iter().map(|file| file.writing_bytes(tables.context));
     Ok(needs.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0))
 }
 
-/// Writes all files into a folder, as many at a time as there are threads and the memory bears.
+/// Writes all files into a folder, in parallel as far as threads and memory allow.
 fn write_folder(tables: &Tables<'_>, gone: &RowSet, folder: &Path) -> Result<u64> {
     let Tables { context, files, .. } = tables;
     let folders = make_folders(tables, folder)?;
@@ -136,7 +136,7 @@ fn write_folder(tables: &Tables<'_>, gone: &RowSet, folder: &Path) -> Result<u64
     Ok(bytes.into_iter().sum())
 }
 
-/// Makes a folder and those in it that files lie in, outer ones first.
+/// Creates the output folder and the subfolders of its files, outer ones first.
 fn make_folders(tables: &Tables<'_>, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut folders: BTreeSet<PathBuf> = [folder.to_owned()].into();
     for file in &tables.files {

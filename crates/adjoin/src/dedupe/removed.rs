@@ -1,4 +1,4 @@
-//! The rows that went, each with the row that stays for it and why.
+//! The removed rows, each with the row kept for it and the reason.
 
 use adjoin_device::Reservation;
 use serde::Serialize;
@@ -11,31 +11,31 @@ use crate::sink::{Ended, RemovedTable};
 use crate::sorter::{Records, Sorted};
 use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
-/// Rows that an [`Example`] list has, and how many of them are the least near.
+/// Number of examples, and how many of them are the least near pairs.
 const EXAMPLES: usize = 5;
 const LEAST_NEAR: usize = 2;
 
-/// A row that went, and the one that stays for it.
+/// A removed row, and the row kept for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Example {
-    /// Its number.
+    /// Number of the removed row.
     pub row: u64,
-    /// That of the one that stays.
+    /// Number of the kept row.
     pub kept_row: u64,
     /// Their distance or similarity.
     pub value: f32,
-    /// What each says, where there is a column of texts: the one that went first.
+    /// Texts of both rows, if there is a text column; the removed row is first.
     pub texts: [Option<String>; 2],
 }
 
-/// Rows that went, by their numbers, each with the one that stays; the payload is a value, or nothing where texts are equal.
+/// Removed rows by number, each with the kept row. The payload is their value, or empty if their texts are equal.
 pub(super) struct Removed {
     metric: Metric,
     pairs: Sorted,
     _memory: Reservation,
 }
 
-/// What was listed, which is whole and has no name yet.
+/// A complete list that has no name yet.
 pub(super) struct Listed(Ended);
 
 impl Listed {
@@ -45,8 +45,8 @@ impl Listed {
 }
 
 impl Removed {
-    /// Of rows that are near one that stays, and rows whose texts are equal: where the row that was to stay for those went
-    /// too, that for which it went stays for them all.
+    /// Combines rows removed because a near row is kept and rows removed because of equal texts. If the row kept for
+    /// equal texts was itself removed, the row kept for that one replaces it.
     pub(super) fn new(tables: &Tables<'_>, metric: Metric, mut near: Sorted, equal: Option<Equal>) -> Result<Self> {
         let (mut all, memory) = tables.sorter(SORTING_SHARE)?;
         let mut equal = equal.map(|equal| Records::new(equal.by_kept)).transpose()?;
@@ -63,7 +63,7 @@ impl Removed {
         Ok(Self { metric, pairs: all.finish()?, _memory: memory })
     }
 
-    /// Writes the table, where one is wanted, and picks examples.
+    /// Writes the table, if requested, and selects examples.
     pub(super) fn list(
         mut self,
         tables: &Tables<'_>,
@@ -75,7 +75,7 @@ impl Removed {
             example.texts = [tables.text_of(example.row)?, tables.text_of(example.kept_row)?];
         }
         let Some(mut table) = table else { return Ok((None, examples)) };
-        // By the row that stays, to learn what that is called; then by the row that went.
+        // Sorted by the kept row to look up its id, then by the removed row.
         let (mut by_kept, _memory) = tables.sorter(SORTING_SHARE)?;
         let mut value = Vec::new();
         while let Some((row, kept)) = self.pairs.next(&mut value)? {
@@ -100,7 +100,7 @@ impl Removed {
         Ok((Some(Listed(table.end()?)), examples))
     }
 
-    /// The least near pairs, and some others spread over the rows.
+    /// Returns the least near pairs, and some others spread over the rows.
     fn examples(&mut self) -> Result<Vec<Example>> {
         let mut value = Vec::new();
         let (mut examples, mut others, mut seen) = (Vec::<Example>::new(), Vec::new(), 0u64);
@@ -149,7 +149,7 @@ impl Tables<'_> {
         Ok(first)
     }
 
-    /// Hands over each row with the bytes of its id, none where rows go by their numbers.
+    /// Passes each row and the bytes of its id to `take`; the bytes are empty if rows have no ids.
     pub(super) fn each_id(
         &self,
         options: &SourceOptions,

@@ -1,4 +1,4 @@
-//! What some rows say, for a person to look at.
+//! Texts of some rows, for display.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
@@ -9,14 +9,14 @@ use super::Tables;
 use crate::error::{Error, Result};
 use crate::source::ColumnPlace;
 
-/// Characters of a text that are shown.
+/// Most characters of a text that are shown.
 const SHOWN: usize = 60;
 
 impl Tables<'_> {
-    /// The beginning of what a row says in the first column of texts; nothing where there is none, or it says nothing.
+    /// Returns the beginning of a row's text in the first text column; `None` if there is no such column or no text.
     ///
     /// # Errors
-    /// Where its file cannot be read.
+    /// If its file cannot be read.
     pub(super) fn text_of(&self, row: u64) -> Result<Option<String>> {
         let at = self.files.partition_point(|file| file.first_row <= row).saturating_sub(1);
         let Some(file) = self.files.get(at).filter(|file| file.is_table()) else { return Ok(None) };
@@ -33,7 +33,7 @@ impl Tables<'_> {
     }
 }
 
-/// One line of a text, not too long.
+/// Returns a text as one line of limited length.
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(SHOWN) {

@@ -1,10 +1,10 @@
-//! Floats rounded to bytes, which cost a fraction of floats to hold and to compare.
+//! Codings: floats rounded to bytes, which cost a fraction of the memory and time to hold and compare.
 //!
-//! With an origin o and a step s shared by all vectors, x is rounded to `x^ = o + s (q_x - 128)` with q_x in 0..=255, and
-//! what that takes away, `r_x >= |x - x^|`, is known. Then `s |q_x - q_y| = |x^ - y^| <= |x - y| + r_x + r_y`: whatever is
-//! proved of integers and a threshold holds of floats and that threshold widened by both residuals. The idea of a
-//! quantised first pass is that of scalar-quantised indexes (faiss, Starling's PQ navigation); knowing the residuals makes
-//! it a proof.
+//! With an origin o and a step s shared by all vectors, x is rounded to `x^ = o + s (q_x - 128)` with q_x in 0..=255,
+//! and a bound `r_x >= |x - x^|` of the residual is known. Then `s |q_x - q_y| = |x^ - y^| <= |x - y| + r_x + r_y`.
+//! Hence anything proved for integers and a threshold holds for floats if the threshold is widened by both residuals.
+//! Indexes with scalar quantization (faiss, Starling's PQ navigation) use a quantized first pass too; knowing the
+//! residuals makes it a proof.
 
 use std::ops::RangeInclusive;
 
@@ -14,33 +14,33 @@ use serde::{Deserialize, Serialize};
 use super::{Converted, Space, as_floats};
 use crate::options::Metric;
 
-/// Steps that are tried, each half of the one before but for a factor of sqrt(2).
+/// Steps tried. Each is half of the previous one, times sqrt(2).
 const STEPS_TRIED: i32 = 8;
-/// Squares of steps beyond these leave no room for the arithmetic of f32.
+/// Range of steps; beyond it, squares of steps exceed the precision of f32.
 const STEPS: RangeInclusive<f32> = 1e-15..=1e15;
-/// Lengths of vectors by which f32 divides with all of its bits.
+/// Lengths of vectors by which f32 divides at full precision.
 const SCALED: RangeInclusive<f64> = 1e-30..=1e30;
-/// A coding is fine enough where residuals are at most this share of what is to be told apart.
+/// A coding is fine enough if residuals are at most this fraction of the distances to distinguish.
 const FINE: f64 = 0.25;
-/// How much larger than the least the residuals may be.
+/// Largest accepted residual, as a multiple of the least.
 const WORSE: f64 = 1.25;
-/// Covers the roundings of sums of f64.
+/// Covers rounding in sums of f64.
 const SLACK: f64 = 1e-12;
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// How floats are rounded to bytes.
+/// Rounding of floats to bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Coding {
     origin: Vec<f32>,
     step: f32,
-    /// The largest residual of the vectors that it was fitted to, and how far from its nearest other one half of them is.
+    /// The largest residual of the vectors it was fitted to, and the median distance to the nearest other one of them.
     residual: f64,
     nearest: f64,
 }
 
 impl Coding {
-    /// Whether it rounds vectors of so many dimensions: one that was read may be anything.
+    /// Returns whether it is valid for vectors of this many dimensions. A coding read from disk may hold anything.
     pub(crate) fn fits(&self, dimensions: usize) -> bool {
         self.origin.len() == dimensions
             && self.origin.iter().all(|x| x.is_finite())
@@ -48,8 +48,9 @@ impl Coding {
             && [self.residual, self.nearest].iter().all(|x| x.is_finite() && *x >= 0.0)
     }
 
-    /// A coding for vectors like those drawn: their mean as the origin, and a step with which the largest residual is hardly
-    /// more than the least. A finer one would clip more coordinates. None where the arithmetic of f32 has no room for one.
+    /// Fits a coding to a sample of vectors. The origin is their mean. The step is the coarsest whose largest residual
+    /// hardly exceeds the least possible; a finer one would clip more coordinates. Returns `None` if no step suits the
+    /// precision of f32.
     pub(crate) fn fit(kernel: Kernel, drawn: &Panel<f32>) -> Option<Self> {
         let dimensions = drawn.dimensions();
         let rows = || (0..drawn.rows()).map(|row| &drawn.row(row)[..dimensions]);
@@ -69,49 +70,50 @@ impl Coding {
         let tried = (0..STEPS_TRIED).map(of_step).filter(|coding| coding.fits(dimensions));
         let tried: Vec<Self> = tried.collect();
         let least = tried.iter().map(|coding| coding.residual).min_by(f64::total_cmp)?;
-        // The coarsest that is hardly worse clips least of what was not drawn.
+        // The coarsest of the good ones clips least of the vectors outside the sample.
         let mut best = tried.into_iter().find(|coding| coding.residual <= WORSE * least)?;
         best.nearest = half_are_farther(kernel, drawn);
         Some(best)
     }
 
-    /// Whether it tells vectors apart that are so far from each other.
+    /// Returns whether it distinguishes vectors at this distance.
     pub(crate) fn tells_apart(&self, distance: f64) -> bool {
         self.residual <= FINE * distance
     }
 
-    /// Whether it tells most vectors from their neighbours.
+    /// Returns whether it distinguishes most vectors from their nearest neighbors.
     pub(crate) fn tells_neighbours_apart(&self) -> bool {
         self.tells_apart(self.nearest)
     }
 
-    /// The largest residual of the vectors that it was fitted to, in steps.
+    /// Returns the largest residual of the vectors it was fitted to, in steps.
     pub(super) fn residual_seen(&self) -> f64 {
         self.residual / f64::from(self.step)
     }
 
-    /// A length in coordinates of the vectors, in steps.
+    /// Converts a length from coordinates of the vectors to steps.
     pub(super) fn in_steps(&self, length: f64) -> f64 {
         length / f64::from(self.step) * (1.0 + SLACK)
     }
 
-    /// How far what is stored of a center may be from what its code stands for, in steps.
+    /// Bounds the distance between a stored center and the point its code stands for, in steps.
     pub(super) fn center_residual(&self) -> f64 {
         let origin = self.origin.iter().map(|&o| f64::from(o).powi(2)).sum::<f64>().sqrt();
         let farthest = 128.0 * (self.origin.len() as f64).sqrt();
         2.0 * F32_ROUNDOFF * (origin / f64::from(self.step) + farthest)
     }
 
-    /// A length in steps, in coordinates of the vectors.
+    /// Converts a length from steps to coordinates of the vectors.
     pub(super) fn length(&self, steps: f64) -> f64 {
         steps * f64::from(self.step) * (1.0 + SLACK)
     }
 
-    /// Rounds a vector times `scale`, which is exact where it is 1 and the `length` that comes of it is said to be 0. Returns a
-    /// bound of its distance to what it was rounded to, in steps.
+    /// Rounds a vector times `scale`. If `scale` is 1, that product is exact, and the `length` passed is 0. Returns a
+    /// bound on the distance between the scaled vector and the rounded one, in steps.
     ///
-    /// With `u = 2^-24`, a coordinate less its origin and less what it was rounded to takes five roundings: of the scale and
-    /// the product, relative to the coordinate; of both differences and of `(q - 128) s`, relative to these. The sum of squares is off by `d + 2` roundings at most. Twice all that is granted.
+    /// With `u = 2^-24`, a coordinate minus its origin minus its rounded value takes five roundings: of the scale and
+    /// the product, relative to the coordinate; of both differences and of `(q - 128) s`, relative to these. The sum of
+    /// squares is off by at most `d + 2` roundings. The bound allows twice all of that.
     fn encode(&self, kernel: Kernel, vector: &[f32], (scale, length): (f32, f64), code: &mut [u8]) -> f32 {
         let grid = Grid { origin: &self.origin, step: self.step };
         let (dimensions, step) = (vector.len() as f64, f64::from(self.step));
@@ -143,22 +145,23 @@ impl Coding {
         converted
     }
 
-    /// The coordinates that a code stands for.
+    /// Returns the coordinates that a code stands for.
     pub(super) fn decode<'a>(&'a self, code: &'a [u8]) -> impl Iterator<Item = f32> + 'a {
         let of = |(&q, &o): (&u8, &f32)| (f64::from(o) + (f64::from(q) - 128.0) * f64::from(self.step)) as f32;
         code.iter().zip(&self.origin).map(of)
     }
 
-    /// The code nearest to coordinates.
+    /// Computes the code nearest to the coordinates.
     pub(super) fn nearest_code(&self, coordinates: &[f32], code: &mut [u8]) {
         for ((&x, &o), code) in coordinates.iter().zip(&self.origin).zip(code) {
-            *code = ((x - o) / self.step + 128.5) as u8; // half up; at most 255, at least 0
+            *code = ((x - o) / self.step + 128.5) as u8; // rounds half up; at least 0, at most 255
         }
     }
 }
 
-/// The scale by which a vector of some length becomes one of length 1. Where an f32 would hold it in few bits or not at all, the
-/// vector is first brought near to that length by a power of two, which takes nothing away that is not far below its roundings.
+/// Returns the scale that normalizes a vector of this length. If an f32 cannot hold that scale at full precision, the
+/// vector is first multiplied by a power of two that brings its length near 1. This loses only values far below its
+/// rounding errors.
 fn scale_of_unit(vector: &mut [f32], length: f64) -> f32 {
     if SCALED.contains(&length) {
         return length.recip() as f32;
@@ -168,7 +171,7 @@ fn scale_of_unit(vector: &mut [f32], length: f64) -> f32 {
     (length * power).recip() as f32
 }
 
-/// How far from its nearest other one half of some vectors is.
+/// Returns the median distance to the nearest other vector.
 fn half_are_farther(kernel: Kernel, drawn: &Panel<f32>) -> f64 {
     let count = drawn.rows();
     let mut distances = vec![0.0_f32; count];
@@ -191,7 +194,7 @@ mod tests {
     use crate::predicate::Predicate;
     use crate::random::Random;
 
-    /// Vectors around a far point, with coordinates of very different sizes.
+    /// Returns vectors around a distant point, with coordinates of very different scales.
     fn vectors(count: usize, dimensions: usize, spread: f64, seed: u64) -> Panel<f32> {
         let mut random = Random::new(seed, "codes");
         let mut panel = Panel::zeroed(count, dimensions);
@@ -208,15 +211,15 @@ mod tests {
         rows.flatten().flat_map(|x| x.to_le_bytes()).collect()
     }
 
-    /// Whatever the coding, metric and level: codes of a pair are no farther from each other than threshold and residuals
-    /// say.
+    /// For every coding, metric and level, codes of a pair are no farther from each other than threshold and residuals
+    /// allow.
     #[test]
     fn codes_leave_out_no_pair_within_the_threshold() {
         let vectors_of = VectorType { element: Element::F32, dimensions: 20 };
         for (spread, scale) in [(0.1, 1.0), (100.0, 1.0), (1e12, 1.0), (0.0, 1.0), (0.1, 1e-3)] {
             let (fitted, panel) = (vectors(50, 20, spread, 1), vectors(80, 20, spread, 2));
             for kernel in Kernel::available() {
-                // A step that does not fit the data makes a bad bound and still a bound.
+                // A step that does not suit the data gives a loose bound, but still a bound.
                 let mut coding = Coding::fit(kernel, &fitted).unwrap();
                 coding.step *= scale;
                 let stored = stored(&panel);
@@ -246,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Lengths whose reciprocal an f32 does not hold, or not in all of its bits.
+    /// Lengths whose reciprocal an f32 cannot hold, or not at full precision.
     #[test]
     fn codes_of_very_short_and_very_long_vectors_leave_out_no_pair() {
         let vectors_of = VectorType { element: Element::F32, dimensions: 20 };

@@ -1,20 +1,20 @@
-//! Means of vectors, as k-means moves its centers.
+//! Means of vectors, to which k-means moves its centers.
 
 use adjoin_kernels::Panel;
 
 use super::Coordinate;
 
-/// Moves each center to the mean of its members; one without members stays.
+/// Moves each center to the mean of its members; a center without members is not moved.
 pub(crate) fn move_to_means<T: Coordinate>(points: &Panel<T>, of: &[u32], centers: &mut Panel<T>) {
     let mut means = Means::new(centers.rows(), centers.dimensions());
     of.iter().enumerate().for_each(|(row, &center)| means.add(center as usize, points.row(row)));
     means.write(centers);
 }
 
-/// A mean of so many members is not moved by more of them, and sums of bytes have room for these.
+/// Members counted per center. More of them would not move the mean, and sums of bytes can hold this many.
 const MEMBERS_MAX: u32 = 1 << 24;
 
-/// Sums of members, in the order in which they are added.
+/// Sums of members, in the order in which they were added.
 pub(crate) struct Means<T: Coordinate> {
     sums: Vec<T::Sum>,
     counts: Vec<u32>,
@@ -22,12 +22,12 @@ pub(crate) struct Means<T: Coordinate> {
 }
 
 impl<T: Coordinate> Means<T> {
-    /// No members yet.
+    /// Creates empty sums.
     pub(crate) fn new(centers: usize, dimensions: usize) -> Self {
         Self { sums: vec![T::Sum::default(); centers * dimensions], counts: vec![0; centers], dimensions }
     }
 
-    /// Takes a member into account.
+    /// Adds a member.
     pub(crate) fn add(&mut self, center: usize, point: &[T]) {
         if self.counts[center] < MEMBERS_MAX {
             self.counts[center] += 1;
@@ -35,7 +35,7 @@ impl<T: Coordinate> Means<T> {
         }
     }
 
-    /// Moves each center to the mean of its members; one without members stays.
+    /// Moves each center to the mean of its members; a center without members is not moved.
     pub(crate) fn write(&self, centers: &mut Panel<T>) {
         for (k, &count) in self.counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
             let sum = &self.sums[k * self.dimensions..][..self.dimensions];

@@ -1,10 +1,12 @@
-//! Where stored vectors lie for the kernels, and how far their computed distances can be trusted.
+//! Coordinates of stored vectors for the kernels, and bounds on the errors of computed distances.
 //!
-//! A store's vectors become rows of a panel of *coordinates*, as a [`Space`] says: bytes for u8 and i8 under L2 (i8 shifted
-//! by 128, which leaves differences as they are); floats for everything else, or bytes that floats are rounded to
-//! (`codes.rs`). Under cosine each vector is divided by its length, so that a similarity becomes a distance on the unit
-//! sphere; for inner products rows and queries are lifted onto one ([`Lift`]). [`Threshold`] is the predicate seen from there, never too small: each pair of the result lies within it.
-//! [`Coordinate`] bounds what rounding can do. With these bounds a rule that leaves out pairs is a proof
+//! A [`Space`] defines how a store's vectors become rows of a panel of *coordinates*. They are bytes for u8 and i8
+//! under L2 (i8 shifted by 128, which preserves differences). Otherwise they are floats, or bytes to which floats are
+//! rounded (`codes.rs`). Under cosine, each vector is divided by its length, so that a similarity becomes a distance on
+//! the unit sphere. For inner products, rows and queries are lifted onto such a sphere ([`Lift`]).
+//!
+//! [`Threshold`] is the predicate in terms of coordinates. It is never too small: each pair of the result is within it.
+//! [`Coordinate`] bounds the effects of rounding. With these bounds, a rule that leaves out pairs is a proof
 //! (docs/methods.md, "Rounding").
 
 mod codes;
@@ -17,7 +19,7 @@ pub(crate) use self::means::{Means, copy_row, move_to_means};
 use crate::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
 use crate::predicate::{Predicate, squared_difference, sums};
 
-/// Most coordinates of a vector: one more where it is lifted.
+/// Most coordinates of a vector; lifting adds one.
 pub(crate) const COORDINATES_MAX: usize = DIMENSIONS_MAX + 1;
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
@@ -26,31 +28,32 @@ const F64_EPSILON: f64 = f64::EPSILON;
 /// Covers the few f64 operations between two bounds.
 const F64_SLACK: f64 = 1.0 + 64.0 * F64_EPSILON;
 
-/// How stored vectors become coordinates.
+/// Conversion of stored vectors to coordinates.
 #[derive(Debug, Clone, Copy)]
 pub struct Space<'a> {
-    /// What is stored.
+    /// Type of the stored vectors.
     pub vectors: VectorType,
-    /// Under cosine, vectors are divided by their lengths.
+    /// The metric; under cosine, vectors are divided by their lengths.
     pub metric: Metric,
-    /// How floats are rounded to bytes, where they are.
+    /// Rounding of floats to bytes, if any.
     pub(crate) coding: Option<&'a Coding>,
-    /// For inner products.
+    /// Lifting, for inner products.
     pub(crate) lift: Option<Lift>,
 }
 
-/// How vectors get one coordinate more and become unit vectors, so that inner products become cosines (Bachrach et al.,
-/// "Speeding up the Xbox recommender system using a Euclidean transformation for inner-product spaces", RecSys 2014): where no
-/// row is longer than M, a row x becomes `(x / M, sqrt(1 - |x|^2 / M^2))` and a query q `(q / |q|, 0)`, whose inner product is
-/// `<q, x> / (M |q|)`. What is zero stays so, but for the last coordinate.
+/// Lifting to unit vectors with one more coordinate, which turns inner products into cosines (Bachrach et al.,
+/// "Speeding up the Xbox recommender system using a Euclidean transformation for inner-product spaces", RecSys 2014).
+///
+/// If no row is longer than M, a row x becomes `(x / M, sqrt(1 - |x|^2 / M^2))` and a query q `(q / |q|, 0)`, whose
+/// inner product is `<q, x> / (M |q|)`. Zero vectors stay zero, except for the last coordinate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Lift {
-    /// M; 0 where it is not known yet and nothing but the number of coordinates matters, or where all rows are zero.
+    /// M. It is 0 if all rows are zero, or if M is not known yet and only the number of coordinates matters.
     longest: f64,
     side: Side,
 }
 
-/// What is lifted.
+/// Kind of vector to lift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Rows,
@@ -58,7 +61,7 @@ enum Side {
 }
 
 impl Lift {
-    /// Makes a unit vector of one whose last coordinate is free; returns its squared length.
+    /// Lifts a vector to unit length, using the last coordinate; returns its squared length before.
     fn apply(self, kernel: Kernel, coordinates: &mut [f32]) -> f64 {
         let (last, vector) = coordinates.split_last_mut().expect("there is a coordinate more");
         let squared_norm = kernel.dot_wide(vector, vector);
@@ -76,181 +79,186 @@ impl Lift {
     }
 }
 
-/// What is known of vectors that became coordinates.
+/// Facts about vectors that were converted to coordinates.
 #[derive(Debug, Default)]
 pub struct Converted {
-    /// Under cosine and for inner products, the squared length of each.
+    /// Squared length of each vector, under cosine and for inner products.
     pub(crate) squared_norms: Vec<f64>,
-    /// Where they were rounded to bytes, no vector is farther from what it became, in coordinates.
+    /// Bounds on the distance between each vector and its rounded form, in coordinates, if vectors were rounded to
+    /// bytes.
     pub(crate) residuals: Vec<f32>,
 }
 
 impl Space<'_> {
-    /// Where vectors lie as they are stored. For inner products that of rows, of which the longest is not known.
+    /// Creates the space of stored vectors without coding. For inner products it is the space of rows, with an unknown
+    /// longest row.
     pub fn plain(vectors: VectorType, metric: Metric) -> Self {
         let lift = (metric == Metric::Ip).then_some(Lift { longest: 0.0, side: Side::Rows });
         Self { vectors, metric, coding: None, lift }
     }
 
-    /// The same where inner products are of rows that are no longer than that.
+    /// Sets the length of the longest row, for inner products.
     #[must_use]
     pub fn up_to_length(self, longest: Option<f64>) -> Self {
         let longest = longest.unwrap_or(0.0);
         Self { lift: self.lift.map(|lift| Lift { longest, ..lift }), ..self }
     }
 
-    /// That of queries of some type for rows of this one. Where distances between rows are looked for, these are rows, too.
+    /// Returns the space of queries of this type, for rows of this space. For distances between rows, these are rows
+    /// too.
     #[must_use]
     pub fn of_queries(self, vectors: VectorType) -> Self {
         let lift = self.lift.filter(|_| self.metric == Metric::Ip).map(|lift| Lift { side: Side::Queries, ..lift });
         Self { vectors, lift: lift.or(self.lift), ..self }
     }
 
-    /// The metric of distances between rows, of which the nearest are neighbours of each other: where inner products are looked
-    /// for, that of the lifted rows.
+    /// Returns the metric of distances between rows, which defines their nearest neighbors. For inner products, it is
+    /// the metric of the lifted rows.
     pub fn metric_of_rows(metric: Metric) -> Metric {
         if metric == Metric::Ip { Metric::L2 } else { metric }
     }
 
-    /// How many coordinates a vector has.
+    /// Returns the number of coordinates of a vector.
     pub fn dimensions(&self) -> usize {
         self.vectors.dimensions + usize::from(self.lift.is_some())
     }
 
-    /// Whether coordinates would be floats unless they were rounded.
+    /// Returns whether coordinates are floats, unless rounded.
     pub fn is_of_floats(&self) -> bool {
         !self.vectors.element.is_integer() || self.metric == Metric::Cosine || self.lift.is_some()
     }
 
-    /// Whether vectors are kept as they are stored beside their coordinates, which are rounded.
+    /// Returns whether stored vectors are kept in addition to their rounded coordinates.
     pub(crate) fn keeps_stored(&self) -> bool {
         self.metric != Metric::L2 || self.coding.is_some()
     }
 
-    /// Bytes of a coordinate of a stored center.
+    /// Returns the bytes of one coordinate of a stored center.
     pub fn center_bytes(&self) -> u64 {
         (if self.is_of_floats() { size_of::<f32>() } else { size_of::<u8>() }) as u64
     }
 
-    /// Whether coordinates are bytes.
+    /// Returns whether coordinates are bytes.
     pub fn is_of_bytes(&self) -> bool {
         self.coding.is_some() || !self.is_of_floats()
     }
 
-    /// The length of what is so long in coordinates, residuals included, for vectors and centers as they are stored.
+    /// Converts a length from coordinates to stored vectors and centers, and adds residuals.
     pub fn stored_length(&self, length: f64) -> f64 {
         self.coding.map_or(length, |coding| coding.length(length + coding.center_residual()))
     }
 
-    /// The reverse, about.
+    /// Converts a length from stored vectors to coordinates, approximately.
     pub fn rough_length(&self, stored: f64) -> f64 {
         self.coding.map_or(stored, |coding| coding.in_steps(stored) + coding.residual_seen())
     }
 
-    /// The largest residual that was seen before, in coordinates.
+    /// Returns the largest residual of the coding's sample, in coordinates.
     pub(crate) fn residual_seen(&self) -> f64 {
         self.coding.map_or(0.0, Coding::residual_seen)
     }
 }
 
-/// A type of coordinates: u8 or f32.
+/// Type of coordinates: u8 or f32.
 pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
-    /// Reads stored vectors into the rows of a panel, from row 0 on.
+    /// Converts stored vectors into the rows of a panel, from row 0 on.
     fn load(space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<Self>) -> Converted;
 
-    /// Writes coordinates as a center is stored; the reverse of [`Coordinate::read_center`].
+    /// Appends coordinates in the format of stored centers; the reverse of [`Coordinate::read_center`].
     fn write_center(space: Space<'_>, center: &[Self], stored: &mut Vec<u8>);
 
     /// Reads a stored center into coordinates.
     fn read_center(space: Space<'_>, stored: &[u8], center: &mut [Self]);
 
-    /// A sum of coordinates: of bytes exact, of up to 2^24 of them.
+    /// Sum of coordinates. For bytes it is exact, up to 2^24 of them.
     type Sum: Copy + Default + Into<f64> + Send + Sync;
 
     /// Adds the coordinates of a vector to sums.
     fn add_to(vector: &[Self], sums: &mut [Self::Sum]);
 
-    /// The coordinate nearest to a mean.
+    /// Returns the coordinate nearest to a mean.
     fn from_mean(mean: f64) -> Self;
 
-    /// The value of a coordinate.
+    /// Returns the value of a coordinate.
     fn value(self) -> f64;
 
-    /// Whether coordinates are floats.
+    /// Returns whether coordinates are floats.
     fn is_float() -> bool;
 
-    /// Decides two padded rows by their squared distance as [`crate::predicate::squared_distance`] sums it, which under L2
-    /// gives the same for coordinates as for stored elements.
+    /// Decides whether two padded rows are a pair, by their squared distance as [`crate::predicate::squared_distance`]
+    /// sums it. Under L2, that distance is identical for coordinates and for stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
-    /// The nearness ([`Predicate::up_to`]) of two padded rows of a pair of the result; `None` for any other pair.
+    /// Returns the nearness ([`Predicate::up_to`]) of two padded rows if they are a pair of the result, else `None`.
     fn nearness(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f64>;
 
-    /// A bound that the true squared distance reaches, given the computed one.
+    /// Returns a lower bound on the true squared distance, given the computed one.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
 
-    /// A bound that the true squared distance does not pass, given the computed one.
+    /// Returns an upper bound on the true squared distance, given the computed one.
     fn at_most(computed: Self::Distance, dimensions: usize) -> f64;
 
-    /// An integer that stands for a computed distance, in the order of distances; what is not a number comes last.
+    /// Returns an integer key of a computed distance. Keys are ordered as distances are, with NaN last.
     fn distance_key(computed: Self::Distance) -> u32;
 
-    /// The computed distance that a key stands for.
+    /// Returns the computed distance of a key.
     fn distance_of(key: u32) -> f64;
 
-    /// A computed distance as f32, at most the largest finite one.
+    /// Returns a computed distance as f32, at most the largest finite value.
     fn rough(computed: Self::Distance) -> f32;
 
-    /// A bound that `at_least(d(x, c_j)) - at_most(d(x, c_i))` reaches, given the difference of [`Coordinate::rough`]
-    /// ones and the largest of the second terms.
+    /// Returns a lower bound on `at_least(d(x, c_j)) - at_most(d(x, c_i))`, given the difference of the
+    /// [`Coordinate::rough`] distances and the largest second term.
     fn least_margin(rough: f32, own_most: f64, dimensions: usize) -> f64 {
         let rough = f64::from(rough);
-        // d(x, c_j) is at most |rough| + own_most; four f32 roundings: of both terms, of their bounds, of the difference.
+        // d(x, c_j) is at most |rough| + own_most. There are four f32 roundings: of both terms, of their bounds, of the
+        // difference.
         let error = Self::relative(dimensions) + 4.0 * F32_ROUNDOFF;
         rough - error * (rough.abs() + 2.0 * own_most) * F64_SLACK - underflow(dimensions)
     }
 
-    /// How far a computed distance may be off, relative to the true one.
+    /// Bounds the error of a computed distance, relative to the true one.
     fn relative(dimensions: usize) -> f64;
 
-    /// What stands for a measure of each member, given its computed squared distance to another center and, for a margin,
-    /// that to its own: integers in the order of the measures, which [`Coordinate::measure_of`] takes back. It is not above
-    /// the bound that [`Coordinate::at_least`] and [`Coordinate::at_most`] give, and hardly below.
+    /// Computes a key for the measure of each member: its computed squared distance to another center, or the margin if
+    /// distances to its own center are given. Keys are integers in the order of the measures;
+    /// [`Coordinate::measure_of`] converts them back. The converted measure is never above the bound given by
+    /// [`Coordinate::at_least`] and [`Coordinate::at_most`], and hardly below it.
     fn measure_keys(other: &[Self::Distance], own: Option<&[Self::Distance]>, dimensions: usize, keys: &mut Vec<u32>);
 
-    /// The measure that a key stands for.
+    /// Returns the measure of a key.
     fn measure_of(key: u32) -> f64;
 
-    /// A key that none of a measure up to `most` exceeds.
+    /// Returns a key that no measure up to `most` exceeds.
     fn key_up_to(most: f64) -> u32;
 
-    /// A computed distance above this is surely beyond the threshold.
+    /// Returns a limit: a larger computed distance is certainly beyond the threshold.
     fn tile_limit(threshold: &Threshold) -> Self::Distance;
 
-    /// `2 * D * eps`, never too small, where `D^2` is at most `center_distance_squared`: the largest sum of
-    /// `d(x, c_j)^2 - d(x, c_i)^2` and `d(y, c_i)^2 - d(y, c_j)^2` that a pair within `eps` can have.
+    /// Returns `2 * D * eps`, never too small, with `D^2` at most `center_distance_squared`. This is the largest sum of
+    /// `d(x, c_j)^2 - d(x, c_i)^2` and `d(y, c_i)^2 - d(y, c_j)^2` for a pair within `eps`.
     fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64;
 }
 
 /// The distance between coordinates that no pair of the result exceeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
-    /// In coordinates; at least the true distance of each pair of the result.
+    /// Bound in coordinates: at least the true distance of each pair of the result.
     pub distance: f64,
-    /// The largest squared distance of integer vectors in the result.
+    /// Largest squared distance of integer vectors in the result.
     pub squared_integer: u32,
     /// Number of coordinates.
     pub dimensions: usize,
 }
 
 impl Threshold {
-    /// The predicate seen from the coordinates of a space. Where vectors were rounded to bytes, it holds once it is
-    /// [widened](Self::widened) by their residuals. For inner products, pairs are with a query of length 1.
+    /// Converts a predicate to the coordinates of a space. If vectors were rounded to bytes, the threshold is valid
+    /// only after it is [widened](Self::widened) by their residuals. For inner products, the query has length 1.
     pub fn new(predicate: Predicate, space: Space<'_>) -> Self {
         Self::of_query(predicate, space, 1.0)
     }
 
-    /// The same of pairs with a query of a length, which matters for inner products.
+    /// Converts a predicate for a query of this length, which matters for inner products.
     fn of_query(predicate: Predicate, space: Space<'_>, length: f64) -> Self {
         let dimensions = space.dimensions();
         let roundings = (dimensions + 8) as f64 * F64_EPSILON;
@@ -261,10 +269,10 @@ impl Threshold {
         let (distance, squared) = match predicate {
             // The predicate's f64 sum is at most `roundings` off.
             Predicate::L2 { eps } => (eps * (1.0 + roundings), eps * eps),
-            // |x/|x| - y/|y||^2 = 2 - 2 cos; each unit vector is rounded by at most one f32 roundoff (twice granted).
+            // |x/|x| - y/|y||^2 = 2 - 2 cos. Each unit vector is rounded by at most one f32 roundoff; the bound allows two.
             Predicate::Cosine { min_similarity } => of_cosine(min_similarity, roundings),
-            // Of lifted vectors the same, as the last coordinate of a query is 0: its error counts with its square alone. Both
-            // lengths and the predicate's sum are off by `roundings` at most.
+            // The same formula holds for lifted vectors: the last coordinate of a query is 0, so its error counts only
+            // by its square. Both lengths and the predicate's sum are each off by at most `roundings`.
             Predicate::InnerProduct { min_score } => {
                 let most = space.lift.map_or(0.0, |lift| lift.longest * length);
                 let cosine = if most > 0.0 { min_score / most } else { f64::NEG_INFINITY };
@@ -277,20 +285,22 @@ impl Threshold {
         }
     }
 
-    /// That of pairs up to a nearness ([`Predicate::up_to`]) with a query of a length, which matters for inner products.
+    /// Returns the threshold of pairs up to a nearness ([`Predicate::up_to`]) with a query of this length, which
+    /// matters for inner products.
     pub fn up_to(nearness: f64, space: Space<'_>, length: f64) -> Self {
         Self::of_query(Predicate::up_to(nearness, (space.metric, space.vectors.element)), space, length)
     }
 
-    /// Whether a ball of coordinates may hold a vector within the threshold of a vector that lies at least so far, squared,
-    /// from its center. Distances between coordinates obey the triangle inequality, whatever was rounded to make them.
+    /// Returns whether a ball of coordinates may hold a vector within the threshold of another vector, given the least
+    /// squared distance of the latter from the ball's center. Distances between coordinates obey the triangle
+    /// inequality, however the coordinates were rounded.
     pub fn reaches(&self, squared_at_least: f64, radius: f64) -> bool {
         let reach = self.distance + radius;
         let is_beyond = squared_at_least > reach * reach * F64_SLACK;
         !is_beyond
     }
 
-    /// A threshold that is larger by the residuals of both vectors of a pair.
+    /// Returns the threshold widened by the residuals of both vectors of a pair.
     #[must_use]
     pub fn widened(self, residuals: f64) -> Self {
         if residuals == 0.0 {
@@ -301,12 +311,12 @@ impl Threshold {
     }
 }
 
-/// The largest integer up to a squared distance of bytes.
+/// Rounds a squared distance of bytes down to an integer.
 fn floor(squared: f64, dimensions: usize) -> u32 {
     squared.floor().min(255.0 * 255.0 * dimensions as f64) as u32
 }
 
-/// Calls `$body` with the type `$T` that holds the coordinates of a space.
+/// Evaluates `$body` with `$T`, the type of a space's coordinates.
 macro_rules! with_coordinates {
     ($space:expr, $T:ident => $body:expr) => {
         if $space.is_of_bytes() {
@@ -321,7 +331,7 @@ macro_rules! with_coordinates {
 
 pub(crate) use with_coordinates;
 
-/// i8 is stored as its bytes; flipping the top bit shifts it by 128 into u8.
+/// Returns the mask that converts stored bytes: flipping the top bit shifts i8 by 128 into u8.
 fn shift_of(element: Element) -> u8 {
     if element == Element::I8 { 0x80 } else { 0 }
 }
@@ -430,7 +440,7 @@ impl Coordinate for u8 {
     }
 
     fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64 {
-        // Everything is an integer: the sum is within the limit if its square is within 4 D^2 floor(eps^2).
+        // All values are integers: the sum is within the limit if its square is within 4 D^2 floor(eps^2).
         let squared = 4 * center_distance_squared as u64 * u64::from(threshold.squared_integer);
         squared.isqrt() as f64
     }
@@ -483,7 +493,7 @@ impl Coordinate for f32 {
 
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32> {
         let squared = kernel.squared_distance_wide(x, y);
-        // What fills up a row adds zeros.
+        // Padding adds zeros.
         let exactly = || sums([(x, y)], |&x| f64::from(x), squared_difference)[0];
         predicate.accept_near((squared, squared * wide_error(x.len())), exactly)
     }
@@ -493,7 +503,7 @@ impl Coordinate for f32 {
     }
 
     fn at_least(computed: f32, dimensions: usize) -> f64 {
-        // Where the sum overflowed, the true one is at least the largest float.
+        // If the sum overflowed, the true one is at least the largest float.
         let computed = f64::from(computed.min(Self::MAX));
         (computed * (1.0 - Self::relative(dimensions)) - underflow(dimensions)).max(0.0)
     }
@@ -519,7 +529,7 @@ impl Coordinate for f32 {
     }
 
     fn measure_keys(other: &[f32], own: Option<&[f32]>, dimensions: usize, keys: &mut Vec<u32>) {
-        // A sum of f64 with what f32 rounds away, and a little more, taken off.
+        // Computed in f64, minus the rounding of f32 and a little more.
         let key = |measure: f64| {
             let down = measure - measure.abs() * (4.0 * F32_ROUNDOFF) - f64::from(Self::MIN_POSITIVE);
             ordered(down as Self)
@@ -548,7 +558,7 @@ impl Coordinate for f32 {
     fn tile_limit(threshold: &Threshold) -> f32 {
         let squared = threshold.distance * threshold.distance * F64_SLACK;
         let limit = squared * (1.0 + relative_error(threshold.dimensions)) + underflow(threshold.dimensions);
-        // Near the largest float a sum may overflow although its true value does not: nothing is left out there.
+        // Near the largest float, a sum may overflow although its true value does not. No pair is left out there.
         if limit >= f64::from(Self::MAX) / 2.0 { Self::INFINITY } else { (limit as Self).next_up() }
     }
 
@@ -557,10 +567,10 @@ impl Coordinate for f32 {
     }
 }
 
-/// The bit that makes unsigned integers of signed ones in the same order.
+/// The bit that maps signed integers to unsigned ones in the same order.
 const SIGN: u32 = 1 << 31;
 
-/// Integers in the order of floats; what is not a number comes first, since it is compared.
+/// Maps floats to integers in the same order. NaN is first, so that it is compared.
 fn ordered(x: f32) -> u32 {
     let bits = x.to_bits();
     match bits & SIGN == 0 {
@@ -570,7 +580,7 @@ fn ordered(x: f32) -> u32 {
     }
 }
 
-/// Each square that underflows loses at most the least positive float.
+/// Bounds the loss by underflow: each square that underflows loses at most the least positive float.
 fn underflow(dimensions: usize) -> f64 {
     dimensions as f64 * f64::from(f32::from_bits(1))
 }
@@ -579,7 +589,7 @@ fn read_f32(stored: &[u8], to: &mut [f32]) {
     to.iter_mut().zip(stored.as_chunks().0).for_each(|(to, &x)| *to = f32::from_le_bytes(x));
 }
 
-/// The length of the longest of some stored vectors.
+/// Returns the length of the longest stored vector.
 pub(crate) fn longest(kernel: Kernel, vectors: VectorType, stored: &[u8]) -> f64 {
     let mut floats = vec![0.0; vectors.dimensions];
     let squared_norms = stored.chunks_exact(vectors.bytes()).map(|vector| {
@@ -589,10 +599,10 @@ pub(crate) fn longest(kernel: Kernel, vectors: VectorType, stored: &[u8]) -> f64
     squared_norms.fold(0.0, f64::max).sqrt()
 }
 
-/// Writes stored elements, which are finite, as the equal floats.
+/// Converts stored elements, which are finite, to the equal floats.
 ///
 /// # Panics
-/// If there is no place for each half.
+/// If `to` has a wrong length for halves.
 pub(crate) fn as_floats(kernel: Kernel, element: Element, stored: &[u8], to: &mut [f32]) {
     match element {
         Element::F16 => kernel.halves_as_floats(stored, to),
@@ -629,7 +639,7 @@ mod tests {
         assert!(sum <= f32::margin_limit(&threshold(3.0, Element::F32, 1), 100.0));
     }
 
-    /// Rows and queries as unit vectors, whose inner products are those that were asked for, divided by lengths.
+    /// Rows and queries become unit vectors whose inner products are the original ones, divided by lengths.
     #[test]
     fn lifted_vectors_have_the_inner_products_that_are_asked_for() {
         let mut random = crate::random::Random::new(1, "lift");
@@ -637,7 +647,7 @@ mod tests {
             let vectors = VectorType { element, dimensions };
             let mut stored: Vec<u8> = (0..40 * vectors.bytes()).map(|_| random.below(60) as u8).collect();
             if element == Element::F32 {
-                // Of lengths that differ by a factor of a million.
+                // Lengths differ by a factor of a million.
                 let floats =
                     (0..40 * dimensions).map(|k| random.normal() as f32 * 10.0_f32.powi((k / dimensions % 7) as i32));
                 stored = floats.flat_map(f32::to_le_bytes).collect();
@@ -669,7 +679,7 @@ mod tests {
 
     #[test]
     fn a_ball_is_reached_up_to_its_very_edge() {
-        // The vector at 0, a center at 10 whose ball ends at 3.
+        // The vector at 0, and a center at 10 with a ball that ends at 3.
         let reaches = |eps, element| threshold(eps, element, 1).reaches(100.0, 7.0);
         assert!(reaches(3.0, Element::U8) && reaches(3.0, Element::F32));
         assert!(!reaches(3.0 - 1e-9, Element::U8) && !reaches(3.0 - 1e-9, Element::F32));
@@ -677,7 +687,7 @@ mod tests {
         assert!(threshold(1.0, Element::F32, 1).reaches(f64::from(f32::MAX), f64::INFINITY));
     }
 
-    /// Vectors around a far point, as f32: what is computed of them is off.
+    /// Returns f32 vectors around a distant point, so that computed distances have errors.
     fn around(point: f64, spread: f64, count: usize, seed: u64) -> Panel<f32> {
         let mut random = crate::random::Random::new(seed, "balls");
         let mut panel = Panel::zeroed(count, 5);
@@ -726,7 +736,7 @@ mod tests {
         assert!(f32::tile_limit(&threshold(0.0, Element::F32, 8)) > 0.0);
     }
 
-    /// Keys of distances to another center, and of margins given those to the own one.
+    /// Returns the keys of distances to another center, and of margins against the own center.
     fn keys<T: Coordinate>(other: &[T::Distance], own: &[T::Distance]) -> [Vec<u32>; 2] {
         [None, Some(own)].map(|own| {
             let mut keys = vec![1, 2, 3];
@@ -735,7 +745,7 @@ mod tests {
         })
     }
 
-    /// Checks that keys of measures are in their order, are never above them and hardly below, and are found up to them.
+    /// Checks that keys of measures are in order, never above the measures and hardly below, and within `key_up_to`.
     fn check_keys<T: Coordinate>(keys: &[u32], measures: &[f64]) {
         for (&key, &measure) in keys.iter().zip(measures) {
             let stands_for = T::measure_of(key);

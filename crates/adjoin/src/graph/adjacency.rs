@@ -1,4 +1,4 @@
-//! The graph as memory: a slot of equal size for each vertex.
+//! The graph in memory: one slot of fixed size per vertex.
 
 use adjoin_device::Reservation;
 
@@ -10,18 +10,18 @@ use crate::row_numbers::RowSet;
 /// Most vertices of a graph.
 pub const VERTICES_MAX: usize = 1 << 31;
 
-/// Room of a slot while vertices are inserted, in percent of the degree (DiskANN's slack): a list is pruned only once
-/// that is full, not for each new edge.
+/// Capacity of a slot while vertices are inserted, in percent of the degree (DiskANN's slack). A list is pruned only
+/// once it is full, not for each new edge.
 const ROOM_PERCENT: usize = 130;
 
 /// A directed graph over the rows of a panel.
 pub struct Graph {
-    /// For each vertex its out-degree, its out-neighbours, and room for more.
+    /// Per vertex: its out-degree, its out-neighbors, and free space for more.
     slots: Vec<u32>,
-    /// Out-neighbours that a slot has room for: more than the degree while vertices are inserted.
+    /// Out-neighbors that fit into a slot; more than the degree while vertices are inserted.
     room: usize,
     options: GraphOptions,
-    /// Where searches begin; none where no vertex is in the graph.
+    /// Where searches begin; `None` if the graph is empty.
     pub(super) entry: Option<u32>,
     /// Vertices in the graph.
     pub(super) present: RowSet,
@@ -31,10 +31,10 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph without any of its `vertices`, with room for some more out-neighbours than a vertex will have.
+    /// Creates a graph that contains none of its `vertices`, with slots larger than the degree.
     ///
     /// # Errors
-    /// Where there are more than [`VERTICES_MAX`], or memory does not suffice.
+    /// If there are more than [`VERTICES_MAX`], or memory does not suffice.
     pub(super) fn empty(context: &Context, vertices: usize, options: &GraphOptions) -> Result<Self> {
         if vertices > VERTICES_MAX {
             let said = format!("{vertices} vectors, but a graph in memory has at most {VERTICES_MAX}; split the set");
@@ -48,32 +48,32 @@ impl Graph {
         Ok(Self { slots, room, options: *options, entry: None, present: none.clone(), deleted: none, reservation })
     }
 
-    /// Bytes that a graph of so many vertices takes, each with at most `degree` out-neighbours.
+    /// Returns the bytes of a graph of `vertices` vertices with at most `degree` out-neighbors each.
     pub fn memory_bytes(vertices: usize, degree: usize) -> u64 {
         vertices as u64 * (degree as u64 + 1) * size_of::<u32>() as u64 + 2 * RowSet::memory_bytes(vertices as u64)
     }
 
-    /// The same while vertices are inserted.
+    /// Returns the bytes of a graph while vertices are inserted.
     pub(crate) fn building_bytes(vertices: usize, options: &GraphOptions) -> u64 {
         Self::memory_bytes(vertices, building_room(options))
     }
 
-    /// Rows of the panel that the graph is over, those that are not in it included.
+    /// Returns the number of rows of the panel, including those not in the graph.
     pub fn vertices(&self) -> usize {
         self.slots.len() / (self.room + 1)
     }
 
-    /// What the graph was built with.
+    /// Returns the options that the graph was built with.
     pub fn options(&self) -> &GraphOptions {
         &self.options
     }
 
-    /// Where searches begin: the medoid, the vertex nearest to the mean. None where the graph is empty.
+    /// Returns where searches begin: the medoid, the vertex nearest to the mean; `None` if the graph is empty.
     pub fn entry(&self) -> Option<u32> {
         self.entry
     }
 
-    /// The out-neighbours of a vertex; none of one that is not in the graph.
+    /// Returns the out-neighbors of a vertex; empty if it is not in the graph.
     ///
     /// # Panics
     /// If there is no such vertex.
@@ -81,7 +81,7 @@ impl Graph {
         neighbours_in(self.slot(vertex))
     }
 
-    /// Whether a vertex is in the graph and not deleted.
+    /// Returns whether a vertex is in the graph and not deleted.
     ///
     /// # Panics
     /// If there is no such vertex.
@@ -89,35 +89,37 @@ impl Graph {
         self.present.contains(vertex.into()) && !self.deleted.contains(vertex.into())
     }
 
-    /// Vertices in the graph that are not deleted.
+    /// Returns the number of vertices in the graph that are not deleted.
     pub fn live(&self) -> u64 {
         self.present.len() - self.deleted.len()
     }
 
-    /// The degree of a vertex, its out-neighbours, and what the slot has room for.
+    /// Returns the slot of a vertex: degree, out-neighbors, free space.
     pub(super) fn slot(&self, vertex: u32) -> &[u32] {
         let size = self.room + 1;
         &self.slots[vertex as usize * size..][..size]
     }
 
+    /// Replaces the out-neighbors of a vertex.
+    ///
     /// # Panics
-    /// If there is no room for so many.
+    /// If they do not fit into the slot.
     pub(super) fn set_neighbours(&mut self, vertex: u32, neighbours: &[u32]) {
         let size = self.room + 1;
         set_neighbours_in(&mut self.slots[vertex as usize * size..][..size], neighbours);
     }
 
-    /// The slots in parts of so many vertices.
+    /// Splits the slots into parts of `vertices` vertices.
     pub(super) fn parts(&mut self, vertices: usize) -> impl Iterator<Item = Part<'_>> {
         let size = self.room + 1;
         let parts = self.slots.chunks_mut(vertices * size).zip((0..).step_by(vertices));
         parts.map(move |(slots, first)| Part { slots, size, first })
     }
 
-    /// Makes room again for more out-neighbours than the degree allows, in which vertices are inserted.
+    /// Enlarges the slots beyond the degree, so that vertices can be inserted.
     ///
     /// # Errors
-    /// Where memory does not suffice; the graph is then as it was.
+    /// If memory does not suffice; the graph is then unchanged.
     pub(super) fn widen(&mut self, context: &Context) -> Result<()> {
         let room = building_room(&self.options);
         let (from, to) = (self.room + 1, room + 1);
@@ -132,7 +134,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Gives up the room beyond the degree, which no vertex needs.
+    /// Shrinks the slots to the degree.
     pub(super) fn narrow(&mut self) {
         let room = self.options.degree;
         let (from, to) = (self.room + 1, room + 1);
@@ -157,7 +159,7 @@ pub(super) struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// The vertices of the part.
+    /// Returns the vertices of the part.
     pub(super) fn vertices(&self) -> std::ops::Range<u32> {
         self.first..self.first + (self.slots.len() / self.size) as u32
     }
@@ -170,7 +172,7 @@ impl Part<'_> {
         set_neighbours_in(&mut self.slots[(vertex - self.first) as usize * self.size..][..self.size], neighbours);
     }
 
-    /// Adds to the out-neighbours of a vertex, where there is room for all.
+    /// Appends to the out-neighbors of a vertex if all of them fit; returns whether they do.
     pub(super) fn try_append(&mut self, vertex: u32, more: &[u32]) -> bool {
         let slot = &mut self.slots[(vertex - self.first) as usize * self.size..][..self.size];
         let degree = slot[0] as usize;
@@ -181,7 +183,7 @@ impl Part<'_> {
     }
 }
 
-/// Out-neighbours that a slot has room for while vertices are inserted.
+/// Returns the out-neighbors that fit into a slot while vertices are inserted.
 fn building_room(options: &GraphOptions) -> usize {
     options.degree * ROOM_PERCENT / 100
 }

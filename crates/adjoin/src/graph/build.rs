@@ -1,9 +1,9 @@
-//! Insert (FreshDiskANN, Algorithm 2), many vertices at a time, and the build, which inserts all.
+//! Insert (FreshDiskANN, Algorithm 2) in batches, and the build, which inserts all vertices.
 //!
-//! A batch of vertices is searched for in the graph as it is, by all threads; then their edges are put in, and the
-//! edges back to them. So each batch sees what the one before left, whatever threads did what. DiskANN's crate inserts
-//! in batches too (`multi_insert`), and as there the out-degree may pass its bound for a while: pruning a full list for
-//! each new back-edge would cost more than the searches.
+//! All threads search for a batch of vertices in the unchanged graph; then the edges of the batch and their back edges
+//! are added. So each batch sees the result of the previous one, whatever the threads did. DiskANN's crate inserts in
+//! batches too (`multi_insert`). As there, out-degrees may exceed the bound for a while, since pruning a full list for
+//! each new back edge would cost more than the searches.
 
 use std::sync::Mutex;
 
@@ -21,7 +21,7 @@ use crate::geometry::Coordinate;
 use crate::random::Random;
 use crate::workers::{lock, map_items};
 
-/// A batch is at most this share of what is in the graph already: its members do not see one another.
+/// A batch has at most one vertex per this many in the graph, because its members do not see one another.
 const BATCH_SHARE: usize = 64;
 /// Most vertices of a batch.
 const BATCH_MAX: usize = 2_048;
@@ -31,10 +31,10 @@ const MEMBERS_TOGETHER: usize = 16;
 const PARTS: usize = 64;
 
 impl Graph {
-    /// Builds the graph over all vectors of a panel. The same panel and options give the same graph.
+    /// Builds the graph over all vectors of a panel. The graph depends only on panel and options.
     ///
     /// # Errors
-    /// Where an option is out of range, memory does not suffice, or the work is cancelled.
+    /// If an option is out of range, memory does not suffice, or the work is cancelled.
     pub fn build<T: Coordinate>(context: &Context, panel: &Panel<T>, options: &GraphOptions) -> Result<Self> {
         options.check()?;
         let vertices = panel.rows();
@@ -47,15 +47,16 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Inserts vertices in this order (FreshDiskANN, Algorithm 2). One that is in the graph already gets out-neighbours
-    /// anew, of those that it has and of what a search for it passes by now: a second pass of the build.
+    /// Inserts vertices in this order (FreshDiskANN, Algorithm 2). A vertex that is in the graph already gets new
+    /// out-neighbors, chosen from its present ones and the vertices that a search for it visits now, so that
+    /// inserting all vertices again acts as a second pass of the build.
     ///
     /// # Errors
-    /// Where memory does not suffice: the graph is then as it was. Where the work is cancelled: the graph is then not
-    /// to be used, as lists may be too long.
+    /// If memory does not suffice; the graph is then unchanged. If the work is cancelled; the graph must then not be
+    /// used, since lists may be too long.
     ///
     /// # Panics
-    /// If one of the vertices is on the delete list or no row of the panel.
+    /// If one of the vertices is on the delete list or is not a row of the panel.
     pub fn insert<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, vertices: &[u32]) -> Result<()> {
         let is_deleted = |&vertex: &u32| self.deleted.contains(vertex.into());
         assert!(!vertices.iter().any(is_deleted), "deleted vertices are taken out before they are inserted again");
@@ -63,8 +64,8 @@ impl Graph {
         self.insert_into_room(context, panel, vertices)
     }
 
-    /// Inserts into a graph that has room for more out-neighbours than its degree, and gives that up. The first vertex
-    /// of all is where searches begin.
+    /// Inserts into a graph with enlarged slots, and shrinks them afterward. Searches begin at the first vertex ever
+    /// inserted.
     fn insert_into_room<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, order: &[u32]) -> Result<()> {
         let options = *self.options();
         let purpose = format!("building a graph of {} vectors", self.vertices());
@@ -86,25 +87,26 @@ impl Graph {
 }
 
 impl Graph {
-    /// Bytes that the build of a graph over so many vectors takes, the graph among them.
+    /// Returns the bytes that the build of a graph over `vertices` vectors takes, including the graph.
     pub fn build_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64 {
         Self::building_bytes(vertices, options) + working_bytes(threads, vertices, options)
     }
 }
 
-/// Bytes that a build takes besides the graph: searches, the order of inserts, and the edges of a batch.
+/// Returns the bytes that a build takes in addition to the graph: searches, the order of inserts, and the edges of a
+/// batch.
 fn working_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64 {
     let search = GreedySearch::<f32>::memory_bytes(vertices, options.degree, options.build_list);
     let edges = BATCH_MAX * options.degree * (size_of::<u32>() + 2 * size_of::<(u32, u32)>());
     threads as u64 * search + (vertices * size_of::<u32>() + edges) as u64
 }
 
-/// How many vertices are inserted together where so many are in the graph.
+/// Returns the size of the next batch, given the vertices in the graph.
 fn batch_len(inserted: usize) -> usize {
     (inserted / BATCH_SHARE).clamp(1, BATCH_MAX)
 }
 
-/// How many vertices are in a part; one where the graph has none.
+/// Returns the vertices per part, at least one.
 fn part_len(graph: &Graph) -> usize {
     graph.vertices().div_ceil(PARTS).max(1)
 }
@@ -114,7 +116,7 @@ struct Insertion<'a, T: Coordinate> {
     context: &'a Context,
     vectors: Vectors<'a, T>,
     options: &'a GraphOptions,
-    /// Searches that no thread makes at the moment: threads end with each batch, what they worked with stays.
+    /// Searches that no thread uses at the moment. Threads end with each batch, but their working memory is reused.
     idle: Mutex<Vec<GreedySearch<T>>>,
 }
 
@@ -155,7 +157,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         self.add_back_edges(graph, batch)
     }
 
-    /// Which out-neighbours a vertex gets.
+    /// Chooses the out-neighbors of a vertex.
     fn out_neighbours(
         &self,
         search: &mut GreedySearch<T>,
@@ -172,7 +174,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         pruner.prune(self.vectors).to_vec()
     }
 
-    /// Adds an edge back for each out-neighbour of the batch.
+    /// Adds a back edge for each out-neighbor of the batch.
     fn add_back_edges(&self, graph: &mut Graph, batch: &[u32]) -> Result<()> {
         let part_vertices = part_len(graph);
         let mut edges = vec![Vec::new(); PARTS];
@@ -194,7 +196,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         Ok(())
     }
 
-    /// Adds edges of one vertex, and prunes them where there are too many.
+    /// Adds edges of one vertex, and prunes them if there are too many.
     fn add_neighbours(&self, pruner: &mut Pruner<T>, part: &mut Part<'_>, edges: &[(u32, u32)]) {
         let vertex = edges[0].0;
         let known = part.neighbours(vertex);
@@ -208,7 +210,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         }
     }
 
-    /// Prunes the out-neighbours of those that have too many.
+    /// Prunes all lists that are too long.
     fn prune_all(&self, graph: &mut Graph) -> Result<()> {
         let part_vertices = part_len(graph);
         let parts: Vec<_> = graph.parts(part_vertices).map(Mutex::new).collect();
@@ -225,7 +227,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         Ok(())
     }
 
-    /// Works on items on all threads; the results are in the order of the items.
+    /// Processes items on all threads; results are in the order of the items.
     fn on_threads<R: Send>(&self, items: usize, work: impl Fn(&mut Pruner<T>, usize) -> R + Sync) -> Result<Vec<R>> {
         let Context { threads, cancel, .. } = self.context;
         map_items(*threads, items, cancel, || Pruner::new(self.options), |pruner, item| Ok(work(pruner, item)))

@@ -1,16 +1,16 @@
-//! A vertex and how far it is, in one integer whose order is the order of the search.
+//! A vertex and its distance in one integer that is ordered as the search needs.
 
 use crate::geometry::Coordinate;
 
-/// Bits of a vertex's number, and one that says whether it was expanded.
+/// Lowest bit: whether the vertex was expanded. The vertex number is above it.
 const FLAG: u64 = 1;
 
-/// A vertex at a squared distance: ordered by distance, equally far ones by their number.
+/// A vertex at a squared distance, ordered by distance, then by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate(u64);
 
 impl Candidate {
-    /// A vertex, below 2^31, that was not expanded.
+    /// Creates a candidate that was not expanded; `vertex` is below 2^31.
     pub(super) fn new<T: Coordinate>(distance: T::Distance, vertex: u32) -> Self {
         Self(u64::from(T::distance_key(distance)) << 32 | u64::from(vertex) << 1)
     }
@@ -19,7 +19,7 @@ impl Candidate {
         self.0 as u32 >> 1
     }
 
-    /// The squared distance.
+    /// Returns the squared distance.
     pub(super) fn squared<T: Coordinate>(self) -> f64 {
         T::distance_of((self.0 >> 32) as u32)
     }

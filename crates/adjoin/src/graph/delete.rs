@@ -1,5 +1,5 @@
-//! Deletion (FreshDiskANN, section 4.2): at first a vertex only goes on the delete list; much later all of that list is
-//! taken out of the graph, by one of the rules in `mend.rs`.
+//! Deletion (FreshDiskANN, section 4.2): a vertex is only added to the delete list; consolidation later removes all of
+//! that list from the graph, by one of the rules in `mend.rs`.
 
 use adjoin_kernels::Panel;
 
@@ -13,14 +13,14 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::workers::map_items;
 
-/// Vertices whose new out-neighbours are in memory beside the old ones.
+/// Vertices processed per round; their new out-neighbors are held in addition to the old ones.
 const ROUND: usize = 1 << 16;
 /// Vertices that a thread takes at once.
 const TOGETHER: usize = 1 << 10;
 
 impl Graph {
-    /// Puts a vertex on the delete list: no search returns it any more, though all may pass through it. No effect on
-    /// one that is not in the graph.
+    /// Adds a vertex to the delete list: searches no longer return it, but may pass through it. Does nothing if the
+    /// vertex is not in the graph.
     ///
     /// # Panics
     /// If there is no such vertex.
@@ -30,12 +30,12 @@ impl Graph {
         }
     }
 
-    /// Takes what is on the delete list out of the graph. What a vertex has in the place of deleted out-neighbours is
-    /// up to the rule; what no search comes to then is linked.
+    /// Removes the vertices of the delete list from the graph. The rule determines the replacements of deleted
+    /// out-neighbors. Vertices that no search reaches afterward are linked.
     ///
     /// # Errors
-    /// Where memory does not suffice, or the work is cancelled: before the last step the graph is then as it was, or
-    /// with fewer edges to deleted vertices.
+    /// If memory does not suffice, or the work is cancelled. If the last step was not reached, the graph is then
+    /// unchanged, or has fewer edges to deleted vertices.
     pub fn consolidate<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, rule: DeleteRule) -> Result<()> {
         let degree = self.options().degree;
         let _lists = context.reserve((ROUND * degree * size_of::<u32>()) as u64, "taking deleted vectors out")?;
@@ -61,7 +61,7 @@ impl Graph {
         reach::repair(context, panel, self)
     }
 
-    /// Empties the delete list and the slots of what was on it.
+    /// Empties the delete list and the slots of its vertices.
     fn forget_deleted(&mut self) {
         for vertex in 0..self.vertices() as u32 {
             if self.deleted.contains(vertex.into()) {

@@ -1,4 +1,4 @@
-//! Where searches begin: at the vertex nearest to the mean.
+//! The medoid: the vertex nearest to the mean, where searches begin.
 
 use std::ops::Range;
 
@@ -11,22 +11,23 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::workers::map_items;
 
-/// Vectors that are summed in order; the sums are then added in order too, so that threads change nothing.
+/// Vectors summed in order. The sums are added in order too, so the number of threads does not change the result.
 const CHUNK_ROWS: usize = 1 << 14;
 
-/// The vertex whose vector is nearest to the mean of all, of equally near ones the first; none where there are none.
+/// Returns the vertex nearest to the mean of all vectors, the first of equally near ones; `None` if there are
+/// no vertices.
 ///
 /// # Errors
-/// Where the work is cancelled.
+/// If the work is cancelled.
 pub(super) fn medoid<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Option<u32>> {
     let mean = mean(context, panel)?;
     nearest_of(context, panel, mean.row(0), |_| true)
 }
 
-/// The live vertex whose vector is nearest to that of another.
+/// Returns the live vertex nearest to another vertex.
 ///
 /// # Errors
-/// Where the work is cancelled.
+/// If the work is cancelled.
 pub(super) fn nearest_live<T: Coordinate>(
     context: &Context,
     panel: &Panel<T>,
@@ -36,7 +37,7 @@ pub(super) fn nearest_live<T: Coordinate>(
     nearest_of(context, panel, panel.row(vertex as usize), |vertex| graph.is_live(vertex))
 }
 
-/// The mean, rounded to coordinates.
+/// Returns the mean, rounded to coordinates.
 fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> {
     let (rows, dimensions) = (panel.rows(), panel.dimensions());
     let of_chunks = map_chunks(context, rows, |some| {
@@ -53,7 +54,7 @@ fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> 
     Ok(mean)
 }
 
-/// Works on chunks of so many rows on all threads; the results are in the order of the rows.
+/// Processes chunks of rows on all threads; results are in the order of the rows.
 fn map_chunks<R: Send>(context: &Context, rows: usize, work: impl Fn(Range<u32>) -> R + Sync) -> Result<Vec<R>> {
     let chunk = |number: usize| (number * CHUNK_ROWS) as u32..rows.min((number + 1) * CHUNK_ROWS) as u32;
     let chunks = rows.div_ceil(CHUNK_ROWS);

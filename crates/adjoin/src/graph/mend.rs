@@ -1,4 +1,4 @@
-//! What a vertex has in the place of out-neighbours that are deleted: one function for each rule.
+//! Replacement of deleted out-neighbors, with one function per rule.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -12,32 +12,31 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::workers::map_items;
 
-/// Live vertices that are known around each deleted one (IP-DiskANN's k).
+/// Nearest live vertices found for each deleted one (IP-DiskANN's k).
 const NEAREST: usize = 50;
-/// Those of them that an in-neighbour is linked to (IP-DiskANN's c).
+/// How many of them an in-neighbor is linked to (IP-DiskANN's c).
 const LINKS: usize = 3;
-/// Deleted vertices whose nearest a thread finds at once.
+/// Deleted vertices that a thread takes at once.
 const TOGETHER: usize = 64;
 
-/// What a vertex has in the place of its deleted out-neighbours.
+/// Rule that replaces the deleted out-neighbors of a vertex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeleteRule {
-    /// Nothing (FreshDiskANN's Delete Policy A): for comparison, the graph loses its paths by and by.
+    /// No replacement (FreshDiskANN's Delete Policy A). For comparison: the graph gradually loses its paths.
     Drop,
-    /// What prune keeps of the out-neighbours that are left and of those of the deleted ones (FreshDiskANN, Algorithm
-    /// 4).
+    /// Prunes the remaining out-neighbors together with the out-neighbors of deleted ones (FreshDiskANN, Algorithm 4).
     #[default]
     Neighbours,
-    /// For each deleted one the 3 nearest of the 50 live vertices around that ("In-Place Updates of a Graph Index for
-    /// Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from these
-    /// vertices to the out-neighbours of the deleted one). Costs a search for each deleted vertex.
+    /// Replaces each deleted vertex by the 3 nearest of the 50 live vertices around it ("In-Place Updates of a Graph
+    /// Index for Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from
+    /// these vertices to the out-neighbors of the deleted one). Costs one search per deleted vertex.
     Nearest,
-    /// For each deleted one the first of its out-neighbours that is live and no out-neighbour yet. Lists are pruned
-    /// nearest first, so this is a near one; no distance is computed.
+    /// Replaces each deleted vertex by the first of its out-neighbors that is live and not yet an out-neighbor. Since
+    /// lists are pruned nearest first, this is a near one. No distance is computed.
     Replace,
 }
 
-/// Makes out-neighbours without deleted ones.
+/// Computes out-neighbor lists without deleted vertices.
 pub(super) struct Mender<'a, T: Coordinate> {
     rule: DeleteRule,
     graph: &'a Graph,
@@ -53,7 +52,7 @@ impl<'a, T: Coordinate> Mender<'a, T> {
         Self { rule, graph, vectors, around, pruner, candidates: Vec::new() }
     }
 
-    /// The new out-neighbours of a live vertex; none where no out-neighbour is deleted.
+    /// Returns the new out-neighbors of a live vertex; `None` if no out-neighbor is deleted.
     pub(super) fn mended(&mut self, vertex: u32) -> Option<&[u32]> {
         let neighbours = self.graph.neighbours(vertex);
         if neighbours.iter().all(|&neighbour| self.graph.is_live(neighbour)) {
@@ -75,8 +74,8 @@ impl<'a, T: Coordinate> Mender<'a, T> {
         graph.neighbours(vertex).iter().copied().filter(|&neighbour| graph.is_live(neighbour))
     }
 
-    /// The paper prunes the old out-neighbours too, deleted ones among them: Algorithm 3 takes them in again. Here no
-    /// deleted vertex becomes a candidate.
+    /// Adds the candidates of [`DeleteRule::Neighbours`]. The paper also prunes the old out-neighbors, including
+    /// deleted ones, because Algorithm 3 adds them again. Here no deleted vertex becomes a candidate.
     fn take_neighbours(&mut self, neighbours: &[u32]) {
         for &neighbour in neighbours {
             match self.graph.is_live(neighbour) {
@@ -121,19 +120,19 @@ impl<'a, T: Coordinate> Mender<'a, T> {
     }
 }
 
-/// The live vertices around each deleted one, where a rule asks for them.
+/// The live vertices around each deleted one, for rules that need them.
 pub(super) struct Around {
-    /// Ascending.
+    /// Deleted vertices, ascending.
     deleted: Vec<u32>,
     nearest: Vec<Vec<u32>>,
     _reservation: Reservation,
 }
 
 impl Around {
-    /// Searches for each deleted vertex in the graph as it is, with the list of the build.
+    /// Searches for each deleted vertex in the unchanged graph, with the list of the build.
     ///
     /// # Errors
-    /// Where memory does not suffice, or the work is cancelled.
+    /// If memory does not suffice, or the work is cancelled.
     pub(super) fn find<T: Coordinate>(
         context: &Context,
         panel: &Panel<T>,
@@ -165,7 +164,7 @@ impl Around {
         Ok(Self { nearest: nearest.into_iter().flatten().collect(), deleted, _reservation: reservation })
     }
 
-    /// Those around a deleted vertex, nearest to that first.
+    /// Returns the live vertices around a deleted one, nearest first.
     fn of(&self, vertex: u32) -> &[u32] {
         self.deleted.binary_search(&vertex).map_or(&[], |place| &self.nearest[place])
     }

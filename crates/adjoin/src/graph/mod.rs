@@ -1,11 +1,12 @@
-//! A Vamana graph in memory: *which vectors are near this one, by a walk from neighbour to neighbour?*
+//! A Vamana graph in memory: *which vectors are near this one, by a walk from neighbor to neighbor?*
 //!
-//! A vertex is a row of a panel of coordinates, with out-neighbours; a search walks from the entry point towards its
-//! query. The algorithms are those of FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`),
-//! Insert (Algorithm 2, `build.rs`), RobustPrune (Algorithm 3, `prune.rs`), Delete (Algorithm 4, `delete.rs`; other
-//! rules by which edges to deleted vertices go stand beside it in `mend.rs`). What they leave to chance is fixed here:
-//! ties go by the number of the vertex, inserts come in batches whose sizes depend on nothing but how many there are,
-//! and every vertex can be reached from the entry point (`reach.rs`).
+//! A vertex is a row of a panel of coordinates, with out-neighbors. A search walks from the entry point toward its
+//! query. The algorithms are from FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`),
+//! Insert (Algorithm 2, `build.rs`), RobustPrune (Algorithm 3, `prune.rs`) and Delete (Algorithm 4, `delete.rs`).
+//! `mend.rs` has this and other rules that replace edges to deleted vertices.
+//!
+//! Details that the papers leave open are fixed here. Ties are broken by the number of the vertex. The sizes of insert
+//! batches depend only on the number of vertices. Every vertex can be reached from the entry point (`reach.rs`).
 //!
 //! ```
 //! use adjoin::context::Context;

@@ -1,30 +1,31 @@
-//! What a graph is to be like.
+//! Options of a graph.
 
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Most out-neighbours that may be asked for.
+/// Largest allowed degree.
 const DEGREE_MAX: usize = 1_024;
-/// Longest list of candidates that may be asked for.
+/// Longest allowed list of candidates.
 const BUILD_LIST_MAX: usize = 65_536;
-/// Largest alpha that may be asked for: beyond it hardly an edge is ever left out.
+/// Largest allowed alpha; beyond it almost no edge is ever left out.
 const ALPHA_MAX: f64 = 10.0;
 
-/// What a graph is to be like.
+/// Options of a graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GraphOptions {
-    /// Most out-neighbours of a vertex (R), 2 to 1,024.
+    /// Most out-neighbors of a vertex (R), 2 to 1,024.
     pub degree: usize,
-    /// Candidates that the search for a new vertex's neighbours keeps (L), from the degree to 65,536.
+    /// Candidates kept by the search for a new vertex's neighbors (L), from the degree to 65,536.
     pub build_list: usize,
-    /// An edge is left out where another neighbour is nearer to its end by this factor of the distance, 1 to 10.
+    /// Pruning factor: an edge is left out if another neighbor is nearer to its end by this factor of the distance, 1
+    /// to 10.
     pub alpha: f64,
     /// Seed of the order in which vertices are inserted.
     pub seed: u64,
 }
 
 impl Default for GraphOptions {
-    /// Degree and list as DiskANN's own benchmarks have them.
+    /// Returns the degree and list size of DiskANN's own benchmarks.
     fn default() -> Self {
         Self { degree: 32, build_list: 75, alpha: 1.2, seed: 0 }
     }

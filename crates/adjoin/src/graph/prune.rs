@@ -1,4 +1,4 @@
-//! RobustPrune (FreshDiskANN, Algorithm 3): which of many candidates become the out-neighbours of a vertex.
+//! RobustPrune (FreshDiskANN, Algorithm 3): chooses the out-neighbors of a vertex among many candidates.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -6,7 +6,7 @@ use super::candidate::Candidate;
 use super::options::GraphOptions;
 use crate::geometry::Coordinate;
 
-/// Vectors and the kernel that compares them.
+/// Vectors, and the kernel that compares them.
 pub(crate) struct Vectors<'a, T> {
     pub(crate) kernel: Kernel,
     pub(crate) panel: &'a Panel<T>,
@@ -24,29 +24,29 @@ impl<T> Copy for Vectors<'_, T> {}
 #[derive(Debug, Clone, Copy)]
 struct Open {
     candidate: Candidate,
-    /// The least squared distance to what is kept of the nearer ones; not a number where nothing is.
+    /// Least squared distance to the kept candidates that are nearer to the vertex; NaN if there are none.
     least: f64,
 }
 
 impl Open {
-    /// Whether something that is kept removes the candidate by this factor of squared distances.
+    /// Returns whether a kept candidate removes this one, with this factor of squared distances.
     fn is_removed<T: Coordinate>(&self, factor: f64) -> bool {
         factor * self.least <= self.candidate.squared::<T>()
     }
 }
 
-/// Candidates of a vertex, and what is kept of them.
+/// Candidates of a vertex, and the kept ones.
 pub(crate) struct Pruner<T: Coordinate> {
     vertex: u32,
     pool: Vec<Candidate>,
-    /// Those that may still be kept by some factor up to alpha, ascending.
+    /// Candidates that may still be kept with some factor up to alpha, ascending.
     open: Vec<Open>,
     kept: Vec<Candidate>,
-    /// Vertices that are compared, and their distances; at the end, what is kept.
+    /// Vertices being compared, and their distances; at the end, the kept vertices.
     vertices: Vec<u32>,
     distances: Vec<T::Distance>,
     degree: usize,
-    /// The square of alpha, as distances are squared.
+    /// The square of alpha, since distances are squared.
     alpha_squared: f64,
 }
 
@@ -64,18 +64,18 @@ impl<T: Coordinate> Pruner<T> {
         }
     }
 
-    /// Begins with another vertex.
+    /// Starts over with another vertex.
     pub(crate) fn begin(&mut self, vertex: u32) {
         self.vertex = vertex;
         self.pool.clear();
     }
 
-    /// Adds candidates at their distances to the vertex.
+    /// Adds candidates with known distances to the vertex.
     pub(super) fn add(&mut self, candidates: impl Iterator<Item = Candidate>) {
         self.pool.extend(candidates);
     }
 
-    /// Adds candidates whose distances are not known yet.
+    /// Adds candidates, and computes their distances.
     pub(crate) fn add_vertices(&mut self, vectors: Vectors<'_, T>, vertices: &[u32]) {
         self.distances.resize(vertices.len(), T::Distance::default());
         let x = vectors.panel.row(self.vertex as usize);
@@ -84,12 +84,13 @@ impl<T: Coordinate> Pruner<T> {
         self.pool.extend(candidates.map(|(&vertex, &distance)| Candidate::new::<T>(distance, vertex)));
     }
 
-    /// The out-neighbours of the vertex, nearest first: never the vertex itself, at most as many as its degree allows.
+    /// Returns the out-neighbors of the vertex, nearest first, without the vertex itself, and at most as many as the
+    /// degree.
     ///
-    /// A candidate is left out where a nearer one that is kept is nearer to it, by alpha, than the vertex is. The paper's
-    /// loop takes what it keeps from candidates in their order, until there are enough; with an alpha above 1 near ones
-    /// alone fill the list then. So all are looked at with an alpha of 1 first, which keeps edges in all directions and of
-    /// all lengths, and the list is filled up with the alpha asked for (as DiskANN's code does).
+    /// A candidate is left out if a nearer kept one is nearer to it, by alpha, than the vertex is. The paper's loop
+    /// keeps candidates in order until there are enough. With an alpha above 1, near ones alone then fill the list.
+    /// Therefore all candidates are tested with an alpha of 1 first, which keeps edges in all directions and of all
+    /// lengths. Then the list is filled up with the configured alpha, as DiskANN's code does.
     pub(crate) fn prune(&mut self, vectors: Vectors<'_, T>) -> &[u32] {
         self.pool.retain(|candidate| candidate.vertex() != self.vertex);
         self.pool.sort_unstable();
@@ -105,7 +106,7 @@ impl<T: Coordinate> Pruner<T> {
         &self.vertices
     }
 
-    /// All candidates as vertices, nearest first.
+    /// Returns all candidates as vertices, nearest first.
     pub(crate) fn sorted(&mut self) -> &[u32] {
         self.pool.sort_unstable();
         self.vertices.clear();
@@ -113,7 +114,7 @@ impl<T: Coordinate> Pruner<T> {
         &self.vertices
     }
 
-    /// Keeps candidates that nothing nearer removes by this factor.
+    /// Keeps candidates that no nearer one removes with this factor.
     fn keep(&mut self, vectors: Vectors<'_, T>, factor: f64) {
         let mut at = 0;
         while at < self.open.len() && self.kept.len() < self.degree {

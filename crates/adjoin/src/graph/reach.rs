@@ -1,5 +1,5 @@
-//! Which vertices a search can come to, and how to make it all of them. Pruning may remove the last edge to a vertex; no
-//! search would ever find it then.
+//! Reachability: finds vertices that no search can reach, and links them. Pruning may remove the last edge to a vertex,
+//! and no search would ever find it then.
 
 use adjoin_kernels::Panel;
 
@@ -14,7 +14,7 @@ use crate::row_numbers::RowSet;
 /// Vertices reached from the entry point.
 struct Reached {
     vertices: RowSet,
-    /// Those whose out-neighbours are still to be looked at.
+    /// Reached vertices that were not expanded yet.
     open: Vec<u32>,
 }
 
@@ -29,7 +29,7 @@ impl Reached {
         self.vertices.contains(vertex.into())
     }
 
-    /// Reaches a vertex and all that can be reached from it.
+    /// Marks a vertex as reached, with everything reachable from it.
     fn flood(&mut self, graph: &Graph, vertex: u32) {
         self.take(vertex);
         while let Some(vertex) = self.open.pop() {
@@ -45,14 +45,14 @@ impl Reached {
     }
 }
 
-/// Links each vertex that cannot be reached from the nearest that can, by the searches of the build.
+/// Links each unreachable vertex from the nearest reachable one, found by a search as in the build.
 ///
 /// # Errors
-/// Where memory does not suffice, or the work is cancelled.
+/// If memory does not suffice, or the work is cancelled.
 pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph) -> Result<()> {
     let (vertices, list) = (graph.vertices(), graph.options().build_list);
     let search_bytes = GreedySearch::<T>::memory_bytes(vertices, graph.options().degree, list);
-    // In the worst order all vertices are open at once.
+    // In the worst order, all vertices are open at once.
     let bytes = RowSet::memory_bytes(vertices as u64) + (vertices * size_of::<u32>()) as u64 + search_bytes;
     let _reserved = context.reserve(bytes, "finding vectors that no search comes to")?;
     let mut reached = Reached::from_entry(graph);
@@ -68,8 +68,8 @@ pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: 
     Ok(())
 }
 
-/// Links a vertex that is not reached from the nearest found that has room, or else from the nearest: then the vertex takes
-/// the place of one of its out-neighbours and leads on to that, so that nothing reached is cut off.
+/// Links an unreachable vertex from the nearest vertex found that has space. If none has, it replaces an out-neighbor
+/// of the nearest vertex, and links to that out-neighbor itself, so that nothing reached is cut off.
 fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, vertex: u32, search: &GreedySearch<T>) {
     let degree = graph.options().degree;
     if let Some(near) = search.list().find(|&near| graph.neighbours(near).len() < degree) {
@@ -80,7 +80,7 @@ fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, v
         let distance = |neighbour: u32| context.kernel.distance(x, panel.row(neighbour as usize));
         neighbours.iter().map(|&neighbour| Candidate::new::<T>(distance(neighbour), neighbour)).collect::<Vec<_>>()
     };
-    // A vertex without room has out-neighbours, and a graph with a vertex an entry point.
+    // A vertex without space has out-neighbors, and a nonempty graph has an entry point.
     let Some(nearest) = search.list().next() else { return };
     let Some(passed_on) = sorted(graph.neighbours(nearest)).into_iter().min() else { return };
     replace(graph, nearest, Some(passed_on.vertex()), vertex);
@@ -91,7 +91,7 @@ fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, v
     }
 }
 
-/// Puts a new out-neighbour in the place of an old one, or behind all.
+/// Replaces an old out-neighbor by a new one, or appends the new one.
 fn replace(graph: &mut Graph, vertex: u32, old: Option<u32>, new: u32) {
     let mut neighbours = graph.neighbours(vertex).to_vec();
     match neighbours.iter_mut().find(|neighbour| Some(**neighbour) == old) {
@@ -102,11 +102,11 @@ fn replace(graph: &mut Graph, vertex: u32, old: Option<u32>, new: u32) {
 }
 
 impl Graph {
-    /// Checks what every graph must be: out-neighbours in the graph, each once, none of itself, no more than the degree, and
-    /// each vertex reached from the entry point.
+    /// Checks the invariants of a graph. Out-neighbors are in the graph, distinct, not the vertex itself, and at most
+    /// as many as the degree. Each vertex is reachable from the entry point.
     ///
     /// # Errors
-    /// Names the first vertex with a fault.
+    /// Names the first vertex that violates an invariant.
     pub fn verify(&self) -> Result<()> {
         for vertex in 0..self.vertices() as u32 {
             if let Some(fault) = self.fault_of(vertex) {

@@ -1,4 +1,4 @@
-//! Graphs as bytes: numbers as u32, little-endian.
+//! Serialization of graphs: numbers as u32, little-endian.
 
 use super::adjacency::Graph;
 use super::options::GraphOptions;
@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 const NUMBER_BYTES: usize = size_of::<u32>();
 
 impl Graph {
-    /// The graph for [`Graph::from_bytes`]: how many vertices, the most out-neighbours of one, the entry point, and for each
-    /// vertex how many out-neighbours it has, and these.
+    /// Serializes the graph for [`Graph::from_bytes`]: number of vertices, degree, entry point, and for each vertex its
+    /// out-degree and its out-neighbors.
     ///
     /// # Panics
     /// If a vertex is not in the graph, or deleted.
@@ -26,10 +26,10 @@ impl Graph {
         numbers.into_iter().flat_map(u32::to_le_bytes).collect()
     }
 
-    /// The graph that [`Graph::to_bytes`] wrote, with the usual options but for the degree.
+    /// Parses the bytes written by [`Graph::to_bytes`], with default options except for the degree.
     ///
     /// # Errors
-    /// Where these are not such bytes, or memory does not suffice.
+    /// If the bytes are not a valid graph, or memory does not suffice.
     pub fn from_bytes(context: &Context, bytes: &[u8]) -> Result<Self> {
         let damaged = |what: &str| Error::corrupt(format!("a graph in memory: {what}"));
         let (numbers, rest) = bytes.as_chunks::<NUMBER_BYTES>();

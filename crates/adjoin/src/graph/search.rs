@@ -1,5 +1,5 @@
-//! GreedySearch (FreshDiskANN, Algorithm 1): from the entry point, always on from the nearest vertex that was not looked
-//! at, until the `L` nearest of all that were seen have been.
+//! GreedySearch (FreshDiskANN, Algorithm 1): starts at the entry point, and expands the nearest unexpanded vertex until
+//! the `L` nearest vertices seen have been expanded.
 
 use adjoin_kernels::{Kernel, Panel, prefetch};
 
@@ -8,29 +8,29 @@ use super::candidate::Candidate;
 use crate::geometry::Coordinate;
 use crate::row_numbers::RowSet;
 
-/// A vertex that a search found.
+/// A vertex found by a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Near {
     /// Row of the panel.
     pub vertex: u32,
-    /// Squared distance to the query, in coordinates, as the kernels compute it.
+    /// Squared distance to the query in coordinates, as computed by the kernels.
     pub squared_distance: f64,
 }
 
-/// A search, and the memory that it needs: made once, used for any number of queries, which then allocate nothing.
+/// A search and its working memory. It is created once and can be used for any number of queries without allocating.
 pub struct GreedySearch<T: Coordinate> {
     /// The nearest vertices seen, ascending.
     list: Vec<Candidate>,
-    /// Vertices whose distance was computed, as a set and in order.
+    /// Vertices with a computed distance, as a set and in order.
     seen: RowSet,
     order_seen: Vec<u32>,
-    /// Vertices that were expanded, in order.
+    /// Expanded vertices, in order.
     visited: Vec<Candidate>,
     distances: Vec<T::Distance>,
 }
 
 impl<T: Coordinate> GreedySearch<T> {
-    /// A search of graphs with as many vertices as this one.
+    /// Creates a search for graphs with as many vertices as this one.
     pub fn new(graph: &Graph) -> Self {
         Self {
             list: Vec::new(),
@@ -41,24 +41,25 @@ impl<T: Coordinate> GreedySearch<T> {
         }
     }
 
-    /// Bytes that a search takes which keeps `list` candidates, about.
+    /// Returns the approximate bytes of a search that keeps `list` candidates.
     pub(super) fn memory_bytes(vertices: usize, degree: usize, list: usize) -> u64 {
-        // About two hops for each place in the list, at each of which half of the neighbours are new.
+        // About two hops per list entry, each with half of the neighbors new.
         let seen = (list * degree) as u64 * size_of::<u32>() as u64;
         RowSet::memory_bytes(vertices as u64) + seen + 3 * (list * size_of::<Candidate>()) as u64
     }
 
-    /// Searches for `x`, a padded row of a panel of the same dimensions, and keeps the `list` nearest that it sees (L).
-    /// Equally far vertices are taken in the order of their numbers. Deleted vertices lead on, as others do.
+    /// Searches for `x`, a padded row of a panel of the same dimensions, and keeps the `list` nearest vertices seen
+    /// (L). Ties are broken by the vertex number. Deleted vertices are expanded as others are.
     ///
     /// # Panics
-    /// If the panel is not the one that the graph is over, `x` has not its stride, or the search was made for a graph of
+    /// If the panel is not the graph's, the length of `x` is not its stride, or the search was created for a graph of
     /// fewer vertices.
     pub fn run(&mut self, kernel: Kernel, graph: &Graph, panel: &Panel<T>, x: &[T], list: usize) {
         self.run_from(kernel, (graph, graph.entry()), panel, x, list);
     }
 
-    /// The same from another vertex than the entry of the graph; finds nothing where there is none.
+    /// Searches as [`GreedySearch::run`] does, but starts at another vertex than the entry; finds nothing if there is
+    /// none.
     ///
     /// # Panics
     /// As [`GreedySearch::run`], or if there is no such vertex.
@@ -87,7 +88,7 @@ impl<T: Coordinate> GreedySearch<T> {
         }
     }
 
-    /// Forgets the search before.
+    /// Clears the previous search.
     fn begin(&mut self) {
         for &vertex in &self.order_seen {
             self.seen.remove(vertex.into());
@@ -97,13 +98,13 @@ impl<T: Coordinate> GreedySearch<T> {
         self.list.clear();
     }
 
-    /// Place of the first candidate from `place` on that was not expanded.
+    /// Returns the position of the first unexpanded candidate from `place` on.
     fn first_from(&self, place: usize) -> Option<usize> {
         let later = self.list.get(place..)?;
         later.iter().position(|candidate| !candidate.is_expanded()).map(|after| place + after)
     }
 
-    /// Takes those of some vertices into the list that were not seen before; returns the first place that changed.
+    /// Adds unseen vertices to the list; returns the first position that changed.
     fn look_at(&mut self, kernel: Kernel, panel: &Panel<T>, x: &[T], vertices: &[u32], list: usize) -> usize {
         let from = self.order_seen.len();
         for &vertex in vertices {
@@ -122,32 +123,32 @@ impl<T: Coordinate> GreedySearch<T> {
         changed
     }
 
-    /// The `k` nearest of the list that are not deleted, ascending; fewer where there are fewer.
+    /// Returns the `k` nearest vertices in the list that are not deleted, ascending; fewer if the list has fewer.
     pub fn nearest(&self, graph: &Graph, k: usize) -> impl Iterator<Item = Near> {
         self.list.iter().filter(|candidate| graph.is_live(candidate.vertex())).take(k).map(|&near| near_of::<T>(near))
     }
 
-    /// The vertices that were expanded, in this order: those whose out-neighbours were looked at.
+    /// Returns the expanded vertices, in order.
     pub fn visited(&self) -> impl ExactSizeIterator<Item = Near> {
         self.visited.iter().map(|&visited| near_of::<T>(visited))
     }
 
-    /// How many distances the last search computed.
+    /// Returns how many distances the last search computed.
     pub fn distances(&self) -> u64 {
         self.order_seen.len() as u64
     }
 
-    /// How many vertices the last search expanded.
+    /// Returns how many vertices the last search expanded.
     pub fn hops(&self) -> u64 {
         self.visited.len() as u64
     }
 
-    /// What was expanded, as candidates.
+    /// Returns the expanded vertices as candidates.
     pub(super) fn expanded(&self) -> &[Candidate] {
         &self.visited
     }
 
-    /// The list, ascending, deleted vertices included; all of it was expanded.
+    /// Returns the list, ascending, including deleted vertices; all of it was expanded.
     pub(super) fn list(&self) -> impl Iterator<Item = u32> {
         self.list.iter().map(|candidate| candidate.vertex())
     }
@@ -157,7 +158,7 @@ fn near_of<T: Coordinate>(candidate: Candidate) -> Near {
     Near { vertex: candidate.vertex(), squared_distance: candidate.squared::<T>() }
 }
 
-/// Inserts into an ascending list of at most `most`; returns its place, `most` where it is too far.
+/// Inserts into an ascending list of at most `most`; returns the position, or `most` if the candidate is too far.
 fn insert(list: &mut Vec<Candidate>, candidate: Candidate, most: usize) -> usize {
     if list.len() >= most {
         match list.last() {

@@ -1,4 +1,4 @@
-//! The graph against plain code in f64, and what must hold of every graph.
+//! Compares the graph with plain code in f64, and checks invariants.
 
 mod updates;
 
@@ -19,7 +19,7 @@ use crate::geometry::{Coordinate, Space};
 use crate::options::{Element, Metric, VectorType};
 use crate::random::Random;
 
-/// Vectors of small whole numbers: bytes and floats hold them exactly, and their distances too.
+/// Vectors of small integers: bytes and floats hold them exactly, and their distances too.
 type Values = Vec<Vec<u8>>;
 
 fn panel<T: Coordinate>(values: &Values) -> Panel<T> {
@@ -30,12 +30,12 @@ fn panel<T: Coordinate>(values: &Values) -> Panel<T> {
     panel
 }
 
-/// Values below `end`, so many ties where it is small.
+/// Returns values below `end`; if that is small, there are many ties.
 fn random_values(random: &mut Random, rows: usize, dimensions: usize, end: u64) -> Values {
     (0..rows).map(|_| (0..dimensions).map(|_| random.below(end) as u8).collect()).collect()
 }
 
-/// Around `clusters` centers.
+/// Returns values around `clusters` centers.
 fn clustered(seed: u64, rows: usize, dimensions: usize, clusters: usize, spread: f64) -> Values {
     let mut random = Random::new(seed, "clusters");
     let centers = random_values(&mut random, clusters, dimensions, 256);
@@ -68,8 +68,8 @@ fn edges(graph: &Graph) -> Vec<Vec<u32>> {
     (0..graph.vertices() as u32).map(|vertex| graph.neighbours(vertex).to_vec()).collect()
 }
 
-/// Algorithm 1 as the paper has it, with sets: what is in the list in the end, what was visited in order, and how many
-/// vertices were looked at.
+/// Implements Algorithm 1 with sets, as in the paper: returns the final list, the visited vertices in order, and the
+/// number of vertices seen.
 fn naive_search(graph: &Graph, values: &Values, query: &[u8], list: usize) -> (Vec<u32>, Vec<u32>, usize) {
     let key = |vertex: u32| (squared(query, &values[vertex as usize]) as u64, vertex);
     let mut nearest: BTreeSet<(u64, u32)> = graph.entry().into_iter().map(key).collect();
@@ -116,7 +116,7 @@ fn searches_go_as_in_the_paper() {
     }
 }
 
-/// Algorithm 3 as the paper has it: what is kept removes others from the set.
+/// Implements Algorithm 3 as in the paper: each kept vertex removes others from the set.
 fn naive_prune(values: &Values, vertex: u32, candidates: &[u32], degree: usize, alpha: f64) -> Vec<u32> {
     let distance = |a: u32, b: u32| squared(&values[a as usize], &values[b as usize]);
     let mut set: BTreeSet<(u64, u32)> = candidates.iter().map(|&c| (distance(vertex, c) as u64, c)).collect();
@@ -132,7 +132,7 @@ fn naive_prune(values: &Values, vertex: u32, candidates: &[u32], degree: usize, 
     kept
 }
 
-/// The two rounds: the paper's with an alpha of 1, then what is left for each candidate that no nearer one removes.
+/// Implements both rounds: the paper's with an alpha of 1, then the remaining candidates that no nearer one removes.
 fn naive_rounds(values: &Values, vertex: u32, candidates: &[u32], degree: usize, alpha: f64) -> Vec<u32> {
     let distance = |a: u32, b: u32| squared(&values[a as usize], &values[b as usize]);
     let key = |candidate: u32| (distance(vertex, candidate) as u64, candidate);
@@ -175,7 +175,7 @@ fn pruning_keeps_what_the_paper_keeps() {
         let (rows, dimensions) = (1 + random.below(120) as usize, 1 + random.below(20) as usize);
         let values = random_values(&mut random, rows, dimensions, [2, 10, 200][trial % 3]);
         let candidates: Vec<u32> = (0..random.below(150)).map(|_| random.below(rows as u64) as u32).collect();
-        // 1.25 squared is exact, so both sides of a tie are.
+        // The square of 1.25 is exact, so both sides of a tie are exact too.
         let options = options(2 + random.below(40) as usize, 75, [1.0, 1.25, 1.5][trial / 3 % 3]);
         let vertex = random.below(rows as u64) as u32;
         check_prune::<u8>(&values, vertex, &candidates, &options);
@@ -185,7 +185,7 @@ fn pruning_keeps_what_the_paper_keeps() {
     assert!(longest > 16, "no list was longer than what is compared at once");
 }
 
-/// The share of the 10 nearest live vertices that searches find which keep `list` candidates.
+/// Returns the recall of the 10 nearest live vertices by searches with `list` candidates.
 fn recall<T: Coordinate>(graph: &Graph, panel: &Panel<T>, list: usize) -> f64 {
     let mut search = GreedySearch::new(graph);
     let (mut found, mut wanted) = (0, 0);
@@ -216,7 +216,7 @@ fn graphs_are_the_same_on_all_threads_and_levels_and_find_nearly_all() {
     for kernel in Kernel::available() {
         for threads in [1, 2, 3] {
             let context = on(kernel, threads);
-            // Whole numbers give floats the same distances.
+            // Integers have identical distances as floats.
             for graph in [
                 Graph::build(&context, &bytes, &options(16, 40, 1.2)).unwrap(),
                 Graph::build(&context, &floats, &options(16, 40, 1.2)).unwrap(),
@@ -249,7 +249,7 @@ fn unit_vectors_of_halves_are_found_by_cosine() {
 
 #[test]
 fn ten_thousand_equal_vectors_can_be_as_many_vertices() {
-    // Equal coordinates of different stored vectors, as cosine makes them.
+    // Different stored vectors may have equal coordinates, for example under cosine.
     let panel = panel::<u8>(&vec![vec![7, 7, 7]; 10_000]);
     let graph = built(&panel, &options(4, 8, 1.2));
     let mut search = GreedySearch::new(&graph);
@@ -325,7 +325,7 @@ fn what_is_deleted_is_not_found_and_then_gone() {
     assert_eq!(search.nearest(&graph, 10).count(), 0);
 }
 
-/// A graph whose out-neighbours are drawn at random, each once.
+/// Returns a graph with distinct random out-neighbors.
 fn random_graph(random: &mut Random, rows: usize, degree: usize) -> Graph {
     let mut graph = Graph::empty(&Context::default(), rows, &options(degree, 8, 1.25)).unwrap();
     graph.entry = Some(random.below(rows as u64) as u32);
@@ -423,7 +423,7 @@ fn graphs_come_back_from_their_bytes_and_no_other_bytes_are_a_panic() {
     for at in 0..bytes.len() {
         let mut other = bytes.clone();
         other[at] ^= 0x80;
-        // What still is a graph has neighbours that are there.
+        // If the bytes still are a graph, its neighbors exist.
         if let Ok(other) = Graph::from_bytes(&context, &other) {
             assert!((0..60).all(|vertex| other.neighbours(vertex).iter().all(|&neighbour| neighbour < 60)));
         }

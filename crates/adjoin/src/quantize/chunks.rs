@@ -1,4 +1,4 @@
-//! Dimensions in chunks, each of which has a byte in a code.
+//! Chunks of dimensions; each chunk has one byte of a code.
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// The dimensions of a chunk.
+    /// Returns the dimensions of a chunk.
     pub(super) fn range(self, chunk: usize) -> Range<usize> {
         chunk * self.dimensions / self.count..(chunk + 1) * self.dimensions / self.count
     }
 
-    /// Takes the dimensions of a chunk of the first rows.
+    /// Copies the dimensions of a chunk from the first rows.
     pub(super) fn cut(self, chunk: usize, vectors: &Panel<f32>, rows: usize, part: &mut Panel<f32>) {
         let range = self.range(chunk);
         part.reset(rows, range.len());

@@ -1,6 +1,6 @@
-//! Eigenvectors of symmetric matrices: Householder's tridiagonal form, then implicit QL steps (Bowdler, Martin, Reinsch,
-//! Wilkinson, "The QR and QL algorithms for symmetric matrices", Numerische Mathematik 11, 1968). Plain f64 in one order
-//! of operations, so the same on every machine.
+//! Eigenvectors of symmetric matrices: Householder's tridiagonal form, then implicit QL steps (Bowdler, Martin,
+//! Reinsch, Wilkinson, "The QR and QL algorithms for symmetric matrices", Numerische Mathematik 11, 1968). It uses
+//! plain f64 in one order of operations, so results are the same on every machine.
 
 /// A square matrix, row by row.
 pub(super) struct Square {
@@ -27,16 +27,16 @@ impl Square {
         &mut self.elements[row * self.side..][..self.side]
     }
 
-    /// Rows `row` and `row + 1`.
+    /// Returns rows `row` and `row + 1`.
     fn two_rows(&mut self, row: usize) -> (&mut [f64], &mut [f64]) {
         self.elements[row * self.side..][..2 * self.side].split_at_mut(self.side)
     }
 }
 
-/// Steps for one eigenvalue; two are usual.
+/// Most steps for one eigenvalue; two are usual.
 const STEPS_MAX: usize = 50;
 
-/// The eigenvalues of a symmetric matrix, descending, and their eigenvectors of length 1 as rows.
+/// Returns the eigenvalues of a symmetric matrix, descending, and their eigenvectors of length 1 as rows.
 pub(super) fn eigenvectors(matrix: Square) -> (Vec<f64>, Square) {
     let side = matrix.side;
     let (mut diagonal, mut beside, mut vectors) = tridiagonal(matrix);
@@ -56,7 +56,7 @@ fn add(to: &mut [f64], factor: f64, from: &[f64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * from);
 }
 
-/// The diagonal of `Q' A Q`, what lies beside it, and the columns of Q as rows.
+/// Returns the diagonal of `Q' A Q`, its off-diagonal, and the columns of Q as rows.
 fn tridiagonal(mut matrix: Square) -> (Vec<f64>, Vec<f64>, Square) {
     let side = matrix.side;
     let (mut beside, mut mirrors) = (vec![0.0; side], Vec::new());
@@ -72,7 +72,7 @@ fn tridiagonal(mut matrix: Square) -> (Vec<f64>, Vec<f64>, Square) {
         mirrors.push((mirror, if squared > 0.0 { 2.0 / squared } else { 0.0 }));
     }
     let mut vectors = Square::identity(side);
-    // Q is the product of all reflections; the last touches the fewest rows.
+    // Q is the product of all reflections; the last one changes the fewest rows.
     for (k, (mirror, factor)) in mirrors.iter().enumerate().rev() {
         for row in k + 1..side {
             let part = &mut vectors.row_mut(row)[k + 1..];
@@ -96,7 +96,7 @@ fn reflect(matrix: &mut Square, from: usize, mirror: &[f64], factor: f64) {
     }
 }
 
-/// Makes `beside` zero by rotations of neighbouring rows of `vectors`.
+/// Reduces the off-diagonal `beside` to zero by rotations of adjacent rows of `vectors`.
 fn ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square) {
     let side = diagonal.len();
     for first in 0..side {
@@ -111,7 +111,7 @@ fn ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square) {
     }
 }
 
-/// One step on the rows from `first` to `last`.
+/// Performs one step on the rows from `first` to `last`.
 fn ql_step(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square, first: usize, last: usize) {
     let slope = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]);
     let shift = beside[first] / (slope + (slope * slope + 1.0).sqrt().copysign(slope));
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Checks `A v = w v`, that vectors are orthonormal and values descend.
+    /// Checks `A v = w v`, that vectors are orthonormal, and that values descend.
     fn check(elements: &[f64], side: usize) {
         let (values, vectors) = eigenvectors(Square::new(elements.to_vec(), side));
         let size = elements.iter().fold(0.0_f64, |most, x| most.max(x.abs())) * side as f64 + 1e-300;

@@ -1,11 +1,11 @@
-//! *Which vectors are near, as far as a few bytes of each can tell?* A [`Quantizer`] learns from a sample how to make a code
-//! of each vector, small enough to hold the codes of all in memory, and estimates the squared distance of a query to a
-//! vector from its code alone.
+//! Quantizers: *which vectors are near, judged by a few bytes of each?* A [`Quantizer`] is trained on a sample. It
+//! encodes each vector in a code small enough that all codes fit in memory, and estimates the squared distance of a
+//! query to a vector from its code alone.
 //!
-//! `product.rs` and `rabitq.rs` are two kinds of codes; both estimate by a sum over the bytes of a code, each of which picks
-//! an entry of a [`Table`] that is filled once for a query. The product finds more at equal bytes, RaBitQ learns and encodes
-//! faster (decision 0012). `rotation.rs` finds axes that suit a set, by way of `eigen.rs`;
-//! `saved.rs` has bytes of quantisers.
+//! `product.rs` and `rabitq.rs` are two kinds of codes. Both estimate by a sum over the bytes of a code, each of which
+//! picks an entry of a [`Table`] that is filled once per query. At equal bytes, product quantization finds more; RaBitQ
+//! trains and encodes faster (decision 0012). `rotation.rs` finds axes that suit a set, with `eigen.rs`. `saved.rs`
+//! serializes quantizers.
 
 mod chunks;
 mod eigen;
@@ -29,23 +29,23 @@ use crate::error::{Error, Result};
 use crate::geometry::Coordinate;
 use crate::workers::map_items;
 
-/// Vectors by which the error of codes is measured, at most.
+/// Most vectors used to measure the error of codes.
 const ERROR_ROWS: usize = 2_048;
 /// Vectors that a thread encodes together.
 const BLOCK_ROWS: usize = 1_024;
 
-/// How codes are made of vectors.
+/// Kind of code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CodeKind {
-    /// Product quantisation, of the dimensions as they are or of principal axes: whichever leaves less error of the sample.
-    /// Finds more of what is near than the other (decision 0012).
+    /// Product quantization, of the original dimensions or of principal axes, whichever has less error on the sample.
+    /// It finds more of the nearest vectors than RaBitQ (decision 0012).
     #[default]
     Product,
-    /// Some bits for each of the leading principal axes, turned at random, and two factors: RaBitQ.
+    /// RaBitQ: some bits for each of the leading principal axes, randomly rotated, and two factors.
     Rabitq,
 }
 
-/// Makes codes of vectors of one number of dimensions, and estimates distances to these.
+/// Encodes vectors of a fixed number of dimensions, and estimates distances to their codes.
 pub struct Quantizer(Method);
 
 enum Method {
@@ -53,7 +53,7 @@ enum Method {
     Rabitq(RabitQuantizer),
 }
 
-/// What a query adds to the estimate of its distance to a code, for each byte of the code and each of its values.
+/// Contribution of each byte value of a code to the estimated distance of a query.
 #[derive(Debug, Default)]
 pub struct Table {
     entries: Vec<[f32; TABLE_ENTRIES]>,
@@ -61,13 +61,13 @@ pub struct Table {
 }
 
 impl Quantizer {
-    /// Learns from the rows of `sample`, finite vectors of which some ten thousand suffice, how to make codes of at most
-    /// `code_bytes` bytes: exactly so many of a product. The same sample, kind and seed give the same on any threads and
+    /// Trains on the rows of `sample`, which are finite vectors; ten thousand suffice. Codes have at most `code_bytes`
+    /// bytes, and exactly that many for a product. The result depends only on sample, kind and seed, not on threads or
     /// kernel.
     ///
     /// # Errors
-    /// Where there is no sample, the dimensions have no room for so many bytes or RaBitQ's factors leave none, memory is
-    /// short, or the work is cancelled.
+    /// If there is no sample, there are too few dimensions for this many bytes, RaBitQ's factors leave no space, memory
+    /// does not suffice, or the work is cancelled.
     pub fn train(context: &Context, sample: &Panel<f32>, kind: CodeKind, code_bytes: usize, seed: u64) -> Result<Self> {
         let dimensions = sample.dimensions();
         if sample.rows() == 0 || dimensions == 0 {
@@ -89,7 +89,7 @@ impl Quantizer {
         }
     }
 
-    /// Dimensions of the vectors.
+    /// Returns the dimensions of the vectors.
     pub fn dimensions(&self) -> usize {
         match &self.0 {
             Method::Product(product) => product.dimensions(),
@@ -97,7 +97,7 @@ impl Quantizer {
         }
     }
 
-    /// Bytes of a code.
+    /// Returns the bytes of a code.
     pub fn code_bytes(&self) -> usize {
         match &self.0 {
             Method::Product(product) => product.code_bytes(),
@@ -105,7 +105,7 @@ impl Quantizer {
         }
     }
 
-    /// Bytes of memory that it holds.
+    /// Returns the bytes of memory held.
     pub fn bytes(&self) -> u64 {
         match &self.0 {
             Method::Product(product) => product.bytes(),
@@ -113,11 +113,11 @@ impl Quantizer {
         }
     }
 
-    /// The codes of the rows of a panel, one after the other, [`Quantizer::code_bytes`] each: the same on any threads and
-    /// kernel. Whoever keeps them, reserves memory for them.
+    /// Encodes the rows of a panel. Codes are consecutive, [`Quantizer::code_bytes`] each, and independent of threads
+    /// and kernel. The caller reserves memory for the result.
     ///
     /// # Errors
-    /// Where memory is short or the work is cancelled.
+    /// If memory does not suffice or the work is cancelled.
     ///
     /// # Panics
     /// If the vectors have other dimensions.
@@ -125,7 +125,7 @@ impl Quantizer {
         let (rows, dimensions) = (vectors.rows(), self.dimensions());
         assert_eq!(vectors.dimensions(), dimensions, "dimensions of what is encoded");
         let of_thread = 3 * Panel::<f32>::bytes_for(BLOCK_ROWS, dimensions);
-        let codes = 2 * (rows * self.code_bytes()) as u64; // while they are put together
+        let codes = 2 * (rows * self.code_bytes()) as u64; // while they are assembled
         let packed_bytes = Centroids::bytes_for(TABLE_ENTRIES, dimensions);
         let bytes = context.threads as u64 * of_thread + codes + packed_bytes;
         let _memory = context.reserve(bytes, "encoding vectors")?;
@@ -148,7 +148,8 @@ impl Quantizer {
         Ok(map_items(context.threads, blocks, &context.cancel, state, encode)?.concat())
     }
 
-    /// How far vectors are from what their codes stand for: the mean squared distance of some rows of a sample.
+    /// Returns the mean squared distance between vectors and the points that their codes stand for, over some rows of a
+    /// sample.
     ///
     /// # Errors
     /// As [`Quantizer::encode`].
@@ -166,10 +167,10 @@ impl Quantizer {
         Ok(squared.sum::<f64>() / rows.len().max(1) as f64)
     }
 
-    /// Fills a table for a query, within the memory that it holds already where that suffices.
+    /// Fills a table for a query, and reuses the table's memory if it suffices.
     ///
     /// # Panics
-    /// If the query has fewer coordinates than the quantiser has dimensions.
+    /// If the query has fewer coordinates than the quantizer has dimensions.
     pub fn fill_table<T: Coordinate>(&self, kernel: Kernel, query: &[T], table: &mut Table) {
         let mut floats = Panel::zeroed(1, self.dimensions());
         widen(&query[..self.dimensions()], floats.row_mut(0));
@@ -180,8 +181,8 @@ impl Quantizer {
         }
     }
 
-    /// The estimated squared distance of the query of a table of this quantiser to a vector, given its code. An estimate may
-    /// be below zero.
+    /// Estimates the squared distance to a vector from its code, for the query of a table of this quantizer. The
+    /// estimate may be negative.
     ///
     /// # Panics
     /// If the code is too short.
@@ -191,10 +192,11 @@ impl Quantizer {
         out[0]
     }
 
-    /// Into `out[k]`, the same of the vector `vertices[k]`, whose code is the one of that number in `codes`.
+    /// Estimates the squared distances to several vectors: `out[k]` is that to the vector `vertices[k]`, whose code has
+    /// that number in `codes`.
     ///
     /// # Panics
-    /// If `out` is not as long as `vertices`, or the codes end before one that is named.
+    /// If `out` is not as long as `vertices`, or the codes end before one of them.
     pub fn distances(&self, kernel: Kernel, table: &Table, codes: &[u8], vertices: &[u32], out: &mut [f32]) {
         let codes = CodeRows { bytes: codes, stride: self.code_bytes() };
         kernel.sum_lookups(&table.entries, codes, vertices, out);
@@ -203,7 +205,7 @@ impl Quantizer {
         }
     }
 
-    /// All that is needed to encode and to estimate, for [`Quantizer::from_bytes`].
+    /// Serializes the quantizer for [`Quantizer::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match &self.0 {
@@ -219,10 +221,10 @@ impl Quantizer {
         bytes
     }
 
-    /// The quantiser that [`Quantizer::to_bytes`] wrote.
+    /// Parses the bytes written by [`Quantizer::to_bytes`].
     ///
     /// # Errors
-    /// Where these are not such bytes.
+    /// If the bytes are not a valid quantizer.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let mut fields = Fields::new(bytes);
         let method = match fields.count(0..=1, "as their kind")? {
@@ -234,7 +236,7 @@ impl Quantizer {
     }
 }
 
-/// Says how it makes codes.
+/// Prints the kind of code.
 impl fmt::Display for Quantizer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -248,7 +250,7 @@ impl fmt::Display for Quantizer {
     }
 }
 
-/// Coordinates as floats, exactly.
+/// Converts coordinates to floats, exactly.
 pub(crate) fn widen<T: Coordinate>(from: &[T], to: &mut [f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = from.value() as f32);
 }

@@ -1,6 +1,6 @@
-//! Product quantisation: each chunk of a vector becomes the number of its nearest centroid (Jégou, Douze, Schmid, "Product
-//! quantization for nearest neighbor search", TPAMI 2011), on axes that make the chunks vary alike (`rotation.rs`) where these
-//! leave less of the vectors out.
+//! Product quantization: each chunk of a vector becomes the number of its nearest centroid (Jégou, Douze, Schmid,
+//! "Product quantization for nearest neighbor search", TPAMI 2011). If it reduces the error, vectors are first rotated
+//! to axes along which the chunks vary alike (`rotation.rs`).
 
 use adjoin_kernels::{Centroids, Kernel, Panel, TABLE_ENTRIES};
 
@@ -14,13 +14,13 @@ use crate::geometry::{copy_row, move_to_means};
 use crate::random::Random;
 use crate::workers::map_items;
 
-/// Rounds of k-means in each chunk.
+/// Rounds of k-means per chunk.
 const ROUNDS: usize = 12;
-/// Rounds, and rows at most, by which is decided whether axes are turned.
+/// Rounds, and most rows, of the trial that decides about rotation.
 const TRIAL_ROUNDS: usize = 4;
 const TRIAL_ROWS: usize = 8_192;
 
-/// Codebooks of up to 256 centroids, one for each chunk.
+/// Codebooks of up to 256 centroids, one per chunk.
 pub(super) struct ProductQuantizer {
     chunks: Chunks,
     axes: Option<Axes>,
@@ -28,10 +28,10 @@ pub(super) struct ProductQuantizer {
 }
 
 impl ProductQuantizer {
-    /// Learns codebooks from the rows of a sample, of which there is at least one.
+    /// Trains codebooks on the rows of a sample, which has at least one.
     ///
     /// # Errors
-    /// Where memory is short or the work is cancelled.
+    /// If memory does not suffice or the work is cancelled.
     pub(super) fn train(context: &Context, sample: &Panel<f32>, count: usize, seed: u64) -> Result<Self> {
         let chunks = Chunks { count, dimensions: sample.dimensions() };
         let learning = Learning { context, chunks, seed };
@@ -50,12 +50,12 @@ impl ProductQuantizer {
         Ok(Self { chunks, axes: None, codebooks: learning.codebooks(sample)? })
     }
 
-    /// Whether axes are turned.
+    /// Returns whether axes are rotated.
     pub(super) fn is_rotated(&self) -> bool {
         self.axes.is_some()
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(super) fn bytes(&self) -> u64 {
         self.codebooks.iter().chain(self.axes.iter().map(|axes| &axes.0)).map(Panel::bytes).sum()
     }
@@ -68,12 +68,12 @@ impl ProductQuantizer {
         self.chunks.count
     }
 
-    /// The codebooks as a kernel compares with them.
+    /// Returns the codebooks in the layout of the kernel.
     pub(super) fn packed(&self) -> Vec<Centroids> {
         self.codebooks.iter().map(Centroids::new).collect()
     }
 
-    /// The codes of the vectors of a block.
+    /// Encodes the vectors of a block.
     pub(super) fn encode(&self, kernel: Kernel, packed: &[Centroids], vectors: &Panel<f32>) -> Vec<u8> {
         let mut turned = Panel::zeroed(0, 0);
         let vectors = self.turned(kernel, vectors, &mut turned);
@@ -87,12 +87,12 @@ impl ProductQuantizer {
         codes
     }
 
-    /// The squared distances of each chunk of a query to its centroids.
+    /// Fills a table with the squared distances of each chunk of a query to its centroids.
     pub(super) fn fill(&self, kernel: Kernel, query: &Panel<f32>, table: &mut Table) {
         let mut turned = Panel::zeroed(0, 0);
         let query = self.turned(kernel, query, &mut turned);
         let mut part = Panel::zeroed(0, 0);
-        // What no centroid has is as far as can be, whatever a damaged code says.
+        // Byte values without a centroid are infinitely far, so a damaged code does no harm.
         table.entries.resize(self.chunks.count, [f32::INFINITY; TABLE_ENTRIES]);
         for (chunk, (codebook, entries)) in self.codebooks.iter().zip(&mut table.entries).enumerate() {
             self.chunks.cut(chunk, query, 1, &mut part);
@@ -119,8 +119,10 @@ impl ProductQuantizer {
         self.codebooks.iter().for_each(|codebook| put_rows(bytes, codebook));
     }
 
+    /// Reads a quantizer.
+    ///
     /// # Errors
-    /// Where the bytes are not those of [`ProductQuantizer::write`].
+    /// If the bytes were not written by [`ProductQuantizer::write`].
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self> {
         let dimensions = fields.dimensions()?;
         let chunks = Chunks { count: fields.count(1..=dimensions, "chunks")?, dimensions };
@@ -134,7 +136,7 @@ impl ProductQuantizer {
     }
 }
 
-/// Bytes that training holds beside the sample.
+/// Returns the bytes that training holds in addition to the sample.
 fn training_bytes(threads: usize, sample: &Panel<f32>, chunks: Chunks) -> u64 {
     let (rows, widest) = (sample.rows(), chunks.dimensions.div_ceil(chunks.count));
     let codebook = Centroids::bytes_for(TABLE_ENTRIES, widest);
@@ -143,7 +145,7 @@ fn training_bytes(threads: usize, sample: &Panel<f32>, chunks: Chunks) -> u64 {
     turned + threads as u64 * of_thread + chunks.count as u64 * codebook
 }
 
-/// How codebooks are learned.
+/// Parameters of training.
 struct Learning<'a> {
     context: &'a Context,
     chunks: Chunks,
@@ -151,18 +153,19 @@ struct Learning<'a> {
 }
 
 impl Learning<'_> {
-    /// The codebook of each chunk of the vectors of a sample.
+    /// Trains the codebook of each chunk on a sample.
     fn codebooks(&self, sample: &Panel<f32>) -> Result<Vec<Panel<f32>>> {
         self.of_chunks(sample, sample.rows(), |points, first| centroids(self.context.kernel, points, first, ROUNDS).0)
     }
 
-    /// The squared error that codebooks leave of some vectors of a sample, about.
+    /// Estimates the squared error that codebooks leave on some vectors of a sample.
     fn error(&self, sample: &Panel<f32>) -> Result<f64> {
         let of_chunk = |points: &_, first: &_| centroids(self.context.kernel, points, first, TRIAL_ROUNDS).1;
         Ok(self.of_chunks(sample, sample.rows().min(TRIAL_ROWS), of_chunk)?.iter().sum())
     }
 
-    /// Hands the points of each chunk of the first rows to `learn`, and which of them are the first centroids.
+    /// Calls `learn` with the points of each chunk of the first rows, and the numbers of the points that become the
+    /// first centroids.
     fn of_chunks<R: Send>(
         &self,
         sample: &Panel<f32>,
@@ -180,8 +183,8 @@ impl Learning<'_> {
     }
 }
 
-/// Centroids of the points of a chunk, begun at the points `first`, and the sum of squared distances before the last round
-/// moved them.
+/// Returns centroids of the points of a chunk, starting at the points `first`, and the sum of squared distances before
+/// the last round moved them.
 fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) -> (Panel<f32>, f64) {
     let mut centroids = Panel::zeroed(first.len(), points.dimensions());
     first.iter().enumerate().for_each(|(at, &row)| copy_row(points, row as usize, &mut centroids, at));
@@ -197,8 +200,7 @@ fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) 
     (centroids, nearest.iter().map(|&(_, distance)| f64::from(distance)).sum())
 }
 
-/// Moves each centroid that is nearest to no point into the cluster of the largest error, to the point that is farthest
-/// from its own centroid.
+/// Moves each centroid without points into the cluster with the largest error, to the point farthest from its centroid.
 fn move_idle(points: &Panel<f32>, nearest: &mut [(u32, f32)], centroids: &mut Panel<f32>) {
     let mut errors = vec![0.0_f64; centroids.rows()];
     let mut idle = vec![true; centroids.rows()];
@@ -212,11 +214,11 @@ fn move_idle(points: &Panel<f32>, nearest: &mut [(u32, f32)], centroids: &mut Pa
         let farthest = last_largest(nearest.iter().map(of_largest));
         copy_row(points, farthest, centroids, centroid);
         nearest[farthest].1 = 0.0;
-        errors[largest] /= 2.0; // about what a second centroid leaves
+        errors[largest] /= 2.0; // about the error that a second centroid leaves
     }
 }
 
-/// Place of the largest, the last of equal ones.
+/// Returns the position of the largest value, the last of equal ones.
 fn last_largest(values: impl Iterator<Item = f64>) -> usize {
     values.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at)
 }

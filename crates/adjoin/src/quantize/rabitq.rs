@@ -1,10 +1,10 @@
-//! Scalar quantisation of a rotated vector with an unbiased estimate of its distances: RaBitQ (Gao, Long, SIGMOD 2024) with
-//! several bits a dimension (Gao et al., "Practical and asymptotically optimal quantization of high-dimensional vectors",
-//! SIGMOD 2025). Where a code has fewer bits than the vector has dimensions, it is of the leading principal axes (the idea
-//! of SAQ, Li et al., 2025).
+//! RaBitQ: scalar quantization of a rotated vector with an unbiased estimate of its distances (Gao, Long, SIGMOD 2024),
+//! with several bits per dimension (Gao et al., "Practical and asymptotically optimal quantization of high-dimensional
+//! vectors", SIGMOD 2025). If a code has fewer bits than the vector has dimensions, it encodes the leading principal
+//! axes (the idea of SAQ, Li et al., 2025).
 //!
-//! A residual `r = x - c`, c the mean, becomes a point g of the grid of half-integers, which stands for `f g` with
-//! `f = |r'|^2 / <g, r'>`, r' being r along the axes. So `|q - x|^2 = |q - c|^2 + |r|^2 - 2 <q - c, r>` is estimated with
+//! A residual `r = x - c`, c the mean, becomes a point g of the grid of half-integers, which stands for `f g` with `f =
+//! |r'|^2 / <g, r'>`, r' being r along the axes. So `|q - x|^2 = |q - c|^2 + |r|^2 - 2 <q - c, r>` is estimated with
 //! `<q - c, r> = f <q', g>`, which has no error in the direction of r'.
 
 use adjoin_kernels::{CodeRows, Kernel, Panel, TABLE_ENTRIES};
@@ -16,15 +16,15 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::random::Random;
 
-/// Bytes of what is kept of a vector beside its grid point: `|r|^2` and f, 16 bits each.
+/// Bytes stored per vector in addition to its grid point: `|r|^2` and f, 16 bits each.
 pub(super) const FACTOR_BYTES: usize = 4;
-/// Bits a dimension, and what they leave of the variance of a normal variable (Max, "Quantizing for minimum distortion",
-/// 1960, table I).
+/// Bits per dimension, and the fraction of a normal variable's variance that they leave (Max, "Quantizing for minimum
+/// distortion", 1960, table I).
 const BITS: [(usize, f64); 3] = [(1, 0.3634), (2, 0.1175), (4, 0.0095)];
-/// Steps of the grid that are tried for a vector, from the one that clips nothing down.
+/// Grid steps tried per vector, from the one that clips nothing downward.
 const STEPS_TRIED: usize = 16;
 
-/// Axes, and how many bits a vector has along each.
+/// Axes, and the number of bits along each.
 pub(super) struct RabitQuantizer {
     mean: Panel<f32>,
     axes: Axes,
@@ -32,10 +32,10 @@ pub(super) struct RabitQuantizer {
 }
 
 impl RabitQuantizer {
-    /// Learns axes from the rows of a sample, of which there is at least one.
+    /// Trains axes on the rows of a sample, which has at least one.
     ///
     /// # Errors
-    /// Where memory is short or the work is cancelled.
+    /// If memory does not suffice or the work is cancelled.
     pub(super) fn train(context: &Context, sample: &Panel<f32>, code_bytes: usize, seed: u64) -> Result<Self> {
         let principal = Principal::of(context, sample)?;
         let room = 8 * (code_bytes - FACTOR_BYTES);
@@ -55,17 +55,17 @@ impl RabitQuantizer {
         self.mean.dimensions()
     }
 
-    /// Bytes of memory held.
+    /// Returns the bytes of memory held.
     pub(super) fn bytes(&self) -> u64 {
         self.mean.bytes() + self.axes.0.bytes()
     }
 
-    /// Bits along each axis, and how many axes.
+    /// Returns the bits per axis, and the number of axes.
     pub(super) fn shape(&self) -> (usize, usize) {
         (self.bits, self.axes.0.rows())
     }
 
-    /// Bytes of the grid point.
+    /// Returns the bytes of the grid point.
     fn point_bytes(&self) -> usize {
         (self.axes.0.rows() * self.bits).div_ceil(8)
     }
@@ -74,12 +74,12 @@ impl RabitQuantizer {
         self.point_bytes() + FACTOR_BYTES
     }
 
-    /// What a coordinate of the grid's number is less by.
+    /// Returns the difference between a coordinate's number and its value on the grid.
     fn middle(&self) -> f32 {
         ((1 << self.bits) - 1) as f32 / 2.0
     }
 
-    /// The residuals of vectors.
+    /// Computes the residuals of vectors.
     fn residuals(&self, vectors: &Panel<f32>) -> Panel<f32> {
         let mut residuals = Panel::zeroed(vectors.rows(), vectors.dimensions());
         for row in 0..vectors.rows() {
@@ -89,7 +89,7 @@ impl RabitQuantizer {
         residuals
     }
 
-    /// The codes of the vectors of a block.
+    /// Encodes the vectors of a block.
     pub(super) fn encode(&self, kernel: Kernel, vectors: &Panel<f32>) -> Vec<u8> {
         let residuals = self.residuals(vectors);
         let mut turned = Panel::zeroed(0, 0);
@@ -109,7 +109,7 @@ impl RabitQuantizer {
         codes
     }
 
-    /// The point of the grid whose direction is nearest to that of `along`, of those that a few steps give; returns f.
+    /// Finds the grid point with the direction nearest to `along`, trying a few steps; returns f.
     fn grid_point(&self, along: &[f32], point: &mut [u8]) -> f32 {
         let largest = along.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         let (middle, top) = (self.middle(), ((1 << self.bits) - 1) as f32);
@@ -117,7 +117,7 @@ impl RabitQuantizer {
         let number = |x: f32, per_step: f32| (x * per_step + middle + 0.5).clamp(0.0, top) as u8;
         let mut best = (-1.0, 0.0, 0.0);
         for step in 0..tried {
-            // Down to a step of which a quarter of the largest coordinate is clipped.
+            // Down to a step that clips the largest coordinate at a quarter.
             let per_step = (middle + 0.5) / largest * (1.0 + 3.0 * step as f32 / STEPS_TRIED as f32);
             let (mut dot, mut squared, mut length) = (0.0_f32, 0.0_f32, 0.0_f32);
             for &x in along {
@@ -134,7 +134,7 @@ impl RabitQuantizer {
         if factor.is_finite() { factor } else { 0.0 }
     }
 
-    /// For each byte of a grid point, what it adds to the product of the point with a query.
+    /// Fills a table with the contribution of each byte of a grid point to its inner product with a query.
     pub(super) fn fill(&self, kernel: Kernel, query: &Panel<f32>, table: &mut Table) {
         let residual = self.residuals(query);
         let mut turned = Panel::zeroed(0, 0);
@@ -151,7 +151,7 @@ impl RabitQuantizer {
         }
     }
 
-    /// Makes estimated distances of products.
+    /// Converts inner products to estimated distances.
     pub(super) fn finish(&self, base: f32, codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) {
         for (&row, out) in rows.iter().zip(out) {
             let factors = &codes.bytes[row as usize * codes.stride + self.point_bytes()..][..FACTOR_BYTES];
@@ -168,8 +168,10 @@ impl RabitQuantizer {
         put_rows(bytes, &self.axes.0);
     }
 
+    /// Reads a quantizer.
+    ///
     /// # Errors
-    /// Where the bytes are not those of [`RabitQuantizer::write`].
+    /// If the bytes were not written by [`RabitQuantizer::write`].
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self> {
         let dimensions = fields.dimensions()?;
         let axes = fields.count(1..=dimensions, "axes")?;
@@ -179,9 +181,9 @@ impl RabitQuantizer {
     }
 }
 
-/// The upper bits of a float that is not negative, less its sign: 8 of the exponent, 8 of the digits.
+/// Returns the upper 16 bits of a non-negative float after its sign: 8 of the exponent, 8 of the mantissa.
 fn half_of(x: f32) -> u16 {
-    let size = if x > 0.0 { x.min(f32::MAX / 2.0) } else { 0.0 }; // 0 too of what is not a number
+    let size = if x > 0.0 { x.min(f32::MAX / 2.0) } else { 0.0 }; // NaN becomes 0 too
     ((size.to_bits() + (1 << 14)) >> 15) as u16
 }
 

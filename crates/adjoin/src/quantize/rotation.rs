@@ -1,4 +1,4 @@
-//! Axes that suit a set better than those it came with.
+//! Rotations to axes that suit a set better than its original ones.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -9,10 +9,10 @@ use crate::error::Result;
 use crate::random::Random;
 use crate::workers::map_items;
 
-/// Most dimensions of which principal axes are found: eigenvectors take time in the third power.
+/// Most dimensions for which principal axes are computed: eigenvectors take cubic time.
 pub(super) const PRINCIPAL_DIMENSIONS_MAX: usize = 2_048;
 
-/// Orthogonal axes of length 1, as rows: all of a space, or fewer.
+/// Orthonormal axes, as rows: all of a space, or fewer.
 pub(super) struct Axes(pub(super) Panel<f32>);
 
 impl Axes {
@@ -24,7 +24,7 @@ impl Axes {
         Self(axes)
     }
 
-    /// The rows of `vectors` along the axes.
+    /// Projects the rows of `vectors` onto the axes.
     pub(super) fn turn(&self, kernel: Kernel, vectors: &Panel<f32>, turned: &mut Panel<f32>) {
         turned.reset(vectors.rows(), self.0.rows());
         for row in 0..vectors.rows() {
@@ -37,22 +37,22 @@ impl Axes {
 /// The mean of a sample, and the axes along which it varies most.
 pub(super) struct Principal {
     pub(super) mean: Vec<f32>,
-    /// The variance along each axis, descending.
+    /// Variance along each axis, descending.
     pub(super) variances: Vec<f64>,
     axes: Square,
 }
 
 impl Principal {
-    /// Bytes that [`Principal::of`] holds.
+    /// Returns the bytes that [`Principal::of`] holds.
     fn bytes(rows: usize, dimensions: usize) -> u64 {
         // The centered sample; the matrix twice, its reflections and vectors.
         (rows * dimensions * size_of::<f32>() + 4 * dimensions * dimensions * size_of::<f64>()) as u64
     }
 
-    /// Those of the rows of a sample.
+    /// Computes mean and principal axes of the rows of a sample.
     ///
     /// # Errors
-    /// Where memory is short or the work is cancelled.
+    /// If memory does not suffice or the work is cancelled.
     pub(super) fn of(context: &Context, sample: &Panel<f32>) -> Result<Self> {
         let (rows, dimensions) = (sample.rows(), sample.dimensions());
         let _memory = context.reserve(Self::bytes(rows, dimensions), "training codes")?;
@@ -75,11 +75,11 @@ impl Principal {
         Ok(Self { mean, variances, axes })
     }
 
-    /// All axes, those of each chunk side by side, so that the chunks vary about alike: an axis goes to the chunk with room
-    /// whose variances have the least product so far (Ge, He, Ke, Sun, "Optimized product quantization", 2013, section 3.2.3,
-    /// eigenvalue allocation).
+    /// Returns all axes, grouped by chunk so that the chunks vary about alike. Each axis is assigned to the chunk that
+    /// still has space and has the least product of variances so far (Ge, He, Ke, Sun, "Optimized product
+    /// quantization", 2013, section 3.2.3, eigenvalue allocation).
     pub(super) fn balanced(&self, chunks: Chunks) -> Axes {
-        // A common factor of variances must not tell a long chunk from a short one: all count from the least.
+        // A common factor of variances must not favor long or short chunks, so all are relative to the least.
         let least = (self.variances[0] * 1e-9).max(f64::MIN_POSITIVE);
         let mut parts = vec![(0.0_f64, Vec::new()); chunks.count];
         for (axis, variance) in self.variances.iter().enumerate() {
@@ -94,7 +94,7 @@ impl Principal {
         Axes::of(order.iter().map(|&axis| self.axes.row(axis).iter().copied()), chunks.dimensions)
     }
 
-    /// The first axes, turned at random among themselves: vectors vary about alike along each.
+    /// Returns the first axes, randomly rotated among themselves, so that vectors vary about alike along each.
     pub(super) fn mixed(&self, count: usize, random: &mut Random) -> Axes {
         let dimensions = self.mean.len();
         let mix = |weights: &Vec<f64>| {
@@ -108,13 +108,15 @@ impl Principal {
     }
 }
 
-/// A binary logarithm, linear between powers of two: free of any library's `ln`, and as good for comparing products.
+/// Returns a binary logarithm that is linear between powers of two. It does not depend on any library's `ln`, and
+/// compares products just as well.
 fn log2(x: f64) -> f64 {
     let bits = x.to_bits();
     (bits >> 52) as f64 - 1023.0 + (bits & ((1 << 52) - 1)) as f64 / (1u64 << 52) as f64
 }
 
-/// Axes of a space at random: normal numbers, made orthogonal one after the other, twice each for the rounding.
+/// Returns random axes of a space: normal vectors, orthogonalized one after the other, twice each to remove rounding
+/// errors.
 fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
     let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
     let mut axes: Vec<Vec<f64>> = Vec::with_capacity(side);
@@ -137,7 +139,7 @@ fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
 mod tests {
     use super::*;
 
-    /// Normal vectors that vary much along the first two dimensions.
+    /// Returns normal vectors that vary most along the first two dimensions.
     fn sample() -> Panel<f32> {
         let mut random = Random::new(1, "rotation");
         let mut panel = Panel::zeroed(2_000, 9);

@@ -1,4 +1,4 @@
-//! Quantisers as bytes: counts as u32, floats as f32, little-endian.
+//! Serialization of quantizers: counts as u32, floats as f32, little-endian.
 
 use std::ops::RangeInclusive;
 
@@ -7,21 +7,21 @@ use adjoin_kernels::Panel;
 use crate::error::{Error, Result};
 use crate::geometry::COORDINATES_MAX;
 
-/// Adds a count.
+/// Appends a count.
 ///
 /// # Panics
-/// Where it does not fit 32 bits.
+/// If it does not fit 32 bits.
 pub(super) fn put_count(bytes: &mut Vec<u8>, count: usize) {
     bytes.extend(u32::try_from(count).expect("a count of 32 bits").to_le_bytes());
 }
 
-/// Adds the rows of a panel without what fills them up.
+/// Appends the rows of a panel without their padding.
 pub(super) fn put_rows(bytes: &mut Vec<u8>, panel: &Panel<f32>) {
     let rows = (0..panel.rows()).map(|row| &panel.row(row)[..panel.dimensions()]);
     bytes.extend(rows.flatten().flat_map(|x| x.to_le_bytes()));
 }
 
-/// Bytes that are read from the first to the last.
+/// Reader of serialized fields, in order.
 pub(super) struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -41,8 +41,10 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
+    /// Reads a count.
+    ///
     /// # Errors
-    /// Where the bytes end or the count lies outside `range`.
+    /// If the bytes end or the count is outside `range`.
     pub(super) fn count(&mut self, range: RangeInclusive<usize>, what: &str) -> Result<usize> {
         let at = self.at;
         let bytes = self.take(size_of::<u32>())?;
@@ -54,19 +56,21 @@ impl<'a> Fields<'a> {
         Err(Error::corrupt(format!("codebooks say {count} {what} at byte {at}, not {least} to {most}")))
     }
 
+    /// Reads a number of dimensions.
+    ///
     /// # Errors
     /// As [`Fields::count`].
     pub(super) fn dimensions(&mut self) -> Result<usize> {
         self.count(1..=COORDINATES_MAX, "dimensions")
     }
 
-    /// Rows of finite floats.
+    /// Reads rows of finite floats.
     ///
     /// # Errors
-    /// Where the bytes end or a float is not finite.
+    /// If the bytes end or a float is not finite.
     pub(super) fn rows(&mut self, rows: usize, dimensions: usize) -> Result<Panel<f32>> {
         let at = self.at;
-        // Taken before anything is allocated for it.
+        // Checked before memory is allocated.
         let floats = self.take(rows * dimensions * size_of::<f32>())?.as_chunks().0;
         let mut panel = Panel::zeroed(rows, dimensions);
         for (row, floats) in floats.chunks_exact(dimensions).enumerate() {
@@ -78,8 +82,10 @@ impl<'a> Fields<'a> {
         Ok(panel)
     }
 
+    /// Checks that all bytes were read.
+    ///
     /// # Errors
-    /// Where bytes are left.
+    /// If bytes are left.
     pub(super) fn end(&self) -> Result<()> {
         let (at, all) = (self.at, self.bytes.len());
         if at == all {

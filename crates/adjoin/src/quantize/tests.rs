@@ -1,4 +1,4 @@
-//! Codes and distances against plain f64 on what the bytes of a quantiser say.
+//! Compares codes and distances with plain f64 computed from a serialized quantizer.
 
 use super::*;
 use crate::error::ErrorKind;
@@ -6,7 +6,7 @@ use crate::random::Random;
 
 const KINDS: [CodeKind; 2] = [CodeKind::Product, CodeKind::Rabitq];
 
-/// Normal vectors of `hidden` dimensions seen from `dimensions`; as they are where both are the same.
+/// Returns normal vectors of `hidden` dimensions, embedded in `dimensions`; unchanged if both are equal.
 fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f32> {
     let (mut random, mut axes) = (Random::new(seed, "vectors"), Random::new(1, "hidden axes"));
     let axes: Vec<f64> = (0..dimensions * hidden).map(|_| axes.normal()).collect();
@@ -21,7 +21,7 @@ fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f3
     panel
 }
 
-/// Small integers with many equal ones.
+/// Returns small integers with many ties.
 fn small_bytes(rows: usize, dimensions: usize, seed: u64) -> Panel<u8> {
     let mut random = Random::new(seed, "bytes");
     let mut panel = Panel::zeroed(rows, dimensions);
@@ -51,7 +51,7 @@ fn squared(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| (x - y).powi(2)).sum()
 }
 
-/// What the bytes of a quantiser say, read by a parser that shares no code with it.
+/// Parser of a serialized quantizer that shares no code with it.
 struct Said<'a>(&'a [u8]);
 
 impl Said<'_> {
@@ -69,10 +69,10 @@ impl Said<'_> {
     }
 }
 
-/// A product quantiser in f64.
+/// A product quantizer in f64.
 struct NaiveProduct {
     axes: Option<Vec<Vec<f64>>>,
-    /// The first dimension of each chunk, and its centroids.
+    /// First dimension and centroids of each chunk.
     codebooks: Vec<(usize, Vec<Vec<f64>>)>,
 }
 
@@ -88,7 +88,7 @@ impl NaiveProduct {
         Self { axes, codebooks: (0..chunks).map(codebook).collect() }
     }
 
-    /// Squared distances of each chunk of a vector to its centroids.
+    /// Returns the squared distances of each chunk of a vector to its centroids.
     fn table(&self, vector: &[f64]) -> Vec<Vec<f64>> {
         let turned = |axes: &Vec<Vec<f64>>| axes.iter().map(|axis| dot(axis, vector)).collect();
         let vector = self.axes.as_ref().map_or(vector.to_vec(), turned);
@@ -99,7 +99,7 @@ impl NaiveProduct {
     }
 }
 
-/// Checks codes and distances of some vectors against plain f64; `exactly` where all sums are exact.
+/// Checks codes and distances of some vectors against plain f64, for equality if all sums are exact.
 fn check_product<T: Coordinate>(quantizer: &Quantizer, vectors: &Panel<T>, exactly: bool) {
     let (naive, context) = (NaiveProduct::of(quantizer), Context::default());
     let codes = quantizer.encode(&context, vectors).unwrap();
@@ -151,11 +151,11 @@ fn product_codes_are_of_the_nearest_centroids_and_tables_hold_their_distances() 
     check_product(&quantizer, &vectors(500, 32, 5, 2), false);
 }
 
-/// Few points have a centroid each, and the lowest of equal ones is taken.
+/// Few points get one centroid each, and ties go to the lowest one.
 #[test]
 fn ties_go_to_the_lowest_centroid_and_few_vectors_are_kept_as_they_are() {
     for rows in [1, 2, 100, 256] {
-        // Two values in two dimensions: principal axes leave nothing less, since nothing is left out.
+        // Two values in two dimensions: principal axes cannot reduce the error, which is zero.
         let mut bytes = Panel::<u8>::zeroed(rows, 4);
         (0..rows).for_each(|row| bytes.row_mut(row).copy_from_slice(&[(row % 3) as u8, 5, 200, (row / 2 % 2) as u8]));
         let quantizer = train(&as_floats(&bytes), CodeKind::Product, 2);
@@ -184,7 +184,7 @@ fn equal_vectors_have_one_code_that_is_no_distance_away() {
     }
 }
 
-/// No estimate by few centroids is better than one by many, and more bytes are better.
+/// More centroids or bytes never increase the error.
 #[test]
 fn more_bytes_leave_less_error() {
     let (sample, others, context) = (vectors(4_000, 24, 24, 1), vectors(300, 24, 24, 2), Context::default());
@@ -207,7 +207,7 @@ fn more_bytes_leave_less_error() {
     }
 }
 
-/// Whatever the bits, an estimate is the formula's, and the grid point lies in the direction of the vector.
+/// For any number of bits, estimates follow the formula, and the grid point is in the direction of the vector.
 #[test]
 fn rabitq_estimates_by_the_formula() {
     let context = Context::default();
@@ -303,7 +303,7 @@ fn what_cannot_be_is_refused_in_words() {
     }
 }
 
-/// Extreme vectors have codes too, if no good ones.
+/// Extreme vectors get codes too, if not good ones.
 #[test]
 fn extreme_vectors_do_no_harm() {
     let mut sample = vectors(300, 6, 6, 1);
@@ -332,7 +332,7 @@ fn bytes_make_the_same_quantiser() {
     }
 }
 
-/// Bytes that were cut, lengthened or changed are refused or make a quantiser that works.
+/// Bytes that were truncated, extended or changed are refused, or give a quantizer that works.
 #[test]
 fn damaged_bytes_do_no_harm() {
     let (mut random, context, others) = (Random::new(4, "damage"), Context::default(), vectors(20, 9, 9, 2));
@@ -346,7 +346,7 @@ fn damaged_bytes_do_no_harm() {
         for case in 0..2_000 {
             let mut damaged = bytes.clone();
             for _ in 0..=random.below(3) {
-                // Half of the damage in the counts.
+                // Half of the damage is in the counts.
                 let end = if case % 2 == 0 { 24.min(bytes.len()) } else { bytes.len() };
                 damaged[random.below(end as u64) as usize] = random.below(256) as u8;
             }

@@ -1,4 +1,4 @@
-//! Which rows are connected by chains of pairs: connected components.
+//! Clusters: rows connected by chains of pairs, which are connected components.
 
 use super::components::Components;
 use super::row_ids::{IdColumn, Needs, Rows};
@@ -11,15 +11,15 @@ use crate::message::message;
 use crate::options::format_count;
 use crate::output::Target;
 
-/// Finds clusters: columns `id` and `cluster`, the id of its first row; rows without neighbours are left out. The rows
-/// of a cluster follow each other.
+/// Writes clusters: columns `id` and `cluster`, which is the id of the cluster's first row. Rows without neighbors are
+/// left out. The rows of a cluster are consecutive.
 pub struct Clusters<'a> {
     rows: Rows<'a>,
     components: Components,
     table: Option<TableWriter>,
 }
 
-/// Of the clusters that were written.
+/// Summary of the clusters written.
 #[derive(Default)]
 struct Sizes {
     clusters: u64,
@@ -28,11 +28,11 @@ struct Sizes {
 }
 
 impl<'a> Clusters<'a> {
-    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned,
-    /// which needs `beside` bytes at least.
+    /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
+    /// planned, which needs at least `beside` bytes.
     ///
     /// # Errors
-    /// Where there are two sets, memory does not suffice, or as [`super::PairWriter::create`].
+    /// If there are two sets or memory does not suffice, or as [`super::PairWriter::create`].
     pub fn create(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,

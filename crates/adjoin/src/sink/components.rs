@@ -1,26 +1,26 @@
-//! Which rows are connected by chains of pairs: union-find, each component named by its first row.
+//! Connected components of rows: union-find, with each component named by its first row.
 
 use crate::row_numbers::{RowNumbers, RowSet};
 
 /// The connected components of the pairs so far.
 pub struct Components {
-    /// A row of the same component that comes earlier, or the row itself where it is the first.
+    /// Per row, an earlier row of its component, or the row itself if it is the first.
     earlier: RowNumbers,
     paired: RowSet,
 }
 
 impl Components {
-    /// Each of `rows` rows alone.
+    /// Creates components of `rows` rows, each alone.
     pub fn new(rows: u64) -> Self {
         Self { earlier: RowNumbers::new(rows, |row| row), paired: RowSet::new(rows) }
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the bytes of memory for `rows` rows.
     pub fn memory_bytes(rows: u64) -> u64 {
         RowNumbers::memory_bytes(rows) + RowSet::memory_bytes(rows)
     }
 
-    /// Takes a pair.
+    /// Adds a pair.
     pub fn join(&mut self, a: u64, b: u64) {
         self.paired.insert(a);
         self.paired.insert(b);
@@ -28,7 +28,7 @@ impl Components {
         self.earlier.set(a.max(b), a.min(b));
     }
 
-    /// The first row of a row's component.
+    /// Returns the first row of a row's component.
     pub fn first(&mut self, mut row: u64) -> u64 {
         loop {
             let earlier = self.earlier.get(row);
@@ -42,7 +42,7 @@ impl Components {
         }
     }
 
-    /// Whether a row is in any pair.
+    /// Returns whether a row is in any pair.
     pub fn is_paired(&self, row: u64) -> bool {
         self.paired.contains(row)
     }

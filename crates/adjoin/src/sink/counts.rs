@@ -1,4 +1,4 @@
-//! How many neighbours each row has: for outliers, and to choose a threshold.
+//! Number of neighbors of each row, to find outliers and to choose a threshold.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use crate::load::Sets;
 use crate::options::format_number;
 use crate::output::Target;
 
-/// Counts the pairs of each row, of two sets those of the first, of a set that has grown those of new rows: columns `id` and
-/// `count`, a line for every row that takes part, in the order of rows.
+/// Counts the pairs of each row: of two sets, the rows of the first; of a set that has grown, the new rows. The columns
+/// are `id` and `count`, with a line for every row that takes part, in the order of rows.
 pub struct Counts<'a> {
     rows: Rows<'a>,
     tally: Tally,
-    /// Where the right rows of pairs are of another set, these are not counted.
+    /// Whether only left rows are counted, because right rows are of another set.
     left_only: bool,
-    /// Rows of pairs with numbers below this one are not counted, and others are numbered from here.
+    /// First row to count; counters are numbered from here.
     first: u64,
     lines: Option<Lines>,
 }
 
 impl<'a> Counts<'a> {
-    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned,
-    /// which needs `beside` bytes at least.
+    /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
+    /// planned, which needs at least `beside` bytes.
     ///
     /// # Errors
-    /// Where memory does not suffice, or as [`super::PairWriter::create`].
+    /// If memory does not suffice, or as [`super::PairWriter::create`].
     pub fn create(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
@@ -42,7 +42,7 @@ impl<'a> Counts<'a> {
         let sets = sets.into();
         let told_of = Sets::from(sets.results_of());
         let (end, is_grown) = (Rows::end(told_of), sets.have_grown());
-        // Sorted after the join: ids, where there are any, beside what was counted.
+        // Sorted after the join: ids, if there are any, in addition to the counts.
         let sorters_after = if Rows::are_numbers(told_of) || target.is_none() { 1 } else { 2 };
         let purpose = "counting neighbours";
         let needs = Needs { bytes: end, sorters_during: 1, sorters_after, beside, purpose };
@@ -61,7 +61,7 @@ impl PairSink for Counts<'_> {
     }
 
     fn tally(&self) -> Option<&Tally> {
-        Some(&self.tally).filter(|_| self.first == 0) // who counts there counts the pairs of old rows too
+        Some(&self.tally).filter(|_| self.first == 0) // threads would count the pairs of old rows too
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
@@ -90,7 +90,7 @@ impl PairSink for Counts<'_> {
     }
 }
 
-/// The table that is written.
+/// The table being written.
 struct Lines {
     table: TableWriter,
     ids: IdColumn,

@@ -1,4 +1,4 @@
-//! What queries found.
+//! Hits of queries, and sinks for them.
 
 use std::sync::Arc;
 
@@ -13,81 +13,81 @@ use crate::options::Metric;
 use crate::output::Target;
 use crate::source::{IdKind, Ids};
 
-/// Hits that are written at once, and bytes of the ids of these and their queries.
+/// Hits written at once, and bytes of their ids and their queries' ids.
 const BATCH_HITS: usize = 8 << 10;
 const BATCH_ID_BYTES: u64 = 128 << 10;
 
-/// What consecutive queries found: each its hits, nearest first, the earlier row first where they are equally near.
+/// Hits of consecutive queries: per query, nearest first, ties in the order of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HitBatch {
     /// Row numbers of the queries.
     pub query_rows: Vec<u64>,
-    /// Hits of the first query that were in earlier batches: one query may find more than a batch holds.
+    /// Hits of the first query in earlier batches; one query may have more hits than fit into a batch.
     pub hits_before: u64,
-    /// Their ids, where they have any.
+    /// Ids of the queries, if any.
     pub query_ids: Ids,
-    /// Where the hits of each query end.
+    /// End of each query's hits.
     pub ends: Vec<usize>,
     /// Row numbers of the hits.
     pub rows: Vec<u64>,
-    /// Their ids, where the sink wants ids and the store has any.
+    /// Ids of the hits, if the sink needs ids and the store has any.
     pub ids: Ids,
     /// Distances (L2, true) or similarities (cosine).
     pub values: Vec<f32>,
 }
 
-/// What is known of the hits before the first comes.
+/// Facts about the hits, known before the first batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HitSchema {
     /// Kind of the queries' ids.
     pub query_ids: IdKind,
     /// Kind of the ids of the store.
     pub ids: IdKind,
-    /// Metric: it names the column of values.
+    /// Metric, which determines the name of the value column.
     pub metric: Metric,
-    /// Whether the queries are the rows of the store, so that each hit is a neighbour of a row.
+    /// Whether the queries are the rows of the store, so that each hit is a neighbor of a row.
     pub of_rows: bool,
 }
 
 impl HitSchema {
-    /// The same where the queries are the rows of the store.
+    /// Returns the schema for queries that are the rows of the store.
     #[must_use]
     pub fn of_rows(self) -> Self {
         Self { of_rows: true, ..self }
     }
 
-    /// Names of the columns of a query and of what it found.
+    /// Returns the names of the columns of queries and hits.
     fn names(self) -> (&'static str, &'static str) {
         if self.of_rows { ("id", "neighbour") } else { ("query", "id") }
     }
 }
 
-/// Takes what queries found, in the order of the queries.
+/// Consumer of hits, in the order of the queries.
 pub trait HitSink {
-    /// Whether hits must come with their ids.
+    /// Returns whether hits must include ids.
     fn wants_ids(&self) -> bool;
 
-    /// Bytes that it holds at most, which the search reserves for it.
+    /// Returns the most bytes that the sink holds; the search reserves them.
     fn memory_bytes(&self) -> u64 {
         0
     }
 
-    /// Takes what some queries found.
+    /// Consumes the hits of some queries.
     ///
     /// # Errors
-    /// Where it cannot be kept; the search then ends.
+    /// If they cannot be stored; the search then ends.
     fn accept(&mut self, batch: &HitBatch) -> Result<()>;
 
-    /// Ends the result and makes it appear under its name.
+    /// Completes the result, and makes it appear under its name.
     ///
     /// # Errors
     /// As [`HitSink::accept`].
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Writes hits: columns `query`, `rank` (from 1), `id` and `distance` or `similarity`; of the neighbours of rows `id`, `rank`,
-/// `neighbour` and these. The table begins with the first hits, so
-/// that queries that are refused leave standard output as it is.
+/// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance` or `similarity`. For neighbors of rows, the
+/// columns are `id`, `rank`, `neighbour` and the value. The table is created with the first hits, so that refused
+/// queries write nothing to standard output.
 pub struct HitWriter<'a> {
     context: &'a Context,
     target: &'a Target,
@@ -98,12 +98,12 @@ pub struct HitWriter<'a> {
 }
 
 impl<'a> HitWriter<'a> {
-    /// A result that is to come.
+    /// Creates a writer; the table is created later.
     pub fn new(context: &'a Context, target: &'a Target, hits: HitSchema) -> Self {
         Self { context, target, hits, hits_of_query: 0, table: None }
     }
 
-    /// The table, which begins here where it has not.
+    /// Returns the table, and creates it if necessary.
     fn table(&mut self) -> Result<&mut TableWriter> {
         if self.table.is_none() {
             let HitSchema { query_ids, ids, metric, .. } = self.hits;
@@ -141,7 +141,7 @@ impl HitSink for HitWriter<'_> {
     fn memory_bytes(&self) -> u64 {
         let HitSchema { query_ids, ids, .. } = self.hits;
         let ids = if query_ids == IdKind::Utf8 { query_ids } else { ids };
-        // If the ending of the name is unknown, the table refuses it when it begins.
+        // If the extension is unknown, creating the table fails later.
         TableWriter::memory_bytes(self.target, ids).map_or(0, |bytes| bytes.written)
     }
 
@@ -187,17 +187,17 @@ impl HitSink for Discard {
     }
 }
 
-/// Keeps what queries found in memory: for small results and for tests.
+/// Collects hits in memory, for small results and for tests.
 #[derive(Debug, Clone, Default)]
 pub struct CollectHits(std::sync::Arc<std::sync::Mutex<Vec<HitBatch>>>);
 
 impl CollectHits {
-    /// What came so far.
+    /// Returns the batches so far.
     pub fn batches(&self) -> Vec<HitBatch> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// The hits of each query as (row, value).
+    /// Returns the hits of each query as (row, value).
     pub fn hits(&self) -> Vec<Vec<(u64, f32)>> {
         let mut all: Vec<Vec<(u64, f32)>> = Vec::new();
         for HitBatch { hits_before, ends, rows, values, .. } in self.batches() {

@@ -1,4 +1,4 @@
-//! Which rows to remove, so that no two rows that are kept are near each other?
+//! Chooses rows to remove, so that no two kept rows are near each other.
 
 use adjoin_device::WRITE_BUFFER_BYTES;
 
@@ -18,14 +18,14 @@ use crate::row_numbers::{ROW_BYTES, RowSet};
 use crate::sorter::{Records, Sorted, Sorter};
 use crate::store::Store;
 
-/// Which rows are kept.
+/// Rule that chooses the rows to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KeepRule {
-    /// In the order of rows: a row goes only where one that is kept lies within the threshold; the nearest of them is
-    /// named. A chain of neighbours loses no more than that.
+    /// In the order of rows, removes a row only if a kept one is within the threshold, and names the nearest such row.
+    /// A chain of neighbors loses no more rows than that.
     #[default]
     Greedy,
-    /// The first row of each cluster, however far the others are.
+    /// Keeps the first row of each cluster, however far the others are.
     Cluster,
 }
 
@@ -41,34 +41,36 @@ impl std::str::FromStr for KeepRule {
     }
 }
 
-/// Chooses the rows to keep. Of two sets, rows of the first go that are within the threshold of any of the second, which all
-/// stay; of a set that has grown new ones go, and all that were there stay. The result has a line for each row that goes: `id`,
-/// `kept_id`, and their `distance` or `similarity`. The rows that stay, of those that take part, can go to a result of their own:
-/// `id`, in the order of rows.
+/// Chooses the rows to keep. Of two sets, rows of the first are removed if they are within the threshold of any row of
+/// the second, all of which are kept. Of a set that has grown, only new rows are removed.
+///
+/// The result has a line per removed row: `id`, `kept_id`, and their `distance` or `similarity`. The kept rows, of
+/// those that take part, can be written to a result of their own: `id`, in the order of rows.
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
     removed: Option<RemovedTable>,
     kept: Option<Kept>,
-    /// Pairs of the join, to count removed rows that are not within the threshold of the row kept for them.
+    /// Predicate used to count removed rows that are not within the threshold of the row kept for them.
     predicate: Option<Predicate>,
 }
 
-/// What is held of the pairs.
+/// Data kept about pairs, by rule.
 enum Pairs {
-    /// All of them: by their later row.
+    /// All pairs, sorted by their later row.
     Greedy(Box<Sorter>),
     Cluster(Components),
 }
 
 impl<'a> Keep<'a> {
-    /// Bytes on disk of a pair that the greedy rule sorts: two rows, the length of a value, the value.
+    /// Bytes on disk of a pair sorted for the greedy rule: two rows, the length of a value, the value.
     pub const BYTES_OF_A_PAIR: u64 = (2 * ROW_BYTES + 1 + size_of::<f32>()) as u64;
 
-    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned.
+    /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
+    /// planned.
     ///
     /// # Errors
-    /// Where memory does not suffice, or as [`super::PairWriter::create`].
+    /// If memory does not suffice, or as [`super::PairWriter::create`].
     pub fn create(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
@@ -84,7 +86,8 @@ impl<'a> Keep<'a> {
         }
         let end = Rows::end(sets);
         let (bytes, sorters_during, sorters_after) = match rule {
-            // Pairs; then rows, and removed ones by the kept and by their own, which are taken while others are written.
+            // Sorters for pairs; afterward for rows, and for removed rows by the kept row and by their own, where one
+            // is read while the other is written.
             KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
             KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };
@@ -101,14 +104,14 @@ impl<'a> Keep<'a> {
         Ok(Self { rows, pairs, removed, kept, predicate: None })
     }
 
-    /// Counts the rows that the cluster rule removes although the row kept for them is not within the threshold.
+    /// Makes the cluster rule count removed rows that are not within the threshold of the row kept for them.
     #[must_use]
     pub fn of_pairs(self, predicate: Predicate) -> Self {
         Self { predicate: Some(predicate), ..self }
     }
 }
 
-/// Rows to remove, as they are counted.
+/// Summary of the removed rows.
 #[derive(Default)]
 struct Removed {
     rows: u64,
@@ -144,7 +147,7 @@ impl PairSink for Keep<'_> {
         };
         let (all, progress) = (rows.told_of(), rows.context.progress.clone());
         progress.note(&done.in_words(all));
-        // Both are whole before either appears.
+        // Both files are complete before either appears.
         let (removed, kept) = (removed.map(RemovedTable::end).transpose()?, kept.map(Kept::end).transpose()?);
         let publish = |ended: Option<Ended>| ended.map_or(Ok(Written::default()), Ended::publish);
         let (removed, kept) = (publish(removed)?, publish(kept)?);
@@ -178,8 +181,8 @@ impl Removed {
     }
 }
 
-/// Refuses ids that do not tell which of several rows to remove: a user who removed all rows of such an id would lose the
-/// one to keep.
+/// Refuses duplicate ids, which do not identify a row: a user who removed all rows with such an id would also lose the
+/// row to keep.
 fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     match store.manifest().duplicate_ids {
         0 => Ok(()),
@@ -196,10 +199,10 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     }
 }
 
-/// The tables that are written, of rows that go and rows that stay.
+/// The tables of removed and kept rows.
 type Tables<'a> = (&'a mut Option<RemovedTable>, &'a mut Option<Kept>);
 
-/// Greedy in the order of rows. A cluster is a kept row with the rows that are removed for it.
+/// Applies the greedy rule in the order of rows. A cluster is a kept row with the rows removed for it.
 fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<Removed> {
     let mut gone = RowSet::new(rows.count());
     let (mut by_kept, mut removed) = (rows.sorter(), Removed::default());
@@ -218,7 +221,7 @@ fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<Remo
     Ok(removed)
 }
 
-/// Rows of the largest cluster, given the removed rows by those that are kept for them.
+/// Returns the rows of the largest cluster, given the removed rows by the row kept for them.
 pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
     let (mut payload, mut kept, mut size, mut largest) = (Vec::new(), None, 0, 0);
     while let Some((near, _)) = by_kept.next(&mut payload)? {
@@ -232,9 +235,11 @@ pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
     Ok(largest)
 }
 
-/// Which rows go, given all pairs by their later row, and of its pairs by the earlier one (or by the row of the first of two
-/// sets, and by that of the second, of which none goes); a record begins with the value
-/// of the pair. A row goes where one that is kept is near; each that goes is handed over with the nearest such, and the
+/// Decides which rows are removed.
+///
+/// All pairs must be sorted by their later row, then by the earlier one. For two sets the first row is of the first
+/// set, and the second row is of the second set, from which none is removed. A record begins with the value of the
+/// pair. A row is removed if a near row is kept. `go` is called for each removed row with the nearest kept row, and the
 /// record of that pair.
 pub(super) fn decide(
     pairs: &mut Sorted,
@@ -245,7 +250,7 @@ pub(super) fn decide(
     let (mut best, mut best_record, mut record) = (None, Vec::new(), Vec::new());
     loop {
         let pair = pairs.next(&mut record)?;
-        // A row is decided once its last pair is seen; all before it are decided then.
+        // A row is decided once its last pair was read; all earlier rows are decided by then.
         if let Some((row, near, _)) = best
             && pair.is_none_or(|(later, _)| later != row)
         {
@@ -262,8 +267,8 @@ pub(super) fn decide(
     }
 }
 
-/// Writes what was decided with ids, given the rows that go by those that are kept for them. Returns the bytes of
-/// temporary files.
+/// Writes the decisions with ids, given the removed rows by the row kept for them. Returns the bytes of temporary
+/// files.
 fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables<'_>) -> Result<u64> {
     let (mut names, mut by_row, mut id) = (rows.sorted()?, rows.sorter(), Vec::new());
     let mut by_kept = Records::new(by_kept)?;
@@ -291,7 +296,7 @@ fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables
     Ok(spilled + names.spilled())
 }
 
-/// The value at the beginning of a record, and the rest.
+/// Returns the value at the beginning of a record, and the rest.
 pub(super) fn value_in(record: &[u8]) -> (f32, &[u8]) {
     let (value, rest) = record.split_first_chunk().expect("a record begins with a value");
     (f32::from_le_bytes(*value), rest)
@@ -304,8 +309,8 @@ fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
     }
 }
 
-/// The first row of each cluster stays. Members come with their vectors, sorted by cluster, as most are in no pair with
-/// the first.
+/// Keeps the first row of each cluster. Members are read with their vectors, sorted by cluster, since most of them are
+/// in no pair with the first row.
 fn first_of_each(
     rows: &Rows<'_>,
     mut components: Components,
@@ -341,7 +346,7 @@ fn first_of_each(
     Ok(Removed { beyond_threshold: predicate.map(|_| beyond), spill_bytes: members.spilled(), ..done })
 }
 
-/// The distance (L2) or similarity (cosine) of two stored vectors, as in results.
+/// Returns the distance (L2) or similarity (cosine) of two stored vectors, as in results.
 fn value_of(metric: Metric, vectors: VectorType, x: &[u8], y: &[u8]) -> f32 {
     match metric {
         Metric::L2 => squared_distance(vectors.element, x, y).sqrt() as f32,
@@ -349,7 +354,7 @@ fn value_of(metric: Metric, vectors: VectorType, x: &[u8], y: &[u8]) -> f32 {
     }
 }
 
-/// Rows that stay.
+/// The table of kept rows.
 struct Kept {
     table: TableWriter,
     ids: IdColumn,

@@ -1,4 +1,4 @@
-//! Pairs in files of a run that may be ended, to be handed to its sink at last.
+//! Pairs in checkpoint files of a run that may be interrupted, to be passed to its sink at the end.
 
 use super::sink::PairBatch;
 use crate::error::Result;
@@ -6,12 +6,12 @@ use crate::kept::{FrameReader, FrameWriter};
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{IdKind, Ids};
 
-/// Bytes of a pair without ids: rows and the value.
+/// Bytes of a pair without ids: two rows and the value.
 const PAIR_BYTES: usize = 2 * ROW_BYTES + size_of::<f32>();
 /// Bytes of the length of an id.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Bytes that a pair takes, about: ids of text as URLs have them.
+/// Returns the approximate bytes of a pair; text ids are assumed to be as long as URLs.
 pub(crate) fn kept_bytes_of_a_pair(ids: [IdKind; 2]) -> u64 {
     let of_id = |ids| match ids {
         IdKind::None => 0,
@@ -21,10 +21,11 @@ pub(crate) fn kept_bytes_of_a_pair(ids: [IdKind; 2]) -> u64 {
     (PAIR_BYTES + ids.into_iter().map(of_id).sum::<usize>()) as u64
 }
 
-/// Appends pairs as a frame: their number, left rows, right rows, values, left ids and right ids, each with its length.
+/// Appends pairs as a frame: their number, left rows, right rows, values, left ids and right ids, each id with its
+/// length.
 ///
 /// # Errors
-/// Where the device refuses.
+/// If the device refuses.
 pub(crate) fn keep_pairs(batch: &PairBatch, to: &mut FrameWriter) -> Result<()> {
     let mut frame = Vec::with_capacity(LENGTH_BYTES + batch.len() * PAIR_BYTES);
     frame.extend_from_slice(&(batch.len() as u32).to_le_bytes());
@@ -44,10 +45,10 @@ pub(crate) fn keep_pairs(batch: &PairBatch, to: &mut FrameWriter) -> Result<()> 
     to.append(&frame)
 }
 
-/// The next pairs, with ids of these kinds.
+/// Reads the next pairs, with ids of these kinds.
 ///
 /// # Errors
-/// Where they are not as written, or the device fails.
+/// If they differ from what was written, or the device fails.
 pub(crate) fn kept_pairs(from: &mut FrameReader, ids: [IdKind; 2]) -> Result<Option<PairBatch>> {
     let Some(frame) = from.next()? else { return Ok(None) };
     match decoded(frame, ids) {
@@ -56,7 +57,7 @@ pub(crate) fn kept_pairs(from: &mut FrameReader, ids: [IdKind; 2]) -> Result<Opt
     }
 }
 
-/// None where such pairs were never written.
+/// Decodes a frame; returns `None` if no such frame was ever written.
 fn decoded(frame: &[u8], kinds: [IdKind; 2]) -> Option<PairBatch> {
     let (count, rest) = frame.split_first_chunk()?;
     let count = u32::from_le_bytes(*count) as usize;

@@ -1,8 +1,8 @@
-//! Here are pairs; where do they go? A [`PairSink`] takes them.
+//! Results of joins: consumers of pairs, which implement [`PairSink`].
 //!
-//! [`PairWriter`] writes them as they come. The others are sinks for rows: how many neighbours each has ([`Counts`]),
-//! which are connected by chains of pairs ([`Clusters`]), which to remove ([`Keep`]). They hold a few bytes a row at most,
-//! sort the rest on disk, and look up ids at the end.
+//! [`PairWriter`] writes pairs as they arrive. The others derive results about rows: the number of neighbors
+//! ([`Counts`]), clusters of rows connected by chains of pairs ([`Clusters`]), and rows to remove ([`Keep`]). They hold
+//! at most a few bytes per row, sort the rest on disk, and look up ids at the end.
 
 mod clusters;
 mod components;

@@ -1,4 +1,4 @@
-//! Every pair with its distance.
+//! Writer of every pair with its distance.
 
 use std::sync::Arc;
 
@@ -13,28 +13,30 @@ use crate::output::Target;
 /// Writes pairs: columns `left`, `right` and `distance` or `similarity`.
 pub struct PairWriter(TableWriter);
 
-/// Bytes that the writer of a result gathers, the metadata of small results among them, and for ids beside that.
+/// Bytes buffered by the writer of a result, the part of it for metadata of small results, and additional bytes for
+/// ids.
 const WRITER_BYTES: u64 = 7 << 20;
 const METADATA_BYTES: u64 = 256 << 10;
 const WRITER_ID_BYTES: u64 = 2 << 20;
 
 impl PairWriter {
-    /// Bytes that it holds.
+    /// Returns the bytes that the writer holds.
     pub fn memory_bytes(with_ids: bool) -> u64 {
         WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 }
     }
 
-    /// Returns what is kept of so many pairs until their file ends, beyond what [`PairWriter::memory_bytes`] has for it, if an
-    /// id has so many bytes. Predictions of pairs are only about right, so that half as many more are counted.
+    /// Returns the bytes of metadata held for `pairs` pairs until their file ends, beyond those in
+    /// [`PairWriter::memory_bytes`], if an id has `id_bytes` bytes. Predicted numbers of pairs are only approximate, so
+    /// half as many more are assumed.
     pub(crate) fn metadata_bytes(pairs: u64, id_bytes: u64) -> u64 {
         let row_bytes = 2 * id_bytes.max(8) + 4;
         TableWriter::metadata_bytes(pairs.saturating_add(pairs / 2), row_bytes).saturating_sub(METADATA_BYTES)
     }
 
-    /// Starts a result.
+    /// Creates the result.
     ///
     /// # Errors
-    /// Where the name is taken, its ending is unknown, or the folder may not be written.
+    /// If the name is taken, its extension is unknown, or the folder may not be written.
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
         let PairSchema { ids, metric } = pairs;
         let fields = vec![id_field("left", ids[0]), id_field("right", ids[1]), value_field(metric)];

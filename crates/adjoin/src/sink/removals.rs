@@ -1,4 +1,4 @@
-//! Which rows to remove, for a caller who goes on with that.
+//! Rows to remove, for a caller that processes them further.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,35 +13,35 @@ use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet, packed, unpacked};
 use crate::sorter::{Sorted, Sorter};
 use crate::store::Store;
 
-/// Chooses rows to remove as [`super::Keep`] does by its greedy rule, in any order of the rows.
+/// Chooses rows to remove by the greedy rule of [`super::Keep`], in any order of the rows.
 #[derive(Clone)]
 pub struct Removals {
-    /// The place of each row in the order; that of rows where none is given.
+    /// Position of each row in the order; the order of rows if `None`.
     pub(crate) places: Option<Arc<RowNumbers>>,
     decided: Arc<Mutex<Option<Decided>>>,
 }
 
 /// Rows to remove.
 pub struct Decided {
-    /// Those rows.
+    /// The set of these rows.
     pub(crate) gone: RowSet,
-    /// By the row that goes, the nearest that is kept; the payload is the value of that pair as f32.
+    /// For each removed row, the nearest kept row; the payload is the value of that pair as f32.
     pub(crate) pairs: Sorted,
     pub(crate) _memory: Reservation,
 }
 
 impl Removals {
-    /// None yet.
+    /// Creates an empty result.
     pub fn new(places: Option<Arc<RowNumbers>>) -> Self {
         Self { places, decided: Arc::default() }
     }
 
-    /// What was decided; nothing before the join has ended.
+    /// Takes the rows to remove; `None` before the join has ended.
     pub fn take(&self) -> Option<Decided> {
         self.decided.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// A sink that decides; it takes its memory before the join is planned.
+    /// Creates the sink that chooses the rows. Its memory is reserved before the join is planned.
     pub(crate) fn sink<'a>(&self, context: &'a Context, store: &'a Store, beside: u64) -> Result<Deciding<'a>> {
         let bytes = 2 * RowSet::memory_bytes(Rows::end(store)) + WRITE_BUFFER_BYTES as u64;
         let purpose = "choosing rows to remove";
@@ -52,7 +52,7 @@ impl Removals {
     }
 }
 
-/// Takes pairs, and decides at their end.
+/// Sink that collects pairs, and chooses rows to remove at their end.
 pub(crate) struct Deciding<'a> {
     asked: Removals,
     rows: Rows<'a>,
@@ -87,7 +87,7 @@ impl PairSink for Deciding<'_> {
         let Self { asked, rows, pairs } = *self;
         let end = Rows::end(rows.store);
         let (mut pairs, mut by_row) = (pairs.finish()?, rows.sorter());
-        // Places in the order here, rows there.
+        // `places_gone` uses positions in the order, `gone` uses rows.
         let (mut places_gone, mut gone) = (RowSet::new(end), RowSet::new(end));
         decide(&mut pairs, rows.store.manifest().metric, &mut places_gone, |_, record| {
             let (value, both) = record.split_at(size_of::<f32>());

@@ -1,4 +1,4 @@
-//! The table of rows that go, each with the row that stays for it.
+//! The table of removed rows, each with the row kept for it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::options::Metric;
 use crate::output::Target;
 use crate::source::IdKind;
 
-/// Such a table, while it is written: `id`, `kept_id`, their `distance` or `similarity`, and the `reason` where there are
+/// The table while it is written: `id`, `kept_id`, their `distance` or `similarity`, and the `reason` if there are
 /// several.
 pub(crate) struct RemovedTable {
     table: TableWriter,
@@ -24,7 +24,8 @@ pub(crate) struct RemovedTable {
 }
 
 impl RemovedTable {
-    /// Starts it, for ids of such kinds, of the rows that go and of those that stay. Where it has reasons, rows may go that are near none: those whose texts are equal.
+    /// Creates the table; `kinds` are the kinds of ids of removed and kept rows. With reasons, rows without a near row
+    /// may be listed too: rows with equal texts.
     ///
     /// # Errors
     /// As [`TableWriter::create`].
@@ -43,10 +44,10 @@ impl RemovedTable {
         Ok(Self { table, ids, kept_ids, values: Vec::new(), has_reasons })
     }
 
-    /// Adds a row and the one that stays for it, with their value, which is there unless their texts are equal.
+    /// Appends a removed row and the row kept for it, with their value, which is `None` if their texts are equal.
     ///
     /// # Errors
-    /// Where the table cannot be written.
+    /// If the table cannot be written.
     pub(crate) fn push(
         &mut self,
         (row, id): (u64, &[u8]),
@@ -68,10 +69,10 @@ impl RemovedTable {
         self.table.write([self.ids.take(), self.kept_ids.take(), values].into_iter().chain(reasons).collect())
     }
 
-    /// Ends it; it is whole then, and has no name yet.
+    /// Completes the table, which has no name yet.
     ///
     /// # Errors
-    /// Where the table cannot be written.
+    /// If the table cannot be written.
     pub(crate) fn end(mut self) -> Result<Ended> {
         self.write()?;
         self.table.end()

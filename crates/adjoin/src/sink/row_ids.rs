@@ -1,4 +1,4 @@
-//! Rows of a store after a join, or of two: what each is called, in the order of their numbers.
+//! Ids of the rows of one or two stores after a join, in the order of row numbers.
 
 use std::path::PathBuf;
 
@@ -16,32 +16,33 @@ use crate::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
 
-/// Rows that are written at once, at most, and bytes of their ids.
+/// Most rows written at once, and bytes of their ids.
 const BATCH_ROWS: usize = 8 << 10;
 const BATCH_BYTES: u64 = 256 << 10;
-/// The most memory of a sorter: more would not make it faster.
+/// Most memory of a sorter; more would not make it faster.
 const SORTER_BYTES_MAX: u64 = 256 << 20;
-/// Left to a join beside its least: for the edges of a small set, so that its budget is not refused again by the plan.
+/// Memory left to a join in addition to its least, for the edges of a small set, so that the plan does not refuse the
+/// budget again.
 const EDGE_BYTES: u64 = 256 << 10;
-/// The part of the free memory that sinks may take for sorting, while a join needs the rest.
+/// Sinks may use one part in this many of the free memory for sorting, since a join needs the rest.
 const SHARE: u64 = 8;
 
-/// The memory of a sink, from before a join is planned.
+/// Memory needs of a sink, reserved before a join is planned.
 pub(super) struct Needs {
-    /// What is held all the time.
+    /// Bytes held all the time.
     pub(super) bytes: u64,
-    /// Sorters that take pairs while the join runs.
+    /// Sorters that receive pairs while the join runs.
     pub(super) sorters_during: u64,
-    /// Sorters at work at once after it.
+    /// Sorters in use at the same time after the join.
     pub(super) sorters_after: u64,
-    /// What the join needs at least, which is planned with what is left.
+    /// Least bytes of the join, which is planned with the remaining memory.
     pub(super) beside: u64,
-    /// What it is for, as a refusal says it.
+    /// Purpose of the memory, used in error messages.
     pub(super) purpose: &'static str,
 }
 
 impl Needs {
-    /// What is held from before the join to the end of the result: as much as the phase takes that needs most of it, with
+    /// Returns the bytes held from before the join to the end of the result: those of the phase that needs most, with
     /// sorters of `sorter` bytes each.
     fn held(&self, sorter: u64, read_ahead: u64, tables: &[TableBytes]) -> u64 {
         let joining = self.sorters_during * sorter;
@@ -54,21 +55,21 @@ impl Needs {
     }
 }
 
-/// What a sink for rows works with. Where there are two sets, or one that has grown, the rows of the second are numbered after
-/// all that the first may have.
+/// Working state of a sink for rows. If there are two sets, or one that has grown, the rows of the second are numbered
+/// after all possible rows of the first.
 pub(super) struct Rows<'a> {
     pub(super) context: &'a Context,
-    /// Of the first set.
+    /// Store of the first set.
     pub(super) store: &'a Store,
     sets: Sets<'a>,
-    /// Where temporary files go.
+    /// Folder of temporary files.
     at: PathBuf,
     sorter_bytes: u64,
     memory: Reservation,
 }
 
 impl<'a> Rows<'a> {
-    /// Reserves memory before a join is planned; refuses what leaves too little for it.
+    /// Reserves memory before a join is planned; refuses needs that leave too little for it.
     pub(super) fn reserve(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
@@ -93,7 +94,7 @@ impl<'a> Rows<'a> {
         Ok(Self { context, store, sets, at, sorter_bytes, memory })
     }
 
-    /// The same with a table of ids and one column more, where there is a target.
+    /// Reserves memory, and creates a table of ids and one more column if there is a target.
     pub(super) fn with_table(
         context: &'a Context,
         sets: Sets<'a>,
@@ -107,39 +108,39 @@ impl<'a> Rows<'a> {
         Ok((rows, table))
     }
 
-    /// What is reserved, for what was made with it.
+    /// Returns the reservation, for data that outlives the sink.
     pub(super) fn into_memory(self) -> Reservation {
         self.memory
     }
 
-    /// One more than the largest row number there may be.
+    /// Returns one more than the largest possible row number.
     pub(super) fn end<'s>(sets: impl Into<Sets<'s>>) -> u64 {
         sets.into().stores().map(|store| store.manifest().source_rows).sum()
     }
 
-    /// Whether the result tells of a row.
+    /// Returns whether the result covers a row.
     pub(super) fn is_told_of(&self, row: u64) -> bool {
         (row < Self::end(self.store)) != self.sets.have_grown()
     }
 
-    /// The number that a row has in its own set; one that has grown is one set.
+    /// Returns a row's number within its own set; one that has grown is one set.
     pub(super) fn own_number(&self, row: u64) -> u64 {
         let before = if self.sets.have_grown() { 0 } else { Self::end(self.store) };
         row.checked_sub(before).unwrap_or(row)
     }
 
-    /// How many rows the result tells of.
+    /// Returns how many rows the result covers.
     pub(super) fn told_of(&self) -> u64 {
         self.sets.results_of().rows()
     }
 
-    /// How many row numbers there may be.
+    /// Returns how many row numbers are possible.
     pub(super) fn count(&self) -> u64 {
         Self::end(self.sets)
     }
 
-    /// The rows of a pair: the one that may go first, then the one for which it may: of a set the later and the earlier one,
-    /// of two sets that of the first and that of the second.
+    /// Returns the rows of a pair: the one that may be removed, then the one it may be removed for. Of one set these
+    /// are the later and the earlier row; of two sets, the row of the first and the row of the second.
     pub(super) fn later_first(&self, (left, right): (u64, u64)) -> (u64, u64) {
         match self.sets.other_side().filter(|_| !self.sets.have_grown()) {
             None => (right, left),
@@ -147,7 +148,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The kind of the ids of the rows that the result tells of.
+    /// Returns the kind of the ids of the rows that the result covers.
     pub(super) fn ids(&self) -> IdKind {
         self.sets.results_of().store().manifest().ids
     }
@@ -156,7 +157,7 @@ impl<'a> Rows<'a> {
         Sorter::new(self.context, &self.at, self.sorter_bytes)
     }
 
-    /// Hands over every row that takes part with its id and its vector as stored, bucket by bucket.
+    /// Passes every row that takes part to `take`, with its id and its stored vector, bucket by bucket.
     pub(super) fn each(
         &self,
         phase: &'static str,
@@ -172,7 +173,7 @@ impl<'a> Rows<'a> {
         while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;
             context.progress.advance(stored.number().into());
-            // A set that has grown numbers its new rows so already.
+            // A set that has grown already numbers its new rows this way.
             let of_second = buckets.are_of_two_sets() && buckets.part_of(stored.number()) > 0;
             let first = if of_second { Self::end(store) } else { 0 };
             let members = stored.members(buckets)?;
@@ -186,7 +187,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Whether each row is called by its number, and none is missing: ids need not be read then.
+    /// Returns whether rows have no ids and none is missing, so that ids need not be read.
     pub(super) fn are_numbers<'s>(sets: impl Into<Sets<'s>>) -> bool {
         sets.into().sides().all(|side| {
             let manifest = side.store().manifest();
@@ -194,7 +195,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The ids in the order of rows.
+    /// Returns the ids in the order of rows.
     pub(super) fn sorted(&self) -> Result<RowIds> {
         if Self::are_numbers(self.sets) {
             return Ok(RowIds::numbers(Self::end(self.sets)));
@@ -207,7 +208,7 @@ impl<'a> Rows<'a> {
 
 /// Rows in order, with their ids.
 pub(super) enum RowIds {
-    /// Each row is called by its number.
+    /// Rows without ids, identified by their numbers.
     Numbers {
         next: u64,
         end: u64,
@@ -216,12 +217,12 @@ pub(super) enum RowIds {
 }
 
 impl RowIds {
-    /// Rows before `end` by their numbers.
+    /// Creates the rows before `end`, identified by their numbers.
     pub(super) fn numbers(end: u64) -> Self {
         Self::Numbers { next: 0, end }
     }
 
-    /// The next row; its id goes to `id`.
+    /// Returns the next row, and writes its id to `id`.
     pub(super) fn next(&mut self, id: &mut Vec<u8>) -> Result<Option<u64>> {
         match self {
             Self::Numbers { next, end } => {
@@ -240,7 +241,7 @@ impl RowIds {
         }
     }
 
-    /// Bytes that went to disk.
+    /// Returns the bytes written to disk.
     pub(super) fn spilled(&self) -> u64 {
         match self {
             Self::Numbers { .. } => 0,
@@ -265,12 +266,12 @@ impl IdColumn {
         self.ids.push_bytes(id);
     }
 
-    /// Whether so much has come that it should be written.
+    /// Returns whether the column has enough data to be written.
     pub(crate) fn is_full(&self) -> bool {
         self.rows.len() >= BATCH_ROWS || self.ids.bytes() >= BATCH_BYTES
     }
 
-    /// The column; begins a new one.
+    /// Returns the column, and begins a new one.
     pub(crate) fn take(&mut self) -> ArrayRef {
         let column = id_column(&self.rows, &self.ids);
         *self = Self::new(self.ids.kind());

@@ -1,4 +1,4 @@
-//! The face that results leave through.
+//! The trait of sinks, through which results leave the engine.
 
 use super::tally::Tally;
 use crate::error::Result;
@@ -6,28 +6,28 @@ use crate::options::Metric;
 pub use crate::report::Written;
 use crate::source::{IdKind, Ids};
 
-/// Pairs of the result: of a set the earlier row is the left one, of two sets that of the first set.
+/// Pairs of the result. Of one set, the earlier row is on the left; of two sets, the row of the first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PairBatch {
     /// Row numbers of the left vectors.
     pub left_rows: Vec<u64>,
     /// Row numbers of the right vectors.
     pub right_rows: Vec<u64>,
-    /// Ids of the left vectors, where the sink wants ids.
+    /// Ids of the left vectors, if the sink needs ids.
     pub left_ids: Ids,
-    /// Ids of the right vectors.
+    /// Ids of the right vectors, if the sink needs ids.
     pub right_ids: Ids,
     /// Distances (L2, true) or similarities (cosine).
     pub values: Vec<f32>,
 }
 
 impl PairBatch {
-    /// No pairs yet.
+    /// Creates an empty batch.
     pub fn new(ids: IdKind) -> Self {
         Self::of_kinds([ids; 2])
     }
 
-    /// No pairs yet, of rows whose ids on the left and on the right are of such kinds.
+    /// Creates an empty batch with these kinds of ids on the left and on the right.
     pub fn of_kinds(ids: [IdKind; 2]) -> Self {
         Self {
             left_rows: Vec::new(),
@@ -38,57 +38,58 @@ impl PairBatch {
         }
     }
 
-    /// Number of pairs.
+    /// Returns the number of pairs.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Bytes that they take.
+    /// Returns the bytes of the batch.
     pub fn bytes(&self) -> u64 {
         let a_pair = 2 * size_of::<u64>() + size_of::<f32>();
         (self.len() * a_pair) as u64 + self.left_ids.held_bytes() + self.right_ids.held_bytes()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 }
 
-/// What is known of the pairs before the first comes.
+/// Facts about the pairs, known before the first batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairSchema {
-    /// Kinds of the ids, of the left rows and the right ones.
+    /// Kinds of the ids of left and right rows.
     pub ids: [IdKind; 2],
-    /// Metric: it names the column of values.
+    /// Metric, which determines the name of the value column.
     pub metric: Metric,
 }
 
-/// Takes the pairs of a join, batch by batch, on one thread. Those who make pairs wait for it; it never drops any.
+/// Consumer of the pairs of a join, batch by batch, on one thread. Threads that find pairs wait for it; no pair is
+/// dropped.
 pub trait PairSink: Send {
-    /// Whether pairs must come with their ids.
+    /// Returns whether pairs must include ids.
     fn wants_ids(&self) -> bool;
 
-    /// Where it wants to know no more than how many pairs each row has: all threads count there, and no pairs are handed
-    /// over.
+    /// Returns a tally if the sink only needs the number of pairs per row. All threads then count in it, and no pairs
+    /// are passed on.
     fn tally(&self) -> Option<&Tally> {
         None
     }
 
-    /// Takes some pairs.
+    /// Consumes some pairs.
     ///
     /// # Errors
-    /// Where they cannot be kept, as on a full disk; the join then ends.
+    /// If they cannot be stored, for example on a full disk; the join then ends.
     fn accept(&mut self, batch: &PairBatch) -> Result<()>;
 
-    /// Ends the result and makes it appear under its name.
+    /// Completes the result, and makes it appear under its name.
     ///
     /// # Errors
     /// As [`PairSink::accept`].
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Drops pairs, or what queries found; they are still counted.
+/// Discards pairs or hits; they are still counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Discard;
 
@@ -106,12 +107,12 @@ impl PairSink for Discard {
     }
 }
 
-/// Keeps the pairs in memory: for small results and for tests.
+/// Collects pairs in memory, for small results and for tests.
 #[derive(Debug, Clone, Default)]
 pub struct Collect(std::sync::Arc<std::sync::Mutex<Vec<(u64, u64, f32)>>>);
 
 impl Collect {
-    /// The pairs so far as (left row, right row, value), ascending.
+    /// Returns the pairs so far as (left row, right row, value), ascending.
     pub fn pairs(&self) -> Vec<(u64, u64, f32)> {
         let mut pairs = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         pairs.sort_by_key(|pair| (pair.0, pair.1));

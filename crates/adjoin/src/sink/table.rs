@@ -1,4 +1,4 @@
-//! Rows of a result, as Parquet, CSV or JSON lines.
+//! Result tables as Parquet, CSV or JSON lines.
 
 use std::io::BufWriter;
 use std::path::Path;
@@ -20,43 +20,43 @@ use crate::output::{Draft, OutputWriter, Target};
 use crate::report::Written;
 use crate::source::{IdKind, Ids};
 
-/// Rows of a Parquet row group.
+/// Rows per Parquet row group.
 const ROW_GROUP_ROWS: usize = 128 * 1024;
-/// Bytes of one, as encoded: long ids make it shorter.
+/// Encoded bytes per row group; long ids make row groups shorter.
 const ROW_GROUP_BYTES: usize = 6 << 20;
-/// Bytes of a page of ids of text before it is compressed, and ids after which that is checked: a page of long ids would
-/// else have a thousand of them at least.
+/// Uncompressed bytes of a page of text ids, and ids after which that is checked; otherwise a page of long ids would
+/// have at least a thousand of them.
 const TEXT_PAGE_BYTES: usize = 256 << 10;
 const TEXT_PAGE_CHECKED: usize = 64;
-/// Row groups that a Parquet file can have: they are numbered in 16 bits.
+/// Most row groups of a Parquet file; they are numbered in 16 bits.
 const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
-/// What the writer keeps of a row group of three columns until the end of the file.
+/// Metadata that the writer holds per row group of three columns until the end of the file.
 const ROW_GROUP_METADATA_BYTES: u64 = 4 << 10;
-/// Bytes gathered before text goes out.
+/// Bytes of text buffered before they are written.
 const TEXT_BUFFER_BYTES: usize = 1 << 18;
-/// Bytes of rows on their way into a table, and of what encodes and compresses them.
+/// Bytes of rows in transit to a table, and of encoding and compression.
 const ENCODING_BYTES: u64 = 1 << 20;
-/// Bytes of a Parquet file that is being written, of rows of any width.
+/// Bytes of a Parquet file being written, with rows of any width.
 pub(crate) const WIDE_ROWS_BYTES: u64 = (WRITE_BUFFER_BYTES + ROW_GROUP_BYTES) as u64 + ENCODING_BYTES;
-/// Bytes of a row without ids of text: at most two ids and a value.
+/// Bytes of a row without text ids: at most two ids and a value.
 const NUMBERS_BYTES: usize = 20;
 
-/// How a result is written.
+/// Format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
     /// Apache Parquet.
     Parquet,
-    /// Comma-separated, with a header line.
+    /// Comma-separated values with a header line.
     Csv,
-    /// A JSON object a line.
+    /// One JSON object per line.
     JsonLines,
 }
 
 impl TableFormat {
-    /// The format that a file's name asks for.
+    /// Returns the format for a file's extension.
     ///
     /// # Errors
-    /// Where it asks for none of them.
+    /// If the extension is unknown.
     pub fn of(path: &Path) -> Result<Self> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("parquet") => Ok(Self::Parquet),
@@ -69,14 +69,14 @@ impl TableFormat {
         }
     }
 
-    /// Bytes of a Parquet file without rows, about, and of a pair in one of many: as they compress, less than what
-    /// [`TableFormat::bytes_of_a_pair`] grants. `id_bytes` are those of an id of text, 0 where there are none.
+    /// Approximate bytes of a Parquet file without rows, and of one of many pairs. As they compress, that is less than
+    /// [`TableFormat::bytes_of_a_pair`] assumes. `id_bytes` are the bytes of a text id, 0 if there are none.
     pub(crate) const PARQUET_BYTES: f64 = 1_600.0;
     pub(crate) fn parquet_bytes_of_a_pair(id_bytes: f64) -> f64 {
         5.6 + (id_bytes - 8.0).max(0.0) / 4.0
     }
 
-    /// Bytes that a pair takes, about: ids of text as URLs have them, Parquet as it compresses.
+    /// Returns the approximate bytes of a pair, with text ids as long as URLs and Parquet compressed.
     pub fn bytes_of_a_pair(self, ids: [IdKind; 2]) -> u64 {
         let ids = ids.map(|ids| if ids == IdKind::Utf8 { 40 } else { 8 }).iter().sum::<u64>();
         match self {
@@ -95,7 +95,7 @@ enum Writer {
     JsonLines(Box<arrow_json::LineDelimitedWriter<Text>>),
 }
 
-/// Writes a result that appears whole or not at all.
+/// Writer of a result that appears completely or not at all.
 pub(crate) struct TableWriter {
     writer: Writer,
     schema: SchemaRef,
@@ -105,25 +105,25 @@ pub(crate) struct TableWriter {
     place: Place,
 }
 
-/// The memory of a table.
+/// Memory of a table.
 pub(crate) struct TableBytes {
-    /// From its beginning.
+    /// Bytes from its creation on.
     pub(crate) begun: u64,
-    /// While rows are written.
+    /// Bytes while rows are written.
     pub(crate) written: u64,
 }
 
-/// Where a result goes, for messages.
+/// Location of a result, for messages.
 struct Place {
     name: String,
     reader_gone: Arc<AtomicBool>,
 }
 
 impl TableWriter {
-    /// The memory of a table of rows with such ids.
+    /// Returns the memory of a table with ids of this kind.
     ///
     /// # Errors
-    /// Where the ending of its name is unknown.
+    /// If the extension is unknown.
     pub(crate) fn memory_bytes(target: &Target, ids: IdKind) -> Result<TableBytes> {
         let format = target.path().map_or(Ok(TableFormat::Csv), TableFormat::of)?;
         let begun = (WRITE_BUFFER_BYTES + TEXT_BUFFER_BYTES) as u64;
@@ -135,16 +135,16 @@ impl TableWriter {
         Ok(TableBytes { begun, written: begun + gathered as u64 + ENCODING_BYTES })
     }
 
-    /// Returns what a Parquet file of so many rows keeps of its row groups until its end, if a row takes `row_bytes`.
+    /// Returns the metadata that a Parquet file of `rows` rows holds until its end, if a row takes `row_bytes`.
     pub(crate) fn metadata_bytes(rows: u64, row_bytes: u64) -> u64 {
         let in_group = (ROW_GROUP_BYTES as u64 / row_bytes.max(1)).clamp(1, ROW_GROUP_ROWS as u64);
         (rows / in_group).min(ROW_GROUPS_MAX) * ROW_GROUP_METADATA_BYTES
     }
 
-    /// Starts a result.
+    /// Creates the result.
     ///
     /// # Errors
-    /// Where the name is taken, its ending is unknown, or the folder may not be written.
+    /// If the name is taken, its extension is unknown, or the folder may not be written.
     pub(crate) fn create(context: &Context, target: &Target, fields: Vec<Field>) -> Result<Self> {
         let schema = Arc::new(Schema::new(fields));
         let (format, draft, output, name) = match target {
@@ -170,14 +170,14 @@ impl TableWriter {
         };
         let empty = RecordBatch::new_empty(schema.clone());
         let mut writer = Self { writer, schema, draft, rows: 0, written, place };
-        writer.write_batch(&empty)?; // the header line, also where no row follows
+        writer.write_batch(&empty)?; // writes the header line even if no row follows
         Ok(writer)
     }
 
     /// Writes rows, column by column.
     ///
     /// # Errors
-    /// Where they cannot be written.
+    /// If they cannot be written.
     pub(crate) fn write(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
         self.write_batch(&RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema"))
     }
@@ -191,18 +191,18 @@ impl TableWriter {
         }
     }
 
-    /// Ends the result and makes it appear.
+    /// Completes the result, and makes it appear.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub(crate) fn finish(self) -> Result<Written> {
         self.end()?.publish()
     }
 
-    /// Ends the result, which is then on disk and has no name yet.
+    /// Completes the result, which is then on disk but has no name yet.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub(crate) fn end(self) -> Result<Ended> {
         let place = self.place;
         let end_text = |text: Text| text.into_inner().map_err(|error| place.failed(error.into_error()));
@@ -220,17 +220,17 @@ impl TableWriter {
     }
 }
 
-/// A result that is whole.
+/// A complete result without a name.
 pub(crate) struct Ended {
     draft: Option<Draft>,
     written: Written,
 }
 
 impl Ended {
-    /// Makes it appear.
+    /// Makes the result appear.
     ///
     /// # Errors
-    /// Where its name is taken meanwhile, or the disk refuses.
+    /// If its name was taken in the meantime, or the disk refuses.
     pub(crate) fn publish(self) -> Result<Written> {
         self.draft.map_or(Ok(()), Draft::publish)?;
         Ok(self.written)
@@ -258,7 +258,7 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_dictionary_enabled(false)
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        // What is told of each page is kept until the end of the file, and of a large file that is more than the pages.
+        // Page statistics would be held until the end of the file, and for a large file they take more than the pages.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
     let has_texts = schema.fields().iter().any(|field| *field.data_type() == DataType::Utf8);
@@ -269,7 +269,7 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
     ArrowWriter::try_new(output, schema.clone(), Some(properties.build())).map_err(|error| place.failed(error))
 }
 
-/// The column of the values of pairs.
+/// Returns the column of the values of pairs.
 pub fn value_field(metric: Metric) -> Field {
     let name = match metric {
         Metric::L2 => "distance",
@@ -279,7 +279,7 @@ pub fn value_field(metric: Metric) -> Field {
     Field::new(name, DataType::Float32, false)
 }
 
-/// A column of ids; of row numbers where there are none.
+/// Returns a column of ids, or of row numbers if there are none.
 pub fn id_field(name: &str, ids: IdKind) -> Field {
     let data = match ids {
         IdKind::None => DataType::UInt64,
@@ -289,13 +289,13 @@ pub fn id_field(name: &str, ids: IdKind) -> Field {
     Field::new(name, data, false)
 }
 
-/// The ids of some rows as such a column.
+/// Returns the ids of some rows as such a column.
 pub fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
     match ids {
         Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
         Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),
         Ids::Utf8(texts) => {
-            // Exactly as large as the texts: long ids would else take twice their bytes while the column grows.
+            // Allocated exactly: while growing, a column of long ids would take twice its bytes.
             let mut column = StringBuilder::with_capacity(texts.len(), texts.bytes());
             (0..texts.len()).for_each(|k| column.append_value(String::from_utf8_lossy(texts.get(k))));
             Arc::new(column.finish())
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// What is told of a row group until the end of the file takes what is counted with, however long ids are.
+    /// The metadata of a row group held until the end of the file takes what is reserved for it, however long ids are.
     #[test]
     fn a_row_group_keeps_little_until_the_end() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The number of pairs of each row, to which many threads add.
+//! Number of pairs per row, counted by many threads.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,29 +7,29 @@ use crate::error::Result;
 use crate::sorter::{Records, Sorter};
 use crate::workers::lock;
 
-/// Pairs after which the counter of a row is 0 again.
+/// Pairs after which a row's counter is 0 again.
 const WRAP: u64 = 1 << u8::BITS;
 
-/// The number of pairs of each row, to which many threads add.
+/// Number of pairs per row, counted by many threads.
 ///
-/// Most rows have few neighbours, so a row has one byte; each time it passes 255 a record of the row is sorted on disk.
+/// Most rows have few neighbors, so a row has one byte; each time it passes 255, a record of the row is sorted on disk.
 pub struct Tally {
-    /// The count of each row without the multiples of [`WRAP`].
+    /// Count of each row modulo [`WRAP`].
     counters: Vec<AtomicU8>,
-    /// A record of a row for each [`WRAP`] of its neighbours.
+    /// One record of a row per [`WRAP`] of its neighbors.
     wraps: Mutex<Sorter>,
 }
 
 impl Tally {
-    /// No pairs yet; `wraps` sorts what a byte does not hold.
+    /// Creates an empty tally; `wraps` sorts the overflows of counters.
     pub(super) fn new(rows: u64, wraps: Sorter) -> Self {
         Self { counters: (0..rows).map(|_| AtomicU8::new(0)).collect(), wraps: Mutex::new(wraps) }
     }
 
-    /// Adds so many pairs of a row.
+    /// Adds `count` pairs of a row.
     ///
     /// # Errors
-    /// Where what is sorted on disk cannot be written.
+    /// If sorted records cannot be written to disk.
     pub fn add(&self, row: u64, count: u32) -> Result<()> {
         let below = (u64::from(count) % WRAP) as u8;
         let before = self.counters[row as usize].fetch_add(below, Ordering::Relaxed); // wraps around
@@ -41,14 +41,14 @@ impl Tally {
         (0..wraps).try_for_each(|_| sorter.push((row, 0), &[]))
     }
 
-    /// The counts, to be asked for in ascending order of rows.
+    /// Returns the counts, to be read in ascending order of rows.
     pub(super) fn finish(self) -> Result<RowCounts> {
         let wraps = self.wraps.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
         Ok(RowCounts { counters: self.counters, wraps: Records::new(wraps)? })
     }
 }
 
-/// What was counted.
+/// The counts of a completed tally.
 pub(super) struct RowCounts {
     counters: Vec<AtomicU8>,
     wraps: Records,
@@ -59,7 +59,7 @@ impl RowCounts {
         self.counters.len() as u64
     }
 
-    /// The count of a row, which is not before the one that was asked for last.
+    /// Returns the count of a row, which must not precede the previous one.
     pub(super) fn of(&mut self, row: u64) -> Result<u64> {
         let mut count = u64::from(self.counters[row as usize].load(Ordering::Relaxed));
         self.wraps.each_of(row, |_, _| {
@@ -69,7 +69,7 @@ impl RowCounts {
         Ok(count)
     }
 
-    /// Bytes that were written while sorting.
+    /// Returns the bytes written while sorting.
     pub(super) fn spilled(&self) -> u64 {
         self.wraps.spilled()
     }

@@ -1,4 +1,4 @@
-//! Vectors with their ids as a table: a Parquet file that other tools read, and that is a source again.
+//! Vectors with their ids as a Parquet table, for other tools, and usable as a source.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::output::Target;
 use crate::report::Written;
 use crate::source::{AttributeTables, VectorBatch, VectorSource};
 
-/// Bytes of vectors that are written at once, about.
+/// Approximate bytes of vectors written at once.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes that encoding takes for an element: where it lies, and how deep in its list.
+/// Bytes that encoding takes per element: its position, and its level in the list.
 const BYTES_OF_ELEMENT: u64 = 16;
-/// Rows that are written at once with other columns, at most.
+/// Most rows with other columns written at once.
 const ROWS_TOGETHER: usize = 1_024;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, used in error messages.
 const PURPOSE: &str = "writing the vectors";
 
-/// Writes the rows of a source as Parquet: a column `id`, the number of the row where it has no ids, a column `vector` of lists
-/// of one length, and the columns that the source hands over with its rows.
+/// Writes the rows of a source as Parquet: a column `id` (the row number if the source has no ids), a column `vector`
+/// of fixed-size lists, and the source's other columns.
 ///
 /// # Errors
-/// Where the name does not end in `.parquet`, or is taken; a row has no vector; memory does not suffice; or the disk refuses. Nothing
-/// is left of the file then.
+/// If the name does not end in `.parquet` or is taken, a row has no vector, memory does not suffice, or the disk
+/// refuses. Nothing is left of the file then.
 pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Target) -> Result<Written> {
     let Some(path) = target.path() else {
         return Err(Error::option("vectors are written to a file, not to standard output; name one"));
@@ -74,13 +74,13 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
     table.finish()
 }
 
-/// The columns that a source hands over with its rows, in their order.
+/// The other columns of a source, in order.
 struct OtherColumns<'a> {
     context: &'a Context,
     schema: SchemaRef,
     /// `None` if there are no columns.
     tables: Option<AttributeTables<'a>>,
-    /// Rows that were handed over and not yet taken, and the memory that they take.
+    /// Rows that were read but not yet taken, and their memory.
     rest: RecordBatch,
     memory: Reservation,
 }
@@ -94,7 +94,7 @@ impl<'a> OtherColumns<'a> {
         Ok(Self { context, schema, tables, rest, memory })
     }
 
-    /// Takes some of the next `rows` rows, one at least.
+    /// Takes up to `rows` of the next rows, at least one.
     fn take(&mut self, source: &dyn VectorSource, rows: usize) -> Result<RecordBatch> {
         let Some(tables) = &mut self.tables else {
             let none = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -106,7 +106,7 @@ impl<'a> OtherColumns<'a> {
                 let at = source.locate(0).0;
                 return Err(Error::corrupt(format!("{}: it has fewer attributes than rows", at.display())));
             };
-            // What is decoded, and what is made of it on the way into the file.
+            // The decoded table, and its encoded form on the way into the file.
             self.context.grow(&mut self.memory, 2 * table.get_array_memory_size() as u64, PURPOSE)?;
             self.rest = table;
         }
@@ -126,7 +126,7 @@ fn element_type(element: Element) -> DataType {
     }
 }
 
-/// Stored vectors as a column.
+/// Converts stored vectors to a column.
 fn lists(vectors: VectorType, element: FieldRef, stored: &[u8]) -> ArrayRef {
     let elements: ArrayRef = match vectors.element {
         Element::F32 => {

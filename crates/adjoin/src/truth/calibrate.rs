@@ -1,9 +1,9 @@
-//! From sampled vectors, whose true neighbours are known, to the threshold of a rule and to what is known of its recall.
+//! Computes the threshold of a rule, and bounds on its recall, from sampled vectors with known true neighbors.
 //!
-//! Pair recall and mean per-vector recall are both meant: a rule may find nearly all pairs, which lie in dense places,
-//! and miss nearly all vectors that have one neighbour. What is drawn at random are vectors, so a replicate of the
-//! bootstrap draws vectors too; pairs of one vector are found or missed together, and taking them for independent would
-//! promise too much.
+//! Recall means both pair recall and mean per-vector recall. A rule may find nearly all pairs, which are in dense
+//! regions, and still miss nearly all vectors that have only one neighbor. The sample consists of random vectors, so a
+//! replicate of the bootstrap draws vectors too. Pairs of one vector are found or missed together; treating them as
+//! independent would overstate the recall.
 
 use super::poisson::{least_mean, most_mean, weight};
 use crate::random::Random;
@@ -11,58 +11,58 @@ use crate::report::Interval;
 
 /// Replicates of the bootstrap.
 const REPLICATES: usize = 200;
-/// Replicates that may miss the target: a one-sided confidence of 97 % instead of 95 %, as the tail of a bootstrap from
-/// a skewed sample is too short.
+/// Replicates that may miss the target. This is a one-sided confidence of 97 % instead of 95 %, because the tail of a
+/// bootstrap from a skewed sample is too short.
 const REPLICATES_MISSING: usize = 6;
 /// Each tail of a printed interval.
 const TAIL: f64 = 0.025;
-/// With fewer vectors' worth of misses a bootstrap has seen too few of them to be asked.
+/// With misses of fewer vectors than this, a bootstrap has too little data.
 const MISSES_MIN: f64 = 20.0;
 
-/// Sampled vectors that have neighbours, and at which threshold of the rule each neighbour is found.
+/// Sampled vectors with neighbors, and the rule threshold at which each neighbor is found.
 #[derive(Debug, Clone, Default)]
 pub struct NeighbourSample {
-    /// Vectors drawn, with and without neighbours.
+    /// Vectors drawn, with and without neighbors.
     pub vectors: u64,
-    /// Whether these are all vectors there are: then nothing is left to chance.
+    /// Whether these are all existing vectors, so that nothing is left to chance.
     pub whole: bool,
-    /// The true neighbours of each that has any, and where its noted ones end in `pair_ts`.
+    /// Number of true neighbors of each vector that has any, and the end of its noted ones in `pair_ts`.
     pub neighbours: Vec<(u64, u32)>,
-    /// For some or all neighbours of each vector, drawn at random where not all: the least threshold that finds it.
+    /// The least threshold that finds a neighbor, for all neighbors of each vector or a random part of them.
     pub pair_ts: Vec<f32>,
 }
 
-/// Both recalls.
+/// Pair recall and per-vector recall.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recalls {
-    /// Share of all pairs.
+    /// Fraction of all pairs.
     pub pair: Interval,
-    /// Mean share of a vector's neighbours, over vectors that have some.
+    /// Mean fraction of a vector's neighbors, over vectors that have any.
     pub per_vector: Interval,
 }
 
-/// The neighbours of a vector that has some, and those of them that are found.
+/// The number of neighbors of a vector that has any, and how many of them are found.
 #[derive(Debug, Clone, Copy)]
 pub struct Tally {
-    /// All.
+    /// All neighbors.
     pub neighbours: f64,
-    /// Found, or expected to be.
+    /// Neighbors found, or their expected number.
     pub found: f64,
 }
 
 impl NeighbourSample {
-    /// Pairs of the sampled vectors.
+    /// Returns the number of pairs of the sampled vectors.
     pub fn pairs(&self) -> u64 {
         self.neighbours.iter().map(|&(neighbours, _)| neighbours).sum()
     }
 
-    /// The largest threshold that finds anything.
+    /// Returns the largest threshold that finds anything.
     pub fn largest_threshold(&self) -> f64 {
         let finite = self.pair_ts.iter().copied().filter(|threshold| *threshold < f32::INFINITY);
         finite.fold(f32::NEG_INFINITY, f32::max).into()
     }
 
-    /// The recall that 95 % of the vectors reach with a threshold.
+    /// Returns the recall that 95 % of the vectors reach with this threshold.
     pub(crate) fn fifth_percentile(&self, threshold: f64) -> f64 {
         let share = |vector: usize| {
             let noted = self.noted(vector);
@@ -73,16 +73,17 @@ impl NeighbourSample {
         shares.get(shares.len() / 20).copied().unwrap_or(1.0)
     }
 
-    /// The thresholds of the noted neighbours of a vector that has any, by its place among those.
+    /// Returns the thresholds of the noted neighbors of a vector, by its position among the vectors with neighbors.
     pub(crate) fn noted(&self, vector: usize) -> &[f32] {
         let start = if vector == 0 { 0 } else { self.neighbours[vector - 1].1 };
         &self.pair_ts[start as usize..self.neighbours[vector].1 as usize]
     }
 
-    /// The least threshold with which both recalls are at least `target`, with 95 % confidence; none where the sample
-    /// cannot support that.
+    /// Returns the least threshold with which both recalls are at least `target`, with 95 % confidence; `None` if the
+    /// sample does not support one.
     ///
-    /// Each replicate holds one vector more, of which all is missed: what the sample has not met may be there.
+    /// Each replicate includes one additional vector that is missed entirely, to stand for kinds of vectors that the
+    /// sample did not meet.
     pub fn calibrate(&self, target: f64, seed: u64) -> Option<f64> {
         if self.neighbours.is_empty() {
             return self.whole.then_some(f64::NEG_INFINITY);
@@ -105,7 +106,7 @@ impl NeighbourSample {
         Some(thresholds[REPLICATES - 1 - REPLICATES_MISSING]).filter(|&t| t < f64::INFINITY)
     }
 
-    /// All noted neighbours by their threshold: (threshold, vector).
+    /// Returns all noted neighbors by threshold: (threshold, vector).
     fn steps(&self) -> Vec<(f32, u32)> {
         let of = |vector: usize| self.noted(vector).iter().map(move |&threshold| (threshold, vector as u32));
         let mut steps: Vec<_> = (0..self.neighbours.len()).flat_map(of).collect();
@@ -113,14 +114,14 @@ impl NeighbourSample {
         steps
     }
 
-    /// The least threshold at which both recalls reach the target in a sample with these weights.
+    /// Returns the least threshold at which both recalls reach the target in a sample with these weights.
     fn least_threshold(&self, steps: &[(f32, u32)], weights: &[f64], missed: f64, target: f64) -> Option<f64> {
         let count = self.neighbours.len() as f64;
         let pairs: f64 = self.neighbours.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
         let vectors: f64 = weights.iter().sum();
         let wanted_pairs = target * (pairs + missed * self.pairs() as f64 / count);
         let wanted_vectors = target * (vectors + missed);
-        // Sums of many shares end a little below what they should be.
+        // Sums of many fractions are slightly too small.
         let reached = |found: f64, wanted: f64| found >= wanted * (1.0 - 1e-9);
         let (mut found, mut shares) = (0.0, 0.0);
         let mut steps = steps.iter().peekable();
@@ -137,7 +138,7 @@ impl NeighbourSample {
         (wanted_pairs == 0.0 && wanted_vectors == 0.0).then_some(f64::NEG_INFINITY)
     }
 
-    /// Both recalls of a rule with a threshold, each between the bounds of 95 % confidence.
+    /// Returns both recalls of a rule with this threshold, with 95 % confidence intervals.
     pub fn recalls(&self, threshold: f64, seed: u64) -> Recalls {
         let tally = |vector: usize| {
             let noted = self.noted(vector);
@@ -150,7 +151,7 @@ impl NeighbourSample {
     }
 }
 
-/// Which of so many drawn vectors set a threshold: one half of them, at random. The others say what it reaches.
+/// Selects a random half of the drawn vectors to set a threshold. The others measure what it reaches.
 pub(crate) fn setting_half(count: usize, seed: u64) -> Vec<bool> {
     let mut sets = vec![false; count];
     let half = Random::new(seed, "setting").ascending_sample(count as u64 / 2, count as u64);
@@ -158,8 +159,8 @@ pub(crate) fn setting_half(count: usize, seed: u64) -> Vec<bool> {
     sets
 }
 
-/// Both recalls, each between the bounds of 95 % confidence, from drawn vectors that have neighbours; where these are
-/// the `whole` of such vectors, both are certain.
+/// Computes both recalls with 95 % confidence intervals from drawn vectors that have neighbors. If these are the
+/// `whole` set of such vectors, both recalls are exact.
 pub fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
     let [pair, per_vector] = ratios(vectors, || 1.0);
     if whole {
@@ -175,7 +176,7 @@ pub fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
     Recalls { pair: interval(pair, pairs, effective), per_vector: interval(per_vector, shares, vectors.len() as f64) }
 }
 
-/// The share of all pairs that is found, and the mean share of a vector's, with vectors weighed.
+/// Returns the fraction of all pairs found, and the mean fraction per vector, with weighted vectors.
 fn ratios(vectors: &[Tally], mut weigh: impl FnMut() -> f64) -> [f64; 2] {
     let (mut found, mut pairs, mut shares, mut count) = (0.0, 0.0, 0.0, 0.0);
     for vector in vectors {
@@ -189,8 +190,8 @@ fn ratios(vectors: &[Tally], mut weigh: impl FnMut() -> f64) -> [f64; 2] {
     [ratio(found, pairs), ratio(shares, count)]
 }
 
-/// The interval of replicates; where few misses were seen, at least that of as many misses among the effective number
-/// of vectors, which for none is the rule of three.
+/// Returns the interval of the replicates. If few misses were seen, it is at least the interval of as many misses among
+/// the effective number of vectors; for no misses, that is the rule of three.
 fn interval(estimate: f64, mut replicates: Vec<f64>, effective: f64) -> Interval {
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[(share * (replicates.len() - 1) as f64).round() as usize];
@@ -208,8 +209,8 @@ fn interval(estimate: f64, mut replicates: Vec<f64>, effective: f64) -> Interval
 mod tests {
     use super::*;
 
-    /// A sample of vectors of up to `most` neighbours, each found at a threshold drawn from 0 to 1 that all neighbours
-    /// of a vector nearly share: pairs of one vector are found or missed together.
+    /// Creates a sample of vectors with up to `most` neighbors. Each neighbor is found at a threshold between 0 and 1
+    /// that all neighbors of a vector nearly share, so pairs of one vector are found or missed together.
     fn sample(vectors: u64, most: u64, seed: u64) -> NeighbourSample {
         let mut random = Random::new(seed, "sample");
         let mut sample = NeighbourSample { vectors, ..NeighbourSample::default() };
@@ -224,7 +225,7 @@ mod tests {
         sample
     }
 
-    /// Both recalls of a sample that stands for all there is.
+    /// Returns the smaller of both recalls of a sample that represents the whole population.
     fn truth(all: &NeighbourSample, threshold: f64) -> f64 {
         let recalls = NeighbourSample { whole: true, ..all.clone() }.recalls(threshold, 1);
         recalls.pair.estimate.min(recalls.per_vector.estimate)

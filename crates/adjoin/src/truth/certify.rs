@@ -1,33 +1,35 @@
-//! Which threshold of a rule reaches a recall with 95 % confidence, whatever the rows that were not drawn are like?
+//! Certification: finds the threshold of a rule that reaches a recall with 95 % confidence, whatever the undrawn rows
+//! are like.
 //!
-//! A bootstrap knows only the rows that it has seen: if few rows have many of the missed pairs, most samples hold none of
-//! them and promise too much. The tests here bound what such rows can hide. Each is an e-value: the capital of a gambler
-//! who bets against "the mean is at most m" on every drawn row. If that is true, the capital reaches 1 / alpha with a
-//! chance of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024). It
-//! needs a lower bound on the numbers, no upper one, and holds for draws without replacement.
+//! A bootstrap knows only the rows it has seen. If few rows have many of the missed pairs, most samples contain none of
+//! them and promise too much. The tests here bound what such rows can hide. Each is an e-value: the capital of a
+//! gambler who bets against "the mean is at most m" on every drawn row. If that is true, the capital reaches 1 / alpha
+//! with a probability of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
+//! betting", 2024). The test needs a lower bound on the numbers but no upper one, and is valid for draws without
+//! replacement.
 
 use super::calibrate::Tally;
 use super::poisson::most_mean;
 
-/// The chance that a certified threshold misses its target.
+/// Probability that a certified threshold misses its target.
 pub(crate) const ALPHA: f64 = 0.05;
-/// Samples that may be tested, the second one larger. Each spends an equal part of [`ALPHA`].
+/// Samples that may be tested; the second one is larger. Each uses an equal part of [`ALPHA`].
 pub(crate) const TESTS: u32 = 2;
-/// Bets of one e-value, each half of the one before: the best of them is not known in advance.
+/// Bets of one e-value, each half of the previous one, since the best bet is not known in advance.
 const BETS: usize = 6;
-/// The part of a bet's alpha that bounds the number of rows with many missed pairs.
+/// Fraction of a test's alpha that bounds the number of rows with many missed pairs.
 const TAIL_PART: f64 = 0.2;
-/// Thresholds that are tested, at most.
+/// Most thresholds to test.
 const THRESHOLDS_MAX: usize = 200;
-/// Rows that are drawn at first, which tell how many neighbors a row has. More are drawn by steps of one half, so that the
-/// samples of several targets can be shared.
+/// Rows drawn at first, to estimate the neighbors per row. Further samples grow by steps of one half, so that several
+/// targets can share samples.
 pub(crate) const ROWS_MIN: u64 = 2_000;
 /// Steps between the samples of two tests of a target.
 const STEPS_BETWEEN_TESTS: u32 = 2;
-/// How precisely the certified bound is computed.
+/// Bisection steps for the certified bound.
 const BOUND_STEPS: u32 = 12;
 
-/// The capital of bets against "the mean is at most `mean`", of numbers that are at least `least`.
+/// The capital of bets against "the mean is at most `mean`", for numbers that are at least `least`.
 struct EValue {
     bets: [f64; BETS],
     capital: [f64; BETS],
@@ -58,7 +60,7 @@ impl EValue {
         bets.for_each(|(bet, logarithm)| *logarithm += count as f64 * (-bet * mean).ln_1p());
     }
 
-    /// Whether the hypothesis is refuted at this level.
+    /// Returns whether the hypothesis is refuted at this level.
     fn refutes(&self, alpha: f64) -> bool {
         let of = |k: usize| self.logarithms[k] + self.capital[k].ln();
         let most = (0..BETS).map(of).fold(f64::NEG_INFINITY, f64::max);
@@ -70,16 +72,16 @@ impl EValue {
 /// A drawn row that has neighbors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DrawnRow {
-    /// All of its neighbors.
+    /// Number of its neighbors.
     pub(crate) neighbors: u64,
     /// End of its noted neighbors in the list of the sample.
     pub(crate) end: u32,
 }
 
-/// Drawn rows, and for each noted neighbor the least threshold that finds it.
+/// Drawn rows, and the least threshold that finds each noted neighbor.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RowSample {
-    /// Whether these are all rows and all their neighbors: then the recalls are known.
+    /// Whether these are all rows and all their neighbors, so that recalls are exact.
     pub(crate) whole: bool,
     /// The rows that have neighbors.
     pub(crate) rows: Vec<DrawnRow>,
@@ -87,7 +89,7 @@ pub(crate) struct RowSample {
     pub(crate) thresholds: Vec<f32>,
 }
 
-/// What a threshold finds of the neighbors of a row.
+/// How many neighbors of a row a threshold finds and misses.
 #[derive(Clone, Copy)]
 struct RowRecall {
     found: f64,
@@ -95,7 +97,7 @@ struct RowRecall {
 }
 
 impl RowSample {
-    /// Adds a row that has neighbors, with the thresholds of those that are noted.
+    /// Adds a row with neighbors, and the thresholds of its noted ones.
     pub(crate) fn push(&mut self, neighbors: u64, thresholds: impl IntoIterator<Item = f32>) {
         self.thresholds.extend(thresholds);
         self.rows.push(DrawnRow { neighbors, end: self.thresholds.len() as u32 });
@@ -106,7 +108,7 @@ impl RowSample {
         start as usize..self.rows[row].end as usize
     }
 
-    /// What a threshold finds of each row; noted neighbors stand for all.
+    /// Returns the neighbors of each row that a threshold finds and misses; the noted neighbors represent all.
     fn recalls(&self, threshold: f64) -> impl Iterator<Item = RowRecall> {
         self.rows.iter().enumerate().map(move |(row, &DrawnRow { neighbors, .. })| {
             let noted = &self.thresholds[self.noted(row)];
@@ -116,18 +118,18 @@ impl RowSample {
         })
     }
 
-    /// The largest mean recall of a row that a threshold reaches for certain, but for a chance of `alpha`.
+    /// Returns the largest mean recall per row that a threshold certainly reaches, with error probability `alpha`.
     pub(crate) fn least_recall(&self, threshold: f64, alpha: f64) -> f64 {
         largest(|recall| self.certifies_rows(threshold, recall, alpha))
     }
 
-    /// What a threshold finds of the rows.
+    /// Returns the tally of each row for a threshold.
     pub(crate) fn tallies(&self, threshold: f64) -> Vec<Tally> {
         let tally = |RowRecall { found, missed }| Tally { neighbours: found + missed, found };
         self.recalls(threshold).map(tally).collect()
     }
 
-    /// Whether the mean recall of a row that has neighbors is at least `target`.
+    /// Returns whether the mean recall of rows with neighbors is at least `target`.
     fn certifies_rows(&self, threshold: f64, target: f64, alpha: f64) -> bool {
         let shares = self.recalls(threshold).map(|RowRecall { found, missed }| found / (found + missed));
         if self.whole {
@@ -139,40 +141,40 @@ impl RowSample {
     }
 }
 
-/// Drawn rows that tell the recall of pairs. Each pair must be seen from both of its rows.
+/// Drawn rows from which the recall of pairs is estimated. Each pair must be visible from both of its rows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairSample {
     /// The drawn rows.
     pub(crate) sample: RowSample,
-    /// For each noted neighbor a number of its row, below `partner_count`.
+    /// For each noted neighbor, a number of its row, below `partner_count`.
     pub(crate) partners: Vec<u32>,
     /// Rows that are neighbors of drawn ones.
     pub(crate) partner_count: usize,
-    /// Rows from which these were drawn, at one rate, and how many were.
+    /// Rows from which these were drawn, at a uniform rate.
     pub(crate) population: u64,
-    /// How many were drawn, with and without neighbors.
+    /// Number of rows drawn, with and without neighbors.
     pub(crate) drawn: u64,
 }
 
 impl PairSample {
-    /// Neighbors of a row on average.
+    /// Returns the mean number of neighbors per row.
     fn mean_neighbors(&self) -> f64 {
         let neighbors: u64 = self.sample.rows.iter().map(|row| row.neighbors).sum();
         neighbors as f64 / self.drawn.max(1) as f64
     }
 
-    /// Missed pairs beyond which a row counts as one with many.
+    /// Returns the number of missed pairs beyond which a row counts as one with many.
     fn many(&self, target: f64, alpha: f64) -> f64 {
         let missable = (1.0 - target) * self.drawn as f64 * self.mean_neighbors();
         (missable / (24.0 * target * (BETS as f64 / alpha).ln())).max(1.0)
     }
 
-    /// Whether a threshold finds at least `target` of all pairs.
+    /// Returns whether a threshold finds at least `target` of all pairs.
     ///
-    /// Rows that miss more than `many` pairs are left out, so that numbers have a lower bound. At most `unseen` rows of the
-    /// population are such rows. The pairs that they miss are among each other, of which there are at most
-    /// `unseen * (unseen - 1) / 2`, or with another row, which shows them: they count twice there, as nobody sees their
-    /// other end. Which rows these are is not known, so the rows are taken that are missed most often.
+    /// Rows that miss more than `many` pairs are left out, so that numbers have a lower bound. At most `unseen` rows of
+    /// the population are of this kind. Of the pairs that they miss, at most `unseen * (unseen - 1) / 2` are among each
+    /// other. The remaining ones are with another row, where they are visible; they count twice there, since their
+    /// other end is not sampled. It is unknown which rows are left out, so those missed most often are assumed.
     fn certifies_pairs(&self, threshold: f64, target: f64, many: f64, alpha: f64) -> bool {
         let recalls: Vec<RowRecall> = self.sample.recalls(threshold).collect();
         if self.sample.whole {
@@ -205,7 +207,7 @@ impl PairSample {
         f64::from(self.sample.thresholds[noted]) > threshold
     }
 
-    /// The `count` rows that are missed most often as neighbors.
+    /// Selects the `count` rows that are missed most often as neighbors.
     fn missed_most(&self, threshold: f64, count: usize) -> Vec<bool> {
         let mut times = vec![0u32; self.partner_count];
         let missed = (0..self.partners.len()).filter(|&at| self.is_missed(at, threshold));
@@ -224,26 +226,26 @@ impl PairSample {
     }
 }
 
-/// Rows to draw of `population` rows with `neighbors` neighbors on average, so that unseen rows with many missed pairs do not
-/// decide.
+/// Returns how many rows to draw of a population with `neighbors` neighbors per row on average, so that unseen rows
+/// with many missed pairs do not decide.
 pub(crate) fn rows_to_draw(population: u64, neighbors: f64, target: f64) -> u64 {
     let odds = target / (1.0 - target).max(1e-9);
     let rows = 8.2 * (2.0 * population as f64 * odds / neighbors.max(1e-9)).sqrt();
     (rows.ceil() as u64).max(ROWS_MIN)
 }
 
-/// Rows of the sample of a step.
+/// Returns the rows of the sample of a step.
 pub(crate) fn rows_of_step(step: u32) -> u64 {
     (0..step).fold(ROWS_MIN, |rows, _| rows.saturating_add(rows / 2))
 }
 
-/// The steps at which a target is tested that needs a sample of so many rows.
+/// Returns the steps at which to test a target that needs a sample of `rows` rows.
 pub(crate) fn steps_to_test(rows: u64) -> [u32; TESTS as usize] {
     let first = (0..).find(|&step| rows_of_step(step) >= rows).expect("steps grow without end");
     [first, first + STEPS_BETWEEN_TESTS]
 }
 
-/// Samples of one join: of each set whose rows are promised a recall, and of all pairs.
+/// Samples of one join: one per set of rows with a promised recall, and one of all pairs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Certification {
     pub(crate) sets: Vec<RowSample>,
@@ -251,12 +253,12 @@ pub(crate) struct Certification {
 }
 
 impl Certification {
-    /// The level of one test.
+    /// Returns the level of one test.
     fn alpha() -> f64 {
         ALPHA / f64::from(TESTS)
     }
 
-    /// Whether a threshold reaches the target in all samples.
+    /// Returns whether a threshold reaches the target in all samples.
     pub(crate) fn certifies(&self, threshold: f64, target: f64) -> bool {
         let alpha = Self::alpha();
         let many = self.pairs.many(target, alpha);
@@ -264,10 +266,10 @@ impl Certification {
             && self.pairs.certifies_pairs(threshold, target, many, alpha)
     }
 
-    /// The least threshold up to `most` that reaches the target; none if the samples do not support that.
+    /// Returns the least threshold up to `most` that reaches the target; `None` if the samples do not support one.
     ///
-    /// Thresholds are tested from the largest downward, as far as they pass. A threshold with a lower recall than the target
-    /// is reached only past the largest such one, so one sample may both choose and certify.
+    /// Thresholds are tested from the largest downward while they pass. An insufficient threshold is returned only if
+    /// the largest insufficient one passes its test, so one sample may both choose and certify.
     pub(crate) fn least_threshold(&self, target: f64, most: f64) -> Option<f64> {
         let all = self.thresholds(most);
         if self.is_whole() {
@@ -277,17 +279,17 @@ impl Certification {
         tested(&all).take_while(|&&threshold| self.certifies(threshold, target)).last().copied()
     }
 
-    /// The largest threshold that finds anything; negative and infinite if none does.
+    /// Returns the largest threshold that finds anything; negative infinity if none does.
     pub(crate) fn largest_threshold(&self) -> f64 {
         self.thresholds(f64::INFINITY).last().copied().unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Whether nothing is left to chance.
+    /// Returns whether nothing is left to chance.
     pub(crate) fn is_whole(&self) -> bool {
         self.pairs.sample.whole && self.sets.iter().all(|set| set.whole)
     }
 
-    /// The thresholds of neighbors, ascending.
+    /// Returns the thresholds of neighbors, ascending.
     fn thresholds(&self, most: f64) -> Vec<f64> {
         let samples = self.sets.iter().chain(std::iter::once(&self.pairs.sample));
         let all = thresholds_to_test(samples, most);
@@ -297,20 +299,20 @@ impl Certification {
         all
     }
 
-    /// The largest recall of pairs that a threshold reaches for certain.
+    /// Returns the largest recall of pairs that a threshold certainly reaches.
     pub(crate) fn least_pair_recall(&self, threshold: f64, target: f64) -> f64 {
         let alpha = Self::alpha();
         let many = self.pairs.many(target, alpha);
         largest(|recall| self.pairs.certifies_pairs(threshold, recall, many, alpha))
     }
 
-    /// The largest mean recall of the rows of each set that a threshold reaches for certain.
+    /// Returns the largest mean recall of each set's rows that a threshold certainly reaches.
     pub(crate) fn least_row_recalls(&self, threshold: f64) -> Vec<f64> {
         self.sets.iter().map(|set| set.least_recall(threshold, Self::alpha())).collect()
     }
 }
 
-/// The different thresholds of neighbors up to `most`, ascending.
+/// Returns the distinct thresholds of neighbors up to `most`, ascending.
 fn thresholds_to_test<'a>(samples: impl Iterator<Item = &'a RowSample>, most: f64) -> Vec<f64> {
     let mut all: Vec<f32> = samples.flat_map(|sample| &sample.thresholds).copied().collect();
     all.retain(|&threshold| f64::from(threshold) <= most && threshold < f32::INFINITY);
@@ -319,13 +321,13 @@ fn thresholds_to_test<'a>(samples: impl Iterator<Item = &'a RowSample>, most: f6
     all.into_iter().map(f64::from).collect()
 }
 
-/// Of many thresholds some, the largest first.
+/// Selects at most [`THRESHOLDS_MAX`] of the thresholds, largest first.
 fn tested(all: &[f64]) -> impl Iterator<Item = &f64> {
     let (count, steps) = (all.len(), all.len().min(THRESHOLDS_MAX));
     (0..steps).rev().map(move |k| &all[if steps < count { k * (count - 1) / (steps - 1) } else { k }])
 }
 
-/// The largest recall that holds, of those from 0 on.
+/// Returns the largest recall that holds, by bisection from 0.
 fn largest(holds: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..BOUND_STEPS {

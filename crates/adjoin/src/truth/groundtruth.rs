@@ -1,4 +1,4 @@
-//! All pairs within a threshold, found without buckets: of all rows, or of a random sample of them with all.
+//! All pairs within a threshold, found without buckets: of all rows, or of a random sample with all rows.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -15,37 +15,37 @@ use crate::source::VectorSource;
 use crate::store::{UsableRows, read_all, read_all_bytes};
 use crate::workers::map_items;
 
-/// Vectors that are compared with all rows at once.
+/// Vectors compared with all rows at once.
 const CHUNK_COLUMNS: usize = 2048;
-/// Rows that go to the kernel at once; bounds the hits that are held.
+/// Rows passed to the kernel at once; bounds the hits held.
 const BLOCK_ROWS: usize = 256;
 
-/// What to find.
+/// Options of the ground truth.
 #[derive(Debug, Clone, Copy)]
 pub struct GroundtruthOptions {
-    /// Which pairs are wanted.
+    /// Predicate of the pairs.
     pub predicate: Predicate,
-    /// Only so many rows, drawn at random, are compared with all.
+    /// Number of random rows to compare with all; `None` for all rows.
     pub sample: Option<u64>,
-    /// Seed of the drawing.
+    /// Seed of the sample.
     pub seed: u64,
 }
 
-/// What was found.
+/// Summary of the ground truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroundtruthReport {
-    /// Rows that were compared with all.
+    /// Rows compared with all.
     pub rows: u64,
     /// Pairs of the result.
     pub pairs: u64,
-    /// Pairs that were compared.
+    /// Pairs compared.
     pub verified_pairs: u64,
 }
 
-/// Finds the pairs and hands them to `sink`. Each pair comes once, the earlier row on the left.
+/// Finds the pairs and passes them to `sink`. Each pair occurs once, with the earlier row on the left.
 ///
 /// # Errors
-/// Where the source has unusable rows or does not fit into the budget, or the sink fails.
+/// If the source has unusable rows or does not fit into the budget, or the sink fails.
 pub fn groundtruth(
     context: &Context,
     source: &dyn VectorSource,
@@ -109,7 +109,7 @@ impl<T: Coordinate> Scan<'_, T> {
         Ok(GroundtruthReport { rows: rows.len() as u64, pairs: sum(|c| c.0), verified_pairs: sum(|c| c.1) })
     }
 
-    /// Compares rows with a chunk of all; returns the pairs found and those compared.
+    /// Compares rows with a chunk of all; returns the number of pairs found and compared.
     fn compare(&self, rows: &[u32], chunk: usize, sink: &Mutex<Box<dyn PairSink>>) -> Result<(u64, u64)> {
         let start = (chunk * CHUNK_COLUMNS) as u32;
         let end = (self.panel.rows() as u32).min(start + CHUNK_COLUMNS as u32);
@@ -140,7 +140,7 @@ impl<T: Coordinate> Scan<'_, T> {
     fn batch(&self, rows: &[u32], places: impl Iterator<Item = (u32, u32)>) -> PairBatch {
         let mut batch = PairBatch::new(self.source.info().ids);
         for (row, other) in places {
-            // From the side of the later row; an earlier one finds the pair itself only where it is looked at too.
+            // The later row reports the pair. The earlier one reports it only if the later one is not in the sample.
             if other == row || (other > row && (self.options.sample.is_none() || rows.binary_search(&other).is_ok())) {
                 continue;
             }

@@ -1,11 +1,14 @@
-//! The truth of searches in the files that others read and write: as `compute_groundtruth` of DiskANN
+//! Ground truth files for searches, in the formats of `compute_groundtruth` of DiskANN
 //! (<https://github.com/microsoft/DiskANN>) and the harness of big-ann-benchmarks
-//! (<https://github.com/harsha-simhadri/big-ann-benchmarks>) lay them out.
+//! (<https://github.com/harsha-simhadri/big-ann-benchmarks>).
 //!
-//! All numbers are little-endian. Vectors: u32 rows, u32 dimensions, the rows. Tags: u32 rows, u32 1, a u32 for each
-//! row of the base. The nearest rows: i32 queries, i32 k, u32 ids `[queries x k]`, f32 distances `[queries x k]`. Rows
-//! within a threshold: i32 queries, i32 rows found in all, i32 counts `[queries]`, u32 ids `[found]`, and f32 distances
-//! `[found]` where big-ann-benchmarks are to read them; DiskANN wants none there.
+//! All numbers are little-endian.
+//!
+//! - Vectors: u32 rows, u32 dimensions, the rows.
+//! - Tags: u32 rows, u32 1, a u32 per row of the base.
+//! - Nearest rows: i32 queries, i32 k, u32 ids `[queries x k]`, f32 distances `[queries x k]`.
+//! - Rows within a threshold: i32 queries, i32 total rows found, i32 counts `[queries]`, u32 ids `[found]`. For
+//!   big-ann-benchmarks, f32 distances `[found]` follow; DiskANN expects none.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,64 +21,64 @@ use crate::options::{Element, Metric};
 use crate::output::LaterFile;
 use crate::source::{VectorSource, open_counted};
 
-/// Most of what an i32 counts.
+/// Largest count that an i32 holds.
 const COUNT_MAX: u64 = i32::MAX as u64;
 /// Bytes of the two counts at the start of a file.
 const HEADER_BYTES: u64 = 8;
 
-/// What is read, and what is written.
+/// Files to read and write.
 #[derive(Debug, Clone, Copy)]
 pub struct TruthFiles<'a> {
-    /// The vectors that are found.
+    /// The vectors to find.
     pub base: &'a Path,
-    /// The vectors that look for them, of the same type.
+    /// The query vectors, of the same type.
     pub queries: &'a Path,
-    /// What both files hold.
+    /// Element type of both files.
     pub element: Element,
-    /// Names of the rows of the base; their numbers where not given.
+    /// Ids of the rows of the base; row numbers if not given.
     pub tags: Option<&'a Path>,
-    /// Where the truth goes.
+    /// The file to write.
     pub truth: &'a Path,
-    /// Whether a file that is there may be replaced.
+    /// Whether an existing file may be replaced.
     pub force: bool,
 }
 
-/// Which rows of the base each query is to find.
+/// Search target of each query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sought {
-    /// So many nearest ones; of equally near ones those of smaller ids.
+    /// The K nearest rows; ties are broken by the smaller id.
     Nearest(u64),
-    /// All whose distance, as it is written, is at most that; of inner products, at least that.
+    /// All rows whose distance, as written, is at most this; for inner products, at least this.
     Within(f64, RangeForm),
 }
 
-/// Whose file of rows within a threshold is written.
+/// Format of the file of rows within a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeForm {
     /// With distances.
     BigAnn,
-    /// Without.
+    /// Without distances.
     DiskAnn,
 }
 
-/// What was found.
+/// Summary of the ground truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TruthReport {
     /// Rows of the base.
     pub rows: u64,
-    /// Queries, each compared with all of them.
+    /// Queries, each compared with all rows.
     pub queries: u64,
-    /// Rows found, by all queries.
+    /// Rows found, over all queries.
     pub found: u64,
 }
 
-/// Finds the true answers to all queries and writes them, nearest first. A distance is the squared one under L2, that
-/// of the vectors divided by their lengths (2 - 2 cos) under cosine, and the inner product itself, whose largest come
-/// first.
+/// Finds the true answers to all queries and writes them, nearest first. Distances are squared under L2. Under cosine
+/// they are squared distances of the normalized vectors (2 - 2 cos). For inner products, the product itself is written,
+/// and the largest are first.
 ///
 /// # Errors
-/// Where a file cannot be read or is not as long as its header says, a vector is unusable, dimensions or
-/// numbers of rows do not fit together, memory does not suffice, or the truth cannot be written.
+/// If a file cannot be read or does not have the length in its header, a vector is unusable, dimensions or numbers of
+/// rows are inconsistent, memory does not suffice, or the result cannot be written.
 pub fn groundtruth_files(
     context: &Context,
     files: &TruthFiles<'_>,
@@ -104,7 +107,7 @@ pub fn groundtruth_files(
     Ok(TruthReport { rows, queries: queries.info().rows, found: total })
 }
 
-/// The same as a nearness.
+/// Converts the target to nearness.
 fn wanted(metric: Metric, sought: Sought) -> Result<Wanted> {
     match (sought, metric) {
         (Sought::Nearest(0), _) => Err(Error::option("K is 0, which finds nothing; give at least 1")),
@@ -121,7 +124,7 @@ fn wanted(metric: Metric, sought: Sought) -> Result<Wanted> {
     }
 }
 
-/// Refuses files that do not belong together, or that the layout of the truth has no numbers for.
+/// Refuses inconsistent files, and sizes that the output format cannot represent.
 fn check_fit(
     files: &TruthFiles<'_>,
     (base, queries): (&dyn VectorSource, &dyn VectorSource),
@@ -151,7 +154,7 @@ fn check_fit(
     }
 }
 
-/// The tags of so many rows of a base.
+/// Reads the tags of a base of `rows` rows.
 fn read_tags(context: &Context, path: &Path, (base, rows): (&Path, u64)) -> Result<Vec<u32>> {
     let at = path.display();
     let file = context.device.open(path)?;
@@ -193,12 +196,12 @@ fn read_tags(context: &Context, path: &Path, (base, rows): (&Path, u64)) -> Resu
     Ok(all)
 }
 
-/// Tags that are read at once.
+/// Tags read at once.
 const READ_TAGS: usize = 4_096;
 
 fn write(to: &mut dyn Write, found: &[Vec<Found>], metric: Metric, sought: Sought) -> io::Result<()> {
     let mut to = io::BufWriter::with_capacity(64 << 10, to);
-    let count = |count: usize| (count as i32).to_le_bytes(); // what does not fit was refused
+    let count = |count: usize| (count as i32).to_le_bytes(); // larger counts were refused
     to.write_all(&count(found.len()))?;
     match sought {
         Sought::Nearest(each) => to.write_all(&count(each as usize))?,
@@ -215,7 +218,7 @@ fn write(to: &mut dyn Write, found: &[Vec<Found>], metric: Metric, sought: Sough
     to.flush()
 }
 
-/// The distance that is written.
+/// Returns the distance to write.
 fn distance(metric: Metric, nearness: f64) -> f32 {
     match metric {
         Metric::L2 => nearness as f32,

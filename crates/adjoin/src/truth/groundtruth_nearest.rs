@@ -1,8 +1,8 @@
-//! The rows of a base that are truly nearest to queries, or within a threshold of them: all are compared with all. The
-//! base is streamed; queries and what they find are held.
+//! The true nearest rows of a base for queries, or all rows within a threshold: every query is compared with every row.
+//! The base is streamed; queries and hits are held.
 //!
-//! Kernels leave out what is surely too far away for a query; what is left is decided by f64 sums over the elements as
-//! they are stored ([`crate::predicate`]), so that the result is that of plain loops.
+//! Kernels leave out rows that are certainly too far from a query. The rest is decided by f64 sums over the stored
+//! elements ([`crate::predicate`]), so that the result equals plain loops.
 
 use std::collections::BinaryHeap;
 use std::mem::size_of;
@@ -20,27 +20,27 @@ use crate::source::VectorSource;
 use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes};
 use crate::workers::{lock, map_items};
 
-/// Vectors of the base that are compared at once, in bytes, and how many these are at most.
+/// Vectors of the base compared at once: most bytes, and most rows.
 const BATCH_BYTES_MAX: usize = 512 << 10;
 const BATCH_ROWS_MAX: usize = 4_096;
-/// Queries that are compared at once; bounds the hits that a kernel hands over.
+/// Queries compared at once; bounds the hits returned by a kernel.
 const BLOCK_QUERIES: usize = 64;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, used in error messages.
 const PURPOSE: &str = "the ground truth";
 
-/// Which rows a query is to find.
+/// Search target of the queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Wanted {
-    /// So many nearest ones.
+    /// The K nearest rows.
     Nearest(usize),
-    /// All up to a nearness ([`Found::nearness`]).
+    /// All rows up to a nearness ([`Found::nearness`]).
     Within(f64),
 }
 
-/// A row that a query found, ordered by nearness and then by id.
+/// A hit of a query, ordered by nearness, then by id.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// Less for what is nearer: the squared distance, else the cosine or the inner product with its sign turned.
+    /// Smaller is nearer: the squared distance, the negated cosine or the negated inner product.
     pub(super) nearness: f64,
     pub(super) id: u32,
 }
@@ -65,27 +65,27 @@ impl PartialEq for Found {
 
 impl Eq for Found {}
 
-/// What some queries have found so far.
+/// Hits of a block of queries so far.
 struct Block {
-    /// For each query; the farthest comes first.
+    /// Per query; the farthest is first.
     found: Vec<BinaryHeap<Found>>,
-    /// Memory of what is found within a threshold; as many nearest rows as are wanted are counted beforehand.
+    /// Memory of hits within a threshold. The memory of the K nearest is reserved in advance.
     memory: Reservation,
     held: u64,
 }
 
-/// Queries that are compared with a base.
+/// A comparison of queries with a base.
 pub(super) struct Comparison<'a> {
     pub(super) context: &'a Context,
     pub(super) base: &'a dyn VectorSource,
     pub(super) queries: &'a dyn VectorSource,
     pub(super) metric: Metric,
     pub(super) wanted: Wanted,
-    /// What names the rows of the base, where that is not their number.
+    /// Ids of the base's rows, if not their numbers.
     pub(super) tags: Option<&'a [u32]>,
 }
 
-/// The base as the kernels see it, and the queries.
+/// The base's space, and the queries.
 struct Prepared<'a, T> {
     space: Space<'a>,
     queries: UsableRows,
@@ -95,10 +95,10 @@ struct Prepared<'a, T> {
 }
 
 impl Comparison<'_> {
-    /// What each query finds, nearest first, with the memory that holds it.
+    /// Returns the hits of each query, nearest first, and the memory that holds them.
     ///
     /// # Errors
-    /// Where a source cannot be read or has unusable rows, memory does not suffice, or the work is cancelled.
+    /// If a source cannot be read or has unusable rows, memory does not suffice, or the work is cancelled.
     pub(super) fn run<T: Coordinate>(&self) -> Result<(Vec<Vec<Found>>, Vec<Reservation>)> {
         let mut memory = self.context.reserve(self.least_bytes::<T>(), PURPOSE)?;
         let prepared = self.prepare::<T>()?;
@@ -131,7 +131,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Bytes of as many nearest rows as are wanted of each query.
+    /// Returns the bytes of the K nearest rows of all queries.
     fn nearest_bytes(&self) -> u64 {
         let count = match self.wanted {
             Wanted::Nearest(count) => count as u64,
@@ -141,12 +141,12 @@ impl Comparison<'_> {
         self.queries.info().rows.saturating_mul(a_query)
     }
 
-    /// Bytes that are held beside what is found within a threshold.
+    /// Returns the bytes held in addition to hits within a threshold.
     fn least_bytes<T: Coordinate>(&self) -> u64 {
         let (base, queries) = (self.base.info(), self.queries.info());
         let coordinates = self.plain(base.vectors).dimensions();
         let rows = batch_rows(base.vectors);
-        // A kernel may hand over a mask for each four columns, in a list that doubles as it grows.
+        // A kernel may return a mask for every four columns, in a list that doubles as it grows.
         let hits = (2 * BLOCK_QUERIES * rows.div_ceil(4) * size_of::<HitMask>()) as u64;
         let batch_bytes = batch_bytes(base.vectors);
         let of_queries = read_all_bytes(self.queries)
@@ -163,7 +163,7 @@ impl Comparison<'_> {
         Space::plain(vectors, self.metric)
     }
 
-    /// Hands the base to `take`, some rows at a time.
+    /// Passes the base to `take`, some rows at a time.
     fn scan(&self, take: impl FnMut(UsableRows) -> Result<()>) -> Result<()> {
         let Self { context, base: source, metric, .. } = *self;
         let (on_bad, left_out, batch_bytes) = (OnBad::Error, None, batch_bytes(source.info().vectors));
@@ -221,7 +221,7 @@ impl Comparison<'_> {
         map_items(self.context.threads, blocks.len(), &self.context.cancel, Vec::new, work).map(drop)
     }
 
-    /// Reserves memory for as much as may be found within a threshold; a list that grows may double.
+    /// Reserves memory for the hits that may be found within a threshold; a growing list may double.
     fn make_room(&self, block: &mut Block, hits: &[HitMask]) -> Result<()> {
         if matches!(self.wanted, Wanted::Nearest(_)) {
             return Ok(());
@@ -231,7 +231,7 @@ impl Comparison<'_> {
         self.context.grow(&mut block.memory, most * size_of::<Found>() as u64, PURPOSE)
     }
 
-    /// A computed distance above this is surely too far for a query.
+    /// Returns a limit: a larger computed distance is certainly too far for a query.
     fn limit<T: Coordinate>(&self, prepared: &Prepared<'_, T>, query: u32, found: &BinaryHeap<Found>) -> T::Distance {
         let most = match self.wanted {
             Wanted::Nearest(count) if found.len() < count => return T::FARTHEST,
@@ -245,7 +245,7 @@ impl Comparison<'_> {
         T::tile_limit(&Threshold::up_to(most, prepared.space, length))
     }
 
-    /// Adds a row to what a query found, if it is near enough.
+    /// Adds a row to the hits of a query if it is near enough.
     fn take(
         &self,
         found: &mut BinaryHeap<Found>,
@@ -278,7 +278,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Rows of a batch of the base.
+/// Returns the rows per batch of the base.
 fn batch_rows(vectors: VectorType) -> usize {
     (BATCH_BYTES_MAX / vectors.bytes()).clamp(1, BATCH_ROWS_MAX)
 }

@@ -1,35 +1,35 @@
-//! How many distances are how large, about.
+//! Approximate histogram of distances.
 
 use crate::geometry::Coordinate;
 
-/// Bins of squared distances: the upper half of an f32's bits, so that one is less than 1 % wide.
+/// Bins of squared distances, by the upper 16 bits of an f32; each is less than 1 % wide.
 const BINS: usize = 1 << 16;
 
-/// Numbers of computed squared distances.
+/// Histogram of computed squared distances.
 pub(crate) struct DistanceHistogram {
     counts: Vec<u64>,
 }
 
 impl DistanceHistogram {
-    /// Bytes that it takes.
+    /// Bytes of a histogram.
     pub(crate) const BYTES: u64 = 8 * BINS as u64;
 
-    /// Of none.
+    /// Creates an empty histogram.
     pub(crate) fn new() -> Self {
         Self { counts: vec![0; BINS] }
     }
 
-    /// Counts some.
+    /// Adds distances.
     pub(crate) fn add<T: Coordinate>(&mut self, squared: &[T::Distance]) {
         squared.iter().for_each(|&squared| self.counts[(T::rough(squared).to_bits() >> 16) as usize] += 1);
     }
 
-    /// Takes out so many distances of 0, as those of vectors to themselves.
+    /// Subtracts `zeros` distances of 0, for example of vectors to themselves.
     pub(crate) fn leave_out_zeros(&mut self, zeros: u64) {
         self.counts[0] = self.counts[0].saturating_sub(zeros);
     }
 
-    /// A squared distance that so many do not exceed, about; none where there are fewer.
+    /// Returns approximately the squared distance of this rank; `None` if there are fewer distances.
     pub(crate) fn squared_of(&self, rank: u64) -> Option<f64> {
         let mut below = 0;
         let bin = self.counts.iter().position(|count| {
@@ -39,7 +39,7 @@ impl DistanceHistogram {
         Some(f64::from(f32::from_bits((bin as u32) << 16)))
     }
 
-    /// How many do not exceed a squared distance, about.
+    /// Returns approximately how many distances do not exceed a squared distance.
     pub(crate) fn count_within(&self, squared: f64) -> u64 {
         let bin = ((squared.max(0.0) as f32).min(f32::MAX).to_bits() >> 16) as usize;
         self.counts[..=bin].iter().sum()

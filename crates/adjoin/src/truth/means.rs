@@ -1,4 +1,4 @@
-//! What a sample says of a mean over all: an estimate between its bounds.
+//! Estimates of population means from a sample, with bounds.
 
 use super::poisson::{least_mean, most_mean, weight};
 use crate::random::Random;
@@ -8,16 +8,17 @@ use crate::report::Interval;
 const REPLICATES: usize = 400;
 /// Each tail of an interval.
 const TAIL: f64 = 0.025;
-/// Where fewer vectors have something to count, a bootstrap has seen too few of them to be asked.
+/// If fewer vectors than this have anything to count, a bootstrap has too little data.
 const SEEN_MIN: usize = 20;
 /// The quantile of the normal distribution that leaves one tail.
 const DEVIATIONS: f64 = 1.96;
 
-/// The mean of each of some numbers of a drawn vector, none of them negative, between the bounds of 95 % confidence; where
-/// the vectors are the `whole` of all, it is certain. `numbers` has one list for each, in the same order of vectors.
+/// Estimates the mean of several nonnegative numbers per drawn vector, with 95 % confidence intervals. If the vectors
+/// are the `whole` population, the means are exact. `numbers` has one list per number, all in the same order of
+/// vectors.
 ///
-/// A bootstrap over vectors. Of what few vectors have, the bounds are at least those of the exact interval of as many
-/// events, and of what none has they end at what the rule of three leaves.
+/// The bounds are from a bootstrap over vectors. If few vectors have a nonzero number, they are at least the exact
+/// interval of as many events; if none has, the upper bound follows the rule of three.
 pub(crate) fn means(numbers: &[Vec<f64>], whole: bool, seed: u64) -> Vec<Interval> {
     let estimates = numbers.iter().map(|of| of.iter().sum::<f64>() / of.len().max(1) as f64);
     if whole {
@@ -53,7 +54,8 @@ fn interval(estimate: f64, numbers: &[f64], mut replicates: Vec<f64>) -> Interva
     Interval { estimate, low, high }
 }
 
-/// The least share of which so many of all may be a sample, with 97.5 % confidence (Wilson's interval).
+/// Returns the least fraction of the population that is consistent with the sample, with 97.5 % confidence (Wilson's
+/// interval).
 pub(crate) fn least_share(seen: u64, all: u64) -> f64 {
     if all == 0 {
         return 0.0;
@@ -68,7 +70,7 @@ pub(crate) fn least_share(seen: u64, all: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Most vectors have none, others up to 20.
+    /// Returns numbers of vectors: mostly 0, the others up to 20.
     fn numbers(vectors: usize, seed: u64) -> Vec<f64> {
         let mut random = Random::new(seed, "numbers");
         let number = |random: &mut Random| if random.below(10) == 0 { random.below(21) as f64 } else { 0.0 };

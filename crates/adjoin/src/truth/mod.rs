@@ -1,5 +1,5 @@
-//! Which pairs are there really, and how many of them does a rule find? By comparing everything with everything, or a
-//! random sample with everything.
+//! Ground truth: finds the pairs that really exist, by comparing everything, or a random sample, with everything, and
+//! measures how many of them a rule finds.
 
 mod calibrate;
 mod certify;

@@ -1,11 +1,11 @@
-//! Poisson numbers: weights of a bootstrap, and bounds for a mean of which only a count was seen.
+//! Poisson numbers: weights of a bootstrap, and bounds on a mean from an observed count.
 
 use crate::random::Random;
 
-/// Chances of more events are not summed up: terms of their sums would be too small for f64.
+/// Largest count for which probabilities are summed. For larger ones, the terms would be too small for f64.
 const COUNT_SUMMED_MAX: u32 = 400;
 
-/// A Poisson number of mean 1; from sums and quotients alone, so that it is the same on every machine.
+/// Draws a Poisson number of mean 1, from sums and quotients alone, so that it is the same on every machine.
 pub(super) fn weight(random: &mut Random) -> f64 {
     let uniform = random.uniform();
     let mut term = std::f64::consts::E.recip();
@@ -18,7 +18,7 @@ pub(super) fn weight(random: &mut Random) -> f64 {
     count
 }
 
-/// The chance of at most `count` events where `mean` are expected.
+/// Returns the probability of at most `count` events if `mean` are expected.
 fn at_most(count: u32, mean: f64) -> f64 {
     let mut term = (-mean).exp();
     let mut sum = term;
@@ -29,22 +29,23 @@ fn at_most(count: u32, mean: f64) -> f64 {
     sum
 }
 
-/// The largest mean with which `count` events or fewer still have the chance `tail`; of many events a little more.
+/// Returns the largest mean with which `count` events or fewer still have the probability `tail`; slightly more for
+/// large counts.
 pub(super) fn most_mean(count: u32, tail: f64) -> f64 {
     if count <= COUNT_SUMMED_MAX {
         return bisect(|mean| at_most(count, mean) > tail);
     }
-    // Wilson and Hilferty's cube root of a chi-squared number is about normal, whose tail ends before this.
+    // Wilson and Hilferty's cube root of a chi-squared number is approximately normal, and this bounds the normal tail.
     let (deviations, events) = ((-2.0 * tail.ln()).sqrt(), f64::from(count) + 1.0);
     events * (1.0 - 1.0 / (9.0 * events) + deviations / (3.0 * events.sqrt())).powi(3)
 }
 
-/// The least mean with which `count` events or more have the chance `tail`.
+/// Returns the least mean with which `count` events or more have the probability `tail`.
 pub(super) fn least_mean(count: u32, tail: f64) -> f64 {
     if count == 0 { 0.0 } else { bisect(|mean| 1.0 - at_most(count - 1, mean) < tail) }
 }
 
-/// Where a condition that holds at 0 ceases to hold.
+/// Returns the point at which a condition that holds at 0 stops holding.
 fn bisect(holds: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1000.0);
     for _ in 0..60 {

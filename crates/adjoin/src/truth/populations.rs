@@ -1,4 +1,4 @@
-//! Populations of rows that mislead samples, and how often a certified threshold reaches its target on them.
+//! Tests with populations of rows that mislead samples: how often does a certified threshold reach its target?
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ const SEEDS: (u64, u64) = (4, 200);
 /// Of 20 runs, one may miss its target.
 const MISSED_OF_20: u64 = 1;
 
-/// A graph: rows, pairs, and for each pair the least threshold that finds it.
+/// A graph: rows, pairs, and the least threshold that finds each pair.
 struct Population {
     name: &'static str,
     neighbors: Vec<Vec<(u32, f32)>>,
@@ -26,7 +26,7 @@ impl Population {
         Self { name, neighbors }
     }
 
-    /// The recall of all pairs, and the mean one of rows that have neighbors.
+    /// Returns the recall of all pairs, and the mean recall of rows that have neighbors.
     fn recalls(&self, threshold: f64) -> [f64; 2] {
         let (mut found, mut pairs, mut shares, mut rows) = (0.0, 0.0, 0.0, 0.0);
         for neighbors in self.neighbors.iter().filter(|neighbors| !neighbors.is_empty()) {
@@ -53,7 +53,8 @@ impl Population {
         Certification { sets: vec![sample], pairs }
     }
 
-    /// What a calibration of the seed certifies: the threshold, and the least recall of pairs; none if it joins exactly.
+    /// Returns what a calibration with this seed certifies: the threshold, and the least recall of pairs; `None` if the
+    /// join would be exact.
     fn calibrate(&self, target: f64, seed: u64) -> Option<(f64, f64)> {
         let rows = self.neighbors.len() as u64;
         let mut order: Vec<u64> = (0..rows).collect();
@@ -74,7 +75,7 @@ impl Population {
     }
 }
 
-/// All pairs of rows from `first` on, in groups of these sizes.
+/// Returns all pairs within groups of these sizes, from row `first` on.
 fn cliques(first: usize, sizes: &[usize]) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     let mut start = first;
@@ -85,7 +86,8 @@ fn cliques(first: usize, sizes: &[usize]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// A share of the rows in pairs, which every threshold finds, and other pairs, which only the largest one finds.
+/// Creates a population with a fraction of the rows in pairs that every threshold finds, and other pairs that only the
+/// largest one finds.
 fn with_missed(name: &'static str, rows: usize, share: f64, missed: Vec<(usize, usize)>) -> Population {
     let twins = (0..(share * rows as f64 / 2.0) as usize).map(|k| (2 * k, 2 * k + 1, 0.0));
     Population::new(name, rows, twins.chain(missed.into_iter().map(|(a, b)| (a, b, 1.0))))
@@ -98,7 +100,7 @@ fn populations() -> Vec<Population> {
     let uniform: Vec<_> = (0..2 * n).map(|_| (below(n as u64), below(n as u64), below(1 << 20) as f64)).collect();
     let uniform = uniform.into_iter().map(|(a, b, t)| (a, b, t / f64::from(1 << 20)));
     let uniform = Population::new("uniform", n, uniform);
-    // Clumps of sizes by a power law, each found at about one threshold.
+    // Clumps with sizes by a power law, each found at about one threshold.
     let mut clumps = Vec::new();
     let mut start = 0;
     for _ in 0..20_000 {

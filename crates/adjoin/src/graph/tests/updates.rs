@@ -1,4 +1,4 @@
-//! Deletes by each rule and inserts of what was deleted, against plain code in f64, and what must hold after them.
+//! Compares deletion by each rule, and reinsertion, with plain code in f64, and checks invariants afterward.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::graph::mend::{Around, DeleteRule, Mender};
 
 const RULES: [DeleteRule; 4] = [DeleteRule::Drop, DeleteRule::Neighbours, DeleteRule::Nearest, DeleteRule::Replace];
 
-/// The new out-neighbours of a vertex, as the rule's words have them.
+/// Returns the new out-neighbors of a vertex by the rule's definition.
 fn naive_mended(rule: DeleteRule, graph: &Graph, values: &Values, vertex: u32) -> Vec<u32> {
     let GraphOptions { degree, build_list, alpha, .. } = *graph.options();
     let live = |vertex: &u32| graph.is_live(*vertex);
@@ -62,7 +62,7 @@ fn check_mended<T: Coordinate>(rule: DeleteRule, graph: &Graph, values: &Values)
                 let mut naive = naive_mended(rule, graph, values, vertex);
                 let mut new = new.to_vec();
                 if rule == DeleteRule::Nearest {
-                    // The order of links follows the out-neighbours that went; what counts is which they are.
+                    // The order of links follows the deleted out-neighbors; only the set matters.
                     naive.sort_unstable();
                     new.sort_unstable();
                 }
@@ -91,7 +91,7 @@ fn each_rule_mends_as_its_words_say() {
     }
 }
 
-/// A share of the vertices, in an order.
+/// Draws a percentage of the vertices, in random order.
 fn drawn(random: &mut Random, rows: usize, percent: usize) -> Vec<u32> {
     let drawn = random.ascending_sample((rows * percent / 100) as u64, rows as u64);
     let mut drawn: Vec<u32> = drawn.into_iter().map(|vertex| vertex as u32).collect();
