@@ -206,8 +206,10 @@ impl Job<'_> {
     /// Opens the stores, or builds them from sources in the folder for temporary files.
     ///
     /// # Errors
-    /// Fails if an input cannot be read or is unsuitable, two sets cannot be compared, nothing is built but an option
-    /// is given that applies only to builds, or a filter does not match the sets.
+    /// Fails if
+    /// - an input cannot be read or is unsuitable, or two sets cannot be compared,
+    /// - nothing is built but an option is given that applies only to builds, or
+    /// - a filter does not match the sets.
     pub fn open(&self, context: &Context) -> Result<OpenedSets> {
         let is_grown = !self.new.is_empty();
         let beside = if is_grown { self.new } else { self.with };

@@ -15,8 +15,8 @@ use crate::store::{Kind, kind_of};
 /// this moment, with its ids.
 ///
 /// # Errors
-/// Fails as [`source::open`] and [`live::open_rows`] do, if there are no rows, or if a collection is not the only name
-/// or is given together with an option for files.
+/// Fails as [`source::open`] and [`live::open_rows`] do. Also fails if there are no rows, or a collection is not the
+/// only name or is given together with an option for files.
 pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     for name in names {
         if kind_of(context, Path::new(name))? == Some(Kind::Live) {

@@ -111,7 +111,7 @@ impl<T: Coordinate> LoadedBucket<T> {
         &self.ranks[member as usize * width..][..width]
     }
 
-    /// Returns whether a filter accepts a pair of members. The left row of the pair is the earlier one; if two sets are
+    /// Returns whether a filter accepts a pair of members. The left row of the pair is the earlier one. If two sets are
     /// joined, it is the row of the first set, and `a` must be its bucket.
     pub(crate) fn accepts(filter: &PairFilter, (a, x): (&Self, u32), (b, y): (&Self, u32)) -> bool {
         match filter.is_of_two_sets() || a.row(x) < b.row(y) {

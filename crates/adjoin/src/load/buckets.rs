@@ -250,7 +250,7 @@ impl<'a> Buckets<'a> {
     }
 
     /// Returns how many times a pair counts for a row of a promised part if its other row is in bucket `number`. In a
-    /// set that has grown, a pair of two new rows counts once for each of them; a pair with an old row counts twice for
+    /// set that has grown, a pair of two new rows counts once for each of them. A pair with an old row counts twice for
     /// the new row.
     pub(crate) fn pair_weight(&self, number: u32) -> u64 {
         if matches!(self.joined, Joined::Grown(new) if number < new) { 2 } else { 1 }
@@ -386,7 +386,7 @@ impl<'a> Buckets<'a> {
         self.stores[0].manifest().vectors
     }
 
-    /// Returns the metric of the stores, or the metric between rows if [`Self::between_rows`] was called.
+    /// Returns the metric of the stores, or the metric between rows after `between_rows`.
     pub fn metric(&self) -> Metric {
         self.metric
     }

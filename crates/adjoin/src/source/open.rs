@@ -107,9 +107,11 @@ pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOpti
 /// estimated from headers. The estimate is good enough to plan the memory of a scan.
 ///
 /// # Errors
-/// Fails if nothing matches, a folder has no such split, a file cannot be read or does not match its extension, files
-/// differ in dimensions, element type, kind of ids or name of the vector column, or the budget is too small for
-/// headers.
+/// Fails if
+/// - nothing matches, or a folder has no such split,
+/// - a file cannot be read or does not match its extension,
+/// - files differ in dimensions, element type, kind of ids or name of the vector column, or
+/// - the budget is too small for headers.
 pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for source in sources {

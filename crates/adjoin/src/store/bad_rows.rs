@@ -101,7 +101,7 @@ impl BadRows {
 }
 
 /// Counts the lengths of lists in the rows seen. The first list that is not empty defines the expected length, so that
-/// only the data decide; if another length is more frequent, that first list is reported as the odd one.
+/// only the data decide. If another length is more frequent, that first list is reported as the odd one.
 pub(super) struct Lengths {
     dimensions: usize,
     rows: u64,

@@ -49,8 +49,8 @@ impl FolderFiles<'_> {
     }
 }
 
-/// Reads an open file in pieces of `piece` bytes, the last of which may be shorter, passes them to `take`, and verifies
-/// the checksum of the whole file at the end.
+/// Reads an open file in pieces of `piece` bytes (the last may be shorter) and passes them to `take`. Verifies the
+/// checksum of the whole file at the end.
 ///
 /// # Errors
 /// Fails if the device fails or the file is damaged.

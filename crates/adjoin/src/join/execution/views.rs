@@ -1,5 +1,5 @@
-//! Computes the distances of bucket members to other centers, for several visits at once, so that a bucket passes
-//! through the CPU caches once for all the buckets that it meets.
+//! Computes the distances of bucket members to other centers, for several visits at once. A bucket thus passes through
+//! the CPU caches once for all the buckets that it meets.
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 

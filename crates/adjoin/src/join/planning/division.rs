@@ -99,9 +99,11 @@ pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> Buc
 pub(super) const THREADS_BYTES: u64 = 640 << 10;
 pub(super) const WORKER_BYTES: u64 = 384 << 10;
 
-/// Returns the bytes held for all buckets during a run, loaded or not: the table of the cache, its steps, the steps
-/// that the reader simulates again if future uses are not known, sizes on disk and in memory, and the extents again if
-/// there are two stores.
+/// Returns the bytes held for all buckets during a run, loaded or not:
+/// - the table of the cache and its steps,
+/// - the steps again, which the reader simulates if future uses are not known,
+/// - sizes on disk and in memory, and
+/// - the extents again if there are two stores.
 pub(super) fn tables_bytes_of<T: Coordinate>(count: usize, sets: usize) -> u64 {
     let extents = if sets > 1 { size_of::<Extent>() } else { 0 };
     let sizes = 3 * size_of::<u64>(); // including a sorted copy, for the least cache

@@ -78,9 +78,12 @@ pub struct AppendReport {
 /// Publishes the next generation of the store in a folder. Open readers keep the old one.
 ///
 /// # Errors
-/// Fails if the folder holds no store, the new rows do not match its rows, more rows were appended since the store was
-/// built than it had then, no row would be left, the budget is too small, or the disk refuses. The store is then
-/// unchanged.
+/// Fails, and leaves the store unchanged, if
+/// - the folder holds no store,
+/// - the new rows do not match its rows,
+/// - more rows were appended since the store was built than it had then,
+/// - no row would be left, or
+/// - the budget is too small or the disk refuses.
 pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<AppendReport> {
     let watch = Stopwatch::start();
     let context = &naming_all(context, folder, wanted.new)?;
