@@ -121,8 +121,8 @@ pub(crate) trait Taker<B, R> {
     /// Consumes a batch of a worker.
     fn take(&mut self, batch: B) -> Result<()>;
 
-    /// Called when all tasks before number `tasks` are done and their batches consumed. `reports` are those since the
-    /// last checkpoint.
+    /// Called when all tasks before number `tasks` are done and their batches consumed. `reports` are the workers'
+    /// reports since the last leg ended.
     fn end_leg(&mut self, tasks: usize, reports: Vec<R>) -> Result<()>;
 }
 

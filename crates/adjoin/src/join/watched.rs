@@ -1,5 +1,5 @@
-//! Measures the recall that a join reaches, by vectors with known true neighbors that had no part in setting a
-//! threshold. Pairs that the join compares beyond the rule, in whole tiles, are included.
+//! Measures the recall that a join reaches, by the vectors of its calibration, whose true neighbors are known. Pairs
+//! that the join compares beyond the rule, in whole tiles, are included.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

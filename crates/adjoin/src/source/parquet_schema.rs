@@ -14,7 +14,7 @@ use super::id_column::UUID_EXTENSION;
 use super::nested::ColumnPlace;
 
 /// Reads dictionaries as plain values. Parquet's pages have dictionaries of their own, and Arrow's dictionaries, such
-/// as a categorical of pandas, would only be rebuilt from them. Some of Polars could not be read at all.
+/// as a categorical of pandas, would only be rebuilt from them. Some dictionaries of Polars could not be read at all.
 pub(super) fn plain_columns(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
     let schema = metadata.schema();
     let fields = plain_fields(schema.fields());

@@ -26,8 +26,8 @@ use crate::source::{VectorSource, facts_of_files};
 
 /// The file of the trained centers.
 const CENTERS_FILE: &str = "centers";
-/// Least number of checkpoints of the rows. There are more if that many would be more than `LEG_BYTES_MAX` bytes of
-/// vectors apart.
+/// Least number of checkpoints of the rows. There are more if the rows between two would exceed `LEG_BYTES_MAX` bytes
+/// of vectors.
 const LEGS_MIN: u64 = 16;
 /// Headers and entries per frame.
 const EXTENTS_A_FRAME: usize = 4 << 10;

@@ -78,7 +78,8 @@ pub(crate) struct Records {
 
 /// Destination of records that do not fit in memory.
 enum Place {
-    /// One file in an own folder inside `at`, created with `name` in its name on first use. No other run writes to it.
+    /// One file in a private folder inside `at`. The folder is created on first use, with `name` in its name, and no
+    /// other run writes to it.
     Temporary { at: PathBuf, name: &'static str, folder: Option<OwnFolder> },
     /// Files in a folder that outlives the run.
     Kept(PathBuf),
@@ -145,8 +146,8 @@ fn list_file(number: usize) -> String {
 }
 
 impl Partitions {
-    /// Creates empty partitions. Records that do not fit go to an own folder inside `at`, with `name` in its name,
-    /// which is removed with the records.
+    /// Creates empty partitions. Records that do not fit go to a private folder inside `at`, with `name` in its name.
+    /// It is removed with the records.
     pub(crate) fn new(context: &Context, at: &Path, name: &'static str, sizes: PartitionSizes) -> Self {
         Self::at(context, Place::Temporary { at: at.to_owned(), name, folder: None }, sizes)
     }

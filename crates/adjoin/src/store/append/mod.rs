@@ -114,7 +114,7 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
 }
 
 /// Returns a context that names, in refusals, the memory that an append to the store in a folder needs, as far as its
-/// manifest tells.
+/// manifest determines it.
 ///
 /// # Errors
 /// Fails if the manifest cannot be read.
