@@ -1,8 +1,8 @@
-//! Here is a schedule, carry it out: one thread reads buckets in its order, workers load and visit them, the calling
-//! thread takes what they found. Each waits for the next when it is ahead; nothing is dropped and nothing piles up.
+//! Executes a schedule: one thread reads buckets in its order, workers load and visit them, and the calling thread
+//! consumes the results. A thread that is ahead waits for the next one, so nothing is dropped and no queue grows
+//! without bound.
 //!
-//! What is looked for in two buckets is the [`Visitor`]'s business: a join's, a search's, a graph's. `tiles.rs` compares
-//! their members.
+//! The [`Visitor`] defines the work on two buckets: a join's, a search's or a graph's. `tiles.rs` compares the members.
 
 mod near_places;
 mod nearest;
@@ -27,33 +27,33 @@ pub(crate) use near_places::{NearComparison, NearPlaces};
 pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch, PackedBucket};
 pub(crate) use tiles::{Ordered, Tiles};
 
-/// Jobs and batches that wait for each worker.
+/// Queue length per worker, for jobs and for batches.
 const QUEUED_PER_WORKER: usize = 4;
-/// Tasks of a job: waking a worker costs as much as a small task.
+/// Tasks of a job. Waking a worker costs as much as a small task.
 pub(crate) const TASKS_PER_JOB: usize = 32;
 
-/// Batches on their way at most: each worker fills one while its others wait, and the calling thread has one.
+/// Returns the most batches in flight: each worker fills one while its others wait, and the calling thread has one.
 pub(crate) fn batches_in_flight(threads: usize) -> usize {
     (QUEUED_PER_WORKER + 1) * threads.max(1) + 1
 }
 
-/// A schedule over buckets, ready to be carried out.
+/// A schedule over buckets, ready to be executed.
 pub(crate) struct Execution<'a, T: Coordinate> {
     pub(crate) context: &'a Context,
     pub(crate) buckets: &'a Buckets<'a>,
     pub(crate) centers: &'a Panel<T>,
     pub(crate) sizes: &'a BucketSizes,
     pub(crate) schedule: &'a Schedule,
-    /// Tasks that an earlier run has done, which the progress counts.
+    /// Tasks done by an earlier run, which progress reports include.
     pub(crate) done_before: u64,
     pub(crate) with_ids: bool,
     /// Bytes for reading ahead.
     pub(crate) read_ahead: u64,
-    /// What the progress and a trace call it: one word.
+    /// Name of the phase in progress reports and traces: one word.
     pub(crate) phase: &'static str,
 }
 
-/// A bucket with itself, or two buckets that have a task.
+/// Two buckets that have a task, or one bucket with itself.
 pub(crate) struct Loaded<'a, T: Coordinate> {
     pub(crate) task: Task,
     pub(crate) a: &'a LoadedBucket<T>,
@@ -62,28 +62,28 @@ pub(crate) struct Loaded<'a, T: Coordinate> {
 
 /// One worker's part in an execution.
 pub(crate) trait Visitor<T: Coordinate> {
-    /// What the calling thread is handed.
+    /// Results passed to the calling thread.
     type Batch: Send;
-    /// What the worker has to say at the end.
+    /// The worker's report at the end.
     type Report: Send;
 
-    /// Makes some visits, at most [`TASKS_PER_JOB`]; full batches go to `emit`.
+    /// Makes up to [`TASKS_PER_JOB`] visits, and passes full batches to `emit`.
     fn visit(&mut self, visits: &[Loaded<'_, T>], emit: &mut dyn FnMut(Self::Batch)) -> Result<()>;
 
-    /// After the last task.
+    /// Called after the last task.
     fn finish(self, emit: &mut dyn FnMut(Self::Batch)) -> Self::Report;
 }
 
-/// Time that threads spent waiting for each other, in seconds, added up.
+/// Time that threads spent waiting for each other, in seconds, summed over threads.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// Workers for buckets.
+    /// Workers that wait for buckets.
     pub(crate) for_disk: SharedSeconds,
-    /// Workers for the calling thread.
+    /// Workers that wait for the calling thread.
     pub(crate) for_batches: SharedSeconds,
 }
 
-/// What a worker does at once.
+/// A unit of a worker's work.
 enum Job<T: Coordinate> {
     Load(Arc<CachedBucket<T>>),
     Visit(Vec<Visit<T>>),
@@ -96,7 +96,7 @@ struct Visit<T: Coordinate> {
     b: Arc<CachedBucket<T>>,
 }
 
-/// An execution under way.
+/// An execution in progress.
 struct Run<'a, T: Coordinate> {
     of: &'a Execution<'a, T>,
     waits: &'a Waits,
@@ -105,7 +105,7 @@ struct Run<'a, T: Coordinate> {
     stop: Cancel,
 }
 
-/// Stops an execution whose thread panics: the others would wait for it.
+/// Stops an execution if its thread panics, since the others would wait for it.
 struct StopOnPanic<'a>(&'a Cancel);
 
 impl Drop for StopOnPanic<'_> {
@@ -118,15 +118,15 @@ impl Drop for StopOnPanic<'_> {
 
 /// The calling thread's part in an execution.
 pub(crate) trait Taker<B, R> {
-    /// Takes what a worker found.
+    /// Consumes a batch of a worker.
     fn take(&mut self, batch: B) -> Result<()>;
 
-    /// The tasks before number `tasks` are done, and what was found in them was taken; the reports are of those since the
-    /// last leg ended.
+    /// Called when all tasks before number `tasks` are done and their batches consumed. `reports` are the workers'
+    /// reports since the last leg ended.
     fn end_leg(&mut self, tasks: usize, reports: Vec<R>) -> Result<()>;
 }
 
-/// Takes batches as they come, and reports at the end.
+/// Consumes batches as they arrive, and collects all reports.
 struct Whole<F, R> {
     take: F,
     reports: Vec<R>,
@@ -144,12 +144,12 @@ impl<B, R, F: FnMut(B) -> Result<()>> Taker<B, R> for Whole<F, R> {
 }
 
 impl<T: Coordinate> Execution<'_, T> {
-    /// Carries it out with a cache that holds what the schedule says that it begins with. Every worker has a visitor of
-    /// its own; `take` gets their batches. Returns what each visitor had to say.
+    /// Executes the schedule. `cache` must hold the buckets that the schedule starts with. Each worker has its own
+    /// visitor; `take` consumes their batches. Returns the visitors' reports.
     ///
     /// # Errors
-    /// The first error of the device, of bytes that are not as written, of a visitor or of `take`; or that the run was
-    /// cancelled.
+    /// Returns the first error of the device, of damaged bytes, of a visitor or of `take`, or that the run was
+    /// canceled.
     pub(crate) fn run<V: Visitor<T>>(
         &self,
         cache: &mut Cache<T>,
@@ -162,11 +162,11 @@ impl<T: Coordinate> Execution<'_, T> {
         Ok(whole.reports)
     }
 
-    /// The same in legs, which end before tasks of these numbers, the last with all: between two of them nobody works on
-    /// anything, while the cache and what was read ahead stay.
+    /// Executes the schedule in legs, which end before the task numbers `ends`; the last leg ends with all tasks.
+    /// Between two legs no work is in progress, while the cache and the read-ahead buffers are kept.
     ///
     /// # Errors
-    /// As [`Execution::run`].
+    /// Fails as [`Execution::run`] does.
     pub(crate) fn run_in_legs<V: Visitor<T>>(
         &self,
         cache: &mut Cache<T>,
@@ -179,17 +179,18 @@ impl<T: Coordinate> Execution<'_, T> {
         self.context.progress.begin(self.phase, "tasks", first + tasks);
         std::thread::scope(|scope| {
             let (run, (leg_sender, legs)) = (&run, bounded(0));
-            // One thread reads for all legs: a system may give up the reads of a thread that ends.
+            // One thread reads for all legs: an operating system may cancel the reads of a thread that ends.
             let read = move || {
                 let _stop = StopOnPanic(&run.stop);
                 run.note(run.read(cache, &legs));
             };
             run.note(spawn_scoped(scope, "adjoin reader", read).map(drop));
             for &end in ends {
-                // Received by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
+                // Only workers hold the receiver: once they have ended, for whatever reason, the reader does not wait
+                // for them.
                 let (job_sender, jobs) = bounded(self.workers() * QUEUED_PER_WORKER);
                 if leg_sender.send(Leg { end, jobs: job_sender }).is_err() {
-                    break; // the reader has ended, with an error
+                    break; // the reader has failed
                 }
                 let reports = run.visit_all(&visitor, jobs, taker);
                 if run.stop.is_cancelled() {
@@ -206,14 +207,14 @@ impl<T: Coordinate> Execution<'_, T> {
     }
 }
 
-/// What is read for next: tasks before number `end`, by the workers who get `jobs`.
+/// The next leg to read for: tasks before number `end`, for the workers that receive `jobs`.
 struct Leg<T: Coordinate> {
     end: usize,
     jobs: Sender<Job<T>>,
 }
 
 impl<T: Coordinate> Run<'_, T> {
-    /// Keeps the first error and stops everyone.
+    /// Keeps the first error and stops all threads.
     fn note(&self, result: Result<()>) {
         if let Err(error) = result {
             let mut failed = lock(&self.failed);
@@ -224,7 +225,7 @@ impl<T: Coordinate> Run<'_, T> {
         }
     }
 
-    /// Follows the schedule: reads what it loads, hands out what it visits, leg by leg.
+    /// Follows the schedule leg by leg: reads the buckets to load, and hands out visits.
     fn read(&self, cache: &mut Cache<T>, legs: &Receiver<Leg<T>>) -> Result<()> {
         let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, phase, .. } = *self.of;
         let loads = schedule.loads(sizes);
@@ -232,7 +233,7 @@ impl<T: Coordinate> Run<'_, T> {
         let (mut steps, mut done) = (schedule.steps(sizes), 0);
         for Leg { end, jobs } in legs {
             let mut waiting = Waiting { visits: Vec::new(), jobs };
-            // What is let go after the last task is a step of the last leg.
+            // Evictions after the last task are steps of the last leg.
             while done < end || end == schedule.tasks.len() {
                 let Some(step) = steps.next() else { break };
                 done += usize::from(matches!(step, Step::Verify(_)));
@@ -262,7 +263,7 @@ impl<T: Coordinate> Run<'_, T> {
             Step::Load(bucket) => {
                 let bytes = self.of.sizes.memory[bucket as usize];
                 let memory = cache.reserve(bytes).or_else(|_| {
-                    waiting.send(); // visits that wait here may hold what is waited for
+                    waiting.send(); // visits that wait here may hold the memory
                     Ok::<_, Error>(cache.reserve_when_free(bytes))
                 })?;
                 let stored = ahead.next_bucket()?.expect("both follow the same steps");
@@ -274,7 +275,7 @@ impl<T: Coordinate> Run<'_, T> {
         Ok(())
     }
 
-    /// Has workers do all jobs; what they find is taken by this thread. Returns what they have to say.
+    /// Lets workers do all jobs while this thread consumes their batches. Returns the workers' reports.
     fn visit_all<V: Visitor<T>>(
         &self,
         visitor: &(impl Fn() -> V + Sync),
@@ -295,7 +296,7 @@ impl<T: Coordinate> Run<'_, T> {
                 self.note(spawn_scoped(scope, "adjoin worker", work).map(drop));
             }
             drop((jobs, batch_sender));
-            // Once stopped, batches are only let go: workers wait for a place in the queue.
+            // Once stopped, batches are only dropped, since workers wait for space in the queue.
             for batch in batches {
                 if !self.stop.is_cancelled() {
                     self.note(taker.take(batch));
@@ -311,7 +312,7 @@ impl<T: Coordinate> Run<'_, T> {
             assert!(sent.is_ok(), "the calling thread receives until all workers have ended");
         };
         while let Ok(job) = self.waits.for_disk.measure(|| jobs.recv()) {
-            // Once stopped, jobs are only let go: the reader may wait for the memory that they hold.
+            // Once stopped, jobs are only dropped, since the reader may wait for the memory that they hold.
             match job {
                 _ if self.stop.is_cancelled() => {}
                 Job::Load(bucket) => self.note(bucket.load_ahead(|stored| self.load(stored))),
@@ -327,7 +328,7 @@ impl<T: Coordinate> Run<'_, T> {
         for Visit { task, a, b } in visits {
             match (loaded(a)?, loaded(b)?) {
                 (Some(a), Some(b)) => all.push(Loaded { task: *task, a, b }),
-                _ => return Ok(()), // whoever tried to load it told the error
+                _ => return Ok(()), // the thread that tried to load it reports the error
             }
         }
         visitor.visit(&all, emit)
@@ -339,14 +340,14 @@ impl<T: Coordinate> Run<'_, T> {
     }
 }
 
-/// Visits that are about to be handed out.
+/// Visits that will be handed out as one job.
 struct Waiting<T: Coordinate> {
     visits: Vec<Visit<T>>,
     jobs: Sender<Job<T>>,
 }
 
 impl<T: Coordinate> Waiting<T> {
-    /// Hands out a visit, sooner or later.
+    /// Adds a visit, and hands out all once there are enough.
     fn visit(&mut self, visit: Visit<T>) {
         self.visits.push(visit);
         if self.visits.len() >= TASKS_PER_JOB {
@@ -362,6 +363,6 @@ impl<T: Coordinate> Waiting<T> {
     }
 
     fn hand_out(&self, job: Job<T>) {
-        let _ = self.jobs.send(job); // without workers the run is stopped, which the reader notices
+        let _ = self.jobs.send(job); // without workers the run is stopped, which the reader will notice
     }
 }

@@ -1,5 +1,6 @@
-//! Where the nearest members of many queries lie, by computed distances alone: enough for those who compare what was found
-//! themselves, and much cheaper than exact hits ([`super::NearestSearch`]) where each of many rows looks for many.
+//! Finds the places of the nearest members of many queries, by computed distances alone. This suffices if the caller
+//! compares the candidates itself, and is much cheaper than exact hits ([`super::NearestSearch`]) if many rows look for
+//! many neighbors each.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -11,22 +12,22 @@ use crate::geometry::Coordinate;
 use crate::load::{LoadedBucket, Members, Subset};
 use crate::workers::lock;
 
-/// Queries that are compared with a bucket at once: their distances stay in the cache.
+/// Queries that are compared with a bucket at once, so that their distances stay in the CPU cache.
 const QUERIES_TOGETHER: usize = 4 * TILE_ROWS;
 
-/// The nearest members that queries have found so far. Which these are depends on no order.
+/// The nearest members of queries so far. The result does not depend on the order of comparisons.
 pub(crate) struct NearPlaces {
-    /// So many of each query.
+    /// Number of members to find per query.
     count: usize,
-    /// Keys of distances beyond which nothing counts any more. Looking costs no lock: one may be a moment old, and is then
-    /// too large.
+    /// Keys of the distances beyond which members are left out. Reading one needs no lock; it may be slightly outdated,
+    /// and is then too large, which is safe.
     most: Vec<AtomicU32>,
-    /// Keys of distances in the upper half and places in the lower one: up to half as many again as are wanted, so that the
-    /// farthest are left out many at a time.
+    /// Keys of distances in the upper half of each entry, places in the lower half. A list holds up to half as many
+    /// entries again as needed, so that the farthest are removed many at a time.
     found: Vec<Mutex<Vec<u64>>>,
 }
 
-/// Found members that a query holds, of which so many are wanted.
+/// Returns the most members that a query holds if it finds `count`.
 fn held_at_once(count: usize) -> usize {
     count + count / 2 + 1
 }
@@ -37,14 +38,14 @@ impl NearPlaces {
         Self { count, most, found: (0..queries).map(|_| Mutex::new(Vec::with_capacity(held_at_once(count)))).collect() }
     }
 
-    /// Bytes of a query that finds so many, until it is told where they lie.
+    /// Returns the bytes of a query that finds `count` members, until its places are returned.
     pub(crate) fn memory_bytes(count: u64) -> u64 {
         let one = (size_of::<Mutex<Vec<u64>>>() + size_of::<AtomicU32>() + size_of::<Vec<u32>>()) as u64;
         let held = held_at_once(count as usize) * size_of::<u64>();
         one + held as u64 + count * size_of::<u32>() as u64
     }
 
-    /// Adds what `some` has of a query, its own place left out.
+    /// Adds candidates of a query, except its own place.
     fn add(&self, query: usize, own: u32, some: impl Iterator<Item = u64>) {
         let mut found = lock(&self.found[query]);
         for one in some.filter(|&one| one as u32 != own) {
@@ -55,7 +56,7 @@ impl NearPlaces {
         }
     }
 
-    /// Leaves out what is farther than the nearest.
+    /// Removes all but the nearest `count` members.
     fn leave_out(&self, query: usize, found: &mut Vec<u64>) {
         if found.len() > self.count {
             let (_, last, _) = found.select_nth_unstable(self.count - 1);
@@ -64,7 +65,7 @@ impl NearPlaces {
         }
     }
 
-    /// The places that each query found, in no order.
+    /// Returns the places that each query found, in no particular order.
     pub(crate) fn into_places(mut self) -> Vec<Vec<u32>> {
         let found = std::mem::take(&mut self.found);
         let places = found.into_iter().enumerate().map(|(query, found)| {
@@ -80,9 +81,9 @@ impl NearPlaces {
 pub(crate) struct NearComparison<'a, T: Coordinate> {
     kernel: Kernel,
     queries: &'a Members<T>,
-    /// Where each query lies itself.
+    /// The place of each query.
     own: &'a [u32],
-    /// The number of the first query that is looked for.
+    /// Number of the first query.
     first: u32,
     near: &'a NearPlaces,
     /// The members that may be found.
@@ -95,7 +96,7 @@ pub(crate) struct NearComparison<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearComparison<'a, T> {
-    /// Of queries from a number on, which lie at these places, and what each of these has found, among some members.
+    /// Prepares to compare queries, numbered from `first` on and with places `own`, with members of `subset`.
     pub(crate) fn new(
         kernel: Kernel,
         (queries, own, first): (&'a Members<T>, &'a [u32], u32),
@@ -106,15 +107,15 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
         Self { kernel, queries, own, first, near, subset, columns, order, distances, keys, found }
     }
 
-    /// Bytes that it holds for buckets of at most `rows` members.
+    /// Returns the bytes held for buckets of at most `rows` members.
     pub(crate) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let of_query = rows * size_of::<T::Distance>();
         let of_member = 2 * (2 * size_of::<u32>() + size_of::<u64>());
         PackedColumns::<T>::bytes_for(rows, dimensions) + (QUERIES_TOGETHER * of_query + rows * of_member) as u64
     }
 
-    /// Compares the queries of a range with each other, which are all members of a bucket that count: first of all, so that
-    /// little of other buckets is near enough.
+    /// Compares a range of queries, all filtered members of one bucket, with each other. Done first, so that little of
+    /// other buckets is near enough.
     pub(crate) fn compare_own(&mut self, range: Range<u32>) {
         self.order.clear();
         self.order.extend(range);
@@ -125,7 +126,7 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
         self.order = all;
     }
 
-    /// Compares queries with all members of a bucket that count.
+    /// Compares queries with all filtered members of a bucket.
     pub(crate) fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>, queries: &[u32]) {
         let members = &bucket.members;
         let subset = self.subset;
@@ -139,7 +140,7 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
         self.order = places;
     }
 
-    /// Compares some queries with the columns, whose places are told.
+    /// Compares some queries with the packed columns. `place` returns the place of a column.
     fn compare_some(&mut self, queries: &[u32], place: impl Fn(u32) -> u32) {
         let Self { kernel, near, first, .. } = *self;
         let count = self.columns.len();

@@ -1,5 +1,5 @@
-//! The nearest members that queries find, bucket after bucket: the farthest of those that a query holds is the limit of its
-//! kernel from then on. Which are held at the end does not depend on the order of the buckets.
+//! Finds the nearest members for queries, bucket by bucket. The farthest hit that a query holds is the kernel's limit
+//! for later buckets. The final hits do not depend on the order of the buckets.
 
 use std::cell::Cell;
 use std::cmp;
@@ -19,17 +19,17 @@ use crate::options::{Element, Metric};
 use crate::predicate::Predicate;
 use crate::workers::{lock, map_items};
 
-/// Queries whose hits are sorted at once.
+/// Number of queries that are sorted per task.
 const SORTED_AT_ONCE: usize = 256;
 
-/// A member that a query found. Hits are ordered by nearness, then by row.
+/// A hit of a query. Hits are ordered by nearness, then by row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hit {
-    /// As [`Predicate::up_to`] says.
+    /// Nearness of the member; see [`Predicate::up_to`].
     pub(crate) nearness: f64,
     /// The member's row.
     pub(crate) row: u64,
-    /// Its bucket, and its place there.
+    /// Its bucket and its position there.
     pub(crate) place: (u32, u32),
 }
 
@@ -53,43 +53,43 @@ impl PartialEq for Hit {
 
 impl Eq for Hit {}
 
-/// What a query has found so far: its nearest members, or all within a threshold.
+/// The hits of a query so far: its nearest members, or all within a threshold.
 #[derive(Debug)]
 pub(crate) struct Nearest {
-    /// The farthest comes first.
+    /// The farthest hit is on top.
     hits: BinaryHeap<Hit>,
     count: usize,
     within: Predicate,
-    /// A nearness within which there are as many as it is to hold.
+    /// A nearness within which the query surely finds `count` members.
     bound: f64,
-    /// A place that does not count: that of the query itself.
+    /// The place of the query itself, which is left out.
     but: Option<(u32, u32)>,
 }
 
 impl Nearest {
-    /// So many nearest members, that at `but` left out. Memory is taken for all at once.
+    /// Collects the `count` nearest members, without the one at `but`. Allocates the memory for all at once.
     pub(crate) fn of(count: usize, metric: Metric, but: Option<(u32, u32)>) -> Self {
         let within = Predicate::all(metric);
         Self { hits: BinaryHeap::with_capacity(count), count, within, bound: f64::INFINITY, but }
     }
 
-    /// The same where only members within a threshold count.
+    /// Restricts hits to members within a threshold.
     pub(crate) fn only_within(self, within: Predicate) -> Self {
         Self { within, ..self }
     }
 
-    /// All members within a threshold, that at `but` left out.
+    /// Collects all members within a threshold, without the one at `but`.
     pub(crate) fn within(within: Predicate, but: Option<(u32, u32)>) -> Self {
         Self { hits: BinaryHeap::new(), count: usize::MAX, within, bound: f64::INFINITY, but }
     }
 
-    /// Bytes that it holds for so many hits, where that is the most that it holds.
+    /// Returns the bytes held for up to `hits` hits.
     pub(crate) fn memory_bytes(hits: u64) -> u64 {
-        // Each has a lock and places in lists.
+        // Each query also has a lock and entries in lists.
         (size_of::<Mutex<Self>>() as u64 + 64).saturating_add(hits.saturating_mul(size_of::<Hit>() as u64))
     }
 
-    /// How near a member must be to count, where that does not depend on the threshold.
+    /// Returns the nearness that a member must reach regardless of the threshold, if there is such a limit yet.
     fn nearer(&self) -> Option<f64> {
         match self.hits.peek() {
             Some(farthest) if self.hits.len() == self.count => Some(farthest.nearness),
@@ -97,17 +97,17 @@ impl Nearest {
         }
     }
 
-    /// How near a member must be to count.
+    /// Returns the nearness that a member must reach.
     fn most(&self) -> f64 {
         self.nearer().unwrap_or_else(|| self.within.nearness())
     }
 
-    /// What decides whether a member may count.
+    /// Returns the predicate that decides whether a member may be a hit.
     fn predicate(&self, element: Element) -> Predicate {
         self.nearer().map_or(self.within, |most| Predicate::up_to(most, (self.within.metric(), element)))
     }
 
-    /// Takes a member that may count ([`Self::predicate`]).
+    /// Offers a member that may be a hit according to [`Self::predicate`].
     pub(crate) fn offer(&mut self, hit: Hit) {
         if self.but == Some(hit.place) {
             return;
@@ -121,19 +121,19 @@ impl Nearest {
         }
     }
 
-    /// What was found, nearest first.
+    /// Returns the hits, nearest first.
     pub(crate) fn into_sorted(self) -> Vec<Hit> {
         self.hits.into_sorted_vec()
     }
 
-    /// How many it holds.
+    /// Returns the number of hits.
     pub(crate) fn len(&self) -> usize {
         self.hits.len()
     }
 }
 
-/// What queries have found so far, each under a lock of its own. How near a member must be to count lies beside that, where
-/// looking costs no lock: it may be a moment old, and is then too large.
+/// The hits of all queries so far, each under its own lock. The nearness that a member must reach is also in an atomic,
+/// so that reading it needs no lock. It may be slightly outdated, and is then too large, which is safe.
 pub(crate) struct AllNearest {
     most: Vec<AtomicU64>,
     found: Vec<Mutex<Nearest>>,
@@ -146,10 +146,10 @@ impl AllNearest {
         Self { most, found }
     }
 
-    /// What each query found, nearest first.
+    /// Returns the hits of each query, nearest first.
     ///
     /// # Errors
-    /// Where the run is cancelled.
+    /// Fails if the run is canceled.
     pub(crate) fn into_sorted(self, context: &Context) -> Result<Vec<Vec<Hit>>> {
         let some: Vec<&[Mutex<Nearest>]> = self.found.chunks(SORTED_AT_ONCE).collect();
         let sorted = |nearest: &Mutex<Nearest>| std::mem::take(&mut lock(nearest).hits).into_sorted_vec();
@@ -157,17 +157,17 @@ impl AllNearest {
         Ok(map_items(context.threads, some.len(), &context.cancel, || (), work)?.into_iter().flatten().collect())
     }
 
-    /// What a query found, nearest first; it is then as if it had found nothing.
+    /// Takes the hits of a query, nearest first, which leaves it without hits.
     pub(crate) fn take_sorted(&self, query: u32) -> Vec<Hit> {
         std::mem::take(&mut lock(&self.found[query as usize]).hits).into_sorted_vec()
     }
 
-    /// Where that lies which a query holds, in any order.
+    /// Returns the places of a query's hits, in any order.
     pub(crate) fn places(&self, query: u32) -> Vec<(u32, u32)> {
         lock(&self.found[query as usize]).hits.iter().map(|hit| hit.place).collect()
     }
 
-    /// How many members a query holds at most.
+    /// Returns the most hits that a query holds.
     fn count(&self, query: u32) -> usize {
         lock(&self.found[query as usize]).count
     }
@@ -176,17 +176,17 @@ impl AllNearest {
         lock(&self.found[query as usize]).within
     }
 
-    /// How near a member must be to count for a query.
+    /// Returns the nearness that a member must reach to be a hit of a query.
     pub(crate) fn most(&self, query: u32) -> f64 {
         f64::from_bits(self.most[query as usize].load(Ordering::Relaxed))
     }
 
-    /// Leaves out members beyond a nearness within which a query has as many as it holds.
+    /// Sets a nearness within which a query surely finds enough members, so that farther ones are left out.
     fn bound(&self, query: u32, most: f64) {
         self.add(query, |nearest| nearest.bound = most);
     }
 
-    /// Lets `work` add to what a query found; returns how many hits more it holds.
+    /// Lets `work` add to the hits of a query. Returns the increase in the number of hits.
     fn add(&self, query: u32, work: impl FnOnce(&mut Nearest)) -> u64 {
         let mut nearest = lock(&self.found[query as usize]);
         let before = nearest.len();
@@ -196,7 +196,7 @@ impl AllNearest {
     }
 }
 
-/// Members and their rows, packed for comparisons that come often.
+/// Members and their rows, packed for repeated comparisons.
 pub(crate) struct PackedBucket<T: Coordinate> {
     bucket: LoadedBucket<T>,
     columns: PackedColumns<T>,
@@ -209,7 +209,7 @@ impl<T: Coordinate> PackedBucket<T> {
         Self { bucket, columns }
     }
 
-    /// Bytes that so many rows take.
+    /// Returns the bytes of `rows` rows.
     pub(crate) fn memory_bytes(rows: usize, space: Space<'_>) -> u64 {
         let numbers = (rows * size_of::<u64>()) as u64;
         Members::<T>::memory_bytes(rows as u64, space)
@@ -218,7 +218,7 @@ impl<T: Coordinate> PackedBucket<T> {
     }
 }
 
-/// Why columns are there.
+/// Why `columns` is always present when needed.
 const THERE: &str = "they are put back";
 
 /// One worker's comparison of queries with buckets.
@@ -226,12 +226,12 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
     kernel: Kernel,
     space: Space<'a>,
     queries: &'a Members<T>,
-    /// The number of the first of them that is looked for.
+    /// Number of the first query.
     first: u32,
     nearest: &'a AllNearest,
-    /// The members that may be found, where not all may.
+    /// The members that may be found, if not all.
     subset: Option<Subset<'a>>,
-    /// None while a bucket is compared.
+    /// `None` while a bucket is compared.
     columns: Option<PackedColumns<T>>,
     order: Vec<u32>,
     limits: Vec<T::Distance>,
@@ -239,7 +239,7 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearestSearch<'a, T> {
-    /// Of queries from a number on, and what each of these has found, among buckets of a space, or some of their members.
+    /// Prepares to compare queries, numbered from `first` on, with buckets or a subset of their members.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
@@ -251,7 +251,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         Self { kernel, space, queries, first, nearest, subset, columns, order, limits, hits }
     }
 
-    /// Bytes that it holds for buckets of at most `rows` members.
+    /// Returns the bytes held for buckets of at most `rows` members.
     pub(crate) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let columns = rows.next_multiple_of(TILE_COLUMNS);
         let hits = 2 * block_rows(rows) * columns / MASK_COLUMNS_MIN * size_of::<HitMask>();
@@ -259,9 +259,10 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + 4 * rows + floats) as u64
     }
 
-    /// Compares queries with each other that are members of the store, given by buckets, so that each knows a nearness within
-    /// which it will find as many as it is to hold in the buckets that it looks into: whatever is farther then costs nothing
-    /// but its distance. Queries that `counts` refuses are found by none. Returns how many pairs that were.
+    /// Compares queries that are members of the store with each other, to bound the nearness of each query's hits.
+    /// `together` lists them by bucket. If a query finds enough queries in the buckets that it probes (`looks`),
+    /// members farther than the last of these cost only their distance later. Queries for which `counts` returns false
+    /// are not found by others. Returns the number of compared pairs.
     pub(crate) fn bound(
         &mut self,
         together: &[(u32, Range<u32>)],
@@ -300,7 +301,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                     near += 1;
                     within
                 });
-                // Where a threshold leaves fewer, it is the bound.
+                // If the threshold leaves fewer, the threshold is the bound.
                 if near == count {
                     nearest.bound(query - first, most);
                 }
@@ -309,7 +310,8 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         (all * all) as u64
     }
 
-    /// Compares queries with all members of a bucket; returns how many pairs that were, and how many hits more are held.
+    /// Compares queries with all members of a bucket. Returns the number of compared pairs, and the increase in the
+    /// number of hits.
     pub(crate) fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>, queries: &[u32]) -> (u64, u64) {
         let members = &bucket.members;
         self.order.clear();
@@ -325,7 +327,8 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         found
     }
 
-    /// The same with a bucket whose members are packed already, in their order; only those count that `counts` says.
+    /// Compares queries with a bucket that is packed already. Only members for which `counts` returns true may be
+    /// found.
     pub(crate) fn compare_packed(
         &mut self,
         number: u32,
@@ -363,7 +366,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         (compared, more)
     }
 
-    /// Decides the hits of a query; returns how many more it holds.
+    /// Decides the candidates of a query. Returns the increase in the number of hits.
     fn take(
         &self,
         (query, mask): (u32, &HitMask),
@@ -373,8 +376,9 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         let Self { kernel, space, queries, .. } = *self;
         let (element, others) = (space.vectors.element, &bucket.members);
         self.nearest.add(query - self.first, |nearest| {
-            // The kernel's limit was that of four queries, some time ago. Exact distances decide at once; else that costs several
-            // times as much as a distance.
+            // The kernel's limit was shared by four queries and is some time old. If distances are exact, deciding is
+            // cheap; otherwise it costs several times as much as a distance, so candidates are checked against the
+            // current limit first.
             let limit = (!queries.are_exact()).then(|| Cell::new(self.limit((query, nearest.most()), others)));
             let x = queries.panel.row(query as usize);
             let may_count = |&member: &u32| {
@@ -392,7 +396,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         })
     }
 
-    /// A computed distance of a query to one of `members` above this is surely above a nearness.
+    /// Returns a limit such that a member with a larger computed distance to a query is surely beyond a nearness.
     fn limit(&self, (query, most): (u32, f64), members: &Members<T>) -> T::Distance {
         if most == f64::INFINITY {
             return T::FARTHEST;

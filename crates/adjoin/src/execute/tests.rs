@@ -1,4 +1,4 @@
-//! Schedules carried out over small stores.
+//! Tests that execute schedules over small stores.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -26,9 +26,9 @@ fn store(folder: &std::path::Path) -> Store {
     Store::open(&context, &folder.join("store")).unwrap()
 }
 
-/// Hands over the rows of each pair of buckets.
+/// Emits the number of row pairs of each pair of buckets.
 struct Meetings<'a> {
-    /// Whether to panic at the first.
+    /// Whether to panic at the first visit.
     panics: &'a AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Setting<'a> {
         Self { context, buckets, centers: buckets.centers().unwrap(), sizes, read_ahead }
     }
 
-    /// Every bucket with every other, by a cache of these bytes that holds some already.
+    /// Schedules every bucket with every other, for a cache of `capacity` bytes that holds some buckets already.
     fn all_pairs(&self, capacity: u64, resident: &[u32]) -> Schedule {
         self.all_pairs_from(CacheStart { capacity, policy: Policy::Lru, resident })
     }
@@ -86,7 +86,7 @@ impl<'a> Setting<'a> {
         Execution { context, buckets, centers, sizes, schedule, done_before, with_ids, read_ahead, phase }
     }
 
-    /// The pairs of rows that meet.
+    /// Executes the schedule and returns the number of row pairs that meet.
     fn run(&self, schedule: &Schedule, cache: &mut Cache<u8>, panics: bool) -> Result<usize> {
         let execution = self.execution(schedule);
         let (panics, mut met) = (AtomicBool::new(panics), 0);
@@ -153,7 +153,7 @@ fn a_panic_of_a_worker_ends_the_execution() {
     let _ = setting.run(&schedule, &mut cache, true);
 }
 
-/// Waits in its first visit until as many workers as there are have begun one.
+/// Blocks its first visit until every worker has started one.
 struct Together<'a> {
     begun: &'a AtomicUsize,
     has_begun: bool,
@@ -195,7 +195,7 @@ fn workers_work_at_the_same_time() {
     assert_eq!(reports, [true, true]);
 }
 
-/// What an execution reads, in the order in which it asks, with what the trace says of it.
+/// Records the reads of an execution, in the order of submission, with their causes from the trace.
 fn reads_of(store: &std::path::Path, policy: Policy, buckets_held: usize, read_ahead: u64) -> Recorded {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
@@ -238,7 +238,7 @@ fn reads_of(store: &std::path::Path, policy: Policy, buckets_held: usize, read_a
 struct Recorded {
     /// The buckets of each read.
     reads: Vec<(Vec<u32>, TracedOperation)>,
-    /// Each bucket that the schedule loads, with the number of the task that comes next.
+    /// Each bucket that the schedule loads, with the number of the next task.
     loads: Vec<(u32, u64)>,
 }
 

@@ -1,5 +1,5 @@
-//! Members of two buckets against each other: the kernel leaves out what is surely too far, the predicate decides the
-//! rest. Where coordinates are integers that nothing was rounded to, what the kernel leaves belongs to the result.
+//! Compares the members of two buckets: the kernel leaves out pairs that are surely too far apart, the predicate
+//! decides the rest. If coordinates are exact integers, all pairs that the kernel returns belong to the result.
 
 use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_ROWS};
 
@@ -8,14 +8,14 @@ use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Members, Wanted};
 use crate::predicate::Predicate;
 
-/// Rows that go to the kernel at once.
+/// Rows passed to the kernel at once.
 const BLOCK_ROWS: usize = 64;
-/// The same where columns are many, so that fewer pairs may be hits at once than this.
+/// Rows passed to the kernel at once if columns are numerous. `BLOCK_PAIRS` bounds the pairs that may be hits at once.
 const BLOCK_ROWS_MIN: usize = 4 * TILE_ROWS;
 const BLOCK_PAIRS: usize = 128 << 10;
-/// Columns of a mask of hits, at least: some levels find them tile by tile.
+/// Least number of columns of a mask of hits: some CPU levels find hits tile by tile.
 pub(super) const MASK_COLUMNS_MIN: usize = 4;
-/// Hits whose values are computed at once.
+/// Number of hits to compute values for at once.
 const DECIDED_AT_ONCE: usize = 256;
 
 /// Some members of a bucket, in an order.
@@ -32,47 +32,47 @@ pub(crate) struct Tiles<'a, T: Coordinate> {
     threshold: &'a Threshold,
     columns: PackedColumns<T>,
     hits: Vec<HitMask>,
-    /// Of the hits, the members of those that are to be decided, and what became of them.
+    /// Hits to decide, as pairs of members, and the decisions.
     pairs: Vec<(u32, u32)>,
     decided: Vec<Option<f32>>,
 }
 
-/// Rows that go to the kernel at once, with so many columns: whole tiles.
+/// Returns the rows passed to the kernel at once with `columns` columns: whole tiles.
 pub(super) fn block_rows(columns: usize) -> usize {
     (BLOCK_PAIRS / columns.max(1) / TILE_ROWS * TILE_ROWS).clamp(BLOCK_ROWS_MIN, BLOCK_ROWS)
 }
 
-/// What a comparison took.
+/// Cost of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Compared {
-    /// Pairs whose distance was computed, whole tiles included.
+    /// Number of computed distances, counting whole tiles.
     pub(crate) verified_pairs: u64,
-    /// Pairs that were decided by their values as stored.
+    /// Pairs that were decided by their stored values.
     pub(crate) decided_pairs: u64,
 }
 
 impl<'a, T: Coordinate> Tiles<'a, T> {
-    /// For pairs that `predicate` accepts, which is `threshold` in coordinates.
+    /// Compares pairs by `predicate`, of which `threshold` is the form in coordinates.
     pub(crate) fn new(kernel: Kernel, predicate: Predicate, threshold: &'a Threshold) -> Self {
         let columns = kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]);
         Self { kernel, predicate, threshold, columns, hits: Vec::new(), pairs: Vec::new(), decided: Vec::new() }
     }
 
-    /// Bytes that it holds for at most so many columns.
+    /// Returns the bytes held for at most `columns` columns.
     pub(crate) fn memory_bytes(columns: usize, dimensions: usize) -> u64 {
-        // Hits in a vector that doubles as it grows.
+        // Hits are in a vector that doubles as it grows.
         let columns = columns.next_multiple_of(TILE_COLUMNS);
         let hits = 2 * block_rows(columns) * columns / MASK_COLUMNS_MIN * size_of::<HitMask>();
         let decided = DECIDED_AT_ONCE * (size_of::<(u32, u32)>() + size_of::<Option<f32>>());
         PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + decided) as u64
     }
 
-    /// Finds the pairs of the result among each row and the first `reach` columns, of which there is one for each row,
-    /// not ascending. Of the pairs that may belong to it, those that `is_new` refuses are left out; the others are
-    /// handed to `take` as member of `rows`, member of `columns` and value.
+    /// Finds the result pairs between each row and its first `reach` columns; `reach` has one entry per row and does
+    /// not ascend. Candidates that `is_new` refuses are left out. `take` gets the other result pairs as member of
+    /// `rows`, member of `columns` and value.
     ///
     /// # Errors
-    /// Of `take`.
+    /// Fails if `take` does.
     pub(crate) fn compare(
         &mut self,
         rows: Ordered<'_, T>,
@@ -112,10 +112,10 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         })
     }
 
-    /// The same for those to whom values do not matter: of exact coordinates, none is computed again.
+    /// Finds the result pairs without values. If coordinates are exact, no distance is computed twice.
     ///
     /// # Errors
-    /// Of `take`.
+    /// Fails if `take` does.
     pub(crate) fn find(
         &mut self,
         rows: Ordered<'_, T>,
@@ -134,7 +134,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         })
     }
 
-    /// Lets `take` look at the hits of some rows after others, which says how many it decided.
+    /// Passes the hits of one block of rows after another to `take`, which returns how many it decided.
     fn each_block(
         &mut self,
         rows: Ordered<'_, T>,
@@ -156,7 +156,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
     }
 }
 
-/// The members of hits between rows and columns in these orders.
+/// Returns the pairs of members of hits between rows and columns in these orders.
 fn members(hits: &[HitMask], rows: &[u32], columns: &[u32]) -> impl Iterator<Item = (u32, u32)> {
     hits.iter().flat_map(move |mask| {
         let x = rows[mask.row as usize];

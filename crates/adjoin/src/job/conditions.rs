@@ -1,4 +1,4 @@
-//! What must be true of rows and pairs that are joined.
+//! Filters on the rows and pairs of a join.
 
 use std::collections::BTreeSet;
 
@@ -6,29 +6,29 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::sql::{Condition, PairCondition};
 
-/// What must be true of rows for them to be joined; nothing where there is no condition.
+/// Filters on the rows and pairs of a join. `None` means no filter.
 #[derive(Debug, Clone, Default)]
 pub struct Conditions {
-    /// Of the rows of the first set, or of the only one.
+    /// Filter on the rows of the first set, or of the only one.
     pub rows: Option<Condition>,
-    /// Of those of the other set.
+    /// Filter on the rows of the other set.
     pub other_rows: Option<Condition>,
-    /// What must be true of a pair for it to count.
+    /// Filter on pairs.
     pub pairs: Option<PairCondition>,
 }
 
 impl Conditions {
-    /// Of what a caller gives.
+    /// Parses the filters that a caller gives.
     ///
     /// # Errors
-    /// As [`Condition::parse`] and [`PairCondition::parse`].
+    /// Fails as [`Condition::parse`] and [`PairCondition::parse`] do.
     pub fn parse(rows: Option<&str>, other_rows: Option<&str>, pairs: Option<&str>) -> Result<Self> {
         let parse = |text: Option<&str>| text.map(Condition::parse).transpose();
         let pairs = pairs.map(PairCondition::parse).transpose()?;
         Ok(Self { rows: parse(rows)?, other_rows: parse(other_rows)?, pairs })
     }
 
-    /// The columns that they read of the first set (0), or of the other one (1).
+    /// Returns the columns that the filters read of the first set (0) or the other set (1).
     pub fn columns(&self, set: usize, are_two_sets: bool) -> Vec<String> {
         let rows = [&self.rows, &self.other_rows][set].iter().flat_map(Condition::columns);
         let sides = if are_two_sets { set..set + 1 } else { 0..2 };
@@ -37,7 +37,7 @@ impl Conditions {
         all.into_iter().collect()
     }
 
-    /// Refuses a condition on the rows of a source that names no column: only columns that are named are kept.
+    /// Refuses a filter on the rows of a source that names no column, since only named columns are kept.
     pub(super) fn check_source(&self, set: usize, columns: &[String]) -> Result<()> {
         let asking = [(&self.rows, Argument::Where), (&self.other_rows, Argument::WhereOther)];
         match &asking[set] {
@@ -48,10 +48,10 @@ impl Conditions {
         }
     }
 
-    /// Refuses what is said of a set that is not there.
+    /// Checks that every filter has a set to apply to.
     ///
     /// # Errors
-    /// Where there is a condition on the rows of the other of two sets, and only one set.
+    /// Fails if there is a filter on the rows of the other set but only one set.
     pub fn check(&self, are_two_sets: bool) -> Result<()> {
         match self.other_rows {
             Some(_) if !are_two_sets => Err(Error::option(message![

@@ -1,4 +1,5 @@
-//! A join that may be ended at any moment and goes on from there: its plan and what it found are kept, leg by leg.
+//! A join with checkpoints: it may be interrupted at any moment and continues from there. Its plan is kept, and its
+//! pairs leg by leg.
 
 use std::path::PathBuf;
 
@@ -20,47 +21,47 @@ use crate::sink::{PairBatch, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
 use crate::source::{IdKind, facts_of_files};
 use crate::sql::{Condition, PairCondition};
 
-/// The file of the plan, and that of its tasks.
+/// The files of the plan and of its tasks.
 const PLAN_FILE: &str = "plan";
 const TASKS_FILE: &str = "tasks";
-/// Tasks of a frame.
+/// Tasks per frame.
 const TASKS_A_FRAME: usize = 64 << 10;
 /// Bytes of a task.
 const TASK_BYTES: usize = 8;
 
-/// How far a join is.
+/// Progress of a join.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct JoinState {
-    /// What was planned, once it was.
+    /// The plan, once it exists.
     plan: Option<KeptPlan>,
     legs_done: usize,
     done: Done,
     /// Bytes of the file of pairs of each leg.
     pairs: Vec<u64>,
-    /// The run that made the plan or ended the last leg.
+    /// The run that created the plan or finished the last leg.
     run: u64,
-    /// Pairs that were compared again because a run was ended within a leg, at most.
+    /// Upper bound on the pairs that were compared again because a run was interrupted within a leg.
     repeated: u64,
 }
 
-/// A plan that is kept in files.
+/// A plan that is stored in files.
 #[derive(Clone, Serialize, Deserialize)]
 struct KeptPlan {
     plan_bytes: u64,
     tasks_bytes: u64,
-    /// Before which tasks legs end, the last with all.
+    /// Task numbers before which legs end. The last leg ends with all tasks.
     legs: Vec<usize>,
     whole: Done,
 }
 
-/// What a run of a join keeps.
+/// The checkpoints of a join.
 pub(super) struct KeptJoin(Kept<JoinState>);
 
 impl KeptJoin {
-    /// What an earlier run of this job has kept, or nothing yet.
+    /// Opens the checkpoints of an earlier run of this job, or starts without any.
     ///
     /// # Errors
-    /// Where the result is in no file, a source can change unseen, or as [`Kept::open`].
+    /// Fails if the result is not in a file, a source can change without being noticed, or [`Kept::open`] fails.
     pub(super) fn open(context: &Context, job: &Job<'_>, named: &[&Named]) -> Result<Self> {
         let Some(Target::File { path, force }) = job.output.target() else {
             let words = " keeps what was done beside the result; write that to a file, or leave it out";
@@ -68,12 +69,12 @@ impl KeptJoin {
         };
         let mut kept = Kept::open(context, path, job.facts(named)?, *force)?;
         if named.iter().any(|named| matches!(named, Named::Source(_))) {
-            kept.hold(); // a store is built in it, of which more and more is kept
+            kept.hold(); // the store in it is built with checkpoints of its own
         }
         Ok(Self(kept))
     }
 
-    /// Where a store lies that is built for the join.
+    /// Returns the path of a store that is built for the join.
     pub(super) fn store(&self, set: usize) -> PathBuf {
         self.0.path(&format!("store-{set}"))
     }
@@ -82,10 +83,10 @@ impl KeptJoin {
         self.0.explain(error)
     }
 
-    /// Joins what was not joined yet, and hands all that was found to the sink. Nothing is kept from then on.
+    /// Joins the remaining tasks, and passes all pairs found to the sink. Removes the checkpoints at the end.
     ///
     /// # Errors
-    /// As those of a join.
+    /// Fails as a join does.
     pub(super) fn run(mut self, context: &Context, job: &Job<'_>, opened: &OpenedSets) -> Result<JoinStatistics> {
         let done = self.join(context, job, opened.sets());
         let statistics = done.map_err(|error| self.0.explain(error))?;
@@ -94,7 +95,7 @@ impl KeptJoin {
     }
 
     fn join(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<JoinStatistics> {
-        // A sink for rows takes its memory first; the join is planned with what it leaves.
+        // A sink for rows reserves its memory first; the join is planned with the rest.
         let sink = job.output.sink_of_rows(context, sets, &job.join)?;
         let memory = context.reserve(KEPT_BYTES, "what is kept of the join")?;
         let legs_before = self.0.state().legs_done;
@@ -128,7 +129,7 @@ impl KeptJoin {
         Ok(statistics)
     }
 
-    /// The plan of what is still to do, and that of all.
+    /// Returns the plan of the remaining tasks, and the stored plan of all tasks.
     fn prepared(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<(Prepared, KeptPlan)> {
         let JoinState { plan, legs_done, .. } = self.0.state();
         if let Some(plan) = plan.clone() {
@@ -155,7 +156,7 @@ impl KeptJoin {
         Ok(KeptPlan { plan_bytes, tasks_bytes, legs, whole: prepared.whole() })
     }
 
-    /// The plan without its first tasks. Those that are read take the memory that the run reserves for them next.
+    /// Reads the plan without its first tasks. The caller reserves the memory for the tasks next.
     fn read_plan(&self, plan: &KeptPlan, from: usize) -> Result<JoinPlan> {
         let mut file = self.0.read(PLAN_FILE, plan.plan_bytes)?;
         let text = file.next()?.map(|frame| String::from_utf8_lossy(frame).into_owned());
@@ -177,7 +178,7 @@ impl KeptJoin {
         Ok(read.with_tasks(tasks))
     }
 
-    /// Refuses to begin what the disk has no room to keep.
+    /// Fails if the disk has too little space for the checkpoints.
     fn check_room(&self, context: &Context, job: &Job<'_>, bytes: u64) -> Result<()> {
         let path = job.output.target().and_then(Target::path).expect("it was checked at first");
         let kept = self.0.state().pairs.iter().sum::<u64>();
@@ -202,27 +203,27 @@ impl KeptPlan {
         self.tasks_before(self.legs.len())
     }
 
-    /// Tasks of the first legs.
+    /// Returns the number of tasks of the first `leg` legs.
     fn tasks_before(&self, leg: usize) -> usize {
         leg.checked_sub(1).map_or(0, |last| self.legs[last])
     }
 }
 
-/// Kinds of the ids of the pairs that are kept.
+/// Returns the kinds of ids of the pairs in checkpoints.
 fn ids_of(job: &Job<'_>, sets: Sets<'_>) -> [IdKind; 2] {
     let wanted = job.output.wants_ids();
     [sets.left(), sets.right()].map(|store| if wanted { store.manifest().ids } else { IdKind::None })
 }
 
-/// The file of the pairs of a leg.
+/// Returns the name of the file of the pairs of a leg.
 fn pairs_file(leg: usize) -> String {
     format!("pairs-{leg}")
 }
 
-/// Keeps the legs of a run.
+/// Writes the checkpoints of the legs of a run.
 struct Legs<'a> {
     kept: &'a mut Kept<JoinState>,
-    /// What earlier runs have done.
+    /// Counts of earlier runs.
     before: Done,
     pairs: Option<FrameWriter>,
 }
@@ -280,7 +281,7 @@ impl Pairs<'_> {
     }
 }
 
-/// The choices that were asked for.
+/// Describes the requested strategy.
 fn strategy_in_words(join: &JoinOptions) -> String {
     let asked = [
         join.rule.map(|rule| format!("rule={}", rule.name())),
@@ -293,7 +294,7 @@ fn strategy_in_words(join: &JoinOptions) -> String {
 }
 
 impl Job<'_> {
-    /// What decides which pairs are found, and what becomes of them.
+    /// Returns all facts that affect which pairs are found, and the result made of them.
     fn facts(&self, named: &[&Named]) -> Result<Vec<Fact>> {
         let Self { join, conditions, output, .. } = self;
         let joined = match (self.with, self.new) {

@@ -1,5 +1,5 @@
-//! A join as a user asks for it: here are my vectors and a threshold, that is what I want to have. The command line and
-//! Python both come here.
+//! A join as a user asks for it: vectors, a threshold, and a result. The command line and the Python package both use
+//! it.
 
 mod conditions;
 mod kept;
@@ -35,52 +35,53 @@ pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.
 pub struct Job<'a> {
-    /// A store, or sources of which one is built for this job.
+    /// A store, or sources from which one is built for this job.
     pub inputs: &'a [String],
-    /// The same of another set whose rows those of the first are joined with; nothing where they are joined with each other.
+    /// A second set, as a store or sources, to join with the first. If empty, the rows of the first set are joined with
+    /// each other.
     pub with: &'a [String],
-    /// The same of rows that come to those of the first: these are joined with each other and with those; nothing where none do.
+    /// New rows, as a store or sources, to join with the rows of the first set and with each other. May be empty.
     pub new: &'a [String],
-    /// What is read of sources.
+    /// Options for reading sources.
     pub source: SourceOptions,
-    /// How a store is built of them; its metric is that of the predicate.
+    /// Options for building a store from them. The predicate determines its metric.
     pub build: BuildOptions,
-    /// Which rows take part.
+    /// Filters on rows and pairs.
     pub conditions: Conditions,
-    /// Which pairs are wanted.
+    /// Options of the join.
     pub join: JoinOptions,
-    /// What is made of them.
+    /// The result to produce.
     pub output: Output<'a>,
-    /// Whether a result is tried for which the disk seems to have no room.
+    /// Whether to try if the disk seems to have too little space for the result.
     pub yes: bool,
-    /// Whether what was done is kept beside the result, for a second try, which goes on with that.
+    /// Whether to write checkpoints next to the result, and to continue from the checkpoints of an earlier run.
     pub resume: bool,
 }
 
-/// The vectors of a job. A store that was built for it is removed with this.
+/// The vectors of a job. A store that was built for the job is removed when this is dropped.
 pub struct Opened {
     /// The store.
     pub store: Store,
-    /// The rows that take part, where not all do.
+    /// Filter on the rows, if any.
     filter: Option<RowFilter>,
-    /// What the build took, where there was one.
+    /// Report of the build, if there was one.
     built: Option<BuildReport>,
     _temporary: Option<TemporaryStore>,
 }
 
-/// What a job joins: one set, or two, or one to which rows come.
+/// The sets of a job: one set, two sets, or a set and new rows.
 pub struct OpenedSets {
     first: Opened,
     second: Option<Opened>,
-    /// Whether the second has rows that come to the first.
+    /// Whether the second set has new rows for the first.
     is_grown: bool,
-    /// Which pairs count, where not all do.
+    /// Filter on pairs, if any.
     pairs: Option<PairFilter>,
-    /// What is kept for a second try, until the join has run.
+    /// Checkpoints, until the join has run.
     kept: Mutex<Option<KeptJoin>>,
 }
 
-/// What is named as a set: a store, or sources of which one is to be built.
+/// A named set: a store, or sources to build one from.
 enum Named {
     Store(Box<Store>),
     Source(Arc<dyn VectorSource>),
@@ -99,7 +100,7 @@ impl Named {
         })
     }
 
-    /// Returns what the memory of a join depends on.
+    /// Returns the properties that the memory of a join depends on.
     fn unopened(&self, build: &BuildOptions) -> UnopenedSet {
         match self {
             Self::Store(store) => UnopenedSet::of_store(store.manifest()),
@@ -107,7 +108,7 @@ impl Named {
         }
     }
 
-    /// The type of the vectors.
+    /// Returns the type of the vectors.
     fn vectors(&self) -> VectorType {
         match self {
             Self::Store(store) => store.manifest().vectors,
@@ -115,7 +116,7 @@ impl Named {
         }
     }
 
-    /// The kind of the ids.
+    /// Returns the kind of the ids.
     fn ids(&self) -> IdKind {
         match self {
             Self::Store(store) => store.manifest().ids,
@@ -125,11 +126,11 @@ impl Named {
 }
 
 impl Opened {
-    /// Opens a store, or builds one of sources where temporary files go.
+    /// Opens a store, or builds one from sources in the folder for temporary files.
     ///
     /// # Errors
-    /// Where an input cannot be read or is not what it must be, or it is a store and an option is given that only a build
-    /// heeds.
+    /// Fails if an input cannot be read or is unsuitable, or if it is a store and an option is given that applies only
+    /// to builds.
     pub fn new(
         context: &Context,
         inputs: &[String],
@@ -139,14 +140,15 @@ impl Opened {
         Self::of(context, Named::open(context, inputs, source, only_for_builds)?, build, None)
     }
 
-    /// The same, where a store of sources is built at `kept`, if it is not there yet, for a run that may be ended.
+    /// Opens a set. If `kept` is given, a store is built from sources at that path, unless it exists already, for a run
+    /// with checkpoints.
     fn of(context: &Context, named: Named, build: &BuildOptions, kept: Option<PathBuf>) -> Result<Self> {
         let (store, built, _temporary) = match (named, kept) {
             (Named::Store(store), _) => (*store, None, None),
             (Named::Source(source), Some(at)) => {
                 let built = has_manifest(context, &at)?;
                 let report = if built { None } else { Some(store::build(context, &*source, &at, build)?) };
-                // Else a next run would find the same, though it was told to begin anew.
+                // Otherwise the next run would find the same store although it was told to start again.
                 let store = Store::open(context, &at).map_err(|error| match error.kind() {
                     ErrorKind::Device | ErrorKind::Corrupt if built => damaged(&at, &error.to_string()),
                     _ => error,
@@ -161,18 +163,18 @@ impl Opened {
         Ok(Self { store, filter: None, built, _temporary })
     }
 
-    /// The same, of which the rows take part that meet a condition, where there is one.
+    /// Restricts the set to rows that meet a condition, if one is given.
     fn among(self, context: &Context, condition: Option<&Condition>) -> Result<Self> {
         let filter = condition.map(|condition| RowFilter::new(context, &self.store, condition)).transpose()?;
         Ok(Self { filter, ..self })
     }
 
-    /// The rows that take part.
+    /// Returns the rows to join.
     fn side(&self) -> Side<'_> {
         Side::new(&self.store, self.filter.as_ref())
     }
 
-    /// Adds what the build took, where there was one.
+    /// Adds time and temporary files of the build, if there was one.
     fn add_build(&self, common: &mut CommonStatistics) {
         if let Some(built) = &self.built {
             *common.seconds.build.get_or_insert(0.0) += built.seconds.total;
@@ -183,7 +185,7 @@ impl Opened {
 }
 
 impl OpenedSets {
-    /// What is joined.
+    /// Returns the sets to join.
     pub fn sets(&self) -> Sets<'_> {
         let sets = match &self.second {
             Some(second) if self.is_grown => Sets::grown(self.first.side(), second.side()),
@@ -193,7 +195,7 @@ impl OpenedSets {
         sets.with_pairs(self.pairs.as_ref())
     }
 
-    /// The same of which only the pairs count that meet a condition, where there is one.
+    /// Restricts the join to pairs that meet a condition, if one is given.
     fn among_pairs(self, context: &Context, condition: Option<&PairCondition>) -> Result<Self> {
         let pairs = condition.map(|condition| self.sets().pairs_that_meet(context, condition.clone())).transpose()?;
         Ok(Self { pairs, ..self })
@@ -201,15 +203,17 @@ impl OpenedSets {
 }
 
 impl Job<'_> {
-    /// Opens the stores, or builds them of sources where temporary files go.
+    /// Opens the stores, or builds them from sources in the folder for temporary files.
     ///
     /// # Errors
-    /// Where an input cannot be read or is not what it must be, two sets cannot be compared, or nothing is to be built and an
-    /// option is given that only a build heeds; where a condition is not of the rows that there are.
+    /// Fails if
+    /// - an input cannot be read or is unsuitable, or two sets cannot be compared,
+    /// - nothing is built but an option is given that applies only to builds, or
+    /// - a filter does not match the sets.
     pub fn open(&self, context: &Context) -> Result<OpenedSets> {
         let is_grown = !self.new.is_empty();
         let beside = if is_grown { self.new } else { self.with };
-        // A set that has grown is one set, whose rows are all under the same conditions.
+        // New rows and old rows form one set, with the same filter.
         let are_two_sets = !beside.is_empty() && !is_grown;
         self.conditions.check(are_two_sets)?;
         let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
@@ -258,7 +262,7 @@ impl Job<'_> {
         opened.among_pairs(context, pairs.as_ref())
     }
 
-    /// Returns a bound on what the join of these sets and its result need, which refusals before it name.
+    /// Returns a bound on the memory that the join of these sets and its result need, for earlier refusals to name.
     fn bound(&self, named: &[&Named], build: &BuildOptions) -> u64 {
         let mut sets = named.iter().map(|named| named.unopened(build));
         let first = sets.next().expect("there is a set");
@@ -271,10 +275,10 @@ impl Job<'_> {
         all.join_bytes(self.output.wants_ids(), self.join.aim.target()) + self.output.bound(all.rows)
     }
 
-    /// Joins what was opened. What a build took and wrote on the way is part of the statistics.
+    /// Joins the opened sets. The statistics include the build, if there was one.
     ///
     /// # Errors
-    /// As [`prepare`] and [`run`], or where the result would be larger than the disk has room for.
+    /// Fails as [`prepare`] and [`run`] do, or if the disk has too little space for the result.
     pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let kept = lock(&opened.kept).take();
         let mut statistics = match kept {
@@ -290,7 +294,7 @@ impl Job<'_> {
     fn run_at_once(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let Self { join: options, output, .. } = self;
         let sets = opened.sets();
-        // A sink for rows takes its memory first; the join is planned with what it leaves.
+        // A sink for rows reserves its memory first; the join is planned with the rest.
         let sink = output.sink_of_rows(context, sets, options)?;
         let prepared = prepare(context, sets, options, output.wants_ids())?;
         output.announce(context, sets, prepared.predicted_results(), self.yes)?;
@@ -299,17 +303,17 @@ impl Job<'_> {
     }
 }
 
-/// Returns a context whose refusals name what a join with the default recall of the store in a folder needs, as far as its
-/// manifest says it.
+/// Returns a context that names, in refusals, the memory that a join of the store in a folder needs at the default
+/// recall, as far as its manifest determines it.
 ///
 /// # Errors
-/// If the manifest cannot be read.
+/// Fails if the manifest cannot be read.
 pub fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
     let manifest = read_manifest(context, folder)?;
     Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, Aim::Unsaid.target())))
 }
 
-/// An option that only a build heeds, where one was given.
+/// Returns an option that applies only to builds, if one was given.
 pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<Mention> {
     let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
     let given = [
@@ -323,7 +327,7 @@ pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<M
     given.into_iter().flatten().next()
 }
 
-/// An option that is heeded only while files are read, where one was given.
+/// Returns an option that applies only to reading files, if one was given.
 fn only_for_files(source: &SourceOptions) -> Option<Mention> {
     let SourceOptions { vector_column, ids, split } = source;
     let given = [

@@ -1,4 +1,4 @@
-//! The nearest neighbours of each row, as a user asks for them.
+//! Finds the nearest neighbors of each row, as a user asks for it.
 
 use super::{Opened, only_for_builds};
 use crate::context::Context;
@@ -11,35 +11,35 @@ use crate::sink::HitSink;
 use crate::source::SourceOptions;
 use crate::store::BuildOptions;
 
-/// A search for the neighbours of each row, from the names of the vectors to its statistics.
+/// A search for the neighbors of each row, from the names of the vectors to its statistics.
 pub struct NearestJob<'a> {
-    /// A store, or sources of which one is built for this job.
+    /// A store, or sources from which one is built for this job.
     pub inputs: &'a [String],
-    /// What is read of sources.
+    /// Options for reading sources.
     pub source: SourceOptions,
-    /// How a store is built of them.
+    /// Options for building a store from them.
     pub build: BuildOptions,
-    /// The metric of that store, where one was named.
+    /// Metric of that store, if given.
     pub metric: Option<Metric>,
-    /// Which neighbours are wanted.
+    /// The neighbors to find.
     pub nearest: NearestOptions,
 }
 
 impl NearestJob<'_> {
-    /// Opens the store, or builds one of sources where temporary files go.
+    /// Opens the store, or builds one from sources in the folder for temporary files.
     ///
     /// # Errors
-    /// As [`Opened::new`].
+    /// Fails as [`Opened::new`] does.
     pub fn open(&self, context: &Context) -> Result<Opened> {
         let Self { inputs, source, build, metric, .. } = self;
         let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or_else(|| only_for_builds(source, build));
         Opened::new(context, inputs, (source, build), of_builds)
     }
 
-    /// Finds the neighbours of each row of what was opened. What a build took and wrote on the way is part of the statistics.
+    /// Finds the neighbors of each row of the opened store. The statistics include the build, if there was one.
     ///
     /// # Errors
-    /// As [`nearest`].
+    /// Fails as [`nearest`] does.
     pub fn run(&self, context: &Context, opened: &Opened, sink: Box<dyn HitSink + '_>) -> Result<NearestStatistics> {
         let mut statistics = nearest(context, &opened.store, &self.nearest, sink)?;
         opened.add_build(&mut statistics.common);

@@ -1,4 +1,4 @@
-//! What a job makes of the pairs, and whether there is room for that.
+//! The result of a job, and whether there is room for it.
 
 use std::path::Path;
 
@@ -12,39 +12,39 @@ use crate::predicate::Predicate;
 use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
 use crate::store::Store;
 
-/// A result is announced when it is so many times as large as the vectors, and not small.
+/// A result is announced if it is at least this many times as large as the vectors, and not small.
 const RESULT_MUCH_LARGER: u64 = 4;
 const RESULT_SMALL_BYTES: u64 = 16 << 20;
 
-/// What a result of rows holds whatever they are: sorters and tables; and of each row, about.
+/// Memory of a result about rows: sorters and tables, and the approximate bytes per row.
 const ROWS_BYTES: u64 = 14 << 20;
 const BYTES_A_ROW: u64 = 12;
 
-/// What a job gives beside its statistics.
+/// Result of a job, in addition to its statistics.
 pub enum Output<'a> {
-    /// The pairs as a table; nothing where it goes nowhere.
+    /// The pairs, as a table. `None` discards them.
     Pairs(Option<Target>),
-    /// The pairs with their ids, to a sink that the caller makes for them.
+    /// The pairs with their ids, passed to a sink that the caller creates.
     Sink(&'a (dyn Fn(PairSchema) -> Result<Box<dyn PairSink>> + Sync)),
-    /// The number of neighbours of each row.
+    /// The number of neighbors of each row.
     Counts(Option<Target>),
-    /// Rows connected by chains of pairs.
+    /// Clusters: rows connected by chains of pairs.
     Clusters(Option<Target>),
-    /// Rows that go, so that of similar ones one is left, for the caller to go on with.
+    /// Rows to remove, so that one of similar rows is left. The caller processes them further.
     Removals(Removals),
-    /// Rows that stay and rows that go, as tables of ids.
+    /// Kept and removed rows, as tables of ids.
     Keep {
-        /// Which one.
+        /// The rule that selects the kept row.
         rule: KeepRule,
-        /// The table of rows that go.
+        /// The table of removed rows.
         removed: Option<Target>,
-        /// The table of rows that stay.
+        /// The table of kept rows.
         kept: Option<Target>,
     },
 }
 
 impl Output<'_> {
-    /// Where most of it goes.
+    /// Returns the target of most of the result.
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::Pairs(target) | Self::Counts(target) | Self::Clusters(target) => target.as_ref(),
@@ -53,7 +53,7 @@ impl Output<'_> {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the result.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Pairs(_) | Self::Sink(_) => "pairs".into(),
@@ -68,7 +68,7 @@ impl Output<'_> {
         matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
     }
 
-    /// Returns a bound on what the result holds of so many rows beside the join, about.
+    /// Returns an approximate bound on the memory of the result for `rows` rows, in addition to the join's.
     pub(super) fn bound(&self, rows: u64) -> u64 {
         match self {
             Self::Pairs(_) | Self::Sink(_) => 0,
@@ -76,7 +76,8 @@ impl Output<'_> {
         }
     }
 
-    /// A sink for rows; it takes its memory, and refuses a budget that holds it but not the join.
+    /// Creates a sink for results about rows, which reserves its memory. Refuses a budget that holds the sink but not
+    /// the join too.
     pub(super) fn sink_of_rows<'s>(
         &self,
         context: &'s Context,
@@ -88,7 +89,8 @@ impl Output<'_> {
             _ => {
                 let least = least_memory(sets, options)?;
                 self.rows(context, sets, options.predicate, least).or_else(|refused| match refused.kind() {
-                    // A budget that the refusal names must suffice for a calibration too, which may not come.
+                    // The budget that a refusal names must suffice for a calibration too, even if none turns out to be
+                    // needed.
                     ErrorKind::Budget => {
                         self.rows(context, sets, options.predicate, least + more_to_calibrate(sets, options)?)
                     }
@@ -98,11 +100,11 @@ impl Output<'_> {
         }
     }
 
-    /// A sink that says something of each row, given which pairs it takes, while `beside` bytes are left to others; none
-    /// where pairs are wanted.
+    /// Creates a sink that collects results about rows, for the pairs of `predicate`. Leaves `beside` bytes of memory
+    /// to others. Returns `None` if the result is pairs.
     ///
     /// # Errors
-    /// Where memory does not suffice, or a table cannot be written.
+    /// Fails if memory does not suffice or a table cannot be written.
     pub fn rows<'s>(
         &self,
         context: &'s Context,
@@ -122,7 +124,7 @@ impl Output<'_> {
         })
     }
 
-    /// Where pairs go as they come.
+    /// Creates the sink for pairs.
     pub(super) fn sink_of_pairs(&self, context: &Context, sets: Sets<'_>) -> Result<Box<dyn PairSink>> {
         let schema = schema_of(sets);
         Ok(match self {
@@ -132,8 +134,8 @@ impl Output<'_> {
         })
     }
 
-    /// Says so where the result is going to be much larger than what it is made from; refuses it where the disk has no
-    /// room for it and nobody said to try.
+    /// Reports if the result will be much larger than its input. Fails if the disk has too little space for it, unless
+    /// `yes` is true.
     pub(super) fn announce(&self, context: &Context, sets: Sets<'_>, pairs: u64, yes: bool) -> Result<()> {
         let Some(path) = self.target().and_then(Target::path) else { return Ok(()) };
         let (place, sorting) = (path.display(), context.temporary(Some(parent(path))));
@@ -144,7 +146,7 @@ impl Output<'_> {
             Self::Keep { rule: KeepRule::Greedy, .. } => {
                 (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {place}"), &sorting)
             }
-            _ => return Ok(()), // a line for each row at most
+            _ => return Ok(()), // at most one line per row
         };
         let bytes = pairs.saturating_mul(a_pair);
         let of = |store: &Store| store.manifest().rows * store.manifest().vectors.bytes() as u64;
@@ -167,7 +169,7 @@ impl Output<'_> {
     }
 }
 
-/// What is known of the pairs of sets before the first comes.
+/// Returns the properties of the pairs of two sets that are known in advance.
 pub fn schema_of(sets: Sets<'_>) -> PairSchema {
     let ids = [sets.left(), sets.right()].map(|store| store.manifest().ids);
     PairSchema { ids, metric: sets.left().manifest().metric }

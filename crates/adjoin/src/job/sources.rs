@@ -1,4 +1,4 @@
-//! What is named as vectors: files, or a live index.
+//! Opens named vectors: files, or a collection.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::message::message;
 use crate::source::{self, SourceOptions, VectorSource};
 use crate::store::{Kind, kind_of};
 
-/// Opens what is named as one set of vectors: files, folders and globs, or one live index, whose rows of this moment it is then,
-/// with the ids that they have there.
+/// Opens names as one set of vectors: files, folders and globs, or one collection. A collection is read as it is at
+/// this moment, with its ids.
 ///
 /// # Errors
-/// As those of [`source::open`] and [`live::open_rows`]; where there is no row; where a live index does not come alone, or with
-/// an option that has a meaning for files alone.
+/// Fails as [`source::open`] and [`live::open_rows`] do. Also fails if there are no rows, or a collection is not the
+/// only name or is given together with an option for files.
 pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     for name in names {
         if kind_of(context, Path::new(name))? == Some(Kind::Live) {

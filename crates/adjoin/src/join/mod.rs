@@ -1,4 +1,4 @@
-//! Here is a store, find every pair within a threshold: [`prepare`] plans it (`planning/`), [`join`] carries that out
+//! Finds every pair of vectors within a threshold: [`prepare`] plans a join (`planning/`), and [`join`] runs the plan
 //! (`execution/`).
 
 mod execution;

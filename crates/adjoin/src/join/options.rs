@@ -1,31 +1,31 @@
-//! What a join is asked to do.
+//! Options of a join.
 
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::plan::{Lead, Order, Policy, Rule};
 use crate::predicate::Predicate;
 
-/// The recall that is wanted where nothing is said.
+/// Default recall.
 const RECALL_UNSAID: f64 = 0.95;
-/// Where nothing is said, finding every pair may cost so many times as much.
+/// Without a requested recall, finding every pair may cost up to this many times as much.
 const PATIENCE: f64 = 2.0;
 
-/// How many of the pairs are wanted.
+/// How many of the pairs to find.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aim {
-    /// All.
+    /// All pairs.
     Every,
-    /// At least this share, of all pairs and of the average vector's neighbours.
+    /// At least this fraction, of all pairs and of the average vector's neighbors.
     Recall(f64),
-    /// Nothing was said: 0.95, and all where that costs little more.
+    /// The default: 0.95, or all pairs if that costs little more.
     Unsaid,
 }
 
 impl Aim {
-    /// At least this recall.
+    /// Asks for at least this recall.
     ///
     /// # Errors
-    /// Where it is not above 0 and at most 1.
+    /// Fails unless it is above 0 and at most 1.
     pub fn recall(recall: f64) -> Result<Self> {
         if !(recall > 0.0 && recall <= 1.0) {
             return Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")));
@@ -33,10 +33,10 @@ impl Aim {
         Ok(Self::Recall(recall))
     }
 
-    /// Of what a caller gives: a recall, or that every pair is wanted.
+    /// Converts a caller's options: a recall, or a flag for every pair.
     ///
     /// # Errors
-    /// Where it is both, or as [`Aim::recall`].
+    /// Fails if both are given, or as [`Aim::recall`] does.
     pub fn of(recall: Option<f64>, exact: bool) -> Result<Self> {
         match recall {
             Some(_) if exact => {
@@ -48,7 +48,7 @@ impl Aim {
         }
     }
 
-    /// The recall to reach.
+    /// Returns the recall to reach.
     pub fn target(self) -> f64 {
         match self {
             Self::Every => 1.0,
@@ -57,37 +57,37 @@ impl Aim {
         }
     }
 
-    /// How many times the cost of a rule that misses some pairs one that misses none may have.
+    /// Returns how many times the cost of a rule that misses some pairs an exact rule may have.
     pub(crate) fn patience(self) -> f64 {
         if self == Self::Unsaid { PATIENCE } else { 1.0 }
     }
 }
 
-/// How to join.
+/// Options of a join.
 #[derive(Debug, Clone, Copy)]
 pub struct JoinOptions {
-    /// Which pairs are wanted.
+    /// The pairs to find.
     pub predicate: Predicate,
-    /// How many of them.
+    /// How many of them to find.
     pub aim: Aim,
-    /// Which pairs are compared; chosen by what it costs where not given.
+    /// Rule that selects the pairs to compare; the cheapest one if absent.
     pub rule: Option<Rule>,
-    /// The threshold of a rule that needs one, whatever recall it reaches; set by a sample where not given.
+    /// Threshold of a rule that needs one, whatever recall it reaches; set by a sample if absent.
     pub t: Option<f64>,
-    /// Seed of the vectors that are drawn to learn the recall.
+    /// Seed of the vectors that are drawn to estimate the recall.
     pub seed: u64,
-    /// The order of tasks; the one that reads least where not given.
+    /// Order of tasks; the one that reads least if absent.
     pub order: Option<Order>,
-    /// Of two sets the one that is gone through; the one with which less is read where not given.
+    /// Which of two sets to iterate over; the one with which less is read if absent.
     pub lead: Option<Lead>,
-    /// What the cache of buckets goes by; Belady's algorithm where not given, LRU where there is no memory for it.
+    /// Policy of the bucket cache. If absent, Belady's algorithm, or LRU if there is no memory for it.
     pub policy: Option<Policy>,
-    /// Bytes of the cache of buckets; what the budget leaves where not given.
+    /// Bytes of the bucket cache; the rest of the budget if absent.
     pub cache_bytes: Option<u64>,
 }
 
 impl JoinOptions {
-    /// Every pair, by the default rule.
+    /// Finds every pair, by the default rule.
     pub fn exact(predicate: Predicate) -> Self {
         Self {
             predicate,
@@ -102,12 +102,12 @@ impl JoinOptions {
         }
     }
 
-    /// At least this share of the pairs, by the rule that costs least.
+    /// Finds the fraction of pairs that `aim` asks for, by the cheapest rule.
     pub fn approximate(predicate: Predicate, aim: Aim) -> Self {
         Self { aim, ..Self::exact(predicate) }
     }
 
-    /// The policy that needs least memory of those that may be used.
+    /// Returns the permitted policy that needs the least memory.
     pub(super) fn least_policy(&self) -> Policy {
         self.policy.unwrap_or(Policy::Lru)
     }

@@ -1,4 +1,4 @@
-//! A join that is planned: what planning decided and execution obeys.
+//! A planned join: the decisions of planning, which execution follows.
 
 use std::ops::Range;
 
@@ -13,18 +13,18 @@ use crate::plan::{BucketSizes, Division, Explanation, Lead, Order, Policy, Rule,
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
 
-/// No count of a run comes near this.
+/// Upper limit for counts of a run, far above any real one.
 const COUNT_MAX: u64 = 1 << 60;
-/// Version of a plan that is written down.
+/// Version of a plan that is written to a file.
 const PLAN_VERSION: u32 = 6;
 
-/// A join that is planned and can be run.
+/// A planned join, ready to run.
 pub struct Prepared {
     pub(super) decided: Decided,
     pub(super) sizes: BucketSizes,
     pub(super) schedule: Schedule,
     pub(super) threshold: Threshold,
-    /// Tells the recall of a rule that is not exact.
+    /// Measures the recall of a rule that is not exact.
     pub(super) watched: Option<Watched>,
     /// The memory that the plan and its run hold.
     pub(super) memory: RunMemory,
@@ -34,13 +34,13 @@ pub struct Prepared {
 pub(super) struct RunMemory {
     pub(super) budget: MemoryBudget,
     pub(super) division: Division,
-    /// That of the schedule.
+    /// Memory of the schedule.
     pub(super) _tasks: Reservation,
 }
 
 impl RunMemory {
-    /// What a run of the plan holds, once no other run does. All at once: two runs of one plan that each held a part would
-    /// wait for each other.
+    /// Returns the memory of a run of the plan, once no other run holds it. It is taken all at once, since two runs of
+    /// one plan that each held a part would wait for each other.
     pub(super) fn held(&self) -> MemoryBudget {
         let Self { budget, division, .. } = self;
         let held = budget.reserve_when_free(division.bytes() - division.tasks);
@@ -48,24 +48,24 @@ impl RunMemory {
     }
 }
 
-/// What planning decided beside the tasks, and what that took.
+/// The decisions of planning except the tasks, and its cost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Decided {
     pub(super) predicate: Predicate,
-    /// Seed of the vectors that were drawn.
+    /// Seed of the drawn vectors.
     pub(super) seed: u64,
     pub(super) with_ids: bool,
-    /// What the cache is to go by, where that was said; else the run decides, by the memory that it has.
+    /// Policy of the cache, if requested; otherwise the run decides, by its memory.
     pub(super) policy: Option<Policy>,
     pub(super) admission: Admission,
-    /// How floats are rounded to bytes, where they are.
+    /// How floats are rounded to bytes, if they are.
     pub(super) coding: Option<Coding>,
     pub(super) recall: RecallStatistics,
     pub(super) predicted: Predicted,
     pub(super) spent: Spent,
 }
 
-/// What execution is expected to do, that of planning not included.
+/// Expected work of execution. Planning is not included.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Predicted {
     /// Pairs that the rule admits.
@@ -75,7 +75,7 @@ pub(super) struct Predicted {
     pub(super) center_distances: u64,
 }
 
-/// What planning took.
+/// Cost of planning.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Spent {
     pub(super) center_distances: u64,
@@ -95,7 +95,7 @@ pub(super) struct Admission {
     pub(super) t: Option<f64>,
 }
 
-/// Numbers as text: JSON has none that are infinite.
+/// Serializes numbers as text, since JSON has no infinity.
 mod any_number {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -111,41 +111,41 @@ mod any_number {
 }
 
 impl Prepared {
-    /// What the join is going to do.
+    /// Explains the work that the join is going to do.
     ///
     /// # Panics
-    /// Where these are not sets that can be joined.
+    /// Panics if the sets cannot be joined.
     pub fn explain<'a>(&self, sets: impl Into<Sets<'a>>) -> Explanation {
         let buckets = sets.into().buckets().expect("they were planned for");
         let Admission { rule, t } = self.decided.admission;
         explain((rule, t), &buckets.meetings(), &self.sizes, &self.schedule, self.decided.predicted.candidate_pairs)
     }
 
-    /// How many pairs the result is expected to have; of few, no more than their order of magnitude.
+    /// Returns the expected number of result pairs. If they are few, only the order of magnitude is right.
     pub fn predicted_results(&self) -> u64 {
         self.decided.predicted.results
     }
 
-    /// The recall that is promised and what is known of it before the join: what its tiles find beyond the rule comes on
-    /// top, and is measured when it runs.
+    /// Returns the promised recall, and estimates of it before the join. Pairs that tiles find beyond the rule add to
+    /// it, and are measured when the join runs.
     pub fn recall(&self) -> &RecallStatistics {
         &self.decided.recall
     }
 
-    /// The plan as data, in memory that no budget counts: about 40 bytes a task.
+    /// Returns the plan as data, in memory outside the budget: about 40 bytes per task.
     pub fn plan<'a>(&self, sets: impl Into<Sets<'a>>) -> JoinPlan {
         self.plan_without_tasks(sets).with_tasks(self.schedule.tasks.clone())
     }
 
-    /// The tasks of the plan, in order.
+    /// Returns the tasks of the plan, in order.
     pub(crate) fn tasks(&self) -> &[Task] {
         &self.schedule.tasks
     }
 
-    /// Where the legs of the plan end.
+    /// Returns the ends of the legs of the plan.
     ///
     /// # Errors
-    /// Where these are not sets that can be joined.
+    /// Fails if the sets cannot be joined.
     pub(crate) fn leg_ends(&self, sets: Sets<'_>) -> Result<Vec<usize>> {
         let buckets = sets.buckets()?;
         let Predicted { candidate_pairs, center_distances, .. } = self.decided.predicted;
@@ -155,7 +155,7 @@ impl Prepared {
         Ok(leg_ends(self.tasks(), distances.saturating_mul(buckets.vectors().dimensions as u64), weight))
     }
 
-    /// The same plan as data, with its tasks apart.
+    /// Returns the plan as data, without its tasks.
     pub(crate) fn plan_without_tasks<'a>(&self, sets: impl Into<Sets<'a>>) -> JoinPlan {
         let Schedule { order, lead, capacity, .. } = self.schedule;
         JoinPlan {
@@ -171,7 +171,7 @@ impl Prepared {
     }
 }
 
-/// A plan as data: it can be written down, read again, divided, and run by [`super::resume`].
+/// A plan as data, which can be written, read, divided, and run with [`super::resume`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JoinPlan {
     version: u32,
@@ -187,15 +187,15 @@ pub struct JoinPlan {
 }
 
 impl JoinPlan {
-    /// The plan as JSON.
+    /// Encodes the plan as JSON.
     pub fn write(&self) -> String {
         serde_json::to_string(self).expect("a plan has no map with other keys than text")
     }
 
-    /// Reads a plan as JSON.
+    /// Decodes a plan from JSON.
     ///
     /// # Errors
-    /// Where it is none, or of another version.
+    /// Fails if the text is not a plan, or a plan of another version.
     pub fn read(text: &str) -> Result<Self> {
         let refused = |error| Error::input(format!("this is not the plan of a join: {error}")).caused_by(error);
         let plan: Self = serde_json::from_str(text).map_err(refused)?;
@@ -206,20 +206,21 @@ impl JoinPlan {
         Ok(plan)
     }
 
-    /// Number of tasks.
+    /// Returns the number of tasks.
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    /// The plan with these tasks.
+    /// Replaces the tasks of the plan.
     pub(crate) fn with_tasks(self, tasks: Vec<Task>) -> Self {
         Self { tasks, ..self }
     }
 
-    /// A part of the plan: some of its tasks. Parts that hold all tasks together find what the plan finds.
+    /// Returns a part of the plan with some of its tasks. Parts that together have all tasks find the same pairs as the
+    /// plan.
     ///
     /// # Panics
-    /// Where there are no such tasks.
+    /// Panics if the range exceeds the tasks.
     #[must_use]
     pub fn part(&self, tasks: Range<usize>) -> Self {
         Self { tasks: self.tasks[tasks].to_vec(), ..self.clone_without_tasks() }
@@ -231,7 +232,7 @@ impl JoinPlan {
         Self { version, sets, decided, watched, order, lead, capacity, tasks: Vec::new() }
     }
 
-    /// Refuses stores that the plan is not for, and tasks and roundings that it cannot have.
+    /// Checks that the plan is for these stores, and has valid tasks and roundings.
     pub(super) fn check(&self, sets: Sets<'_>, buckets: &Buckets<'_>) -> Result<()> {
         let manifest = sets.left().manifest();
         let at = sets.stores().map(|store| store.folder().display().to_string()).collect::<Vec<_>>().join(" and ");

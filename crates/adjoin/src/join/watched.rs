@@ -1,5 +1,5 @@
-//! Vectors whose true neighbours are known and that had no part in setting a threshold: how many of their pairs does the
-//! join find? What it compares beyond the rule, in whole tiles, is counted with the rest.
+//! Measures the recall that a join reaches, by the vectors of its calibration, whose true neighbors are known. Pairs
+//! that the join compares beyond the rule, in whole tiles, are included.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,45 +12,46 @@ use crate::report::{Interval, RecallStatistics};
 use crate::sink::PairBatch;
 use crate::truth::{Recalls, Tally, recalls};
 
-/// Bits of the filter for each row, at least: so many rows that are not watched are told by one look.
+/// Least bits of the filter per watched row: enough that one lookup identifies most rows that are not watched.
 const FILTER_BITS: usize = 64;
 /// Fibonacci hashing: spreads row numbers, which need not be random.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Watched vectors of one set, whose pairs count whichever side they are on, or of two, of which one is on the left and the
-/// other on the right.
+/// Watched vectors of one set, with pairs that count on either side, or of two sets, one on the left and one on the
+/// right.
 pub(super) struct Watched {
     sets: Vec<WatchedSet>,
-    /// A pair with a row before this one has one row that may be watched, where others have two: it counts twice.
+    /// A pair with a row before this one has only one row that may be watched, while others have two, so it counts
+    /// twice.
     first_row: u64,
     _memory: Reservation,
 }
 
-/// The vectors of a set, and for each how many neighbours it has.
+/// The watched vectors of a set, with their numbers of neighbors.
 struct WatchedSet {
     vectors: WatchedVectors,
-    /// How many are watched in the sets before this one.
+    /// Number of watched vectors in earlier sets.
     first: usize,
-    /// A bit for each hash of a row.
+    /// Bloom filter with one bit per row.
     filter: Vec<u64>,
 }
 
-/// The same as data.
+/// Watched vectors as data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WatchedVectors {
-    /// Row and number of neighbours of each.
+    /// Row and number of neighbors of each vector.
     pub(super) vectors: Vec<(u64, u64)>,
-    /// Whether these are all vectors that have neighbours.
+    /// Whether these are all vectors that have neighbors.
     pub(super) whole: bool,
     pub(super) seed: u64,
 }
 
 impl Watched {
-    /// Watches vectors of one set or of two, or of the rows from the first one on.
+    /// Watches vectors of one set or of two. Rows from `first_row` on may be watched.
     pub(super) fn new(context: &Context, sets: Vec<WatchedVectors>, first_row: u64) -> Result<Self> {
         let of = |set: &WatchedVectors| {
             let count = set.vectors.len();
-            count * (16 + 8) + WatchedSet::bits(count) / 8 // 8 more for what is found
+            count * (16 + 8) + WatchedSet::bits(count) / 8 // 8 bytes more for the pairs found
         };
         let memory = context.reserve(sets.iter().map(of).sum::<usize>() as u64, "measuring the recall")?;
         let mut first = 0;
@@ -62,22 +63,22 @@ impl Watched {
         Ok(Self { sets: sets.collect(), first_row, _memory: memory })
     }
 
-    /// How many times a pair counts for a row that is watched, given the other row.
+    /// Returns how many times a pair counts for a watched row, given the other row.
     pub(super) fn weight_of(&self, other: u64) -> u64 {
         if other < self.first_row { 2 } else { 1 }
     }
 
-    /// The vectors that are watched, by set.
+    /// Returns the watched vectors by set.
     pub(super) fn vectors(&self) -> Vec<WatchedVectors> {
         self.sets.iter().map(|set| set.vectors.clone()).collect()
     }
 
-    /// Nothing found yet.
+    /// Creates counters of found pairs.
     pub(super) fn found(&self) -> Vec<AtomicU64> {
         self.sets.iter().flat_map(|set| &set.vectors.vectors).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Where a row of the left side of pairs (0) or the right one (1) is among the watched ones.
+    /// Returns the index of a row among the watched vectors; the row is on the left (0) or right (1) side of pairs.
     pub(super) fn position(&self, side: usize, row: u64) -> Option<usize> {
         self.sets[side % self.sets.len()].position(row)
     }
@@ -94,8 +95,8 @@ impl Watched {
         }
     }
 
-    /// The recall reached, given the pairs found of each. What the rule was certified to reach is the lower bound of what
-    /// the join reaches, which finds all that the rule finds and more.
+    /// Returns the recall reached, given the pairs found of each watched vector. The certified recall of the rule is a
+    /// lower bound for the join, which finds everything the rule finds and more.
     pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
         let of_set = |set: &WatchedSet| {
             let WatchedVectors { vectors, whole, seed } = &set.vectors;
@@ -128,25 +129,25 @@ fn is_certain(recall: &Interval) -> bool {
     recall.low == recall.high
 }
 
-/// The recalls of a sample with the lower bounds that are certified for pairs and for vectors.
+/// Replaces the lower bounds of a sample's recalls by those certified for pairs and for vectors.
 pub(super) fn with_bounds(recalls: Recalls, (of_pairs, of_vectors): (f64, f64)) -> Recalls {
     let Recalls { pair, per_vector } = recalls;
     Recalls { pair: open_above(bounded(pair, of_pairs)), per_vector: bounded(per_vector, of_vectors) }
 }
 
-/// A recall with a certified lower bound, unless it is certain.
+/// Replaces the lower bound of a recall by a certified one, unless the recall is certain.
 fn bounded(recall: Interval, low: f64) -> Interval {
     if is_certain(&recall) { recall } else { Interval { low: low.min(recall.estimate), ..recall } }
 }
 
-/// Rows with many pairs that the sample missed may have all of these found: only the lower bound of the recall of pairs is
-/// certified.
+/// Raises the upper bound to 1, since only the lower bound of the recall of pairs is certified: all pairs of rows that
+/// the sample missed may be found.
 fn open_above(pair: Interval) -> Interval {
     if is_certain(&pair) { pair } else { Interval { high: 1.0, ..pair } }
 }
 
-/// What is told of a recall, given what samples of one set or of two say: of all pairs the first, unless the second knows it
-/// for certain.
+/// Combines the recalls of samples of one or two sets. The first set determines the recall of pairs, unless the second
+/// knows it for certain.
 pub(super) fn of_sets(told: RecallStatistics, sets: &[Recalls]) -> RecallStatistics {
     let (first, second) = (sets.first().expect("there is a set"), sets.get(1));
     let certain = second.filter(|second| second.pair.low == second.pair.high);
@@ -170,12 +171,12 @@ impl WatchedSet {
         watched
     }
 
-    /// Bits of the filter of so many rows.
+    /// Returns the bits of the filter for `count` rows.
     fn bits(count: usize) -> usize {
         (count * FILTER_BITS).next_power_of_two().max(64)
     }
 
-    /// Where the filter has its bit for a row.
+    /// Returns the word and bit of a row in the filter.
     fn hash(&self, row: u64) -> (usize, u64) {
         let hash = row.wrapping_mul(SPREAD) >> 32;
         (hash as usize >> 6 & (self.filter.len() - 1), 1 << (hash & 63))

@@ -1,4 +1,4 @@
-//! A bucket in memory: its members, and where they lie.
+//! A bucket in memory, as coordinates.
 
 use adjoin_device::MappedBlocks;
 use adjoin_kernels::{Kernel, Panel};
@@ -12,27 +12,27 @@ use crate::geometry::Coordinate;
 use crate::source::Ids;
 use crate::sql::Rank;
 
-/// Bytes of a bucket in memory, whatever its members are: what refers to them, and its place in a cache.
+/// Bytes of a bucket in memory, regardless of its members: references to it, and its entry in a cache.
 const BUCKET_BYTES: u64 = 512;
 
-/// A bucket's members, and where they lie.
+/// A bucket's members with their row numbers and ids.
 pub(crate) struct LoadedBucket<T: Coordinate> {
     pub(crate) members: Members<T>,
-    /// For each member, its computed squared distance to the bucket's center.
+    /// Computed squared distance of each member to the bucket's center.
     pub(crate) own: Vec<T::Distance>,
     rows: Vec<u64>,
     ids: Ids,
-    /// Which of the bucket's members that take part is the first of these.
+    /// Position of the first of these members among the bucket's filtered members.
     first: u32,
-    /// What pairs are decided by, where not all count: of each member as many.
+    /// Ranks for the pair filter, if there is one: an equal number for each member.
     ranks: Vec<Rank>,
 }
 
 impl<T: Coordinate> LoadedBucket<T> {
-    /// Checks and converts what was read; the bucket's center is the row of its number in `centers`.
+    /// Verifies and converts the bytes that were read. Row N of `centers` is the center of bucket N.
     ///
     /// # Errors
-    /// Where the bytes are not as written.
+    /// Fails if the bytes are damaged.
     pub(crate) fn load(
         buckets: &Buckets<'_>,
         kernel: Kernel,
@@ -52,13 +52,13 @@ impl<T: Coordinate> LoadedBucket<T> {
         Ok(Self { members, own, rows, ids, first, ranks })
     }
 
-    /// Members that lie in no bucket, with their rows: they can be compared with queries.
+    /// Wraps members that belong to no bucket, so that they can be compared with queries.
     pub(crate) fn of_rows(members: Members<T>, rows: Vec<u64>) -> Self {
         assert_eq!(members.len(), rows.len(), "each member has a row");
         Self { members, own: Vec::new(), rows, ids: Ids::None, first: 0, ranks: Vec::new() }
     }
 
-    /// Bytes that a bucket takes in memory.
+    /// Returns the bytes of a bucket in memory.
     pub(crate) fn memory_bytes(buckets: &Buckets<'_>, number: u32, with_ids: bool) -> u64 {
         let rows = u64::from(buckets.members(number));
         if rows == 0 {
@@ -70,8 +70,9 @@ impl<T: Coordinate> LoadedBucket<T> {
         Members::<T>::memory_bytes(rows, buckets.space()) + blocks.iter().sum::<u64>() + BUCKET_BYTES
     }
 
-    /// Bytes that whoever loads a bucket holds meanwhile beside it: where not all members take part, these as they are stored,
-    /// and row numbers and ids of all; and row numbers once more where rows are sorted by a column.
+    /// Returns the additional bytes that are held while a bucket is loaded. If a filter is set: the stored vectors of
+    /// filtered members, and row numbers and ids of all members. If rows are sorted by a column: the row numbers once
+    /// more.
     pub(crate) fn loading_bytes(buckets: &Buckets<'_>, with_ids: bool) -> u64 {
         let of = |number: u32| {
             let (extent, members) = (buckets.extent(number), buckets.members(number));
@@ -90,12 +91,12 @@ impl<T: Coordinate> LoadedBucket<T> {
         self.members.len()
     }
 
-    /// A bound that the squared distance of a member to the bucket's center does not pass.
+    /// Returns an upper bound on the squared distance of a member to the bucket's center.
     pub(crate) fn own_at_most(&self, member: u32) -> f64 {
         T::at_most(self.own[member as usize], self.members.panel.dimensions())
     }
 
-    /// Where a member lies among all of its bucket that take part.
+    /// Returns the position of a member among all filtered members of its bucket.
     pub(crate) fn place(&self, member: u32) -> u32 {
         self.first + member
     }
@@ -104,14 +105,14 @@ impl<T: Coordinate> LoadedBucket<T> {
         self.rows[member as usize]
     }
 
-    /// What pairs of a member are decided by, where not all count.
+    /// Returns the ranks of a member for the pair filter, if there is one.
     pub(crate) fn ranks(&self, member: u32) -> &[Rank] {
         let width = self.ranks.len() / self.rows.len();
         &self.ranks[member as usize * width..][..width]
     }
 
-    /// Whether a filter accepts a pair of members: the one on the left is the earlier row, or that of the first of two sets, of
-    /// which `a` is then.
+    /// Returns whether a filter accepts a pair of members. The left row of the pair is the earlier one. If two sets are
+    /// joined, it is the row of the first set, and `a` must be its bucket.
     pub(crate) fn accepts(filter: &PairFilter, (a, x): (&Self, u32), (b, y): (&Self, u32)) -> bool {
         match filter.is_of_two_sets() || a.row(x) < b.row(y) {
             true => filter.accepts(a.ranks(x), b.ranks(y)),

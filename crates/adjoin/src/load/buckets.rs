@@ -1,4 +1,4 @@
-//! The buckets of one or several stores, numbered one behind the other, as one run reads them.
+//! Consecutive numbers for the buckets of one or several stores, as one run reads them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,46 +24,47 @@ use crate::sql::Rank;
 use crate::store::Store;
 use crate::store::format::Extent;
 
-/// Buckets of stores whose vectors are of one type and metric. Counts what is read of them: a store may be open for
-/// several runs, and each tells its own reads.
+/// Buckets of stores with the same vector type and metric. Their *filtered members* are those that pass the filter of
+/// the store, or all members if there is no filter. Counts the reads of one run, since several runs may use an open
+/// store.
 pub struct Buckets<'a> {
     stores: Vec<&'a Store>,
     /// The number of the first bucket of each store.
     firsts: Vec<u32>,
     extents: Cow<'a, [Extent]>,
     metric: Metric,
-    /// Of each store the members that take part, where not all do; empty where all of all stores do.
+    /// Filtered members of each store that has a filter. Empty if no store has one.
     subsets: Vec<Option<Subset<'a>>>,
-    /// Of one store, the members that are looked for, where the others take part and are not.
+    /// For one store: the members that are sought. Other members still take part, but need not be loaded.
     sought: Option<Subset<'a>>,
-    /// Which pairs count, where not all do.
+    /// Filter on pairs, if any.
     pairs: Option<&'a PairFilter>,
-    /// Which of them may meet.
+    /// Which buckets may meet.
     joined: Joined,
-    /// How floats are rounded to bytes, where they are.
+    /// How floats are rounded to bytes, if they are.
     coding: Option<Coding>,
     reads: AtomicU64,
     bytes_requested: AtomicU64,
     bytes_read: AtomicU64,
 }
 
-/// Which buckets of stores may meet.
+/// Which pairs of buckets may meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joined {
-    /// All.
+    /// All pairs.
     OneSet,
-    /// Those of a store with those of another, which are numbered from here on.
+    /// Buckets of one store with buckets of another. The buckets of the second store are numbered from here on.
     TwoSets(u32),
-    /// All but those of the old rows of a set with each other; those of the new ones are numbered from here on.
+    /// All pairs except two buckets of old rows. Numbers of buckets of new rows start here.
     Grown(u32),
 }
 
-/// What was read of buckets.
+/// Counts of the reads of buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadCounts {
     /// Requests to the device.
     pub reads: u64,
-    /// Bytes of the extents that were asked for.
+    /// Bytes of the extents that were requested.
     pub bytes_requested: u64,
     /// Bytes transferred for them.
     pub bytes_read: u64,
@@ -78,7 +79,7 @@ impl std::ops::AddAssign for ReadCounts {
 }
 
 impl ReadCounts {
-    /// What a run tells of its reads, of a store that has `store_bytes` of what it reads, and of what it wrote.
+    /// Returns the I/O statistics of a run. `store_bytes` is the size of the part of the store that the run reads.
     pub(crate) fn statistics(
         self,
         context: &Context,
@@ -102,18 +103,18 @@ impl ReadCounts {
 }
 
 impl<'a> Buckets<'a> {
-    /// Those of one store, by their own numbers.
+    /// Numbers the buckets of one store, which keep their numbers.
     pub fn of(store: &'a Store) -> Self {
         Self::numbered(vec![store], vec![0], Cow::Borrowed(store.extents()))
     }
 
-    /// Those of several stores, in their order.
+    /// Numbers the buckets of several stores, in this order.
     ///
     /// # Errors
-    /// Where vectors or metrics differ, or there are 2^32 buckets.
+    /// Fails if vector types or metrics differ, or there are 2^32 buckets.
     ///
     /// # Panics
-    /// Without a store.
+    /// Panics if there is no store.
     pub fn over(stores: &[&'a Store]) -> Result<Self> {
         assert!(!stores.is_empty(), "there is a store");
         let kind = |store: &Store| (store.manifest().vectors, store.manifest().metric);
@@ -133,10 +134,10 @@ impl<'a> Buckets<'a> {
         Ok(Self::numbered(stores.to_vec(), firsts, Cow::Owned(extents)))
     }
 
-    /// Those of two stores whose rows are joined with each other: a bucket may meet those of the other store.
+    /// Numbers the buckets of two stores to join with each other: a bucket may meet any of the other store.
     ///
     /// # Errors
-    /// Where their vectors cannot be compared, or there are 2^32 buckets.
+    /// Fails if their vectors cannot be compared, or there are 2^32 buckets.
     pub fn between(left: &'a Store, right: &'a Store) -> Result<Self> {
         let [named, other_named] = [left, right].map(|store| store.folder().display().to_string());
         let [vectors, other] = [left, right].map(|store| store.manifest().vectors);
@@ -146,10 +147,11 @@ impl<'a> Buckets<'a> {
         Ok(Self { joined, ..buckets })
     }
 
-    /// Those of a set and of rows that come to it: a bucket of new rows may meet all, one of old rows those of new ones.
+    /// Numbers the buckets of old and of new rows: a bucket of new rows may meet all buckets, a bucket of old rows only
+    /// buckets of new rows.
     ///
     /// # Errors
-    /// As [`Self::between`].
+    /// Fails as [`Self::between`] does.
     pub fn grown(old: &'a Store, new: &'a Store) -> Result<Self> {
         let buckets = Self::between(old, new)?;
         let joined = Joined::Grown(buckets.firsts[1]);
@@ -176,27 +178,27 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// The same where of each store only some members take part: buckets have no others then, and those without any are not
-    /// read.
+    /// Restricts the buckets of each store to filtered members. Buckets without any are not read.
     #[must_use]
     pub(super) fn among(self, subsets: Vec<Option<Subset<'a>>>, pairs: Option<&'a PairFilter>) -> Self {
         assert_eq!(subsets.len(), self.stores.len(), "one of each store");
         Self { subsets, pairs, ..self }
     }
 
-    /// The same, of one store, where some members are looked for: of a bucket perhaps no others are loaded. Nothing else changes.
+    /// Sets the members that are sought, for one store. Other members of a bucket may then not be loaded; nothing else
+    /// changes.
     #[must_use]
     pub(crate) fn seeking(self, sought: Option<Subset<'a>>) -> Self {
         assert!(self.stores.len() == 1 && self.subsets.is_empty(), "of a store of which all members take part");
         Self { sought, ..self }
     }
 
-    /// Which pairs of members count, where not all do.
+    /// Returns the filter on pairs, if any.
     pub(crate) fn pairs(&self) -> Option<&'a PairFilter> {
         self.pairs
     }
 
-    /// What pairs of a member that takes part are decided by, where not all count.
+    /// Returns the ranks of a filtered member for the pair filter, if there is one.
     pub(crate) fn ranks(&self, number: u32, member: u32) -> &'a [Rank] {
         let of = |pairs: &'a PairFilter| {
             let own = self.at(number).1;
@@ -205,24 +207,24 @@ impl<'a> Buckets<'a> {
         self.pairs.map_or(&[], of)
     }
 
-    /// Bytes of that.
+    /// Returns the bytes of the ranks of one member.
     pub(super) fn rank_bytes(&self, number: u32) -> u64 {
         self.pairs.map_or(0, |pairs| pairs.row_bytes(self.part_of(number)))
     }
 
-    /// The same for distances between their rows.
+    /// Switches to the metric for distances between rows.
     #[must_use]
     pub(crate) fn between_rows(self) -> Self {
         Self { metric: Space::metric_of_rows(self.metric), ..self }
     }
 
-    /// The same with floats rounded to bytes.
+    /// Switches to floats rounded to bytes by `coding`.
     #[must_use]
     pub(crate) fn rounded(self, coding: Option<Coding>) -> Self {
         Self { coding, ..self }
     }
 
-    /// The buckets of one set or of two, or of old and new rows.
+    /// Returns the buckets by part: one set, two sets, or old and new rows.
     pub fn parts(&self) -> Vec<Range<u32>> {
         match self.joined {
             Joined::TwoSets(second) | Joined::Grown(second) => vec![0..second, second..self.count()],
@@ -230,7 +232,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// The number of the one of these that a bucket is in.
+    /// Returns the index of the part that a bucket belongs to.
     pub fn part_of(&self, number: u32) -> usize {
         match self.joined {
             Joined::TwoSets(second) | Joined::Grown(second) => usize::from(number >= second),
@@ -238,7 +240,8 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Those of them for whose rows a recall is promised: all, but of a set that has grown the new ones, as all pairs have one.
+    /// Returns the parts with rows that have a promised recall: all parts, or only the new rows of a set that has
+    /// grown, since every pair has one.
     pub fn promised(&self) -> Vec<Range<u32>> {
         match self.joined {
             Joined::Grown(new) => std::iter::once(new..self.count()).collect(),
@@ -246,18 +249,19 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// How many times a pair counts for a row of these that has its other row in a bucket: a pair of two new rows counts for
-    /// each of them, one with an old row as much for the new one alone.
+    /// Returns how many times a pair counts for a row of a promised part if its other row is in bucket `number`. In a
+    /// set that has grown, a pair of two new rows counts once for each of them. A pair with an old row counts twice for
+    /// the new row.
     pub(crate) fn pair_weight(&self, number: u32) -> u64 {
         if matches!(self.joined, Joined::Grown(new) if number < new) { 2 } else { 1 }
     }
 
-    /// Whether two sets are joined with each other, so that no bucket meets itself.
+    /// Returns whether two sets are joined with each other, so that no bucket meets itself.
     pub fn are_of_two_sets(&self) -> bool {
         matches!(self.joined, Joined::TwoSets(_))
     }
 
-    /// The buckets that one may meet.
+    /// Returns the buckets that a bucket may meet.
     pub fn partners(&self, number: u32) -> Range<u32> {
         match self.joined {
             Joined::TwoSets(second) if number >= second => 0..second,
@@ -266,7 +270,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// What the row numbers of a bucket begin with: those of new rows lie behind those of old ones.
+    /// Returns the offset of the row numbers of a bucket: new rows are numbered after old ones.
     pub(crate) fn first_row(&self, number: u32) -> u64 {
         match self.joined {
             Joined::Grown(new) if number >= new => self.first_new_row(),
@@ -274,8 +278,8 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Of a set that has grown, the number of the first new row; else 0. A pair with a row before this one is of one row that a
-    /// recall is promised for, where others are of two.
+    /// Returns the number of the first new row if the set has grown, otherwise 0. A pair with a row before this one has
+    /// one promised row, other pairs have two.
     pub(crate) fn first_new_row(&self) -> u64 {
         match self.joined {
             Joined::Grown(_) => self.stores[0].manifest().source_rows,
@@ -283,17 +287,17 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Whether two buckets may have an edge.
+    /// Returns whether two buckets may have an edge.
     pub fn may_meet(&self, i: u32, j: u32) -> bool {
         i != j && self.partners(i).contains(&j) && self.members(i) > 0 && self.members(j) > 0
     }
 
-    /// The buckets whose members meet each other, ascending.
+    /// Returns the buckets that meet themselves, ascending.
     pub fn meeting_themselves(&self) -> Vec<u32> {
         self.taking_part().filter(|number| self.partners(*number).contains(number)).collect()
     }
 
-    /// How many members of a bucket take part.
+    /// Returns the number of filtered members of a bucket.
     pub fn members(&self, number: u32) -> u32 {
         match self.subset(number) {
             Some((subset, own)) => subset.rows(own) as u32,
@@ -301,17 +305,18 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Where those lie among all members of the bucket, ascending; nothing where all take part.
+    /// Returns the positions of the filtered members among all members of the bucket, ascending; `None` if there is no
+    /// filter.
     pub(super) fn members_at(&self, number: u32) -> Option<impl Iterator<Item = u32>> {
         self.subset(number).map(|(subset, own)| subset.members(own))
     }
 
-    /// Where one of those lies among all members of the bucket.
+    /// Returns the position of a filtered member among all members of the bucket.
     pub(super) fn member_at(&self, number: u32, member: u32) -> u32 {
         self.subset(number).map_or(member, |(subset, own)| subset.member(own, member))
     }
 
-    /// What is read of a bucket where that is less than all of it.
+    /// Returns the part of a bucket to read; `None` to read all of it.
     pub(super) fn part(&self, number: u32, with_ids: bool) -> Option<Part> {
         let (subset, own) = self.subset(number).or_else(|| self.sought.map(|sought| (sought, number)))?;
         let store = self.at(number).0;
@@ -320,34 +325,34 @@ impl<'a> Buckets<'a> {
         Part::of(self.extent(number), (self.vectors(), self.ids(number)), members, with_ids)
     }
 
-    /// Bytes that are asked for to read a bucket.
+    /// Returns the bytes that are requested to read a bucket.
     pub(crate) fn read_bytes(&self, number: u32, with_ids: bool) -> u64 {
         let part = self.part(number, with_ids);
         part.map_or_else(|| self.extent(number).bytes(with_ids), |part| part.wanted())
     }
 
-    /// Whether perhaps not all members of a bucket take part.
+    /// Returns whether a filter applies to a bucket.
     pub(super) fn is_part(&self, number: u32) -> bool {
         self.subset(number).is_some()
     }
 
-    /// The buckets of which members take part, ascending.
+    /// Iterates over the buckets with filtered members, ascending.
     pub fn taking_part(&self) -> impl Iterator<Item = u32> {
         (0..self.count()).filter(|&number| self.members(number) > 0)
     }
 
-    /// The members of a bucket's store that take part, and the bucket's number there, where not all do.
+    /// Returns the filter of a bucket's store and the bucket's number there, if there is a filter.
     fn subset(&self, number: u32) -> Option<(Subset<'a>, u32)> {
         let store = if self.subsets.is_empty() { return None } else { self.store_of(number) };
         self.subsets[store].map(|subset| (subset, number - self.firsts[store]))
     }
 
-    /// Members of some buckets that take part.
+    /// Returns the number of filtered members of some buckets.
     pub fn rows_of(&self, buckets: Range<u32>) -> u64 {
         buckets.map(|number| u64::from(self.members(number))).sum()
     }
 
-    /// How many vectors and buckets are joined.
+    /// Returns how many vectors and buckets are joined.
     pub fn meetings(&self) -> Meetings {
         let of = |set: &Range<u32>| {
             let buckets = set.clone().filter(|&number| self.members(number) > 0).count();
@@ -361,68 +366,68 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of buckets.
     pub fn count(&self) -> u32 {
         self.extents.len() as u32
     }
 
-    /// Where each lies in the file of its store.
+    /// Returns the extent of each bucket in the file of its store.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// Where a bucket lies in the file of its store.
+    /// Returns the extent of a bucket in the file of its store.
     pub fn extent(&self, number: u32) -> &Extent {
         &self.extents[number as usize]
     }
 
-    /// Type of the vectors.
+    /// Returns the type of the vectors.
     pub fn vectors(&self) -> VectorType {
         self.stores[0].manifest().vectors
     }
 
-    /// Metric of the stores, or of distances between their rows where these are looked for.
+    /// Returns the metric of the stores, or the metric between rows after `between_rows`.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// How floats are rounded to bytes, where they are.
+    /// Returns how floats are rounded to bytes, if they are.
     pub(crate) fn coding(&self) -> Option<&Coding> {
         self.coding.as_ref()
     }
 
-    /// How their vectors become coordinates.
+    /// Returns how the vectors become coordinates.
     pub fn space(&self) -> Space<'_> {
         Space { metric: self.metric, coding: self.coding.as_ref(), ..self.stores[0].manifest().space() }
     }
 
-    /// The radius of a bucket in coordinates; where floats were rounded to bytes, about.
+    /// Returns the radius of a bucket in coordinates. Approximate if floats were rounded to bytes.
     pub(crate) fn radius(&self, number: u32) -> f64 {
         self.space().rough_length(self.extent(number).radius.into())
     }
 
-    /// Members of all of them that take part.
+    /// Returns the number of filtered members of all buckets.
     pub fn rows(&self) -> u64 {
         self.rows_of(0..self.count())
     }
 
-    /// The same of the bucket that has most.
+    /// Returns the largest number of filtered members of a bucket.
     pub fn rows_max(&self) -> usize {
         (0..self.count()).map(|number| self.members(number) as usize).max().unwrap_or(0)
     }
 
-    /// Buckets of which no member takes part, and their bytes, with or without ids.
+    /// Returns the number of buckets without filtered members, and their bytes, with or without ids.
     pub fn skipped(&self, with_ids: bool) -> (u64, u64) {
         let skipped = (0..self.count()).filter(|&number| self.members(number) == 0);
         skipped.fold((0, 0), |(buckets, bytes), number| (buckets + 1, bytes + self.extent(number).bytes(with_ids)))
     }
 
-    /// Kind of the ids of a bucket.
+    /// Returns the kind of the ids of a bucket.
     pub fn ids(&self, number: u32) -> IdKind {
         self.at(number).0.manifest().ids
     }
 
-    /// The store of a bucket, and the bucket's number there.
+    /// Returns the store of a bucket, and the bucket's number there.
     pub fn at(&self, number: u32) -> (&'a Store, u32) {
         let store = self.store_of(number);
         (self.stores[store], number - self.firsts[store])
@@ -432,15 +437,15 @@ impl<'a> Buckets<'a> {
         self.firsts.partition_point(|&first| first <= number) - 1
     }
 
-    /// The file that a bucket lies in.
+    /// Returns the file that contains a bucket.
     pub(super) fn file(&self, number: u32) -> &'a Arc<dyn ReadFile> {
         self.at(number).0.file()
     }
 
-    /// The centers, in the order of the buckets.
+    /// Reads the centers, in bucket order.
     ///
     /// # Errors
-    /// Where they are not what the manifest of their store says.
+    /// Fails if they do not match the manifest of their store.
     pub fn centers<T: Coordinate>(&self) -> Result<Panel<T>> {
         let mut panel = Panel::zeroed(self.extents.len(), self.space().dimensions());
         for (store, &first) in self.stores.iter().zip(&self.firsts) {
@@ -449,12 +454,12 @@ impl<'a> Buckets<'a> {
         Ok(panel)
     }
 
-    /// Bytes of the buckets in all, with or without ids.
+    /// Returns the bytes of all buckets, with or without ids.
     pub fn bytes(&self, with_ids: bool) -> u64 {
         self.extents.iter().map(|extent| extent.bytes(with_ids)).sum()
     }
 
-    /// Whether all are read past the page cache.
+    /// Returns whether all reads bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.stores.iter().all(|store| store.file().is_direct())
     }
@@ -467,7 +472,7 @@ impl<'a> Buckets<'a> {
         self.bytes_read.fetch_add(transferred, Ordering::Relaxed);
     }
 
-    /// What was read so far.
+    /// Returns the counts of reads so far.
     pub fn read_counts(&self) -> ReadCounts {
         ReadCounts {
             reads: self.reads.load(Ordering::Relaxed),
@@ -477,10 +482,10 @@ impl<'a> Buckets<'a> {
     }
 }
 
-/// Refuses two sets whose vectors, of such types and called so, cannot be compared.
+/// Checks that the vectors of two sets, called `name` and `other_name`, can be compared.
 ///
 /// # Errors
-/// That they cannot, and what each has.
+/// Fails if they cannot. The error states both types.
 pub fn check_comparable((name, vectors): (&str, VectorType), (other_name, other): (&str, VectorType)) -> Result<()> {
     if vectors == other {
         return Ok(());

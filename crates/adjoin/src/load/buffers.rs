@@ -1,4 +1,4 @@
-//! Memory that reads fill: made once, it goes from the reader to whoever works on what was read, and back.
+//! A pool of read buffers. A buffer passes from the reader to the thread that processes the data, and back.
 
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::report::Cancel;
 use crate::workers::lock;
 
-/// How often whoever waits for memory looks whether the run was stopped.
+/// How often a thread that waits for memory checks whether the run was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Buffers of at most so many bytes in all, lent out or spare.
+/// A pool of buffers with a limit on their total size. A buffer is either lent or spare.
 pub(super) struct Buffers {
     memory: u64,
     state: Mutex<State>,
@@ -22,14 +22,14 @@ pub(super) struct Buffers {
 
 #[derive(Default)]
 struct State {
-    /// Bytes of the buffers that somebody has.
+    /// Bytes of lent buffers.
     lent: u64,
-    /// Bytes of the others.
+    /// Bytes of spare buffers.
     spare_bytes: u64,
     spare: Vec<AlignedBuffer>,
 }
 
-/// A buffer that was read into; goes back when dropped.
+/// A filled buffer, returned to the pool when dropped.
 pub(super) struct Lent {
     buffer: AlignedBuffer,
     of: Arc<Buffers>,
@@ -58,25 +58,25 @@ impl Drop for Lent {
 }
 
 impl Buffers {
-    /// None yet; at most `memory` bytes, or one buffer.
+    /// Creates an empty pool of at most `memory` bytes, or a single larger buffer.
     pub(super) fn within(memory: u64) -> Arc<Self> {
         Arc::new(Self { memory, state: Mutex::default(), returned: Condvar::new() })
     }
 
-    /// Bytes that may be taken now.
+    /// Returns the bytes that may be taken now.
     pub(super) fn room(&self) -> u64 {
         self.room_beside(lock(&self.state).lent)
     }
 
-    /// A buffer larger than all memory may be taken while no other is lent.
+    /// A buffer larger than the limit may be taken while no other is lent.
     fn room_beside(&self, lent: u64) -> u64 {
         if lent == 0 { u64::MAX } else { self.memory.saturating_sub(lent) }
     }
 
-    /// Waits until `bytes` may be taken; says how many may.
+    /// Waits until `bytes` may be taken, and returns how many may be.
     ///
     /// # Errors
-    /// Where the run is stopped meanwhile.
+    /// Fails if the run is stopped meanwhile.
     pub(super) fn wait_for(&self, bytes: u64, stop: &Cancel) -> Result<u64> {
         let mut state = lock(&self.state);
         loop {
@@ -89,8 +89,8 @@ impl Buffers {
         }
     }
 
-    /// Buffers of so many bytes, for all of which there is room: each the smallest spare one that suffices, else a new one in
-    /// place of spare ones.
+    /// Takes buffers of these sizes, for which the caller has checked that there is room. Each is the smallest
+    /// sufficient spare buffer, or a new one, for which spare buffers may be freed.
     pub(super) fn take_each(&self, bytes: &[u64]) -> Vec<AlignedBuffer> {
         let blocks = |bytes: &u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
         let mut left: u64 = bytes.iter().map(blocks).sum();
@@ -101,7 +101,7 @@ impl Buffers {
         bytes.iter().map(take).collect()
     }
 
-    /// A buffer that leaves room for others of `left` bytes, if no more than that is missing.
+    /// Takes a buffer such that others of `left` bytes in total still fit, unless the limit is too small for that.
     fn take_before(&self, bytes: u64, left: u64) -> AlignedBuffer {
         let mut state = lock(&self.state);
         let room = if left == 0 { u64::MAX } else { self.memory.saturating_sub(state.lent + left) };
@@ -129,7 +129,7 @@ impl Buffers {
         buffer
     }
 
-    /// Notes that a buffer which was taken has been read into.
+    /// Marks a taken buffer as filled.
     pub(super) fn lend(self: &Arc<Self>, buffer: AlignedBuffer) -> Lent {
         Lent { buffer, of: self.clone() }
     }

@@ -1,4 +1,4 @@
-//! Buckets that are held in memory between tasks: carries out the steps of [`crate::plan`], which decides what is held.
+//! Holds buckets in memory between tasks. It carries out the steps of [`crate::plan`], which makes all decisions.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -11,45 +11,45 @@ use crate::geometry::Coordinate;
 use crate::plan::Steps;
 use crate::workers::lock;
 
-/// The buckets in memory. What it holds at the end of one schedule may be there when the next begins.
+/// The buckets in memory. Buckets held at the end of one schedule may be reused by the next.
 pub(crate) struct Cache<T: Coordinate> {
     memory: MemoryBudget,
     held: Vec<Option<Arc<CachedBucket<T>>>>,
 }
 
-/// A bucket in the cache; its memory comes back when it was evicted and the last job on it is done.
+/// A bucket in the cache. Its memory is released once it is evicted and the last job on it is done.
 pub(crate) struct CachedBucket<T: Coordinate> {
-    /// What was read, until somebody works on it.
+    /// The bytes read, until a worker loads them.
     stored: Mutex<Option<StoredBucket>>,
-    /// None where it could not be loaded.
+    /// `None` if loading failed.
     loaded: OnceLock<Option<LoadedBucket<T>>>,
     _memory: Reservation,
 }
 
 impl<T: Coordinate> Cache<T> {
-    /// An empty one for so many buckets, of which those that fit into `memory` are held at a time.
+    /// Creates an empty cache for `buckets` buckets, which holds at most `memory` at a time.
     pub(crate) fn new(memory: MemoryBudget, buckets: usize) -> Self {
         let mut held = Vec::new();
         held.resize_with(buckets, || None);
         Self { memory, held }
     }
 
-    /// Bytes of its table for so many buckets, the steps that it follows included.
+    /// Returns the bytes of the table for `buckets` buckets, including the steps that the cache follows.
     pub(crate) fn table_bytes(buckets: usize) -> u64 {
         (buckets * (size_of::<Option<Arc<CachedBucket<T>>>>() + Steps::BYTES_A_BUCKET)) as u64
     }
 
-    /// Memory for a bucket, if it is free: buckets that were evicted may still be worked on.
+    /// Reserves memory for a bucket if it is free. Evicted buckets may still be in use and hold memory.
     pub(crate) fn reserve(&self, bytes: u64) -> std::result::Result<Reservation, BudgetExceeded> {
         self.memory.reserve(bytes)
     }
 
-    /// The same, once those who work on evicted ones are done.
+    /// Reserves memory for a bucket, waiting for workers to finish with evicted ones.
     pub(crate) fn reserve_when_free(&self, bytes: u64) -> Reservation {
         self.memory.reserve_when_free(bytes).expect("the least cache holds every bucket")
     }
 
-    /// Takes a bucket that was read.
+    /// Inserts a bucket that was read.
     pub(crate) fn insert(&mut self, stored: StoredBucket, memory: Reservation) -> Arc<CachedBucket<T>> {
         let slot = &mut self.held[stored.number() as usize];
         assert!(slot.is_none(), "a bucket is loaded when it is not held");
@@ -57,18 +57,18 @@ impl<T: Coordinate> Cache<T> {
         slot.insert(Arc::new(bucket)).clone()
     }
 
-    /// Lets go of a bucket.
+    /// Evicts a bucket.
     pub(crate) fn evict(&mut self, number: u32) {
         let evicted = self.held[number as usize].take();
         assert!(evicted.is_some(), "only what is held is evicted");
     }
 
-    /// A bucket that is held.
+    /// Returns a bucket that is held.
     pub(crate) fn get(&self, number: u32) -> Arc<CachedBucket<T>> {
         self.held[number as usize].clone().expect("the schedule loads before it verifies")
     }
 
-    /// The buckets that are held, ascending.
+    /// Returns the buckets that are held, ascending.
     #[cfg(test)]
     pub(crate) fn resident(&self) -> Vec<u32> {
         (0..).zip(&self.held).filter(|(_, held)| held.is_some()).map(|(number, _)| number).collect()
@@ -76,10 +76,10 @@ impl<T: Coordinate> Cache<T> {
 }
 
 impl<T: Coordinate> CachedBucket<T> {
-    /// Loads the bucket, unless somebody has begun to: whoever has other work does not wait for that.
+    /// Loads the bucket unless another thread has started to. Does not wait for that thread.
     ///
     /// # Errors
-    /// Of `load`.
+    /// Fails if `load` does.
     pub(crate) fn load_ahead(&self, load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>) -> Result<()> {
         let Some(stored) = lock(&self.stored).take() else { return Ok(()) };
         let _told = ToldAtLast(&self.loaded);
@@ -89,8 +89,8 @@ impl<T: Coordinate> CachedBucket<T> {
         Ok(())
     }
 
-    /// The bucket: whoever asks first loads it, others wait for that. None where it could not be loaded: who tried got
-    /// the error.
+    /// Returns the bucket. The first caller loads it, others wait for that. Returns `None` if loading failed: the
+    /// thread that tried got the error.
     pub(crate) fn loaded(
         &self,
         load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>,
@@ -100,11 +100,11 @@ impl<T: Coordinate> CachedBucket<T> {
     }
 }
 
-/// Tells those who wait for a bucket that it could not be loaded, where it was not, a panic included.
+/// On drop, reports a failure to the threads that wait for a bucket, unless the bucket was loaded. Covers panics too.
 struct ToldAtLast<'a, T: Coordinate>(&'a OnceLock<Option<LoadedBucket<T>>>);
 
 impl<T: Coordinate> Drop for ToldAtLast<'_, T> {
     fn drop(&mut self) {
-        let _ = self.0.set(None); // refused where the bucket is there
+        let _ = self.0.set(None); // fails if the bucket was loaded
     }
 }

@@ -1,4 +1,4 @@
-//! How the floats of a store are rounded to bytes, as vectors that are drawn from it say.
+//! Chooses how to round the floats of a store to bytes, by a sample of its vectors.
 
 use super::buckets::Buckets;
 use super::sample::{Drawn, draw_places, read_coordinates};
@@ -6,19 +6,19 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coding;
 
-/// Vectors that are drawn.
+/// Sample size.
 const VECTORS: u64 = 500;
 
-/// Bytes that [`fit_coding`] holds.
+/// Returns the bytes that [`fit_coding`] holds.
 pub(crate) fn coding_bytes(buckets: &Buckets<'_>) -> u64 {
     Drawn::<f32>::memory_bytes(buckets, VECTORS)
 }
 
-/// Fits a coding to vectors that are drawn by `seed`; none where coordinates are bytes anyway. Whoever asks knows what
-/// it must tell apart.
+/// Fits a coding to vectors drawn by `seed`; `None` if coordinates are bytes anyway. The caller decides whether the
+/// coding is precise enough.
 ///
 /// # Errors
-/// Where memory does not suffice, which `purpose` is said to be for, or the device fails.
+/// Fails if memory does not suffice (`purpose` is named in the message) or the device fails.
 pub(crate) fn fit_coding(context: &Context, buckets: &Buckets<'_>, seed: u64, purpose: &str) -> Result<Option<Coding>> {
     if !buckets.space().is_of_floats() {
         return Ok(None);

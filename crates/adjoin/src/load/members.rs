@@ -1,4 +1,4 @@
-//! Stored vectors as coordinates, ready for the kernels, and what decides their pairs.
+//! Vectors as coordinates, ready for the kernels, and the exact decision about pairs of them.
 
 use adjoin_device::MappedBlocks;
 use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
@@ -7,16 +7,16 @@ use crate::geometry::{Converted, Coordinate, Space, Threshold, as_floats};
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::{Predicate, cosine_of_floats, dot_of_floats};
 
-/// Vectors as coordinates, and what the last decision needs beside them.
+/// Vectors as coordinates, and the data for exact decisions.
 pub(crate) struct Members<T> {
     pub(crate) panel: Panel<T>,
-    /// No vector is farther from what it was rounded to, in coordinates.
+    /// Upper bound on the distance between a vector and its rounded form, in coordinates.
     pub(crate) residual: f64,
-    /// Where coordinates were rounded: to unit length, or to bytes.
+    /// Stored vectors, if coordinates were rounded to unit length or to bytes.
     exact: Option<Exact>,
 }
 
-/// Vectors as they are stored, under cosine and for inner products with their squared lengths.
+/// Vectors as stored; for cosine and inner products with their squared lengths.
 struct Exact {
     values: Values,
     squared_norms: Vec<f64>,
@@ -25,25 +25,25 @@ struct Exact {
 
 enum Values {
     Floats(Vec<f32>),
-    /// Of any other type.
+    /// All other types.
     Stored(Element, Vec<u8>),
 }
 
-/// What is wanted of pairs that are decided.
+/// The detail in which pairs are decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// The values of those that belong to the result.
+    /// The values of pairs that belong to the result.
     Values,
-    /// Which belong to it; their values may be off a little.
+    /// Only whether pairs belong to the result; values may be NaN.
     Members,
 }
 
-/// Vectors as they are stored, as floats.
+/// Stored vectors, converted to floats on demand.
 struct AsFloats<'a> {
     kernel: Kernel,
     values: &'a Values,
     dimensions: usize,
-    /// The last one that was converted.
+    /// The member converted last.
     converted: Option<u32>,
     floats: Vec<f32>,
 }
@@ -79,7 +79,7 @@ impl Exact {
         Self { values, squared_norms, dimensions: vectors.dimensions }
     }
 
-    /// Bytes that so many vectors take.
+    /// Returns the bytes of `rows` vectors.
     fn memory_bytes(rows: u64, vectors: VectorType) -> u64 {
         [vectors.bytes(), size_of::<f64>()].map(|bytes| MappedBlocks::block_bytes(rows * bytes as u64)).iter().sum()
     }
@@ -88,7 +88,7 @@ impl Exact {
         AsFloats { kernel, values: &self.values, dimensions: self.dimensions, converted: None, floats: Vec::new() }
     }
 
-    /// As [`Members::each_nearness`].
+    /// Computes nearnesses for [`Members::each_nearness`].
     fn each_nearness(
         &self,
         (kernel, mut predicate): (Kernel, Predicate),
@@ -105,7 +105,7 @@ impl Exact {
         }
     }
 
-    /// The product of the lengths of two members, as a decision needs it.
+    /// Returns the product of the lengths of two members, for decisions about cosines and inner products.
     fn pair_length(&self, metric: Metric, other: &Self) -> impl Fn(u32, u32) -> f64 {
         move |x, y| match metric {
             Metric::L2 => 1.0,
@@ -113,7 +113,7 @@ impl Exact {
         }
     }
 
-    /// Decides pairs of members by their values as stored, into `decided`.
+    /// Decides pairs of members by their stored values, and appends the results to `decided`.
     fn decide(
         &self,
         kernel: Kernel,
@@ -134,8 +134,8 @@ impl Exact {
     }
 }
 
-/// The squared distance of two vectors, or given the product of their lengths their cosine or inner product, by sums in f32, and
-/// how far that may be off.
+/// Estimates the squared distance of two vectors, or their cosine or inner product given the product `length` of their
+/// lengths, by sums in f32. Also returns a bound on the error.
 fn near(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: f64) -> (f64, f64) {
     let error = near_error(a.len());
     let underflow = a.len() as f64 * f64::from(f32::MIN_POSITIVE);
@@ -144,7 +144,7 @@ fn near(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: 
             let squared = f64::from(kernel.squared_distance_near(a, b));
             (squared, squared * error + underflow)
         }
-        // The terms of the inner product add up to one length at most, and the lengths are hardly off.
+        // The terms of the inner product add up to at most one length, and the lengths have little error.
         Predicate::Cosine { .. } => {
             (f64::from(kernel.dot_near(a, b)) / length, error + underflow / length + wide_error(a.len()))
         }
@@ -154,11 +154,11 @@ fn near(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: 
     }
 }
 
-/// The same in f64, decided.
+/// Decides a pair by sums in f64.
 fn decide_floats(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: f64) -> Option<f32> {
     match predicate {
         Predicate::L2 { .. } => f32::decide(kernel, predicate, a, b),
-        // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
+        // The terms of the inner product add up to at most one length, and the lengths have half as much error.
         Predicate::Cosine { .. } => {
             let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(a.len()));
             predicate.accept_near(nearly, || cosine_of_floats(a, b))
@@ -171,7 +171,7 @@ fn decide_floats(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]),
 }
 
 impl<T: Coordinate> Members<T> {
-    /// Takes vectors as stored, end to end.
+    /// Converts stored vectors, given end to end.
     pub(crate) fn new(kernel: Kernel, space: Space<'_>, stored: &[u8]) -> Self {
         let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.dimensions());
         let Converted { squared_norms, residuals } = T::load(space, kernel, stored, &mut panel);
@@ -179,14 +179,15 @@ impl<T: Coordinate> Members<T> {
         Self { panel, residual: residuals.into_iter().fold(0.0, f32::max).into(), exact }
     }
 
-    /// Bytes that so many vectors take in memory.
+    /// Returns the bytes of `rows` vectors in memory.
     pub(crate) fn memory_bytes(rows: u64, space: Space<'_>) -> u64 {
         let rounded = space.keeps_stored() || (!space.vectors.element.is_integer() && !T::is_float());
         let exact = if rounded { Exact::memory_bytes(rows, space.vectors) } else { 0 };
         MappedBlocks::block_bytes(Panel::<T>::bytes_for(rows as usize, space.dimensions())) + exact
     }
 
-    /// The threshold of pairs of a member, as a query, with rows of a space up to a nearness ([`Predicate::up_to`]).
+    /// Returns the threshold for pairs of a member, as a query, with rows of a space up to a nearness
+    /// ([`Predicate::up_to`]).
     pub(crate) fn threshold(&self, query: u32, nearness: f64, space: Space<'_>) -> Threshold {
         let norms = self.exact.as_ref().map(|exact| &exact.squared_norms);
         let length = norms.and_then(|norms| norms.get(query as usize)).map_or(1.0, |squared| squared.sqrt());
@@ -197,13 +198,13 @@ impl<T: Coordinate> Members<T> {
         self.panel.rows()
     }
 
-    /// Whether distances of coordinates are those of the vectors, to the last bit.
+    /// Returns whether coordinates have the same distances as the vectors, to the last bit.
     pub(crate) fn are_exact(&self) -> bool {
         self.exact.is_none() && !T::is_float()
     }
 
-    /// Hands to `take` those of `other` that belong to the result with a member, and their nearness ([`Predicate::up_to`]).
-    /// What `take` returns decides from then on.
+    /// Passes those members of `other` that belong to the result together with member `x` to `take`, with their
+    /// nearness ([`Predicate::up_to`]). `take` returns the predicate for later members.
     pub(crate) fn each_nearness(
         &self,
         (kernel, predicate): (Kernel, Predicate),
@@ -224,9 +225,9 @@ impl<T: Coordinate> Members<T> {
         }
     }
 
-    /// Decides pairs (member, member of `other`): the distances or similarities of those that belong to the result, or some
-    /// number where these are not wanted. Where nothing was rounded, coordinates are the stored elements, or as far from
-    /// each other.
+    /// Decides pairs (member, member of `other`): returns the distance or similarity of each pair in the result, or any
+    /// number if `wanted` asks for no values. If nothing was rounded, coordinates are the stored elements or equally
+    /// far from each other.
     pub(crate) fn decide(
         &self,
         kernel: Kernel,

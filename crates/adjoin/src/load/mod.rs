@@ -1,8 +1,9 @@
-//! Here is bucket 17 of a store as it lies on disk; give me its vectors, ready for the kernels.
+//! Turns stored buckets into vectors in memory, ready for the kernels.
 //!
-//! What is read becomes vectors in memory here and nowhere else: buckets ahead of their use ([`ReadAhead`]), each checked
-//! and converted by whoever works on it (`bucket.rs`), in one pass over all of them (`pass.rs`) or held in a cache that
-//! carries out what [`crate::plan`] decided (`cache.rs`); single vectors that were drawn (`sample.rs`).
+//! All conversion of stored bytes to vectors happens here. [`ReadAhead`] reads buckets ahead of their use; the worker
+//! that uses a bucket verifies and converts it (`bucket.rs`). Buckets are processed in one pass over all of them
+//! (`pass.rs`), or held in a cache that carries out the decisions of [`crate::plan`] (`cache.rs`). Single vectors are
+//! drawn at random (`sample.rs`).
 
 mod bucket;
 mod buckets;

@@ -1,4 +1,4 @@
-//! Vectors of a store by what names their rows.
+//! Looks up vectors of a store by id or row number.
 
 use super::buckets::Buckets;
 use super::read_ahead::{ReadAhead, read_ahead_bytes};
@@ -8,11 +8,11 @@ use crate::plan::Load;
 use crate::source::{IdKind, Ids, Named};
 use crate::store::Store;
 
-/// The vectors of the rows with some ids, or with some numbers where rows have no ids, as they are stored; none of a name that
-/// no row has. A store has no directory of its rows: buckets are read until all names are found.
+/// Returns the stored vectors of the rows with these ids, or with these row numbers if rows have no ids; `None` for
+/// names that no row has. A store has no index of its ids, so buckets are read until all names are found.
 ///
 /// # Errors
-/// Where the ids are of another kind, the budget does not hold a bucket, or the store cannot be read or is not as written.
+/// Fails if the ids are of another kind, the budget does not hold a bucket, or the store cannot be read or is damaged.
 pub fn vectors_named(context: &Context, store: &Store, names: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
     let kind = store.manifest().ids;
     let (buckets, with_ids) = (Buckets::of(store), kind != IdKind::None);

@@ -1,5 +1,5 @@
-//! Which pairs of rows meet a condition? Every row has a rank for each comparison that is made, so that a pair is decided by
-//! comparing numbers.
+//! Evaluates conditions on pairs of rows. Each row gets a rank for each comparison of the condition, so that a pair is
+//! decided by comparing integers.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,17 +16,18 @@ use crate::message::Argument;
 use crate::sql::{BoundPairs, NULL, PairCondition, Rank};
 use crate::store::Store;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "the attributes that pairs are filtered by";
-/// Bytes that a different value takes beside its own, about: its place in a table that doubles, and in a list of all.
+/// Approximate bytes per distinct value, in addition to the value itself: its entry in a hash table that doubles, and
+/// in a list of all values.
 const VALUE_BYTES: u64 = 96;
 
-/// A condition on pairs of rows of some sets, with what it compares.
+/// A condition on pairs of rows of some sets, with the ranks that it compares.
 pub struct PairFilter {
     condition: PairCondition,
-    /// Of each comparison, the place of its rank among those of the left row, and of the right one.
+    /// For each comparison, the index of its rank in the left row, and in the right row.
     places: Vec<[usize; 2]>,
-    /// Of the stores of a set, or of two that are joined with each other.
+    /// Ranks by store: of one set, or of two sets that are joined with each other.
     stores: Vec<RowRanks>,
     is_of_two_sets: bool,
     _memory: Reservation,
@@ -34,20 +35,20 @@ pub struct PairFilter {
 
 /// Ranks of the rows of a store.
 struct RowRanks {
-    /// For each rank of a row the comparison that it is for, and whether the row is then the left (0) or the right one (1).
+    /// For each rank of a row: its comparison, and whether the row is the left (0) or the right one (1).
     kinds: Vec<(usize, usize)>,
-    /// Of all rows, in the order of buckets.
+    /// Ranks of all rows, in bucket order.
     ranks: Vec<Rank>,
-    /// The first place of each bucket, and the end.
+    /// The first position of each bucket, and the end.
     starts: Vec<u32>,
 }
 
 impl PairFilter {
-    /// Reads the attributes that the condition names, of all rows of the stores of a set, or of two sets that are joined with
-    /// each other.
+    /// Reads the columns that the condition names, for all rows of the stores of one set, or of two sets that are
+    /// joined with each other.
     ///
     /// # Errors
-    /// Where a store has no attributes or not those that are asked for, types do not go together, a file is damaged, or memory
+    /// Fails if a store lacks the columns that the condition names, types do not match, a file is damaged, or memory
     /// does not suffice.
     pub(super) fn new(
         context: &Context,
@@ -57,7 +58,7 @@ impl PairFilter {
         let schema = |store: &&Store| store.attribute_schema(context, Argument::WherePair);
         let schemas = stores.iter().map(schema).collect::<Result<Vec<_>>>()?;
         let sides = if is_of_two_sets { vec![0..1, 1..2] } else { vec![0..2; stores.len()] };
-        // Of two sets each is on one side; else any row may be on either.
+        // If two sets are joined, each store is on one side; otherwise any row may be on either side.
         let bind = |of: usize| match is_of_two_sets {
             true => condition.bind([&schemas[0], &schemas[1]]),
             false => condition.bind([&schemas[of]; 2]),
@@ -77,24 +78,24 @@ impl PairFilter {
         Ok(Self { condition, places, stores, is_of_two_sets, _memory: memory })
     }
 
-    /// As the condition was typed.
+    /// Returns the condition as the user typed it.
     pub(super) fn text(&self) -> &str {
         self.condition.text()
     }
 
-    /// Bytes of the ranks of a row of a store.
+    /// Returns the bytes of the ranks of a row of a store.
     pub(super) fn row_bytes(&self, store: usize) -> u64 {
         (self.stores[store].kinds.len() * size_of::<Rank>()) as u64
     }
 
-    /// The ranks of a member of a bucket, which has this number in its store.
+    /// Returns the ranks of a member of a bucket. `bucket` is the bucket's number in its store.
     pub(super) fn ranks(&self, store: usize, bucket: u32, member: u32) -> &[Rank] {
         let RowRanks { kinds, ranks, starts } = &self.stores[store];
         let place = (starts[bucket as usize] + member) as usize;
         &ranks[place * kinds.len()..][..kinds.len()]
     }
 
-    /// Whether the condition is true of a pair of rows that have these ranks.
+    /// Returns whether the condition is true for a pair of rows with these ranks.
     pub(crate) fn accepts(&self, left: &[Rank], right: &[Rank]) -> bool {
         self.condition.is_true(|comparison| {
             let [of_left, of_right] = self.places[comparison];
@@ -102,13 +103,14 @@ impl PairFilter {
         })
     }
 
-    /// Whether the rows of a pair are of two sets: that of the first is then the left one.
+    /// Returns whether the rows of a pair are of two sets. The row of the first set is then the left one.
     pub(super) fn is_of_two_sets(&self) -> bool {
         self.is_of_two_sets
     }
 }
 
-/// What rows have ranks for that may be on some sides: what is the same of both sides has one rank.
+/// Lists the ranks of rows that may be on these sides. An expression that is identical for both sides needs only one
+/// rank.
 fn kinds_of(condition: &PairCondition, sides: Range<usize>) -> Vec<(usize, usize)> {
     let sides = |comparison: usize| match sides.len() {
         2 if condition.is_alike(comparison) => 0..1,
@@ -118,7 +120,7 @@ fn kinds_of(condition: &PairCondition, sides: Range<usize>) -> Vec<(usize, usize
     (0..condition.comparisons()).flat_map(kinds).collect()
 }
 
-/// Where the ranks for a comparison are among those of the left and of the right row.
+/// Returns the indices of a comparison's ranks in the left row and in the right row.
 fn places_of(stores: &[RowRanks], comparison: usize) -> [usize; 2] {
     let place = |store: &RowRanks, side: usize| store.kinds.iter().position(|&kind| kind == (comparison, side));
     let left = place(&stores[0], 0).expect("the left row has a rank for each comparison");
@@ -139,7 +141,7 @@ impl RowRanks {
     ) -> Result<Self> {
         let width = kinds.len();
         let mut ranks = vec![NULL; store.manifest().rows as usize * width];
-        // What is said of the left row and of the right one may need different columns of the same rows.
+        // The expressions for the left row and for the right row may need different columns of the same rows.
         for side in 0..2 {
             let of_side: Vec<_> = kinds.iter().enumerate().filter(|(_, kind)| kind.1 == side).collect();
             if of_side.is_empty() {
@@ -157,7 +159,7 @@ impl RowRanks {
         Ok(Self { kinds, ranks, starts: starts(store.extents()) })
     }
 
-    /// Puts ranks in the place of numbers, given the rank of each number for each comparison.
+    /// Replaces numbers by ranks. `ranks` maps numbers to ranks, by comparison.
     fn put_in_order(&mut self, ranks: &[Vec<Rank>]) {
         for row in self.ranks.chunks_exact_mut(self.kinds.len()) {
             for (rank, &(comparison, _)) in row.iter_mut().zip(&self.kinds) {
@@ -169,18 +171,18 @@ impl RowRanks {
     }
 }
 
-/// The values that comparisons meet, while rows are read.
+/// The distinct values of each comparison, collected while rows are read.
 struct Numbering<'a> {
     context: &'a Context,
-    /// Of each comparison.
+    /// Distinct values of each comparison.
     values: Vec<Values>,
-    /// Of the ranks of rows, and of the values beside these.
+    /// Memory of the ranks of rows, and of the values.
     memory: Reservation,
     of_ranks: u64,
 }
 
 impl Numbering<'_> {
-    /// Numbers what a comparison compares of some rows on a side.
+    /// Numbers the values of a comparison for some rows on one side.
     fn number<'r>(
         &mut self,
         (bound, (comparison, side)): (&BoundPairs<'_>, (usize, usize)),
@@ -191,13 +193,13 @@ impl Numbering<'_> {
         self.values[comparison].number(&column, to)
     }
 
-    /// Reserves memory for the values that there are by now.
+    /// Reserves memory for the values collected so far.
     fn grow(&mut self) -> Result<()> {
         let of_values: u64 = self.values.iter().map(|values| values.bytes).sum();
         self.context.grow(&mut self.memory, self.of_ranks + of_values, PURPOSE)
     }
 
-    /// The rank of each number, by comparison, and the memory of the ranks of rows.
+    /// Returns the rank of each number, by comparison, and the memory of the ranks of rows.
     fn ranks(self) -> (Vec<Vec<Rank>>, Reservation) {
         let Self { values, mut memory, of_ranks, .. } = self;
         let ranks = values.into_iter().map(Values::ranks).collect();
@@ -206,11 +208,11 @@ impl Numbering<'_> {
     }
 }
 
-/// The different values that a comparison meets, numbered as they come.
+/// The distinct values of a comparison, numbered in the order of arrival.
 struct Values {
     converter: RowConverter,
     known: HashMap<Box<[u8]>, Rank>,
-    /// That they take, about.
+    /// Their approximate bytes.
     bytes: u64,
 }
 
@@ -221,7 +223,7 @@ impl Values {
         Ok(Self { converter, known: HashMap::new(), bytes: 0 })
     }
 
-    /// Numbers the values of a column; nulls get none.
+    /// Numbers the values of a column. Nulls get no number.
     fn number<'r>(&mut self, column: &ArrayRef, to: impl Iterator<Item = &'r mut Rank>) -> Result<()> {
         let rows = self.converter.convert_columns(std::slice::from_ref(column));
         let rows = rows.map_err(|error| Error::input(error.to_string()))?;
@@ -239,7 +241,7 @@ impl Values {
         Ok(())
     }
 
-    /// The rank of each number: encoded rows sort as their values.
+    /// Returns the rank of each number. Encoded rows sort like their values.
     fn ranks(self) -> Vec<Rank> {
         let mut all: Vec<(Box<[u8]>, Rank)> = self.known.into_iter().collect();
         all.sort_unstable();

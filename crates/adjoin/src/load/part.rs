@@ -1,4 +1,5 @@
-//! What is read of a bucket of which only some members that lie near each other take part: the blocks of the file that hold them.
+//! Plans partial reads of a bucket: if only members close to each other are needed, the blocks of the file that hold
+//! them.
 
 use std::ops::Range;
 
@@ -6,28 +7,28 @@ use crate::options::VectorType;
 use crate::source::IdKind;
 use crate::store::format::{BLOCK_BYTES, Extent};
 
-/// Bytes that are read rather than to make another request.
+/// Bytes worth reading in order to save a request.
 const REQUEST_COST_BYTES: u64 = 8 << 10;
 
-/// Members of a bucket that follow each other, and where they are found.
+/// Consecutive members of a bucket, and their location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) members: Range<u32>,
     pub(super) with_ids: bool,
-    /// Whole blocks, ascending, apart from each other.
+    /// Runs of whole blocks, ascending and not adjacent.
     pub(super) reads: Vec<PartRead>,
 }
 
-/// Some blocks of a file.
+/// Consecutive blocks of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PartRead {
     pub(super) blocks: Range<u64>,
-    /// Bytes in them that are asked for.
+    /// Bytes of the blocks that are needed.
     pub(super) wanted: u64,
 }
 
 impl Part {
-    /// The part of a bucket that has some members; nothing where the bucket as a whole takes no longer to read.
+    /// Returns the part of a bucket that holds some members; `None` if reading the whole bucket takes no longer.
     pub(super) fn of(
         extent: &Extent,
         (vectors, ids): (VectorType, IdKind),
@@ -47,12 +48,12 @@ impl Part {
         is_less.then_some(Self { members, with_ids, reads })
     }
 
-    /// Bytes that are asked for.
+    /// Returns the bytes that are needed.
     pub(super) fn wanted(&self) -> u64 {
         self.reads.iter().map(|read| read.wanted).sum()
     }
 
-    /// Bytes of all blocks.
+    /// Returns the bytes of all blocks.
     pub(super) fn bytes(&self) -> u64 {
         self.reads.iter().map(|read| read.blocks.end - read.blocks.start).sum()
     }
@@ -62,7 +63,7 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
     range.start / BLOCK_BYTES * BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES)
 }
 
-/// The blocks that hold some ranges, which ascend; those with little between them are read at once.
+/// Returns the blocks that hold ascending ranges. Ranges with little between them share one read.
 fn reads_of(ranges: impl Iterator<Item = Range<u64>>) -> Vec<PartRead> {
     let mut reads: Vec<PartRead> = Vec::new();
     for range in ranges {
@@ -85,7 +86,7 @@ mod tests {
 
     const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
 
-    /// A bucket of 4,000 vectors: their bytes are 64 to 512,064 behind its start, row numbers those to 544,064.
+    /// A bucket of 4,000 vectors. Its vectors are at bytes 64 to 512,064, its row numbers from there to 544,064.
     fn extent(ids: IdKind, id_bytes: u64) -> Extent {
         let body_bytes = Extent::body_bytes_of(4_000, VECTORS);
         assert!(body_bytes == 544_064 && (ids == IdKind::None) == (id_bytes == 0));
@@ -102,7 +103,7 @@ mod tests {
     fn the_blocks_of_a_run_are_read() {
         assert_eq!(reads(0..1, IdKind::None, 0).unwrap(), [(0..4_096, 128), (512_000 / 4_096 * 4_096..516_096, 8)]);
         let run = reads(1_000..2_000, IdKind::None, 0).unwrap();
-        // 512 + 64 + 128,000 to 256,576, and 512 + 512,064 + 8,000 to 528,576.
+        // Bytes 512 + 64 + 128,000 to 256,576, and 512 + 512,064 + 8,000 to 528,576.
         assert_eq!(run, [(126_976..258_048, 128_000), (520_192..532_480, 8_000)]);
         let with_ids = reads(1_000..2_000, IdKind::Int64, 32_000).unwrap();
         assert_eq!(with_ids[..2], run[..]);

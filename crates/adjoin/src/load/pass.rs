@@ -11,22 +11,22 @@ use crate::geometry::Coordinate;
 use crate::plan::Load;
 use crate::workers::map_stream;
 
-/// A pass over all buckets, which workers load and look at.
+/// A pass over all buckets, which workers load and process.
 pub(crate) struct BucketPass<'a, T: Coordinate> {
     pub(crate) context: &'a Context,
     pub(crate) buckets: &'a Buckets<'a>,
     pub(crate) centers: &'a Panel<T>,
-    /// What the progress and a trace call it: one word.
+    /// Name of the pass in progress reports and traces: one word.
     pub(crate) phase: &'static str,
     /// Bytes for reading ahead.
     pub(crate) read_ahead: u64,
 }
 
 impl<T: Coordinate> BucketPass<'_, T> {
-    /// Hands every bucket of which members take part, with its number, to a worker; the results come in the order of the buckets.
+    /// Passes every bucket with filtered members, and its number, to a worker. Returns the results in bucket order.
     ///
     /// # Errors
-    /// Where the device fails, bytes are not as written, or `work` fails.
+    /// Fails if the device fails, bytes are damaged, or `work` fails.
     pub(crate) fn run<S, R: Send>(
         &self,
         state: impl Fn() -> S + Sync,
@@ -36,10 +36,10 @@ impl<T: Coordinate> BucketPass<'_, T> {
         self.run_over(loads.filter(|load| self.buckets.members(load.bucket) > 0), state, work)
     }
 
-    /// The same with some of the buckets, whose numbers ascend.
+    /// Passes some of the buckets, with ascending numbers, to workers.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails as [`Self::run`] does.
     pub(crate) fn run_over<S, R: Send>(
         &self,
         loads: impl Iterator<Item = Load>,
@@ -62,7 +62,7 @@ impl<T: Coordinate> BucketPass<'_, T> {
         })
     }
 
-    /// Bytes that workers hold: each one bucket, as large as the largest.
+    /// Returns the bytes that workers hold: one bucket each, as large as the largest.
     pub(crate) fn bytes(threads: usize, buckets: &Buckets<'_>) -> u64 {
         let of = |number| LoadedBucket::<T>::memory_bytes(buckets, number, false);
         let largest = (0..buckets.count()).map(of).max().unwrap_or(0);

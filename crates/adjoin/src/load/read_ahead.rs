@@ -1,5 +1,5 @@
-//! Buckets in an order that is known beforehand: many reads in flight, neighbours on disk in one request. What was read
-//! is handed on as it is; whoever works on a bucket checks and converts it.
+//! Reads buckets in a given order ahead of their use, with many reads in flight and one request for buckets that are
+//! neighbors on disk. Bytes are handed on as read; the thread that uses a bucket verifies and converts it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -18,13 +18,13 @@ use crate::report::Cancel;
 use crate::source::{IdKind, Ids};
 use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent};
 
-/// Neighbouring buckets are read in one request up to this size, at which a disk reaches its full rate.
+/// Neighboring buckets are read in one request up to this size, at which a disk reaches its full rate.
 const REQUEST_BYTES_MAX: u64 = 256 << 10;
-/// Requests in flight.
+/// Most requests in flight.
 const DEPTH: usize = 32;
-/// Memory in which requests are read ahead, where the budget allows it.
+/// Most memory for reading ahead, if the budget allows.
 const AHEAD_BYTES_MAX: u64 = DEPTH as u64 * REQUEST_BYTES_MAX;
-/// A request begins and ends at most so far outside of its extents.
+/// A request starts and ends at most this far outside its extents.
 const ALIGNMENT_BYTES: u64 = 2 * adjoin_device::BLOCK_BYTES as u64;
 
 /// Reads buckets ahead of their use.
@@ -32,59 +32,59 @@ pub struct ReadAhead<'a, I: Iterator<Item = Load>> {
     consumer: &'static str,
     buckets: &'a Buckets<'a>,
     with_ids: bool,
-    /// Whether a part of a bucket is read where that is enough.
+    /// Whether to read only a part of a bucket if that suffices.
     in_parts: bool,
     upcoming: std::iter::Peekable<I>,
     queue: Box<dyn ReadQueue>,
-    /// In order, finished or not.
+    /// Requests in order, finished or not.
     requests: VecDeque<Request>,
-    /// Their reads, in order; the first has the token `first_token`.
+    /// Reads of the requests, in order. The first has token `first_token`.
     reads: VecDeque<Read>,
     first_token: u64,
-    /// The last step whose requests have all ended, as far as buckets were handed out.
+    /// The last step with all requests finished, as far as buckets have been returned.
     ended: Option<u64>,
     buffers: Arc<Buffers>,
-    /// Loads of later steps are not begun yet.
+    /// Loads of steps after this one do not start yet.
     until: u64,
     stop: Cancel,
 }
 
-/// What is read at a time: buckets that follow each other, or a part of one.
+/// A unit of reading: consecutive buckets, or a part of one.
 struct Request {
     buckets: Range<u32>,
-    /// The first step that needs one of them: that of the first bucket, as steps ascend.
+    /// The first step that needs one of the buckets. Steps ascend, so it is the step of the first bucket.
     step: u64,
     part: Option<Part>,
-    /// How many reads of the queue that takes.
+    /// Number of reads in the queue.
     reads: usize,
 }
 
-/// A read under way, or done.
+/// A read in flight or finished.
 struct Read {
     offset: u64,
     bytes: u64,
-    /// Bytes in it that were asked for.
+    /// Bytes of the read that were requested.
     requested: u64,
-    /// The bytes, once they are there.
+    /// The bytes, once the read has finished.
     buffer: Option<Arc<Lent>>,
 }
 
-/// A bucket as it was read: nobody has looked at its bytes yet. Its memory goes back to those who read ahead when it and
-/// its neighbours of the same request are dropped.
+/// A bucket as read, not verified yet. Its memory returns to the reader once it and its neighbors of the same request
+/// are dropped.
 pub struct StoredBucket {
     number: u32,
     contents: Contents,
 }
 
-/// What was read of a bucket.
+/// The bytes read from a bucket.
 enum Contents {
-    /// All of it.
+    /// The whole bucket.
     Whole(Range<usize>, Arc<Lent>),
-    /// Some members: blocks of the file, each time with where the first lies.
+    /// Some members: blocks of the file, with the offset of the first of each run.
     Part(Part, Vec<(u64, Arc<Lent>)>),
 }
 
-/// Members of a bucket that follow each other, checked.
+/// Consecutive members of a bucket, verified.
 struct Run<'a> {
     first: u32,
     vectors: &'a [u8],
@@ -93,15 +93,15 @@ struct Run<'a> {
 }
 
 impl StoredBucket {
-    /// Its number.
+    /// Returns the bucket's number.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its extent, without ids where they were not asked for.
+    /// Returns the bytes of the extent, without ids unless they were requested.
     ///
     /// # Panics
-    /// If only some of its members take part.
+    /// Panics if only a part of the bucket was read.
     pub fn bytes(&self) -> &[u8] {
         match &self.contents {
             Contents::Whole(range, buffer) => &buffer[range.clone()],
@@ -109,20 +109,20 @@ impl StoredBucket {
         }
     }
 
-    /// Checks it and takes it apart; its vectors lie in [`Self::bytes`].
+    /// Verifies and decodes the bucket. Its vectors are a range of [`Self::bytes`].
     ///
     /// # Errors
-    /// Where the bytes are not as written.
+    /// Fails if the bytes are damaged.
     pub fn decode(&self, buckets: &Buckets<'_>) -> Result<Bucket> {
         let (store, number) = buckets.at(self.number);
         store.decode(number, self.bytes())
     }
 
-    /// The same of the members that take part alone. Where all do and some are looked for, there may be no others than these and what
-    /// lies between them.
+    /// Verifies and decodes the filtered members of the bucket. If the filter only marks the sought members, the result
+    /// may contain others too, but not necessarily all.
     ///
     /// # Errors
-    /// Where the bytes are not as written.
+    /// Fails if the bytes are damaged.
     pub(crate) fn members(&self, buckets: &Buckets<'_>) -> Result<StoredMembers<'_>> {
         let Run { first, vectors, mut rows, ids } = self.run(buckets)?;
         rows.iter_mut().for_each(|row| *row += buckets.first_row(self.number));
@@ -141,7 +141,7 @@ impl StoredBucket {
         Ok(StoredMembers { first: 0, vectors: Cow::Owned(some), rows: some_rows, ids: some_ids })
     }
 
-    /// Checks the members that were read.
+    /// Verifies the members that were read.
     fn run(&self, buckets: &Buckets<'_>) -> Result<Run<'_>> {
         let Contents::Part(part, blocks) = &self.contents else {
             let Bucket { rows, vectors, ids } = self.decode(buckets)?;
@@ -163,9 +163,9 @@ impl StoredBucket {
     }
 }
 
-/// Members of a bucket as they are stored: vectors end to end, row numbers, and ids where they were read.
+/// Members of a bucket as stored: vectors end to end, row numbers, and ids if they were read.
 pub(crate) struct StoredMembers<'a> {
-    /// Which of those that take part is the first.
+    /// Position of the first of these among the filtered members.
     pub(crate) first: u32,
     pub(crate) vectors: Cow<'a, [u8]>,
     pub(crate) rows: Vec<u64>,
@@ -177,33 +177,33 @@ impl Read {
         Self { offset: range.start, bytes: range.end - range.start, requested, buffer: None }
     }
 
-    /// Where it begins, and its bytes.
+    /// Returns the offset and the bytes.
     fn bytes(&self) -> (u64, Arc<Lent>) {
         (self.offset, self.buffer.as_ref().expect("it was waited for").clone())
     }
 }
 
-/// The least memory for reading ahead of these extents: the largest of them alone.
+/// Returns the least memory for reading these extents ahead: the largest of them alone.
 pub fn least_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
     extents.iter().map(|extent| extent.bytes(with_ids)).max().unwrap_or(0) + ALIGNMENT_BYTES
 }
 
-/// More memory for reading ahead would not make it faster.
+/// Returns the most memory that makes reading ahead faster.
 pub fn most_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
     AHEAD_BYTES_MAX.max(least_read_ahead(extents, with_ids))
 }
 
-/// Memory for reading ahead where `free` bytes may be shared with others.
+/// Returns the memory for reading ahead if `free` bytes are available for this and other uses.
 pub fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
     (free / 8).clamp(least_read_ahead(extents, with_ids), most_read_ahead(extents, with_ids))
 }
 
 impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
-    /// Reads the buckets of `upcoming`, in this order, in which steps ascend, within `memory` bytes, those that others still
-    /// hold included. `stop` ends the waiting for these. A trace calls the reader `consumer`.
+    /// Reads the buckets of `upcoming` in this order; steps must ascend. `memory` bounds all buffers, including those
+    /// of buckets that the caller still holds. `stop` ends waits for these. Traces call the reader `consumer`.
     ///
     /// # Errors
-    /// Where the device gives no queue.
+    /// Fails if the device provides no queue.
     pub fn new(
         context: &Context,
         consumer: &'static str,
@@ -231,29 +231,29 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         })
     }
 
-    /// The same for who asks for [`StoredBucket::members`] alone: a part of a bucket is read where that is enough.
+    /// Reads only parts of buckets if that suffices. For callers that use only [`StoredBucket::members`].
     #[must_use]
     pub(crate) fn in_parts(self) -> Self {
         Self { in_parts: true, ..self }
     }
 
-    /// Begins no loads of later steps than this one from now on.
+    /// From now on, starts no loads of steps after this one.
     pub fn hold_after(&mut self, step: u64) {
         self.until = step;
     }
 
-    /// Begins reads before anybody waits for one.
+    /// Starts reads before the first bucket is requested.
     ///
     /// # Errors
-    /// As [`Self::next_bucket`].
+    /// Fails as [`Self::next_bucket`] does.
     pub fn begin(&mut self) -> Result<()> {
         self.submit()
     }
 
-    /// The next bucket; `None` after the last, or the last of the steps that it may begin.
+    /// Returns the next bucket; `None` after the last, or after the last of the steps that may start.
     ///
     /// # Errors
-    /// Where the device fails, or the run was stopped while all memory was in use.
+    /// Fails if the device fails, or the run is stopped while all memory is in use.
     pub fn next_bucket(&mut self) -> Result<Option<StoredBucket>> {
         self.submit()?;
         if self.requests.is_empty() {
@@ -281,7 +281,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         Ok(Some(StoredBucket { number, contents }))
     }
 
-    /// A bucket of the first read.
+    /// Returns a bucket of the first read.
     fn whole(&self, number: u32) -> Contents {
         let (extent, (offset, buffer)) = (self.buckets.extent(number), self.reads[0].bytes());
         let start = (extent.offset - offset) as usize;
@@ -290,7 +290,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         Contents::Whole(range, buffer)
     }
 
-    /// Starts as many requests as memory and queue allow; one at least, where none is under way.
+    /// Starts as many requests as memory and queue allow, at least one if none is in flight.
     fn submit(&mut self) -> Result<()> {
         loop {
             let until = self.until;
@@ -313,8 +313,9 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
                 Some(part) => self.part(part),
                 None => self.gather(room.min(REQUEST_BYTES_MAX)),
             };
-            // A request waits for a place in memory and queue, which comes as earlier buckets are handed out. It does not
-            // wait for the task after which a cache has room for its bucket: until then the bytes lie here.
+            // A request waits for memory and for a free slot of the queue, which earlier buckets release as they are
+            // returned. It does not wait for the task that makes room for its bucket in a cache: until then the bytes
+            // stay in the buffer.
             let cause = Cause { consumer: self.consumer, step: Some(request.step), after: self.ended };
             let bytes: Vec<u64> = reads.iter().map(|read| read.bytes).collect();
             for (read, buffer) in reads.into_iter().zip(self.buffers.take_each(&bytes)) {
@@ -326,19 +327,19 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         }
     }
 
-    /// What is read of a bucket where that is less than all of it.
+    /// Returns the part of a bucket to read; `None` to read all of it.
     fn part_of(&self, bucket: u32) -> Option<Part> {
         if self.in_parts { self.buckets.part(bucket, self.with_ids) } else { None }
     }
 
-    /// Begins a part of the next bucket.
+    /// Takes the next bucket, of which only a part is read.
     fn part(&mut self, part: Part) -> (Request, Vec<Read>) {
         let Load { bucket, step } = self.upcoming.next().expect("the caller has seen it");
         let reads = part.reads.iter().map(|read| Read::new(read.blocks.clone(), read.wanted)).collect();
         (Request { buckets: bucket..bucket + 1, step, reads: part.reads.len(), part: Some(part) }, reads)
     }
 
-    /// The next buckets that lie one behind the other, up to `bytes`; one at least.
+    /// Takes the next buckets that are adjacent on disk, up to `bytes` but at least one.
     fn gather(&mut self, bytes: u64) -> (Request, Vec<Read>) {
         let Load { bucket: first, step } = self.upcoming.next().expect("the caller has seen it");
         let mut buckets = first..first + 1;
@@ -357,10 +358,10 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         (Request { buckets, step, part: None, reads: 1 }, vec![read])
     }
 
-    /// Whether nothing but padding lies between a bucket and the one before it, of what is read.
+    /// Returns whether only padding separates the bytes to read of a bucket and the one before it.
     fn is_adjacent(&self, bucket: u32) -> bool {
         if self.buckets.at(bucket).1 == 0 {
-            return false; // the first of another file
+            return false; // the first bucket of another file
         }
         let before = self.buckets.extent(bucket - 1);
         let gap = self.buckets.extent(bucket).offset - (before.offset + before.bytes(self.with_ids));
@@ -372,7 +373,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         span.end - span.start
     }
 
-    /// The bytes of the file that hold some neighbouring buckets, as its alignment wants them.
+    /// Returns the byte range of neighboring buckets in the file, extended to its alignment.
     fn span(&self, buckets: Range<u32>) -> Range<u64> {
         let alignment = self.buckets.file(buckets.start).alignment() as u64;
         let last = self.buckets.extent(buckets.end - 1);
@@ -393,7 +394,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
     }
 }
 
-/// A queue of single reads in which buffers go round.
+/// A queue of single reads that reuses its buffers.
 pub(super) struct SmallReads {
     consumer: &'static str,
     queue: Box<dyn ReadQueue>,
@@ -401,22 +402,22 @@ pub(super) struct SmallReads {
 }
 
 impl SmallReads {
-    /// Keeps up to [`DEPTH`] reads in flight. A trace calls the reader `consumer`.
+    /// Creates a queue of up to [`DEPTH`] reads in flight. Traces call the reader `consumer`.
     pub(super) fn new(context: &Context, consumer: &'static str) -> Result<Self> {
         Ok(Self { consumer, queue: context.device.read_queue(DEPTH)?, spare: Vec::new() })
     }
 
-    /// Whether a read must end before another begins.
+    /// Returns whether a read must finish before another can start.
     pub(super) fn is_full(&self) -> bool {
         self.queue.in_flight() == DEPTH
     }
 
-    /// Whether no read is under way.
+    /// Returns whether no read is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.in_flight() == 0
     }
 
-    /// Begins to read a range of the file of a bucket, for the step of the consumer that is called `token`.
+    /// Starts reading a range of the file of a bucket. Traces show `token` as the step of the consumer.
     pub(super) fn submit(&mut self, token: u64, buckets: &Buckets<'_>, bucket: u32, range: Range<u64>) -> Result<()> {
         let bytes = (range.end - range.start) as usize;
         let mut buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
@@ -425,7 +426,7 @@ impl SmallReads {
         Ok(self.queue.submit(token, cause, buckets.file(bucket), range.start, buffer)?)
     }
 
-    /// Waits for a read; hands its token, its bytes and how many were transferred to `take`.
+    /// Waits for a read, and passes its token, its bytes and the number of transferred bytes to `take`.
     pub(super) fn wait<R>(&mut self, take: impl FnOnce(u64, &[u8], u64) -> R) -> Result<R> {
         let done = self.queue.wait().expect("some are in flight");
         let taken = take(done.token, &done.buffer, done.result?);

@@ -1,4 +1,4 @@
-//! Vectors of stores drawn at random, in memory.
+//! Draws random vectors of stores into memory.
 
 use std::ops::Range;
 
@@ -15,21 +15,22 @@ use crate::random::Random;
 /// Drawn vectors.
 pub(crate) struct Drawn<T> {
     pub(crate) members: Members<T>,
-    /// Bucket and place in it of each, ascending.
+    /// Bucket and position there of each vector, ascending.
     pub(crate) places: Vec<(u32, u32)>,
-    /// Squared distance of each to the center of its bucket.
+    /// Squared distance of each vector to the center of its bucket.
     pub(crate) own: Vec<f64>,
-    /// The row number of each, where pairs of one set are filtered, of which the earlier row is the left one.
+    /// Row number of each vector. Present only if pairs of one set are filtered, since the earlier row of a pair is
+    /// then the left one.
     pub(crate) rows: Vec<u64>,
 }
 
-/// Places of `count` different vectors, ascending.
+/// Draws the places of `count` distinct vectors, ascending.
 pub(crate) fn draw_places(buckets: &Buckets<'_>, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
     draw_other_places(buckets, (0..buckets.count(), &[]), count, seed, purpose)
 }
 
-/// The same of vectors of some buckets that are not among those `known`, which ascend; all others where there are no more.
-/// Places are those among the members that take part.
+/// Draws the places of vectors of the buckets `of` that are not in `known`, which ascends; all others if there are
+/// fewer than `count`. Positions are those among filtered members.
 pub(crate) fn draw_other_places(
     buckets: &Buckets<'_>,
     (of, known): (Range<u32>, &[(u32, u32)]),
@@ -66,10 +67,10 @@ pub(crate) fn draw_other_places(
     numbers.map(place_of).collect()
 }
 
-/// The vectors at some places as coordinates, where nothing else of them is wanted.
+/// Reads the vectors at some places as coordinates, without the data for exact decisions.
 ///
 /// # Errors
-/// Where the device fails.
+/// Fails if the device fails.
 pub(crate) fn read_coordinates<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -85,7 +86,7 @@ impl<T: Coordinate> Drawn<T> {
     /// Reads vectors.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// Fails if the device fails.
     pub(crate) fn read(
         context: &Context,
         buckets: &Buckets<'_>,
@@ -104,19 +105,19 @@ impl<T: Coordinate> Drawn<T> {
         Ok(Self { members, places: places.to_vec(), own, rows })
     }
 
-    /// Bytes that so many take in memory, while they are read.
+    /// Returns the bytes of `count` vectors while they are read.
     pub(crate) fn memory_bytes(buckets: &Buckets<'_>, count: u64) -> u64 {
         let members = Members::<T>::memory_bytes(count, buckets.space());
         let of_row = if buckets.pairs().is_some() { 2 * size_of::<u64>() as u64 } else { 0 };
         members + count * (buckets.vectors().bytes() as u64 + 16 + 8 + of_row)
     }
 
-    /// Those of a bucket.
+    /// Returns the range of vectors of a bucket.
     pub(crate) fn of_bucket(&self, number: u32) -> Range<usize> {
         self.of_buckets(number..number + 1)
     }
 
-    /// Those of some buckets.
+    /// Returns the range of vectors of some buckets.
     pub(crate) fn of_buckets(&self, numbers: Range<u32>) -> Range<usize> {
         let before = |end: u32| self.places.partition_point(|&(bucket, _)| bucket < end);
         before(numbers.start)..before(numbers.end)

@@ -1,4 +1,4 @@
-//! What is joined: a set of vectors with itself, or two with each other.
+//! The input of a join: one set of vectors, or two sets to join with each other.
 
 use adjoin_device::Reservation;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -12,7 +12,7 @@ use crate::message::Argument;
 use crate::sql::{Condition, PairCondition};
 use crate::store::{Passing, Store};
 
-/// The rows of a store that meet a condition: the others take no part.
+/// Rows of a store that pass a filter. Other rows are not joined.
 pub struct RowFilter {
     passing: Passing,
     starts: Vec<u32>,
@@ -20,10 +20,10 @@ pub struct RowFilter {
 }
 
 impl RowFilter {
-    /// Reads the attributes that the condition names.
+    /// Evaluates a filter on the columns of a store.
     ///
     /// # Errors
-    /// As [`Store::passing`].
+    /// Fails as [`Store::passing`] does.
     pub fn new(context: &Context, store: &Store, condition: &Condition) -> Result<Self> {
         let passing = store.passing(context, condition)?;
         let bytes = (store.extents().len() + 1) * size_of::<u32>();
@@ -31,7 +31,7 @@ impl RowFilter {
         Ok(Self { passing, starts: starts(store.extents()), _memory: memory })
     }
 
-    /// How many rows meet the condition.
+    /// Returns the number of rows that pass.
     pub fn rows(&self) -> u64 {
         self.passing.count()
     }
@@ -41,7 +41,7 @@ impl RowFilter {
     }
 }
 
-/// The rows of a store that are joined: all, or those that a filter lets pass.
+/// The rows of a store to join: all, or only rows that pass a filter.
 #[derive(Clone, Copy)]
 pub struct Side<'a> {
     store: &'a Store,
@@ -49,27 +49,28 @@ pub struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// Those of a store that pass.
+    /// Creates a side from a store and an optional filter.
     pub fn new(store: &'a Store, filter: Option<&'a RowFilter>) -> Self {
         Self { store, filter }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(self) -> &'a Store {
         self.store
     }
 
-    /// How many rows take part.
+    /// Returns the number of rows to join.
     pub fn rows(self) -> u64 {
         self.passing_rows().unwrap_or(self.store.manifest().rows)
     }
 
-    /// The same where there is a filter.
+    /// Returns the number of rows that pass the filter, if there is one.
     pub fn passing_rows(self) -> Option<u64> {
         self.filter.map(RowFilter::rows)
     }
 
-    /// What tells it from others: of the store's manifest, and of the rows that take part where not all do.
+    /// Returns a checksum that identifies this side: of the store's manifest and, if there is a filter, of the rows
+    /// that pass.
     fn checksum(self) -> String {
         let of_store = &self.store.manifest().manifest_xxh3;
         let of_rows = |filter: &RowFilter| {
@@ -80,7 +81,7 @@ impl<'a> Side<'a> {
         self.filter.map_or_else(|| of_store.clone(), of_rows)
     }
 
-    /// Which members of the buckets of the store take part, where not all do.
+    /// Returns the members of the store's buckets that pass the filter, if there is one.
     pub(super) fn subset(self) -> Option<Subset<'a>> {
         self.filter.map(RowFilter::subset)
     }
@@ -92,14 +93,14 @@ impl<'a> From<&'a Store> for Side<'a> {
     }
 }
 
-/// What is joined: the rows of a set with each other, or with those of another.
+/// The sets to join: the rows of one set with each other, or with the rows of another.
 #[derive(Clone, Copy)]
 pub struct Sets<'a> {
     first: Side<'a>,
     second: Option<Side<'a>>,
-    /// Whether the second has rows that come to those of the first.
+    /// Whether the second set has rows to append to the first.
     is_grown: bool,
-    /// Which pairs count, where not all do.
+    /// Filter on pairs, if any.
     pairs: Option<&'a PairFilter>,
 }
 
@@ -110,94 +111,94 @@ impl<'a, S: Into<Side<'a>>> From<S> for Sets<'a> {
 }
 
 impl<'a> Sets<'a> {
-    /// Each row of the first set with each of the second.
+    /// Joins each row of the first set with each row of the second.
     pub fn between(first: impl Into<Side<'a>>, second: impl Into<Side<'a>>) -> Self {
         Self { second: Some(second.into()), ..first.into().into() }
     }
 
-    /// A set to which rows come: it is one set then, whose new rows are numbered behind the others, and of whose pairs those of
-    /// two old rows are known. The new rows are joined with the old ones and with each other.
+    /// Joins new rows with old rows and with each other. Old and new rows form one set, in which new rows are numbered
+    /// after the old ones. Pairs of two old rows are known already and not joined.
     pub fn grown(old: impl Into<Side<'a>>, new: impl Into<Side<'a>>) -> Self {
         Self { is_grown: true, ..Self::between(old, new) }
     }
 
-    /// Whether this is a set to which rows come.
+    /// Returns whether new rows are joined with old rows of one set.
     pub fn have_grown(self) -> bool {
         self.is_grown
     }
 
-    /// The option by which there is a second set, where there is one.
+    /// Returns the option that named the second set, if there is one.
     pub(crate) fn second_by(self) -> Option<Argument> {
         self.second.map(|_| if self.is_grown { Argument::New } else { Argument::With })
     }
 
-    /// The rows that results tell of: those on the left of pairs of two sets, the new ones of a set that has grown.
+    /// Returns the side that results describe: the left side of a join of two sets, the new rows if a set has grown.
     pub fn results_of(self) -> Side<'a> {
         self.second.filter(|_| self.is_grown).unwrap_or(self.first)
     }
 
-    /// What tells which of the pairs of these sets meet a condition.
+    /// Evaluates a condition on pairs of these sets.
     ///
     /// # Errors
-    /// Where a store has no attributes or not those that are asked for, types do not go together, a file is damaged, or memory
+    /// Fails if a store lacks the columns that the condition names, types do not match, a file is damaged, or memory
     /// does not suffice.
     pub fn pairs_that_meet(self, context: &Context, condition: PairCondition) -> Result<PairFilter> {
         let are_two = self.second.is_some() && !self.is_grown;
         PairFilter::new(context, (&self.stores().collect::<Vec<_>>(), are_two), condition)
     }
 
-    /// The same of which only the pairs count that a filter accepts, which is of these sets.
+    /// Restricts the join to pairs that a filter accepts. The filter must have been created from these sets.
     #[must_use]
     pub fn with_pairs(self, pairs: Option<&'a PairFilter>) -> Self {
         Self { pairs, ..self }
     }
 
-    /// The rows on the left of pairs.
+    /// Returns the side of the left rows of pairs.
     pub fn left_side(self) -> Side<'a> {
         self.first
     }
 
-    /// The rows that are joined with those of [`Sets::left_side`], where these are two sets.
+    /// Returns the side that is joined with [`Sets::left_side`], if there are two.
     pub fn other_side(self) -> Option<Side<'a>> {
         self.second
     }
 
-    /// The store of the left rows of pairs.
+    /// Returns the store of the left rows of pairs.
     pub fn left(self) -> &'a Store {
         self.first.store
     }
 
-    /// The store of the right rows of pairs.
+    /// Returns the store of the right rows of pairs.
     pub fn right(self) -> &'a Store {
         self.second.unwrap_or(self.first).store
     }
 
-    /// The store whose rows are joined with those of [`Sets::left`], where these are two.
+    /// Returns the store that is joined with [`Sets::left`], if there are two.
     pub fn other(self) -> Option<&'a Store> {
         self.second.map(Side::store)
     }
 
-    /// The sides, each once.
+    /// Iterates over the sides, each once.
     pub fn sides(self) -> impl Iterator<Item = Side<'a>> + Clone {
         std::iter::once(self.first).chain(self.second)
     }
 
-    /// The stores, each once.
+    /// Iterates over the stores, each once.
     pub fn stores(self) -> impl Iterator<Item = &'a Store> + Clone {
         self.sides().map(Side::store)
     }
 
-    /// What tells them from others.
+    /// Returns checksums that identify these sets.
     pub(crate) fn checksums(self) -> Vec<String> {
         let pairs = self.pairs.map(|pairs| format!("{:016x}", xxh3_64(pairs.text().as_bytes())));
         let grown = self.is_grown.then(|| "grown".to_owned());
         self.sides().map(Side::checksum).chain(grown).chain(pairs).collect()
     }
 
-    /// Their buckets, with the members that take part.
+    /// Returns the buckets of the sets, restricted to the rows to join.
     ///
     /// # Errors
-    /// Where the vectors of two stores cannot be compared.
+    /// Fails if the vectors of two stores cannot be compared.
     pub fn buckets(self) -> Result<Buckets<'a>> {
         let buckets = match self.second {
             None => Buckets::of(self.first.store),

@@ -1,10 +1,10 @@
-//! Some of the members of the buckets of a store.
+//! Subsets of the members of a store's buckets.
 
 use crate::random::Random;
 use crate::row_numbers::RankedSet;
 use crate::store::format::Extent;
 
-/// The first place of each bucket of a store, and the end.
+/// Returns the first position of each bucket of a store, and the end.
 pub(crate) fn starts(extents: &[Extent]) -> Vec<u32> {
     let mut starts = Vec::with_capacity(extents.len() + 1);
     starts.push(0);
@@ -16,7 +16,7 @@ pub(crate) fn starts(extents: &[Extent]) -> Vec<u32> {
     starts
 }
 
-/// Members that count, where others do not: a set of *places*, which number the members of all buckets in their order.
+/// A subset of a store's members, as a set of *places*: positions of members in bucket order.
 #[derive(Clone, Copy)]
 pub(crate) struct Subset<'a> {
     pub(crate) places: &'a RankedSet,
@@ -25,17 +25,18 @@ pub(crate) struct Subset<'a> {
 }
 
 impl Subset<'_> {
-    /// Whether a member of a bucket counts.
+    /// Returns whether a member of a bucket is in the subset.
     pub(crate) fn contains(self, bucket: u32, member: u32) -> bool {
         self.places.contains(self.starts[bucket as usize] + member)
     }
 
-    /// How many members of all buckets count.
+    /// Returns the size of the subset.
     pub(crate) fn len(self) -> u64 {
         self.places.len().into()
     }
 
-    /// Buckets and places in them of `count` different members that count, ascending; of all where there are no more.
+    /// Draws `count` distinct members of the subset, or all if there are no more. Returns their buckets and positions
+    /// there, ascending.
     pub(crate) fn draw(self, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
         let ranks = Random::new(seed, purpose).ascending_sample(count.min(self.len()), self.len());
         let (mut ranks, mut bucket) = (ranks.into_iter().peekable(), 0);
@@ -49,22 +50,22 @@ impl Subset<'_> {
         drawn.map(of_bucket).collect()
     }
 
-    /// The members of a bucket that count, ascending.
+    /// Iterates over the subset's members of a bucket, ascending.
     pub(crate) fn members(self, bucket: u32) -> impl Iterator<Item = u32> {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.starts[bucket as usize]);
         (0..end - start).filter(move |&member| self.contains(bucket, member))
     }
 
-    /// The member of a bucket before which so many count.
+    /// Returns the subset's member number `rank` of a bucket, counted from 0.
     ///
     /// # Panics
-    /// If no more count.
+    /// Panics if the bucket has no such member.
     pub(crate) fn member(self, bucket: u32, rank: u32) -> u32 {
         let start = self.starts[bucket as usize];
         self.places.at_rank(self.places.rank(start) + rank) - start
     }
 
-    /// How many members of a bucket count.
+    /// Returns how many members of a bucket are in the subset.
     pub(crate) fn rows(self, bucket: u32) -> u64 {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.places.rank(self.starts[bucket as usize]));
         (end - start).into()

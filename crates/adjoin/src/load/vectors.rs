@@ -1,4 +1,4 @@
-//! Single vectors of stores, many reads in flight.
+//! Reads single vectors of stores, with many reads in flight.
 
 use std::ops::Range;
 
@@ -8,31 +8,32 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::store::format::HEADER_BYTES;
 
-/// Reads the vectors at these places, (bucket, place among its members that take part), end to end as stored.
+/// Reads the vectors at these places, given as (bucket, position among its filtered members), and returns them end to
+/// end as stored.
 ///
-/// Nothing here says whether a byte was damaged: checksums are of whole buckets. Whoever needs to know reads those too.
+/// Bytes are not verified, since checksums cover whole buckets. Callers that need verification must read those too.
 ///
 /// # Errors
-/// Where the device fails.
+/// Fails if the device fails.
 pub(crate) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u8>> {
     read_parts(context, buckets, (places, Part::Vector))
 }
 
-/// The row numbers of the same.
+/// Reads the row numbers of the vectors at these places.
 ///
 /// # Errors
-/// Where the device fails.
+/// Fails if the device fails.
 pub(crate) fn read_rows(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u64>> {
     let stored = read_parts(context, buckets, (places, Part::Row))?;
     let rows = stored.as_chunks::<8>().0.iter().zip(places);
     Ok(rows.map(|(&row, &(bucket, _))| buckets.first_row(bucket) + u64::from_le_bytes(row)).collect())
 }
 
-/// What is read of a member.
+/// The part of a member to read.
 #[derive(Clone, Copy)]
 enum Part {
     Vector,
-    /// Its row number.
+    /// The row number.
     Row,
 }
 
@@ -44,17 +45,17 @@ impl Part {
         }
     }
 
-    /// Where it lies in its file.
+    /// Returns the offset of the part in its file.
     fn offset(self, buckets: &Buckets<'_>, (bucket, place): (u32, u32)) -> u64 {
         let (extent, member) = (buckets.extent(bucket), buckets.member_at(bucket, place));
         let first = match self {
             Self::Vector => HEADER_BYTES as u64,
-            Self::Row => extent.body_bytes - u64::from(extent.rows) * self.bytes(buckets), // at the end
+            Self::Row => extent.body_bytes - u64::from(extent.rows) * self.bytes(buckets), // row numbers are at the end of the body
         };
         extent.offset + first + u64::from(member) * self.bytes(buckets)
     }
 
-    /// What is read for it: as the file's alignment wants it.
+    /// Returns the range to read for the part, extended to the file's alignment.
     fn span(self, buckets: &Buckets<'_>, place: (u32, u32)) -> Range<u64> {
         let alignment = buckets.file(place.0).alignment() as u64;
         let start = self.offset(buckets, place);
@@ -77,7 +78,7 @@ fn read_parts(context: &Context, buckets: &Buckets<'_>, (places, part): (&[(u32,
     Ok(stored)
 }
 
-/// Waits for one of the parts and puts it in its place.
+/// Waits for one of the parts and copies it to its place in `stored`.
 fn take(
     reads: &mut SmallReads,
     buckets: &Buckets<'_>,

@@ -1,4 +1,4 @@
-//! Arrow IPC, files and streams, read record batch by record batch; of a batch only the chosen columns are read.
+//! Reads Arrow IPC files and streams, one record batch at a time. Of a batch, only the chosen columns are read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,19 +24,19 @@ const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_1_MAGIC: &[u8; 4] = b"FEA1";
 /// Length of the footer, then the magic bytes.
 const TRAILER_BYTES: u64 = 10;
-/// Shortest start of a message: a marker and the length of its header; before Arrow 0.15 the length alone.
+/// Shortest start of a message: a marker and the length of its header; before Arrow 0.15 only the length.
 const MARKER: [u8; 4] = [0xFF; 4];
 const MESSAGE_BYTES_MIN: u64 = 8;
 
-/// Compressed buffers grow at most by this factor: a block of zstd from 4 bytes to 128 KiB, one of LZ4 far less.
+/// Compressed buffers grow by at most this factor: a zstd block from 4 bytes to 128 KiB, an LZ4 block far less.
 const GROWTH_MAX: u64 = 40_000;
 
-/// Zeroed memory below this size may be memory that was used before and was filled with zeros, all of which is resident;
-/// above it the C library asks the system for it, and only what is written to is.
+/// Zeroed memory below this size may be reused memory that was filled with zeros, and is then fully resident. Above it,
+/// the C library requests it from the system, and only pages that are written become resident.
 const MAPPED_BYTES_MAX: u64 = 32 << 20;
 const SYSTEM_PAGE_BYTES: u64 = 4 << 10;
 
-/// What a file holds.
+/// Reads the headers of a file and returns facts about its contents.
 pub(super) fn inspect(
     context: &Context,
     path: &Path,
@@ -54,7 +54,7 @@ pub(super) fn inspect(
     columns.facts(context, (rows, elements), memory, || Ok(ipc.tables(chosen, memory.piece)))
 }
 
-/// Scans a file.
+/// Starts a scan of a file.
 pub(super) fn scan(
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -68,12 +68,12 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
 }
 
-/// The columns of a file.
+/// Returns the columns of a file.
 pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     Ok(IpcFile::read(path, file, None)?.schema)
 }
 
-/// The rows of a file, a record batch at a time, of which the columns at some places are read.
+/// Reads the rows of a file, one record batch at a time. Only the columns at `places` are read.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -87,18 +87,18 @@ pub(super) fn tables(
     Ok(Box::new(Holding::new(ipc.tables(chosen, memory.piece), held)))
 }
 
-/// How a file is laid out, for one that is to be like it.
+/// Layout of a file, for writing one like it.
 pub(super) struct Layout {
-    /// Whether it is a file with a footer, not a stream.
+    /// Whether it is a file with a footer, as opposed to a stream.
     pub(super) is_file: bool,
-    /// How the buffers of its first record batch are compressed.
+    /// Compression of the buffers of its first record batch.
     pub(super) compression: Option<CompressionType>,
-    /// Bytes that its largest record batch takes in memory, all dictionaries with it.
+    /// Bytes of its largest record batch in memory, including all dictionaries.
     pub(super) batch_bytes: u64,
 }
 
 impl Layout {
-    /// Looks at the headers of a file.
+    /// Reads the headers of a file.
     pub(super) fn of(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
         let mut magic = [0; 6];
         let present = file.len().min(6) as usize;
@@ -120,26 +120,26 @@ struct IpcFile {
     version: MetadataVersion,
     blocks: Vec<BatchBlock>,
     dictionaries: Vec<DictionaryBlock>,
-    /// Grants headers while the file is looked at; for a scan they were counted.
+    /// Budget for headers while the file is inspected. A scan has reserved them already.
     context: Option<Context>,
 }
 
-/// Numbers of the dictionaries that columns are coded by, or what they are made of, with the way there.
+/// Ids of the dictionaries of columns or of their fields, with the path to each.
 type Dictionaries = Vec<(Vec<usize>, i64)>;
 
-/// Where a record batch lies, and its rows.
+/// Place of a record batch, and its rows.
 struct BatchBlock {
     place: Block,
     rows: u64,
 }
 
-/// Where values of a dictionary lie.
+/// Place of the values of a dictionary.
 struct DictionaryBlock {
     place: Block,
     number: i64,
-    /// Whether they come after those before, not in their place.
+    /// Whether the values are appended to the previous ones, as opposed to replacing them.
     is_delta: bool,
-    /// Record batches that come before it: they are coded by what was there until then.
+    /// Number of record batches before it, which use the earlier values.
     batches_before: usize,
 }
 
@@ -171,19 +171,20 @@ impl IpcFile {
         Ok(ipc)
     }
 
-    /// What is read for some columns.
+    /// Returns the parts to read for some columns.
     fn choose(&self, places: &[ColumnPlace]) -> Expanded {
         Expanded::new(&self.schema, places)
     }
 
-    /// Numbers of the dictionaries that are needed for what is read.
+    /// Returns the ids of the dictionaries that the chosen columns need.
     fn dictionaries_of(&self, chosen: &Expanded) -> Vec<i64> {
         let needed = self.dictionary_of.iter().filter(|(way, _)| chosen.is_read(way));
         needed.map(|(_, number)| *number).collect()
     }
 
-    /// What a scan takes, and the elements of all vectors, given their column and the bytes of an element: told by the
-    /// headers of the record batches, and by the sizes that compressed buffers begin with.
+    /// Returns the memory of a scan and the number of elements of all vectors. `vector` is the column of the vectors
+    /// and the bytes of an element. Both follow from the headers of the record batches, and from the sizes at the start
+    /// of compressed buffers.
     fn scan_memory(&self, chosen: &Expanded, vector: Option<(usize, usize)>) -> Result<(ScanMemory, u64)> {
         let (vector, element_bytes) = vector.map_or((None, 1), |(place, bytes)| (Some(place), bytes));
         let (mut batch, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
@@ -208,7 +209,7 @@ impl IpcFile {
         Ok((memory, bytes_of_vectors / element_bytes as u64))
     }
 
-    /// What the dictionaries of some columns take, and the largest message with values of one.
+    /// Returns the memory of the dictionaries of some columns, and the largest message with values of one.
     fn dictionary_memory(&self, chosen: &Expanded) -> Result<ScanMemory> {
         let mut memory = ScanMemory::default();
         for number in self.dictionaries_of(chosen) {
@@ -219,7 +220,8 @@ impl IpcFile {
                 let grown = self.stated_growth(&block.place, head.len(), &values)?;
                 let taken = taken(&block.place, head.len(), &values, &grown).saturating_add(head.len() as u64);
                 memory.piece = memory.piece.max(taken);
-                // values that come after others are copied with them; those before stay until their successors are there
+                // a delta is copied together with the values before it; old values are held until the new ones are
+                // decoded
                 let both = kept.saturating_add(taken);
                 held = held.max(if block.is_delta { both.saturating_mul(2) } else { both });
                 kept = if block.is_delta { both } else { taken };
@@ -229,7 +231,7 @@ impl IpcFile {
         Ok(memory)
     }
 
-    /// What the wanted buffers of a message grow to, which the file is asked for.
+    /// Reads the decompressed sizes of a message's wanted buffers from the file.
     fn stated_growth(&self, place: &Block, head_bytes: usize, wanted: &Wanted) -> Result<Vec<u64>> {
         let start = place.offset() as u64 + head_bytes as u64;
         self.grown_bytes(place, wanted, |range| {
@@ -239,7 +241,7 @@ impl IpcFile {
         })
     }
 
-    /// Holds what a header takes, while the file is looked at.
+    /// Reserves memory for a header while the file is inspected.
     fn reserve(&self, bytes: u64) -> Result<Option<Reservation>> {
         let purpose = || format!("{}: an Arrow header", self.path.display());
         self.context.as_ref().map(|context| context.reserve_between_runs(bytes, &purpose())).transpose()
@@ -249,7 +251,7 @@ impl IpcFile {
         damaged(&self.path, place, fault)
     }
 
-    /// Learns schema and blocks from the footer of a file.
+    /// Reads schema and blocks from the footer of a file.
     fn read_footer(&mut self) -> Result<()> {
         let place = "its Arrow footer";
         let lacking = || self.damaged(place, "it is not there, so the file is truncated");
@@ -260,7 +262,7 @@ impl IpcFile {
         let length = length.try_into().map_or(-1, i32::from_le_bytes);
         let start = u64::try_from(length).ok().and_then(|length| trailer_start.checked_sub(length));
         let start = start.filter(|_| magic == FILE_MAGIC).ok_or_else(lacking)?;
-        let _room = self.reserve(2 * (trailer_start - start))?; // its bytes, and what is made of them
+        let _room = self.reserve(2 * (trailer_start - start))?; // its bytes, and their decoded form
         let mut bytes = vec![0; (trailer_start - start) as usize];
         self.file.read_at(start, &mut bytes)?;
 
@@ -287,7 +289,7 @@ impl IpcFile {
         Ok(())
     }
 
-    /// Learns schema and blocks from the headers of a stream's messages.
+    /// Reads schema and blocks from the headers of a stream's messages.
     fn read_messages(&mut self) -> Result<()> {
         let mut offset = 0;
         while let Some((place, head)) = self.read_stream_head(offset)? {
@@ -310,7 +312,7 @@ impl IpcFile {
         Ok(())
     }
 
-    /// The next message's place and header, unless the stream ends.
+    /// Returns the next message's place and header; `None` at the end of the stream.
     fn read_stream_head(&self, offset: u64) -> Result<Option<(Block, Vec<u8>)>> {
         if offset == self.file.len() {
             return Ok(None);
@@ -342,7 +344,7 @@ impl IpcFile {
         Ok(Some((place, head)))
     }
 
-    /// That a message lies within the file.
+    /// Checks that a message lies within the file.
     fn check_place(&self, place: &Block) -> Result<()> {
         let lies_within = || {
             let offset = u64::try_from(place.offset()).ok()?;
@@ -364,7 +366,7 @@ impl IpcFile {
         }
     }
 
-    /// The header of a message, with its length before it.
+    /// Reads the header of a message, including the length before it.
     fn read_head(&self, place: &Block) -> Result<Vec<u8>> {
         self.check_place(place)?;
         let _room = self.reserve(place.metaDataLength() as u64)?;
@@ -373,7 +375,7 @@ impl IpcFile {
         Ok(head)
     }
 
-    /// The rows of a record batch; none for another kind of message, such as a dictionary.
+    /// Returns the rows of a record batch; `None` for another kind of message, e.g. a dictionary.
     fn rows(&self, place: &Block, head: &[u8]) -> Result<Option<u64>> {
         guarded(&self.path, at(place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
@@ -391,7 +393,7 @@ impl IpcFile {
         })
     }
 
-    /// What a message says of a dictionary; none for another kind of message.
+    /// Returns the block of a dictionary message; `None` for another kind of message.
     fn dictionary(&self, place: Block, head: &[u8]) -> Result<Option<DictionaryBlock>> {
         guarded(&self.path, at(&place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
@@ -405,7 +407,8 @@ impl IpcFile {
         })
     }
 
-    /// The chosen columns, a record batch at a time; a message that takes more than `piece_bytes_max` is refused.
+    /// Reads the chosen columns, one record batch at a time. A message that takes more than `piece_bytes_max` is
+    /// refused.
     fn tables(self, chosen: Expanded, piece_bytes_max: u64) -> Tables {
         let mut decoder = FileDecoder::new(chosen.schema.clone(), self.version).with_projection(chosen.read.clone());
         let wanted = self.dictionaries_of(&chosen);
@@ -428,7 +431,7 @@ impl IpcFile {
         guarded(&self.path, at(place), || decoder.read_dictionary(place, &bytes))
     }
 
-    /// The buffers of a dictionary.
+    /// Returns the buffers of a dictionary.
     fn dictionary_values(&self, place: &Block, head: &[u8]) -> Result<Wanted> {
         guarded(&self.path, at(place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
@@ -457,10 +460,10 @@ impl IpcFile {
         table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
     }
 
-    /// A message with those of its buffers that are wanted; one that takes more than `piece_bytes_max` is refused.
+    /// Reads a message with only its wanted buffers. Fails if it takes more than `piece_bytes_max`.
     fn read_body(&self, place: &Block, head: &[u8], wanted: &Wanted, piece_bytes_max: u64) -> Result<Buffer> {
         let total = head.len() + place.bodyLength() as usize;
-        // what is not read stays zero and takes no memory
+        // bytes that are not read stay zero, and need no memory
         let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
         bytes[..head.len()].copy_from_slice(head);
         for buffer in &wanted.buffers {
@@ -485,7 +488,7 @@ impl IpcFile {
         guarded(&self.path, at(place), || wanted_buffers(place, head, chosen))
     }
 
-    /// What each wanted buffer grows to beside its own bytes, as its first eight say; nothing where it is not compressed.
+    /// Returns the decompressed size of each wanted buffer, as its first eight bytes state; 0 if it is not compressed.
     fn grown_bytes(
         &self,
         place: &Block,
@@ -496,7 +499,7 @@ impl IpcFile {
             if !wanted.compressed || buffer.bytes < 8 {
                 return Ok(0);
             }
-            let claim = u64::try_from(i64::from_le_bytes(first_bytes(buffer)?)).unwrap_or(0); // -1: not compressed after all
+            let claim = u64::try_from(i64::from_le_bytes(first_bytes(buffer)?)).unwrap_or(0); // -1 means not compressed
             if claim / GROWTH_MAX > buffer.bytes as u64 {
                 let fault = format!("a buffer of {} bytes claims to grow to {claim}", buffer.bytes);
                 return Err(self.damaged(at(place), &fault));
@@ -506,8 +509,8 @@ impl IpcFile {
         wanted.buffers.iter().map(grown).collect()
     }
 
-    /// That so much memory would be granted. Asked before bytes from outside decide on an allocation, as one that fails
-    /// ends the process.
+    /// Checks that the system would provide this much memory. Called before an allocation of a size that a file states,
+    /// since a failed allocation ends the process.
     fn room(&self, place: &Block, bytes: u64) -> Result<()> {
         let granted = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
         if granted {
@@ -522,22 +525,22 @@ impl IpcFile {
     }
 }
 
-/// The part of a message's body that is read.
+/// The part of a message's body to read.
 struct Wanted {
     buffers: Vec<BodyRange>,
     compressed: bool,
 }
 
 struct BodyRange {
-    /// The column it belongs to; none in a dictionary.
+    /// Column of the buffer; `None` in a dictionary.
     column: Option<usize>,
-    /// Whether it may hold views, as those of a dictionary do.
+    /// Whether it may hold views, which any buffer of a dictionary may.
     may_be_view: bool,
     start: usize,
     bytes: usize,
 }
 
-/// The buffers of the chosen columns: a message lists those of all columns, depth first.
+/// Returns the buffers of the chosen columns. A message lists the buffers of all columns, depth first.
 fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result::Result<Wanted, String> {
     let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
     let batch: BatchHeader = message.header_as_record_batch().ok_or("it is not a record batch")?;
@@ -558,7 +561,7 @@ fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result:
     Ok(Wanted { buffers, compressed: batch.compression().is_some() })
 }
 
-/// Bytes that a message takes while it is decoded: its body, what its buffers grow to, and copies of those that
+/// Returns the bytes of a message while it is decoded: its body, its decompressed buffers, and copies of buffers that
 /// are not aligned.
 fn taken(place: &Block, head_bytes: usize, wanted: &Wanted, grown: &[u64]) -> u64 {
     let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
@@ -572,7 +575,7 @@ fn taken(place: &Block, head_bytes: usize, wanted: &Wanted, grown: &[u64]) -> u6
     grown.iter().fold(body + copied, |sum, grown| sum.saturating_add(*grown))
 }
 
-/// Where a buffer lies in the body of its message.
+/// Returns the range of a buffer in the body of its message.
 fn body_range(
     place: &Block,
     column: Option<usize>,
@@ -590,17 +593,17 @@ fn at(place: &Block) -> String {
     format!("the message at byte {}", place.offset())
 }
 
-/// End of a message that lies within the file.
+/// Returns the end of a message that lies within the file.
 fn end_of(place: &Block) -> u64 {
     place.offset() as u64 + place.metaDataLength() as u64 + place.bodyLength() as u64
 }
 
-/// A message's header without the length before it; the header has at least [`MESSAGE_BYTES_MIN`] bytes.
+/// Returns a message's header without the length before it. The header has at least [`MESSAGE_BYTES_MIN`] bytes.
 fn message_of(head: &[u8]) -> &[u8] {
     if head.starts_with(&MARKER) { &head[8..] } else { &head[4..] }
 }
 
-/// The schema, and its dictionaries.
+/// Returns the schema and its dictionaries.
 fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Dictionaries), String> {
     if schema.endianness() != Endianness::Little {
         return Err("its values are big-endian".into());
@@ -625,7 +628,7 @@ fn is_view(field: &Field) -> bool {
     matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView)
 }
 
-/// Buffers that a column has in a message.
+/// Returns the number of buffers of a column in a message.
 fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl Iterator<Item = i64>) -> usize {
     let mut inner = |field: &Field| buffer_count(field, version, view_buffers);
     match field.data_type() {
@@ -662,7 +665,7 @@ mod tests {
     use crate::source::fixtures::{Folder, error_of, read_all, table};
     use crate::source::{Ids, SourceOptions};
 
-    /// The columns that are wanted between others, of which each kind has buffers of its own.
+    /// Creates the wanted columns, with other columns between them, so that every kind of buffer occurs.
     fn columns(rows: usize) -> RecordBatch {
         let texts = (0..rows).map(|row| format!("a text longer than a view holds, {row}"));
         let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(texts.clone()));

@@ -1,4 +1,4 @@
-//! An Arrow table in memory, such as the body of a request, read as a file of it would be.
+//! Reads an Arrow table in memory, e.g. the body of a request, like a file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{VectorType, format_bytes};
 
-/// The vectors of an Arrow file or stream in memory: of its column of lists, or that called `embedding` or `vector` of several.
+/// The vectors of an Arrow file or stream in memory: of its only column of lists, or of the one called `embedding` or
+/// `vector` if there are several.
 pub struct ArrowTable {
     name: PathBuf,
     file: Arc<dyn ReadFile>,
@@ -21,10 +22,11 @@ pub struct ArrowTable {
 }
 
 impl ArrowTable {
-    /// Looks at the headers of a table, which messages call by a name.
+    /// Reads the headers of a table, which messages call `name`.
     ///
     /// # Errors
-    /// Where they are not those of Arrow, there is no such column, it has no vectors, or the budget does not hold what a row takes.
+    /// Fails if they are not Arrow headers, there is no suitable column, it has no vectors, or the budget does not hold
+    /// a row.
     pub fn open(context: &Context, name: &str, bytes: Vec<u8>) -> Result<Self> {
         let name = Path::new(name).to_owned();
         let file: Arc<dyn ReadFile> = Arc::new(BytesFile::new(&name, bytes));
@@ -42,25 +44,25 @@ impl ArrowTable {
         Ok(Self { name, file, facts, vectors })
     }
 
-    /// How many vectors.
+    /// Returns the number of vectors.
     pub fn rows(&self) -> u64 {
         self.facts.rows
     }
 
-    /// Their type.
+    /// Returns the type of the vectors.
     pub fn vectors(&self) -> VectorType {
         self.vectors
     }
 
-    /// Bytes that reading them takes, themselves apart.
+    /// Returns the bytes needed to read the vectors, without the vectors themselves.
     pub fn reading_bytes(&self) -> u64 {
         self.facts.memory.held
     }
 
-    /// The vectors, end to end, little-endian.
+    /// Returns the vectors, end to end, little-endian.
     ///
     /// # Errors
-    /// Where the table is damaged, or a row has no vector of that type.
+    /// Fails if the table is damaged, or a row has no vector of that type.
     pub fn read(&self) -> Result<Vec<u8>> {
         let wanted =
             ScanOptions { vectors: self.vectors, batch_bytes: 1 << 20, piece_bytes_max: self.facts.memory.piece };
@@ -77,7 +79,7 @@ impl ArrowTable {
     }
 }
 
-/// Ids are of no use where rows are queries.
+/// Rows are queries here, so ids are not needed.
 fn options() -> SourceOptions {
     SourceOptions { ids: IdChoice::RowNumbers, ..SourceOptions::default() }
 }

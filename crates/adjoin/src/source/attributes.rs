@@ -1,4 +1,4 @@
-//! Columns of a source that are kept beside its vectors, to filter searches by.
+//! Additional columns of a source, kept with its vectors so that filters can use them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, Message, message};
 use crate::sql::{cast, common};
 
-/// Rows that are decoded at a time.
+/// Rows to decode at a time.
 const BATCH_ROWS: usize = 1_024;
 
 /// Some columns of a source.
@@ -27,22 +27,22 @@ pub(crate) struct Attributes<'a> {
     schema: SchemaRef,
 }
 
-/// Where they are.
+/// Location of the columns.
 enum Columns<'a> {
     InFiles(Vec<TableFile>),
-    /// With the place of each among those of the source.
+    /// Columns of the source itself, with the place of each.
     OfSource(&'a dyn SourceAttributes, Vec<usize>),
 }
 
-/// A file that has rows, with the places of columns in it, ascending, and where among these each column is.
+/// A file with rows, the places of the columns in it, ascending, and the index of each column in these places.
 type TableFile = (SourceFile, Vec<ColumnPlace>, Vec<usize>);
 
 impl<'a> Attributes<'a> {
-    /// The columns of these names, which `whose` says what they are to be.
+    /// Opens the columns of these names. `whose` describes their purpose, for messages.
     ///
     /// # Errors
-    /// Where a name is given twice, a file has no such column, types are none that can be kept or differ between files, or
-    /// the budget does not hold what is decoded at a time.
+    /// Fails if a name is given twice, a file lacks a column, types are unsupported or differ between files, or the
+    /// budget does not hold a decoded batch.
     pub(crate) fn of(
         context: &Context,
         source: &'a dyn VectorSource,
@@ -77,7 +77,7 @@ impl<'a> Attributes<'a> {
             let mut places = ways.clone();
             places.sort_unstable();
             places.dedup();
-            // What cannot be read is refused before any work.
+            // Refuse unreadable columns before any work.
             drop(file.tables(context, &places, BATCH_ROWS)?);
             let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, (name, whose), kind));
             let of_file = of_file.collect::<Result<Vec<_>>>()?;
@@ -110,16 +110,16 @@ impl<'a> Attributes<'a> {
         Ok(Self { columns: Columns::OfSource(attributes, places), schema: Arc::new(schema) })
     }
 
-    /// The columns as they are kept.
+    /// Returns the columns as they are kept.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// All rows in their order, some at a time, each time with the number of the first. Fails where a file has changed or
-    /// cannot be read, or the budget does not hold what is decoded at a time.
+    /// Reads all rows in order. Each table has the number of its first row. The iterator fails if a file has changed or
+    /// cannot be read, or the budget does not hold a decoded batch.
     ///
     /// # Errors
-    /// Where a source that is not made of files cannot be read.
+    /// Fails if a source that is not made of files cannot be read.
     pub(crate) fn tables(&'a self, context: &'a Context) -> Result<NumberedTables<'a>> {
         Ok(match &self.columns {
             Columns::InFiles(files) => {
@@ -141,12 +141,12 @@ impl<'a> Attributes<'a> {
 /// Tables, each with the number of its first row.
 pub(crate) type NumberedTables<'a> = Box<dyn Iterator<Item = Result<(u64, RecordBatch)>> + 'a>;
 
-/// The columns of a file as they are read.
+/// A scan of the columns of a file.
 struct FileScan<'a> {
     context: &'a Context,
     of: &'a Attributes<'a>,
     file: &'a TableFile,
-    /// What is still to come, and the number of its first row; none before the file was opened.
+    /// The remaining tables and the number of the next row; `None` before the file is opened.
     open: Option<(Tables, u64)>,
 }
 
@@ -182,16 +182,17 @@ impl FileScan<'_> {
     }
 }
 
-/// Bytes of the rows of a table, which may be a part of a larger one. Where that cannot be told, those of all.
+/// Returns the bytes of the rows of a table, which may be a slice of a larger one. If that is unknown, returns the
+/// bytes of all rows.
 pub(crate) fn slice_bytes(table: &RecordBatch) -> u64 {
     let of = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
     table.columns().iter().map(of).sum::<usize>() as u64
 }
 
-/// The rows of a Parquet file of ours from one on, of which some columns are read.
+/// Reads the rows of a Parquet file written by adjoin, starting at `first_row`. Only the columns at `places` are read.
 ///
 /// # Errors
-/// Where it cannot be read, or the budget does not hold what is decoded at a time.
+/// Fails if the file cannot be read, or the budget does not hold a decoded batch.
 pub(crate) fn kept_tables(
     context: &Context,
     (path, file): (&Path, Arc<dyn ReadFile>),
@@ -202,15 +203,15 @@ pub(crate) fn kept_tables(
     parquet::tables(context, path, file, (&places, BATCH_ROWS), first_row)
 }
 
-/// Its columns.
+/// Returns the schema of such a file.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// Fails if the file cannot be read.
 pub(crate) fn kept_schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     parquet::schema(path, file)
 }
 
-/// The column of a name, and its type.
+/// Finds the column of a name, and its type.
 pub(super) fn find(path: &Path, schema: &Schema, (name, whose): (&str, &Message)) -> Result<(ColumnPlace, DataType)> {
     let found = ColumnPlace::find(schema.fields(), name);
     let found = found.map(|(place, field)| (place, field.data_type().clone()));
@@ -223,7 +224,7 @@ pub(super) fn find(path: &Path, schema: &Schema, (name, whose): (&str, &Message)
     })
 }
 
-/// The type as which values of a type are kept: of dictionaries what they stand for, texts of one kind.
+/// Returns the type in which values of a type are kept: the value type of dictionaries, and one type for all texts.
 fn kept_as(path: &Path, (name, whose): (&str, &Message), kind: DataType) -> Result<DataType> {
     Ok(match kind {
         DataType::Dictionary(_, values) => return kept_as(path, (name, whose), *values),
@@ -243,7 +244,7 @@ fn kept_as(path: &Path, (name, whose): (&str, &Message), kind: DataType) -> Resu
     })
 }
 
-/// The types that columns of two files have in common.
+/// Returns the common types of the columns of two files.
 fn shared(path: &Path, names: &[String], (known, of_file): (Vec<DataType>, Vec<DataType>)) -> Result<Vec<DataType>> {
     let pairs = names.iter().zip(known.into_iter().zip(of_file));
     let both = pairs.map(|(name, (known, kind))| {

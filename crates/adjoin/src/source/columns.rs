@@ -1,4 +1,4 @@
-//! The two columns of a table that make a source: which they are, and how their rows become vectors and ids.
+//! Chooses the two columns of a table that make a source, and converts their rows to vectors and ids.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,16 +26,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Argument, message};
 use crate::options::{DIMENSIONS_MAX, Element, VectorType};
 
-/// Rows that are decoded at a time, at most: decoders reserve for as many as they are asked for.
+/// Most rows to decode at a time. Decoders allocate for as many rows as are requested.
 const DECODED_ROWS_MAX: usize = 1 << 20;
 
-/// The column that is taken for the ids where none is named.
+/// Column of ids if none is named.
 const USUAL_ID_COLUMN: &str = "id";
 
-/// Tables of consecutive rows, with the chosen columns in the order they have in the file.
+/// Tables of consecutive rows, with the chosen columns in the order of the file.
 pub(crate) type Tables = Box<dyn Iterator<Item = Result<RecordBatch>>>;
 
-/// Tables, with the memory that reading them takes.
+/// Tables, with the memory reserved for reading them.
 pub(super) struct Holding {
     tables: Tables,
     _memory: Reservation,
@@ -55,23 +55,23 @@ impl Iterator for Holding {
     }
 }
 
-/// The columns chosen.
+/// The chosen columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TableColumns {
     path: PathBuf,
     vector: ColumnPlace,
     vector_name: String,
     element: StoredElement,
-    /// Where the column's type fixes it.
+    /// Number of dimensions, if the column's type states it.
     dimensions: Option<usize>,
     id: Option<IdColumn>,
 }
 
-/// Places of the columns that are read of a table with this schema, ascending: that of vectors, if there is one that of ids,
-/// and those of attributes, or of the structs that these lie in. `path` is for messages.
+/// Returns the indices of the columns to read from a table with this schema, ascending: the vectors, the ids, if any,
+/// and `attributes`. For a field of a struct, it is the index of the outermost struct. `path` is for messages.
 ///
 /// # Errors
-/// Where there is no such column, or it cannot be told which it is.
+/// Fails if a column does not exist or the choice is ambiguous.
 pub fn columns_read(
     path: &Path,
     schema: &Schema,
@@ -88,16 +88,16 @@ pub fn columns_read(
     Ok(tops)
 }
 
-/// The column of ids of a table with this schema.
+/// Returns the column of ids of a table with this schema.
 ///
 /// # Errors
-/// As [`columns_read`].
+/// Fails as [`columns_read`] does.
 pub(crate) fn ids_of(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Option<IdColumn>> {
     Ok(TableColumns::choose(path, schema, options)?.id)
 }
 
 impl TableColumns {
-    /// Chooses as the options say.
+    /// Chooses columns according to the options.
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {
         let Choice { place, name, element, length } = choose_vector(path, schema, options.vector_column.as_deref())?;
         let dimensions = length.map(|length| check_dimensions(path, length)).transpose()?;
@@ -105,7 +105,7 @@ impl TableColumns {
         Ok(Self { path: path.to_owned(), vector: place, vector_name: name, element, dimensions, id })
     }
 
-    /// Places of the columns in the file, ascending.
+    /// Returns the places of the columns in the file, ascending.
     pub(super) fn places(&self) -> Vec<ColumnPlace> {
         let id = self.id.iter().map(|id| &id.place);
         let mut places: Vec<ColumnPlace> = id.chain([&self.vector]).cloned().collect();
@@ -113,9 +113,9 @@ impl TableColumns {
         places
     }
 
-    /// What the file holds, given its number of rows, the elements that these seem to have, and what a scan takes. The
-    /// first list that is not empty is looked for in `tables` where the budget has room for that; where it has none,
-    /// neither has it for a scan, and whoever plans one says how much would do.
+    /// Returns facts about the file, given its number of rows, the likely number of all their elements, and the memory
+    /// of a scan. The first list that is not empty is read from `tables` if the budget allows it. Otherwise the budget
+    /// does not suffice for a scan either, and the code that plans one reports how much would.
     pub(super) fn facts(
         &self,
         context: &Context,
@@ -144,7 +144,7 @@ impl TableColumns {
         self.id.as_ref().filter(|id| id.kind == IdKind::Utf8).map(|id| &id.place)
     }
 
-    /// Place of the vectors in the file, and the bytes of an element there.
+    /// Returns the place of the vectors in the file, and the bytes of an element there.
     pub(super) fn vector(&self) -> (&ColumnPlace, usize) {
         (&self.vector, self.element.bytes())
     }
@@ -167,7 +167,7 @@ impl TableColumns {
         column.ok_or_else(|| other_type(&self.path, &self.vector_name))
     }
 
-    /// Rows of a table as vectors and ids; row 0 of it is `first_row` of the file.
+    /// Converts rows of a table to vectors and ids. Row 0 of the table is row `first_row` of the file.
     fn convert(&self, table: &RecordBatch, first_row: u64, vectors: VectorType) -> Result<VectorBatch> {
         let rows = table.num_rows();
         let lists = self.lists(table)?;
@@ -203,7 +203,7 @@ impl TableColumns {
     }
 }
 
-/// The column of ids; `vector` is the place of the vectors, which are none.
+/// Chooses the column of ids. `vector` is the place of the vectors, which cannot be the ids.
 fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: &ColumnPlace) -> Result<Option<IdColumn>> {
     let found = match ids {
         IdChoice::RowNumbers => None,
@@ -222,7 +222,7 @@ struct Choice {
     place: ColumnPlace,
     name: String,
     element: StoredElement,
-    /// Where the column's type fixes it.
+    /// Length of the vectors, if the column's type states it.
     length: Option<i128>,
 }
 
@@ -253,7 +253,7 @@ fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<C
     Err(no_sole_choice(path, schema))
 }
 
-/// The error where no column or several hold vectors.
+/// Returns the error for a table with no column of vectors, or with several.
 fn no_sole_choice(path: &Path, schema: &Schema) -> Error {
     let is_vectors = |field: &Field| vector_type(field).is_some();
     let columns = schema.fields().iter().filter(|field| is_vectors(field)).map(|field| field.name().clone());
@@ -290,14 +290,14 @@ fn find<'a>(path: &Path, schema: &'a Schema, name: &str) -> Result<(ColumnPlace,
     })
 }
 
-/// The columns with their types, for a message.
+/// Lists the columns with their types, for a message.
 pub(super) fn list_columns(schema: &Schema) -> String {
     let columns: Vec<String> =
         schema.fields().iter().map(|field| format!("{} ({})", field.name(), field.data_type())).collect();
     if columns.is_empty() { "none".into() } else { columns.join(", ") }
 }
 
-/// Element and fixed length of a column's vectors, if it holds vectors.
+/// Returns the element type and, if stated, the length of a column's vectors; `None` if it holds no vectors.
 fn vector_type(field: &Field) -> Option<(StoredElement, Option<i128>)> {
     match field.data_type() {
         DataType::FixedSizeList(values, length) => Some((element_type(values)?, Some(i128::from(*length)))),
@@ -320,7 +320,7 @@ fn element_type(field: &Field) -> Option<StoredElement> {
     })
 }
 
-/// The bytes of an array of elements, nulls among them.
+/// Returns the bytes of an array of elements, including nulls.
 fn stored_bytes(values: &dyn Array, element: StoredElement) -> Option<&[u8]> {
     Some(match element {
         StoredElement::Same(Element::F32) => values.as_primitive_opt::<Float32Type>()?.values().inner(),
@@ -331,7 +331,7 @@ fn stored_bytes(values: &dyn Array, element: StoredElement) -> Option<&[u8]> {
     })
 }
 
-/// A column of lists, whichever way it is laid out.
+/// A column of lists, in any layout.
 enum Lists<'a> {
     Fixed(&'a FixedSizeListArray),
     Small(&'a ListArray),
@@ -371,7 +371,7 @@ impl<'a> Lists<'a> {
         values.as_ref()
     }
 
-    /// Where a row's elements lie among the values.
+    /// Returns the range of a row's elements in the values.
     fn range(&self, row: usize) -> Range<usize> {
         match self {
             Self::Fixed(lists) => {
@@ -387,19 +387,19 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Elements that begin at an offset.
+/// Returns the range of `size` elements from an offset.
 fn range_of(offset: i64, size: i64) -> Range<usize> {
     let offset = offset as usize;
     offset..offset.saturating_add(size as usize)
 }
 
-/// Rows that make up about `batch_bytes` of vectors.
+/// Returns the number of rows with about `batch_bytes` of vectors.
 pub(super) fn rows_per_batch(vectors: VectorType, batch_bytes: usize) -> usize {
     (batch_bytes / vectors.bytes()).clamp(1, DECODED_ROWS_MAX)
 }
 
-/// Returns how many of the first `rows` rows have no more text than a batch is counted with, but at least one: texts are ids,
-/// which are copied.
+/// Returns how many of the first `rows` rows have no more text than is planned for a batch, but at least one. Texts are
+/// ids, which are copied.
 fn rows_within(table: &RecordBatch, rows: usize) -> usize {
     let limit = (COPIED_BYTES as usize).max(TEXT_BYTES_A_ROW * rows);
     let mut left = vec![limit; table.num_columns()];
@@ -414,10 +414,10 @@ fn rows_within(table: &RecordBatch, rows: usize) -> usize {
     rows
 }
 
-/// Bytes of text that a batch is counted with for each of its rows.
+/// Bytes of text that are planned for each row of a batch.
 const TEXT_BYTES_A_ROW: usize = 48;
 
-/// Returns the bytes of a text, 0 for what is none.
+/// Returns the bytes of a text, 0 for other types.
 fn text_bytes(column: &ArrayRef, row: usize) -> usize {
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().value_length(row) as usize,
@@ -432,21 +432,21 @@ pub(super) struct ColumnScan {
     columns: TableColumns,
     vectors: VectorType,
     rows_per_batch: usize,
-    /// None after the last, and after an error: a decoder that failed is not used again.
+    /// `None` after the last table, and after an error, since a decoder that failed must not be used again.
     tables: Option<Tables>,
-    /// What is left of the table at hand.
+    /// Rest of the current table.
     rest: Option<RecordBatch>,
     next_row: u64,
 }
 
 impl ColumnScan {
-    /// Starts at the first row.
+    /// Starts a scan at the first row.
     pub(super) fn new(columns: TableColumns, vectors: VectorType, batch_bytes: usize, tables: Tables) -> Self {
         let rows_per_batch = rows_per_batch(vectors, batch_bytes);
         Self { columns, vectors, rows_per_batch, tables: Some(tables), rest: None, next_row: 0 }
     }
 
-    /// The next rows, not yet converted.
+    /// Returns the next rows, not converted yet.
     fn next_piece(&mut self) -> Result<Option<RecordBatch>> {
         let mut table = self.rest.take().filter(|rest| rest.num_rows() > 0);
         while table.as_ref().is_none_or(|table| table.num_rows() == 0) {
@@ -498,7 +498,7 @@ mod tests {
         Arc::new(builder.finish())
     }
 
-    /// The errors with which the table is refused, in each format, at opening or while it is read.
+    /// Returns the errors with which each format refuses the table, on opening or while it is read.
     fn refused(columns: &[(&str, ArrayRef)], options: &SourceOptions) -> Vec<String> {
         let folder = Folder::new();
         let refuse = |name: &&str| {

@@ -1,4 +1,4 @@
-//! CSV, a record at a time: only the records at hand are in memory.
+//! Reads CSV one record at a time: only the current records are in memory.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use crate::error::Result;
 /// Records from which the types of columns are inferred, and most bytes of these.
 const INFERRED_RECORDS: usize = 1_000;
 const INFERRED_BYTES: usize = 1 << 20;
-/// Records that are decoded at a time, and bytes of them, unless a single one has more.
+/// Most records to decode at a time, and most bytes of them, unless a single record has more.
 const BATCH_RECORDS: usize = 1 << 10;
 const BATCH_BYTES: usize = 256 << 10;
 /// Bytes that the decoder keeps for a field, whatever its length.
 const FIELD_BYTES: usize = 32;
-/// What decoding takes: for a byte of a record, its copy, its place among the fields if it is a comma, and the column, each
-/// while it grows.
+/// Memory of decoding, per byte of a record: its copy, its entry among the fields if it is a comma, and the column,
+/// each while it grows.
 const DECODED_BYTES_A_BYTE: u64 = 24;
-/// What a column takes beside its values: its field, its name, and what is inferred of it.
+/// Bytes of a column in addition to its values: its field, its name, and facts inferred about it.
 const COLUMN_BYTES: u64 = 512;
 
-/// Where a record ends: at a line break that is not within quotes.
+/// Finds the end of a record: a line break that is not within quotes.
 #[derive(Default)]
 pub(super) struct RecordEnd(Place);
 
@@ -38,12 +38,13 @@ enum Place {
     FieldStart,
     Field,
     Quoted,
-    /// After a quote within quotes, which ends them unless another follows.
+    /// After a quote within quotes. It ends the quotes unless another quote follows.
     QuoteInQuoted,
 }
 
 impl RecordEnd {
-    /// Returns how many of `bytes`, which follow those searched before, belong to the record, if it ends among them.
+    /// Returns how many of `bytes`, which follow the bytes searched before, belong to the record; `None` if the record
+    /// does not end among them.
     pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, byte) in bytes.iter().enumerate() {
             self.0 = match (self.0, byte) {
@@ -61,10 +62,11 @@ impl RecordEnd {
     }
 }
 
-/// Infers the columns of a file from its first records. Columns named in `texts` are texts, those named in `numbers` floats.
+/// Infers the columns of a file from its first records. Columns named in `texts` are texts, columns named in `numbers`
+/// are floats.
 ///
 /// # Errors
-/// If the file cannot be read, or the budget does not hold its first records.
+/// Fails if the file cannot be read, or the budget does not hold its first records.
 pub(super) fn schema(
     context: &Context,
     path: &Path,
@@ -77,7 +79,7 @@ pub(super) fn schema(
     let mut first = Vec::new();
     for _ in 0..=INFERRED_RECORDS {
         let Some(line) = lines.next_line()?.filter(|_| first.len() < INFERRED_BYTES) else { break };
-        // the records, twice while they grow, and the fields of one as the library copies it
+        // the records, twice while they grow, and the fields of one, which the library copies
         let commas = line.bytes.iter().filter(|byte| **byte == b',').count() as u64;
         let record = DECODED_BYTES_A_BYTE * line.bytes.len() as u64 + COLUMN_BYTES * commas;
         let bytes = 2 * (first.len() + line.bytes.len()) as u64 + record;
@@ -94,12 +96,12 @@ pub(super) fn schema(
     Ok(Arc::new(Schema::new(inferred.fields().iter().map(corrected).collect::<Vec<_>>())))
 }
 
-/// Returns the bytes that reading records holds, unless one has more than a batch.
+/// Returns the bytes held while records are read, unless one is larger than a batch.
 pub(super) fn reading_bytes(fields: usize) -> u64 {
     Lines::of_csv_bytes() + decoding_bytes(fields)
 }
 
-/// Returns the bytes of a batch: its records as they are decoded, and of each column what is kept of it.
+/// Returns the bytes of a batch: its records while they are decoded, and the data kept for each column.
 fn decoding_bytes(fields: usize) -> u64 {
     DECODED_BYTES_A_BYTE * BATCH_BYTES as u64 + (COLUMN_BYTES + 2 * FIELD_BYTES as u64) * fields as u64
 }
@@ -118,7 +120,7 @@ impl CsvTables {
     /// Reads the columns at some places, ascending.
     ///
     /// # Errors
-    /// If the budget does not hold what is decoded at a time.
+    /// Fails if the budget does not hold a decoded batch.
     pub(super) fn new(
         context: &Context,
         path: &Path,
@@ -142,7 +144,7 @@ impl CsvTables {
         while decoder.capacity() > 0 && bytes < BATCH_BYTES {
             let place = format!("record {}", self.records);
             let Some(line) = lines.next_line()? else {
-                // the decoder is told of the end, as nothing may end the last record
+                // signal the end to the decoder, since the last record may lack a line break
                 guarded(path, place, || decoder.decode(&[]))?;
                 is_over = true;
                 break;
@@ -161,7 +163,7 @@ impl CsvTables {
         let place = format!("the records before {}", self.records);
         let table: Option<RecordBatch> = guarded::<_, ArrowError>(path, place, || decoder.flush())?;
         match table {
-            None if !is_over => self.next_table(), // the header alone
+            None if !is_over => self.next_table(), // only the header was read
             table => Ok(table),
         }
     }
@@ -179,7 +181,7 @@ impl Iterator for CsvTables {
 mod tests {
     use super::*;
 
-    /// The lengths of records, whichever way the bytes arrive.
+    /// Returns the lengths of records if bytes arrive in parts of `step` bytes.
     fn lengths(text: &str, step: usize) -> Vec<usize> {
         let (mut end, mut lengths, mut open) = (RecordEnd::default(), Vec::new(), 0);
         for mut part in text.as_bytes().chunks(step) {

@@ -1,4 +1,4 @@
-//! Rows at a fixed stride: what raw and NumPy files have in common.
+//! Reads rows at a fixed stride, as in raw and NumPy files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::{npy, raw};
 use crate::error::{Error, Result};
 use crate::options::Element;
 
-/// How the layout of such a file is found out.
+/// Format of the header that determines the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DenseFormat {
     Npy,
     /// Rows and dimensions, then the rows.
     CountedFile(Element),
-    /// Each row after its dimensions.
+    /// A number of dimensions before each row.
     CountedRows(Element),
 }
 
@@ -33,13 +33,13 @@ impl DenseFormat {
     }
 }
 
-/// Where the rows of a file lie.
+/// Layout of the rows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DenseLayout {
-    /// Byte of the first row.
+    /// Offset of the first row.
     pub(super) start: u64,
     pub(super) rows: u64,
-    /// Not known where the file is empty and has no header.
+    /// `None` if the file is empty and has no header.
     pub(super) dimensions: Option<usize>,
     pub(super) element: StoredElement,
     /// Whether each row starts with its own i32 number of dimensions.
@@ -47,7 +47,7 @@ pub(super) struct DenseLayout {
 }
 
 impl DenseLayout {
-    /// What it says of the file.
+    /// Returns facts about the file.
     pub(super) fn facts(&self) -> Facts {
         let dimensions = self.dimensions.map_or(Dimensions::Unknown, Dimensions::Stated);
         Facts {
@@ -62,12 +62,12 @@ impl DenseLayout {
         }
     }
 
-    /// Bytes before the elements of each row.
+    /// Returns the bytes before the elements of each row.
     fn count_bytes(&self) -> usize {
         if self.counted_rows { 4 } else { 0 }
     }
 
-    /// Bytes of a row of `dimensions` in the file.
+    /// Returns the bytes of a row of `dimensions` in the file.
     pub(super) fn row_bytes(&self, dimensions: usize) -> usize {
         self.count_bytes() + dimensions * self.element.bytes()
     }
@@ -86,12 +86,12 @@ pub(super) struct DenseScan {
 impl DenseScan {
     /// Starts at the first row.
     pub(super) fn new(path: PathBuf, file: Arc<dyn ReadFile>, layout: DenseLayout, batch_bytes: usize) -> Self {
-        let dimensions = layout.dimensions.unwrap_or(0); // not known only where there are no rows
+        let dimensions = layout.dimensions.unwrap_or(0); // unknown only if there are no rows
         let rows_per_batch = (batch_bytes / (dimensions * layout.element.element().bytes()).max(1)).max(1);
         Self { path, file, layout, dimensions, rows_per_batch, next_row: 0 }
     }
 
-    /// Appends the elements of the rows in `stored`; returns the rows that cannot be delivered.
+    /// Appends the elements of the rows in `stored`. Returns the rows that cannot be delivered.
     fn unpack(&self, stored: &[u8], bytes: &mut Vec<u8>) -> Result<Vec<(usize, Fault)>> {
         let mut faults = Vec::new();
         for (k, row) in stored.chunks_exact(self.layout.row_bytes(self.dimensions)).enumerate() {

@@ -1,10 +1,10 @@
-//! What a scan of a file delivered, as one number: another scan of the same file must come to the same.
+//! Digest of the rows of a scan. Another scan of the same file must have the same digest.
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::vectors::{Ids, VectorBatch};
 
-/// Of the rows so far, whichever batches they came in.
+/// Digest of the rows so far, independent of their division into batches.
 #[derive(Default)]
 pub(super) struct Digest {
     vectors: Xxh3,

@@ -1,22 +1,22 @@
-//! Elements as files hold them: those of the engine, and f64, which is rounded on the way in.
+//! Element types of files: the engine's types, and f64, which is rounded when it is read.
 
 use super::vectors::Fault;
 use crate::options::Element;
 
-// Arrow's buffers and the files' bytes are both copied as they lie.
+// Arrow's buffers and the files' bytes are both copied unchanged.
 const _: () = assert!(cfg!(target_endian = "little"), "the engine runs on little-endian machines");
 
 /// Type of an element in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoredElement {
-    /// Delivered as it lies.
+    /// Delivered unchanged.
     Same(Element),
     /// Rounded to f32.
     F64,
 }
 
 impl StoredElement {
-    /// Bytes of one in the file.
+    /// Returns the bytes of an element in the file.
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::Same(element) => element.bytes(),
@@ -24,7 +24,7 @@ impl StoredElement {
         }
     }
 
-    /// Type as delivered.
+    /// Returns the type as delivered.
     pub(super) fn element(self) -> Element {
         match self {
             Self::Same(element) => element,
@@ -32,7 +32,8 @@ impl StoredElement {
         }
     }
 
-    /// Appends a vector, as it lies in the file, as it is delivered; zeros and the fault where it cannot be.
+    /// Converts a vector from its form in the file, and appends it to `delivered`. Appends zeros and returns the fault
+    /// if it cannot be converted.
     pub(super) fn append(self, stored: &[u8], delivered: &mut Vec<u8>) -> Option<Fault> {
         let Self::F64 = self else {
             delivered.extend_from_slice(stored);
@@ -42,7 +43,7 @@ impl StoredElement {
         let (values, _) = stored.as_chunks::<8>();
         let values = values.iter().map(|value| f64::from_le_bytes(*value));
         delivered.extend(values.clone().flat_map(|value| (value as f32).to_le_bytes()));
-        // found in two steps, of which the first is fast and is nearly always all
+        // two passes: the first is fast and nearly always finds nothing
         let is_lost = |value: f64| value.is_finite() && (value as f32).is_infinite();
         if !values.clone().fold(false, |lost, value| lost | is_lost(value)) {
             return None;

@@ -1,4 +1,4 @@
-//! What is known of one file of a source once its header has been read.
+//! Facts about one file of a source, known once its header has been read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,72 +10,73 @@ use super::vectors::IdKind;
 use crate::error::{Error, Result};
 use crate::options::DIMENSIONS_MAX;
 
-/// What a file holds.
+/// Contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) rows: u64,
     pub(super) element: StoredElement,
     pub(super) dimensions: Dimensions,
-    /// Name of the column of vectors, where the format has columns.
+    /// Name of the column of vectors, if the format has columns.
     pub(super) vector_column: Option<String>,
     pub(super) ids: IdKind,
     pub(super) memory: ScanMemory,
-    /// What reading through a file of JSON lines has told.
+    /// Facts found by reading through a JSON lines file.
     pub(super) lines: Option<Arc<LineFacts>>,
-    /// What lies in an `.npz`.
+    /// Contents of an `.npz` file.
     pub(super) arrays: Option<Arc<Arrays>>,
 }
 
 impl Facts {
-    /// Of a file whose rows would tell its columns, and that has none.
+    /// Describes a file that has no rows, in a format that states no columns without rows.
     pub(super) fn of_nothing(lines: Arc<LineFacts>) -> Self {
         let (dimensions, ids, memory) = (Dimensions::Unknown, IdKind::None, ScanMemory::default());
         let lines = Some(lines);
         Self { rows: 0, element: StoredElement::F64, dimensions, vector_column: None, ids, memory, lines, arrays: None }
     }
 
-    /// Whether it says nothing of columns, so that it goes with every other file.
+    /// Returns whether the columns are unknown, so that the file matches every other file.
     pub(super) fn says_nothing(&self) -> bool {
         self.rows == 0 && self.lines.is_some()
     }
 }
 
-/// What damaged files claim beyond this counts as this: more than a machine has, and little enough to be added to.
+/// Limit for the sizes that damaged files claim: more memory than any machine has, and small enough that sums do not
+/// overflow.
 const HELD_BYTES_MAX: u64 = 1 << 60;
 
-/// What a scan of a file takes beside its batches.
+/// Memory of a scan of a file, in addition to its batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ScanMemory {
-    /// Bytes that it holds at most.
+    /// Most bytes that it holds.
     pub(super) held: u64,
-    /// Bytes of the largest piece that the format wants read as a whole, a page, a record batch or a
-    /// dictionary. Larger ones are refused.
+    /// Bytes of the largest piece that must be read as a whole: a page, a record batch or a dictionary. Larger pieces
+    /// are refused.
     pub(super) piece: u64,
 }
 
 impl ScanMemory {
-    /// Of what headers claim.
+    /// Creates it from sizes that headers claim.
     pub(super) fn claimed(held: u64, piece: u64) -> Self {
         Self { held: held.min(HELD_BYTES_MAX), piece }
     }
 }
 
-/// How many elements a vector has, and how that is known.
+/// Number of elements of a vector, and how it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dimensions {
-    /// By the header: all rows have as many.
+    /// Stated by the header: all rows have this many.
     Stated(usize),
-    /// By the first list that is not empty: others may differ.
+    /// Length of the first list that is not empty. Other lists may differ.
     Seen(usize),
-    /// By what the header makes likely, where the budget is too small to look at a list: good enough to say how much
-    /// memory is needed.
+    /// Estimated from the header, if the budget is too small to read a list. Good enough to report how much memory is
+    /// needed.
     Likely(usize),
-    /// No row has a vector, and the header does not say.
+    /// Unknown: no row has a vector, and the header does not state it.
     Unknown,
 }
 
 impl Dimensions {
-    /// The number, if it is known and no guess.
+    /// Returns the number if it is known and not an estimate.
     pub(super) fn known(self) -> Option<usize> {
         match self {
             Self::Stated(dimensions) | Self::Seen(dimensions) => Some(dimensions),
@@ -83,7 +84,7 @@ impl Dimensions {
         }
     }
 
-    /// The number that the header makes likely, where no more was looked at.
+    /// Returns the number if it is an estimate.
     pub(super) fn likely(self) -> Option<usize> {
         match self {
             Self::Likely(dimensions) => Some(dimensions),
@@ -92,7 +93,7 @@ impl Dimensions {
     }
 }
 
-/// The number of dimensions that a file states, if it is one that the engine takes.
+/// Checks a file's number of dimensions against the limits of the engine.
 pub(super) fn check_dimensions(path: &Path, stated: i128) -> Result<usize> {
     match usize::try_from(stated) {
         Ok(dimensions @ 1..=DIMENSIONS_MAX) => Ok(dimensions),

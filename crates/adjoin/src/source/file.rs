@@ -23,28 +23,28 @@ use crate::kept::Fact;
 use crate::message::{Argument, message};
 use crate::output::OutputWriter;
 
-/// A file of a source, as it was when that was opened.
+/// A file of a source, as it was when the source was opened.
 pub struct SourceFile {
-    /// What it is called within what was named: in a folder, its way there.
+    /// Path relative to the named source, e.g. within a folder.
     pub name: PathBuf,
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
     /// Number of its first row in the source.
     pub first_row: u64,
-    /// Its rows.
+    /// Number of its rows.
     pub rows: u64,
     pub(super) format: Format,
     pub(super) stamp: FileStamp,
     pub(super) lines: Option<Arc<LineFacts>>,
     pub(super) arrays: Option<Arc<Arrays>>,
-    /// What writing it again takes, once that is known.
+    /// Memory for writing it again, once known.
     pub(super) writing: OnceLock<ScanMemory>,
 }
 
-/// What tells a source from others: its files, and what lies in them.
+/// Returns facts that identify a source: its files and their state.
 ///
 /// # Errors
-/// Where it lies in no files.
+/// Fails if the source is not made of files.
 pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
     let files = source.files();
     if files.is_empty() {
@@ -55,7 +55,7 @@ pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
         ]));
     }
     let of_file = |SourceFile { path, stamp, .. }: &SourceFile| {
-        // A program can put the time of writing back, but not that of the change.
+        // A program can reset the time of writing, but not the time of the change.
         let FileStamp { len, written_ns, changed_ns } = stamp;
         let is = format!("{len} bytes written at {written_ns} ns, changed at {changed_ns} ns");
         Fact::new(format!("the file {}", path.display()), is)
@@ -64,20 +64,20 @@ pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
 }
 
 impl SourceFile {
-    /// Whether it is a table, with columns.
+    /// Returns whether it is a table, with columns.
     pub(crate) fn is_table(&self) -> bool {
         !matches!(self.format, Format::Dense(_))
     }
 
-    /// Whether it says nothing of its columns: a table without rows, where these would tell.
+    /// Returns whether its columns are unknown: a table without rows in a format that states no schema.
     pub(crate) fn says_nothing(&self) -> bool {
         self.rows == 0 && self.lines.is_some()
     }
 
-    /// Its columns.
+    /// Returns the schema of its columns.
     ///
     /// # Errors
-    /// Where it has none, has changed, or cannot be read.
+    /// Fails if it has none, has changed, or cannot be read.
     pub(crate) fn schema(&self, context: &Context) -> Result<SchemaRef> {
         let file = self.open(context)?;
         match self.format {
@@ -89,10 +89,10 @@ impl SourceFile {
         }
     }
 
-    /// Its rows, of which the columns at some places, ascending, are read; about `batch_rows` at a time.
+    /// Reads the columns at `places` (ascending), about `batch_rows` rows at a time.
     ///
     /// # Errors
-    /// As [`SourceFile::schema`], and where the budget does not hold what is decoded at a time.
+    /// Fails as [`SourceFile::schema`] does, or if the budget does not hold a decoded batch.
     pub(crate) fn tables(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<Tables> {
         let file = self.open(context)?;
         match self.format {
@@ -104,10 +104,10 @@ impl SourceFile {
         }
     }
 
-    /// One of its rows, of which the columns at some places are read.
+    /// Reads the columns at `places` of one row.
     ///
     /// # Errors
-    /// As [`SourceFile::tables`].
+    /// Fails as [`SourceFile::tables`] does.
     pub(crate) fn row(&self, context: &Context, places: &[ColumnPlace], row: u64) -> Result<RecordBatch> {
         let (tables, mut before) = match self.format {
             Format::Parquet => (parquet::tables(context, &self.path, self.open(context)?, (places, 1), row)?, 0),
@@ -128,15 +128,15 @@ impl SourceFile {
         Err(changed(&self.path))
     }
 
-    /// Bytes that writing it again holds.
+    /// Returns the bytes held while it is written again.
     ///
     /// # Errors
-    /// Where its headers cannot be read.
+    /// Fails if its headers cannot be read.
     pub(crate) fn writing_bytes(&self, context: &Context) -> Result<u64> {
         Ok(self.writing(context)?.held)
     }
 
-    /// What writing it again takes; headers are read for it once.
+    /// Returns the memory for writing it again. Headers are read for it only once.
     fn writing(&self, context: &Context) -> Result<ScanMemory> {
         if let Some(known) = self.writing.get() {
             return Ok(*known);
@@ -145,11 +145,11 @@ impl SourceFile {
         Ok(*self.writing.get_or_init(|| found))
     }
 
-    /// Writes it again, in its own format, without the rows that `is_gone` names by their numbers in the file; `done` is
-    /// told now and then how many rows more are done.
+    /// Writes it again in its own format, without the rows for which `is_gone` returns true. Rows are numbered within
+    /// the file. `done` is called now and then with the number of further rows completed.
     ///
     /// # Errors
-    /// Where it has changed, cannot be read or written, or the budget does not hold what that takes.
+    /// Fails if the file has changed, cannot be read or written, or the budget does not suffice.
     pub(crate) fn write_without(
         &self,
         context: &Context,
@@ -164,10 +164,10 @@ impl SourceFile {
         Ok(out)
     }
 
-    /// Its column of ids, if there is one.
+    /// Returns its column of ids, if any.
     ///
     /// # Errors
-    /// As [`SourceFile::schema`], and where it cannot be told which it is.
+    /// Fails as [`SourceFile::schema`] does, or if the column is ambiguous.
     pub(crate) fn ids(&self, context: &Context, options: &SourceOptions) -> Result<Option<IdColumn>> {
         if !self.is_table() || self.says_nothing() {
             return Ok(None);
@@ -178,7 +178,7 @@ impl SourceFile {
         ids.map_err(|error| conflict().or_else(no_column).unwrap_or(error))
     }
 
-    /// Refuses what has other rows than it had when the source was opened.
+    /// Checks that it still has as many rows as when the source was opened.
     pub(crate) fn check_rows(&self, found: u64) -> Result<()> {
         if found == self.rows { Ok(()) } else { Err(changed(&self.path)) }
     }
@@ -210,7 +210,7 @@ impl SourceFile {
     }
 }
 
-/// The error of a file that is not what it was.
+/// Returns the error for a file that has changed.
 pub(super) fn changed(path: &Path) -> Error {
     Error::input(format!("{}: it has changed since it was opened; run again when nobody writes to it", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Files for the tests of sources, and scans of them.
+//! Test files for sources, and functions that scan them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::vectors::{Ids, VectorBatch, VectorSource};
 use crate::context::{Context, DEFAULT_MEMORY_BYTES};
 use crate::error::{ErrorKind, Result};
 
-/// A context that works with a device.
+/// Creates a context with this device.
 pub(super) fn on(device: Arc<dyn Device>) -> Context {
     let mut context = Context::default();
     context.device = device;
@@ -45,7 +45,7 @@ impl Folder {
         self.open_within(sources, options, DEFAULT_MEMORY_BYTES)
     }
 
-    /// The same with a budget.
+    /// Opens sources with options and a budget.
     pub(super) fn open_within(
         &self,
         sources: &[&str],
@@ -56,7 +56,7 @@ impl Folder {
         open(&on(Arc::new(FileSystem::pread())).with_memory(memory_bytes), &sources, options)
     }
 
-    /// Opens and scans a file of these bytes. The result does not matter, only that there is one.
+    /// Opens and scans a file of these bytes. Any result is fine, as long as nothing panics.
     pub(super) fn survive(&self, name: &str, bytes: &[u8]) {
         self.write(name, bytes);
         let Ok(source) = self.open(&[name]) else { return };
@@ -70,7 +70,7 @@ impl Folder {
     }
 }
 
-/// All batches of a scan as one; checks that they hang together.
+/// Returns all batches of a scan as one, and checks that they are consecutive.
 pub(super) fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorBatch {
     try_read_all(source, batch_bytes).unwrap()
 }
@@ -94,7 +94,7 @@ pub(super) fn try_read_all(source: &dyn VectorSource, batch_bytes: usize) -> Res
     Ok(all)
 }
 
-/// The message of an error about the input.
+/// Returns the message of an error about the input.
 pub(super) fn error_of<T>(result: Result<T>) -> String {
     let error = result.err().unwrap();
     assert!(matches!(error.kind(), ErrorKind::Input | ErrorKind::Device), "{error}");
@@ -115,7 +115,7 @@ pub(super) fn counts(rows: usize, dimensions: usize) -> [u8; 8] {
     [rows, dimensions].concat().try_into().unwrap()
 }
 
-/// Names whose endings [`write_tables`] knows: Parquet, an Arrow file and an Arrow stream.
+/// File names for [`write_tables`]: Parquet, an Arrow file and an Arrow stream.
 pub(super) const TABLE_FORMATS: [&str; 3] = ["a.parquet", "a.arrow", "a.ipc"];
 
 pub(super) fn table(columns: &[(&str, ArrayRef)]) -> RecordBatch {
@@ -150,7 +150,7 @@ pub(super) fn write_tables(folder: &Folder, name: &str, tables: &[RecordBatch]) 
     folder.write(name, &bytes);
 }
 
-/// The real sets, where this machine has them.
+/// Returns the folder of real data sets, if this machine has them.
 pub(super) fn real_sets() -> Option<PathBuf> {
     std::env::var_os("ADJOIN_DATA").map(PathBuf::from).filter(|folder| Path::is_dir(folder))
 }

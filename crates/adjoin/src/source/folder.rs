@@ -1,4 +1,4 @@
-//! The files of a folder that hold vectors, and what else lies there.
+//! Finds the files of vectors in a folder, and lists what else it contains.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,26 +10,26 @@ use super::split;
 use super::table_formats::{refuse_table_at, refuse_tables, saved_files};
 use crate::error::{Error, Result};
 
-/// Files that a line names.
+/// Number of files that a message names.
 const FILES_NAMED: usize = 5;
-/// Endings of compressed files, which are data all the same where an ending of data is before them.
+/// Extensions of compressed files. `x.parquet.gz` is data too, since the extension before it is one of data.
 const COMPRESSED: [&str; 8] = ["gz", "zst", "zstd", "bz2", "xz", "lz4", "snappy", "zip"];
 
-/// What a folder holds, its folders too.
+/// Contents of a folder and its subfolders.
 #[derive(Default)]
 pub(super) struct FolderFiles {
-    /// Files of one format, by the bytes of their paths.
+    /// Files of one format, sorted by the bytes of their paths.
     pub(super) files: Vec<(PathBuf, Format)>,
-    /// The rest: a page about the data, notes of whoever wrote it, hidden files and folders.
+    /// All else: documentation, notes of the writer, hidden files and folders.
     left_out: Vec<PathBuf>,
 }
 
 impl FolderFiles {
-    /// Looks through a folder, for the files of a split if one is wanted; links are followed, as the cache of Hugging Face
-    /// is made of them.
+    /// Searches a folder, for the files of a split if one is given. Links are followed, since Hugging Face's cache
+    /// consists of links.
     ///
     /// # Errors
-    /// Where it holds no data, none of that split, or that of several formats, or cannot be read.
+    /// Fails if the folder holds no data, no data of that split, or data of several formats, or cannot be read.
     pub(super) fn read(folder: &Path, split: Option<&str>) -> Result<Self> {
         refuse_tables(&[folder.to_owned()])?;
         let mut found = Self::default();
@@ -60,7 +60,7 @@ impl FolderFiles {
         }
     }
 
-    /// Leaves nothing but the files of a split, where one is wanted, and returns the first.
+    /// Keeps only the files of a split, if one is given, and returns the first.
     fn take_split(&mut self, folder: &Path, split: Option<&str>) -> Result<Option<(PathBuf, Format)>> {
         let Some(wanted) = split else { return Ok(None) };
         split::check(folder, wanted, self.within(folder))?;
@@ -68,17 +68,17 @@ impl FolderFiles {
         Ok(self.files.first().cloned())
     }
 
-    /// The ways to the files in their folder.
+    /// Returns the paths of the files relative to the folder.
     fn within<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = &'a Path> + Clone {
         self.files.iter().map(move |(file, _)| file.strip_prefix(folder).unwrap_or(file))
     }
 
-    /// A line about splits that are read as one set, if there are several.
+    /// Returns a note about splits that are read as one set, if there are several.
     pub(super) fn note_of_splits(&self, folder: &Path) -> Option<String> {
         split::note(folder, self.within(folder))
     }
 
-    /// A line about what is left out, if something is.
+    /// Returns a note about files that are left out, if any.
     pub(super) fn note(&self, folder: &Path) -> Option<String> {
         let names = self.in_words(folder)?;
         Some(format!("{}: left out as no files of vectors: {names}", folder.display()))
@@ -95,7 +95,7 @@ impl FolderFiles {
         }
     }
 
-    /// `way` holds the folders that lead to this one.
+    /// Searches a folder. `way` holds the folders above it, to detect cycles of links.
     fn walk(&mut self, folder: &Path, way: &mut Vec<PathBuf>) -> Result<()> {
         let cannot_list =
             |error: io::Error| Error::device(format!("cannot list {}: {error}", folder.display())).caused_by(error);
@@ -129,17 +129,17 @@ impl FolderFiles {
     }
 }
 
-/// Whether a file is none of a folder's data: hidden, or one of the notes that writers leave, such as `_SUCCESS`.
+/// Returns whether a file does not count as data: it is hidden, or a note of the writer such as `_SUCCESS`.
 pub(super) fn is_left_out(path: &Path) -> bool {
     matches!(path.file_name().unwrap_or_default().as_encoded_bytes().first(), Some(b'.' | b'_'))
 }
 
-/// The order of the files of a set.
+/// Compares files of a set for sorting.
 pub(super) fn by_bytes(a: &Path, b: &Path) -> std::cmp::Ordering {
     a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes())
 }
 
-/// Whether a file would be data if it were decompressed: left out, its rows would be missing.
+/// Returns whether a file would be data if it were decompressed. Leaving it out would silently lose its rows.
 fn is_compressed_data(path: &Path) -> bool {
     let ending = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
     let compressed = ending.is_some_and(|ending| COMPRESSED.contains(&ending.as_str()));

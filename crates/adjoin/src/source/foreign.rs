@@ -1,4 +1,4 @@
-//! The edge to the Parquet and Arrow crates: their errors and panics become errors that name the file.
+//! Isolates the Parquet and Arrow crates: their errors and panics become errors that name the file.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,14 +8,14 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Runs a foreign reader on bytes from outside.
+/// Runs a third-party reader on untrusted bytes.
 ///
-/// The crates assert and unwrap on what they decode, so damaged bytes can make them panic: arrow-ipc in `fb_to_schema`,
-/// arrow-buffer in `BooleanBuffer::new` under a batch whose rows outnumber its bits, parquet in
-/// `ColumnChunkMetaData::byte_range`. What was half read is never used again: callers drop the reader after an error.
+/// The crates assert and unwrap on decoded data, so damaged bytes can make them panic: arrow-ipc in `fb_to_schema`,
+/// arrow-buffer in `BooleanBuffer::new` for a batch with more rows than bits, parquet in
+/// `ColumnChunkMetaData::byte_range`. Partial results are never used: callers drop the reader after an error.
 ///
 /// # Errors
-/// Where the reader fails or panics; `place` says where in the file.
+/// Fails if the reader fails or panics. `place` names the location in the file, for the message.
 pub fn guarded<T, E: Display>(
     path: &Path,
     place: impl Display,
@@ -34,17 +34,17 @@ pub fn guarded<T, E: Display>(
 }
 
 thread_local! {
-    /// Foreign readers at work on this thread.
+    /// Number of third-party readers running on this thread.
     static GUARDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether this thread runs a foreign reader whose panic becomes an error. A panic hook may ask it, so as not to print
-/// what the error will say.
+/// Returns whether this thread runs a third-party reader. Its panics become errors. A panic hook can call this, so as
+/// not to print the same text as the error.
 pub fn is_guarded() -> bool {
     GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
 }
 
-/// Held while a foreign reader runs.
+/// Held while a third-party reader runs.
 struct Guard;
 
 impl Guard {
@@ -60,7 +60,7 @@ impl Drop for Guard {
     }
 }
 
-/// The error of a file whose bytes are not what its format asks for.
+/// Returns the error for a file with bytes that violate its format.
 pub(super) fn damaged(path: &Path, place: impl Display, fault: &str) -> Error {
     Error::input(format!(
         "{}: cannot read {place}: {fault}; the file is damaged: write or copy it again",
@@ -68,7 +68,7 @@ pub(super) fn damaged(path: &Path, place: impl Display, fault: &str) -> Error {
     ))
 }
 
-/// The error of a column whose rows are not of the type that was read from the header.
+/// Returns the error for a column with rows of another type than the header stated.
 pub(super) fn other_type(path: &Path, column: &str) -> Error {
     damaged(path, format!("column {column}"), "its type is not the one that the schema says")
 }

@@ -1,6 +1,7 @@
-//! Random vectors as hard to join as real ones, in a file, the same for a seed on every machine, at any size.
+//! Generates files of random vectors, of any size, that are as hard to join as real ones. The same seed gives the same
+//! file on every machine.
 //!
-//! The file and its header; `generate_model.rs` makes the vectors.
+//! This module writes the file and its header; `generate_model.rs` computes the vectors.
 
 use std::io::{BufWriter, Write};
 
@@ -12,25 +13,25 @@ use crate::error::{Error, Result, device_failure};
 use crate::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
 use crate::output::{Draft, Target};
 
-/// What to make.
+/// Options of a generated file.
 #[derive(Debug, Clone, Copy)]
 pub struct Generated {
     /// Number of vectors.
     pub rows: u64,
-    /// Their type.
+    /// Type of the vectors.
     pub vectors: VectorType,
-    /// How hard the vectors are to join: 1 is like descriptors of photographs (SIFT), 0 leaves only copies of a few
-    /// vectors, and the larger it is, the fewer groups there are and the more dimensions count.
+    /// Difficulty of joins: 1 resembles descriptors of photographs (SIFT), 0 produces only copies of a few vectors.
+    /// Larger values mean fewer groups and a larger intrinsic dimension.
     pub hardness: f64,
     /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// Writes such vectors to a `.fbin`, `.u8bin` or `.i8bin` file, as the element type wants, or to a `.npy` file.
-/// Returns the bytes written.
+/// Writes vectors to a `.fbin`, `.u8bin` or `.i8bin` file, according to the element type, or to a `.npy` file. Returns
+/// the bytes written.
 ///
 /// # Errors
-/// Where the sizes or the file's ending have no meaning, its name is taken, or the disk refuses.
+/// Fails if the sizes or the file's extension are invalid, the file exists, or the disk refuses.
 pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<u64> {
     let Target::File { path, force } = target else {
         return Err(Error::option("vectors are written to a file, not to standard output"));

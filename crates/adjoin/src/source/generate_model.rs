@@ -1,23 +1,23 @@
-//! The model of generated vectors: which vector comes next.
+//! Model of generated vectors.
 //!
-//! A row is a blend of a core, which it shares with other rows, and of a draw of its own:
+//! A row mixes a core, which other rows share, with its own random draw:
 //!
 //! ```text
 //! row = sqrt(1 - s^2) * core + s * draw
 //! ```
 //!
-//! Cores and draws have the same distribution, so all rows have, whatever s is. Three things were fitted to 200,000 SIFT
-//! descriptors of photographs:
+//! Cores and draws have the same distribution, and so do all rows, for any s. Three properties were fitted to 200,000
+//! SIFT descriptors of photographs:
 //!
-//! - **Sizes of groups**: core k = floor([`HEAVIEST`] / u) for a uniform u, so that few cores have many rows and most
-//!   have few, without an end: the more rows, the more groups.
+//! - **Sizes of groups**: core k = floor([`HEAVIEST`] / u) for a uniform u. Few cores have many rows and most have few,
+//!   without limit: the more rows, the more groups.
 //! - **Tightness**: s = sqrt(u), at most 1. A group is dense at its core and thins out until it merges with the
-//!   background. Every sample has near-duplicates as well as rows without any neighbour, and the distance that gives a
-//!   wanted number of neighbours shrinks as rows are added.
-//! - **Spectrum**: the j-th strongest of the directions has a variance of 1 / ((j + [`BEND`]) * (j + [`FALL`])), so some 15
-//!   of them count however many dimensions there are. A Walsh-Hadamard transform spreads them over all dimensions.
+//!   background. Every sample has near-duplicates and also rows without any neighbor, and the distance that gives a
+//!   certain number of neighbors shrinks as rows are added.
+//! - **Spectrum**: the j-th strongest direction has a variance of 1 / ((j + [`BEND`]) * (j + [`FALL`])), so about 15
+//!   directions matter for any number of dimensions. A Walsh-Hadamard transform spreads them over all dimensions.
 //!
-//! Hardness h multiplies s, `BEND` and `FALL`. At 0 all rows are copies of cores; beyond 1 groups dissolve and the
+//! Hardness h multiplies s, `BEND` and `FALL`. At 0 all rows are copies of cores. Beyond 1 groups dissolve and the
 //! spectrum flattens, until rows are normal in all directions.
 //!
 //! Only operations that IEEE 754 defines to the bit are used, so a seed gives the same bytes on every machine.
@@ -28,26 +28,26 @@ use super::Generated;
 use crate::options::Element;
 use crate::random::Random;
 
-/// Number of the heaviest core; 1 in so many rows and 1 belongs to it.
+/// Number of the heaviest core. One in `HEAVIEST` + 1 rows belongs to it.
 const HEAVIEST: f64 = 48.0;
-/// Where the spectrum begins to fall as 1 / j.
+/// Index at which the spectrum starts to fall as 1 / j.
 const BEND: f64 = 1.0;
-/// Where the spectrum begins to fall as 1 / j^2.
+/// Index at which the spectrum starts to fall as 1 / j^2.
 const FALL: f64 = 20.0;
-/// Beyond it hardness changes nothing that a number shows, and products stay finite.
+/// Greater hardness would have no visible effect. The limit keeps products finite.
 const HARDNESS_MAX: f64 = 1e9;
-/// Integer steps of one standard deviation of an element: SIFT's. Clips 1 element in 10,000.
+/// Standard deviation of an integer element, as in SIFT. Clips 1 element in 10,000.
 const INTEGER_SCALE: f32 = 33.0;
-/// Most cores held, and most bytes of them; others are drawn anew each time they are met.
+/// Most cores held, and most bytes of them. Other cores are drawn again each time they are needed.
 const CORES_HELD_MAX: usize = 1 << 15;
 const CORES_BYTES_MAX: usize = 16 << 20;
 
-/// Makes one row after the other.
+/// Generates rows, one after the other.
 pub(super) struct Model {
     element: Element,
     dimensions: usize,
     hardness: f64,
-    /// Standard deviations of the directions, strongest first; their number is a power of two.
+    /// Standard deviations of the directions, strongest first. Their number is a power of two.
     deviations: Vec<f32>,
     cores: Vec<Option<Box<[f32]>>>,
     cores_seed: u64,
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// Puts a core in `row`.
+    /// Writes a core to `row`.
     fn set_core(&mut self, number: u64) {
         let held = usize::try_from(number - HEAVIEST as u64).ok().and_then(|place| self.cores.get_mut(place));
         let mut random = Random::new(self.cores_seed.wrapping_add(number), "core");
@@ -105,20 +105,21 @@ impl Model {
     }
 }
 
-/// The number of a core; the numbers of rare ones have no end but that of 64 bits.
+/// Draws the number of a core. Numbers of rare cores are limited only by 64 bits.
 fn core_number(random: &mut Random) -> u64 {
     let above_zero = 1.0 - random.uniform();
     (HEAVIEST / above_zero) as u64
 }
 
-/// Such that the squares add up to 1 and the transform gives every element a variance of 1.
+/// Returns the standard deviations, scaled so that their squares add up to 1 and the transform gives every element a
+/// variance of 1.
 fn deviations(directions: usize, hardness: f64) -> Vec<f32> {
     let variance = |j: usize| 1.0 / ((j as f64 + hardness * BEND) * (j as f64 + hardness * FALL));
     let sum: f64 = (1..=directions).map(variance).sum();
     (1..=directions).map(|j| (variance(j) / sum).sqrt() as f32).collect()
 }
 
-/// The Walsh-Hadamard transform: a rotation, times the root of the row's length.
+/// Applies the Walsh-Hadamard transform: a rotation, scaled by the square root of the row's length.
 fn transform(row: &mut [f32]) {
     let mut half = row.len() / 2;
     while half > 0 {
@@ -132,7 +133,7 @@ fn transform(row: &mut [f32]) {
     }
 }
 
-/// An element as an integer around 128.
+/// Converts an element to an integer around 128.
 fn integer(x: f32) -> u8 {
     (INTEGER_SCALE * x + 128.5) as u8
 }
@@ -156,7 +157,7 @@ mod tests {
         bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
     }
 
-    /// Squared distances of all pairs, with the rows of each, ascending.
+    /// Returns the squared distances of all pairs and their rows, ascending.
     fn distances(rows: &[f32], dimensions: usize) -> Vec<(f32, usize, usize)> {
         let rows: Vec<&[f32]> = rows.chunks_exact(dimensions).collect();
         let squared = |i: usize, j: usize| rows[i].iter().zip(rows[j]).map(|(x, y)| (x - y) * (x - y)).sum::<f32>();
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn hardness_leads_from_copies_to_noise() {
-        // The distance of near pairs, in units of a pair's usual one.
+        // The distance of near pairs, relative to the median distance.
         let contrast = |hardness| {
             let all = distances(&floats(32, 1000, hardness), 32);
             (all[all.len() / 500].0 / all[all.len() / 2].0).sqrt()

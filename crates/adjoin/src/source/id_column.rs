@@ -1,4 +1,4 @@
-//! The column of ids: which it is, and how its rows become ids.
+//! Chooses the column of ids and converts its rows to ids.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -18,25 +18,26 @@ use super::vectors::{IdKind, Ids, TextIds};
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// What Arrow calls the type of UUIDs, which lie in 16 bytes.
+/// Arrow's name for the type of UUIDs, which are stored in 16 bytes.
 pub(super) const UUID_EXTENSION: &str = "arrow.uuid";
 const UUID_BYTES: i32 = 16;
 
-/// The column chosen.
+/// The chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdColumn {
     path: PathBuf,
-    /// Its place in the file.
+    /// Place in the file.
     pub(crate) place: ColumnPlace,
     pub(super) name: String,
     pub(crate) kind: IdKind,
 }
 
 impl IdColumn {
-    /// The column at a place of a file.
+    /// Creates the column from the field at a place of a file.
     ///
     /// # Errors
-    /// Where its type cannot be that of ids: rows that silently went by their numbers would mean something else.
+    /// Fails if its type is unsuitable for ids. Falling back to row numbers silently would change the meaning of
+    /// results.
     pub(super) fn of(path: &Path, field: &Field, place: ColumnPlace) -> Result<Self> {
         let kind = kind(field).ok_or_else(|| {
             let (path, name, kind) = (path.display(), field.name(), field.data_type());
@@ -51,10 +52,10 @@ impl IdColumn {
         Ok(Self { path: path.to_owned(), place, name: field.name().clone(), kind })
     }
 
-    /// The ids of some rows, of which the first is `first_row` of the file.
+    /// Converts the ids of some rows, the first of which is row `first_row` of the file.
     ///
     /// # Errors
-    /// Where an id is null or too large, or the column is not of the type that it was chosen by.
+    /// Fails if an id is null or too large, or the column has another type than the schema stated.
     pub(crate) fn convert(&self, column: &dyn Array, first_row: u64) -> Result<Ids> {
         let rows = Rows { column: self, first_row };
         match column.data_type() {
@@ -89,7 +90,7 @@ impl IdColumn {
     }
 }
 
-/// What ids a column can give.
+/// Returns the kind of ids in a column, if its type is suitable.
 fn kind(field: &Field) -> Option<IdKind> {
     match field.data_type() {
         DataType::Dictionary(_, values) => plain_kind(values),
@@ -104,14 +105,14 @@ fn kind(field: &Field) -> Option<IdKind> {
 fn plain_kind(values: &DataType) -> Option<IdKind> {
     match values {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(IdKind::Utf8),
-        // DuckDB's HUGEINT, which is what its sums are
+        // DuckDB's HUGEINT, the type of its sums
         DataType::Decimal128(_, 0) => Some(IdKind::Int64),
         integer if integer.is_integer() => Some(IdKind::Int64),
         _ => None,
     }
 }
 
-/// The canonical text: lower case, in groups of 8, 4, 4, 4 and 12 digits.
+/// Formats a UUID canonically: lower case, in groups of 8, 4, 4, 4 and 12 digits.
 fn uuid_text(bytes: &[u8]) -> String {
     let digits = bytes.iter().fold(0u128, |digits, byte| digits << 8 | u128::from(*byte));
     let group = |shift: u32, count: u32| digits >> shift & ((1 << (4 * count)) - 1);
@@ -197,7 +198,7 @@ mod tests {
         Arc::new(DictionaryArray::<K>::new(keys, values))
     }
 
-    /// Whatever lies before or after the vectors, in each format, in batches of any size.
+    /// Reads the ids with the vectors before or after them, in each format, in batches of any size.
     fn read_as(ids: &ArrayRef, expected: &Ids) {
         read_from(&TABLE_FORMATS, ids, expected);
     }
@@ -222,7 +223,7 @@ mod tests {
         Ids::Utf8(ids)
     }
 
-    /// Of ids in the column `name`, the errors in each format.
+    /// Returns the errors of each format for ids in the column `name`.
     fn refusals(name: &str, ids: &ArrayRef, choice: &IdChoice) -> Vec<String> {
         let folder = Folder::new();
         let options = SourceOptions { ids: choice.clone(), ..SourceOptions::default() };
@@ -260,7 +261,7 @@ mod tests {
     fn dictionaries_of_integers_and_texts_are_ids() {
         let expected = texts(&["ünï", "", "ünï", "b"]);
         let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(TEXTS));
-        // the writer of Parquet takes no dictionary of views
+        // the Parquet writer accepts no dictionary of views
         read_from(&TABLE_FORMATS[1..], &coded(UInt32Array::from(vec![2, 0, 2, 1]), views), &expected);
         let values: [ArrayRef; 2] =
             [Arc::new(StringArray::from_iter_values(TEXTS)), Arc::new(LargeStringArray::from_iter_values(TEXTS))];
@@ -307,7 +308,7 @@ mod tests {
         let column = IdColumn::of(Path::new("a"), &field, ColumnPlace::top(0)).unwrap();
         assert_eq!((column.kind, column.convert(&uuids, 0).unwrap()), (IdKind::Utf8, expected.clone()));
 
-        // as DuckDB writes them, whose files hold no schema of Arrow's
+        // as DuckDB writes them, in files without a schema of Arrow's
         let folder = Folder::new();
         folder.write("a.parquet", &parquet_of_uuids(&rows));
         assert_eq!(read_all(folder.open(&["a.parquet"]).unwrap().as_ref(), 100).ids, expected);

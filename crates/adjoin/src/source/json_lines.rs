@@ -1,7 +1,7 @@
-//! JSON lines: an object a line, whose names are columns.
+//! Reads JSON lines: one object per line, with names as columns.
 //!
-//! A file is read through once when it is opened, for its rows, its longest line and the types of its columns, so that
-//! these depend on all of its rows and on nothing else. Lines without anything on them are no rows.
+//! A file is read completely when it is opened, for its rows, its longest line and the types of its columns. These
+//! therefore depend on all of its rows and on nothing else. Blank lines are not rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,44 +24,44 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Bytes that are read at a time.
+/// Bytes to read at a time.
 const BLOCK_BYTES: usize = 128 << 10;
-/// Longest line: texts within one are counted by 32 bits.
+/// Longest line. Lengths of texts within a line are 32-bit numbers.
 const LINE_BYTES_MAX: usize = 1 << 30;
-/// What decoding takes: so much for a byte of text and for each value, as arrays that grow have had two sizes at once, and
-/// as much for all lines that are decoded at once as for the largest, or this.
+/// Memory of decoding: bytes per byte of text and per value, since growing arrays exist in two sizes at once, and at
+/// least `DECODED_BYTES`. Lines decoded at once take no more than the largest line or `DECODED_BYTES`.
 const DECODED_BYTES_A_BYTE: u64 = 5;
 const DECODED_BYTES_A_VALUE: u64 = 80;
 const DECODED_BYTES: u64 = 2 << 20;
-/// Most characters of what the parser finds wrong, which quotes the line.
+/// Most characters of a parser's message, which quotes the line.
 const FAULT_CHARACTERS_MAX: usize = 200;
-/// Bytes that may come first, and say that the rest is UTF-8.
+/// Optional first bytes that mark the file as UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// What reading a file through has told.
+/// Facts found by reading through a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LineFacts {
     rows: u64,
     schema: SchemaRef,
     conflicts: Vec<Conflict>,
     line_bytes_max: usize,
-    /// What decoding the line takes that takes most.
+    /// Most memory that decoding a line takes.
     decoded_bytes_max: u64,
     names_bytes: u64,
 }
 
 impl LineFacts {
-    /// The columns.
+    /// Returns the columns.
     pub(super) fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
 
-    /// Bytes that reading lines one after the other holds.
+    /// Returns the bytes held while lines are read one after the other.
     pub(super) fn lines_bytes(&self) -> u64 {
         (BLOCK_BYTES + self.line_bytes_max) as u64
     }
 
-    /// Bytes that a scan holds.
+    /// Returns the bytes that a scan holds.
     pub(super) fn held_bytes(&self) -> u64 {
         self.lines_bytes() + self.decoded_bytes_max.max(DECODED_BYTES) + self.names_bytes
     }
@@ -71,7 +71,7 @@ impl LineFacts {
     }
 }
 
-/// What a file holds.
+/// Reads through a file and returns facts about its contents.
 pub(super) fn inspect(
     context: &Context,
     path: &Path,
@@ -92,7 +92,7 @@ pub(super) fn inspect(
     Ok(Facts { lines: Some(facts.clone()), ..columns.facts(context, (facts.rows, elements), memory, tables)? })
 }
 
-/// Scans a file.
+/// Starts a scan of a file.
 pub(super) fn scan(
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -105,7 +105,7 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, Box::new(tables))))
 }
 
-/// The rows of a file from one on, of which the columns at some places are read.
+/// Reads the rows of a file from `first_row` on. Only the columns at `places` are read.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -117,7 +117,7 @@ pub(super) fn tables(
     Ok(Box::new(Holding::new(Box::new(Rows::new(path, file, facts, places, first_row)?), held)))
 }
 
-/// Reads a file through for its columns and what its lines take.
+/// Reads through a file for its columns and the memory of its lines.
 pub(super) fn facts(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<LineFacts> {
     Ok(read_through(context, path, file)?.0)
 }
@@ -175,7 +175,7 @@ fn not_an_object(path: &Path, line: u64, error: &serde_json::Error) -> Error {
     ))
 }
 
-/// The error of a column that was meant, whose values are of several kinds.
+/// Returns the error for a requested column with values of several kinds.
 pub(super) fn conflict_of(path: &Path, facts: &LineFacts, options: &SourceOptions) -> Option<Error> {
     let id = match &options.ids {
         IdChoice::Column(name) => Some(name.as_str()),
@@ -200,27 +200,27 @@ fn has_vectors(facts: &LineFacts) -> bool {
     facts.schema.fields().iter().any(is_list)
 }
 
-/// A line as it lies in its file.
+/// A line of a file.
 pub(super) struct Line<'a> {
-    /// Counted from 1, as editors do.
+    /// Line number, counted from 1 as in editors.
     pub(super) number: u64,
-    /// With its end.
+    /// The bytes, including the line break.
     pub(super) bytes: &'a [u8],
 }
 
 impl Line<'_> {
-    /// The byte order mark before it, if there is one.
+    /// Returns the byte order mark before the line, if any.
     pub(super) fn mark(&self) -> &[u8] {
         let is_marked = self.number == 1 && self.bytes.starts_with(BYTE_ORDER_MARK);
         if is_marked { BYTE_ORDER_MARK } else { &[] }
     }
 
-    /// What it says.
+    /// Returns the contents of the line, without white space around them.
     fn text(&self) -> &[u8] {
         self.bytes[self.mark().len()..].trim_ascii()
     }
 
-    /// Whether it is no row.
+    /// Returns whether the line is blank and thus not a row.
     pub(super) fn is_blank(&self) -> bool {
         self.text().is_empty()
     }
@@ -230,28 +230,29 @@ impl Line<'_> {
 pub(super) struct Lines {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
-    /// Byte of the file that is read next.
+    /// Position in the file of the next read.
     position: u64,
     buffer: Vec<u8>,
-    /// What is read and not yet handed over, and how much of that has no line break.
+    /// Range of `buffer` that is read and not returned yet. Its first `searched` bytes contain no line break.
     present: std::ops::Range<usize>,
     searched: usize,
     number: u64,
-    /// Takes memory for lines longer than the buffer; without it they are not what was there when the file was opened.
+    /// Memory for lines longer than the buffer. If absent, longer lines mean that the file has changed since it was
+    /// opened.
     growth: Option<(Context, Reservation)>,
     ending: Ending,
 }
 
-/// What ends a line.
+/// The end of a line.
 pub(super) enum Ending {
     /// A line break.
     LineBreak,
-    /// The end of a record of CSV, which may have line breaks within quotes.
+    /// The end of a CSV record, which may contain line breaks within quotes.
     Record(RecordEnd),
 }
 
 impl Ending {
-    /// Returns the length of the line that ends within `bytes`, which follow those that were searched before.
+    /// Returns the length of the line that ends within `bytes`, which follow the bytes searched before.
     fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         match self {
             Self::LineBreak => bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
@@ -261,7 +262,7 @@ impl Ending {
 }
 
 impl Lines {
-    /// Of a file whose lines are known.
+    /// Reads the lines of a file with known facts.
     pub(super) fn of(path: &Path, file: Arc<dyn ReadFile>, facts: &LineFacts) -> Self {
         Self::new(path, file, BLOCK_BYTES + facts.line_bytes_max)
     }
@@ -277,17 +278,17 @@ impl Lines {
         2 * BLOCK_BYTES as u64
     }
 
-    /// The records of a file of CSV.
+    /// Reads the records of a CSV file.
     ///
     /// # Errors
-    /// If the budget does not hold a block.
+    /// Fails if the budget does not hold a block.
     pub(super) fn of_csv(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
         let memory = context.reserve_between_runs(Self::of_csv_bytes(), &format!("{}: its records", path.display()))?;
         let (growth, ending) = (Some((context.clone(), memory)), Ending::Record(RecordEnd::default()));
         Ok(Self { growth, ending, ..Self::new(path, file, BLOCK_BYTES) })
     }
 
-    /// The next line, the last one also where nothing ends it.
+    /// Returns the next line. The last line needs no line break.
     pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>> {
         loop {
             let unsearched = self.present.start + self.searched;
@@ -332,7 +333,7 @@ impl Lines {
                 LINE_BYTES_MAX / 2
             )));
         }
-        // both buffers while one is copied
+        // both buffers exist while one is copied to the other
         context.grow(memory, (self.buffer.len() + bytes) as u64, &format!("{path}: line {line}"))?;
         let mut larger = vec![0; bytes];
         larger[..self.buffer.len()].copy_from_slice(&self.buffer);
@@ -348,7 +349,7 @@ struct Rows {
     flattening: Flattening,
     has_columns: bool,
     rows_at_once: usize,
-    /// Rows that are left out first.
+    /// Rows left to skip at the start.
     skipped: u64,
 }
 
@@ -426,7 +427,7 @@ impl Iterator for Rows {
     }
 }
 
-/// The fields on some ways alone; a way that ends at a field takes all of it.
+/// Returns only the fields on some paths. A path that ends at a field includes all of it.
 fn pruned(fields: &[FieldRef], ways: &[&[usize]]) -> Vec<FieldRef> {
     let one = |(index, field): (usize, &FieldRef)| {
         let rest: Vec<&[usize]> = ways.iter().filter(|way| way.first() == Some(&index)).map(|way| &way[1..]).collect();
@@ -508,7 +509,7 @@ mod tests {
         assert!(message.contains("row 1 has a null id"), "{message}");
     }
 
-    /// A type is that of all rows, so what the first say does not bind the others, nor do batches.
+    /// Types depend on all rows: neither the first rows nor the division into batches decides.
     #[test]
     fn types_are_told_by_all_lines() {
         let folder = Folder::new();
@@ -564,7 +565,7 @@ mod tests {
         }
         folder.write("a.jsonl", format!("{{{names}\"v\":[1,2]}}").as_bytes());
         assert!(error_of(folder.open(&["a.jsonl"])).contains("too many different names"));
-        // what is no vector and no id may be anything
+        // columns that are neither vectors nor ids may hold anything
         folder.write(
             "a.jsonl",
             format!("{{\"m\":{{{names}\"x\":1}},\"t\":1,\"v\":[1,2]}}\n{{\"t\":[2],\"v\":[1,2]}}").as_bytes(),

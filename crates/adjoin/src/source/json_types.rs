@@ -1,4 +1,4 @@
-//! The types of the columns of JSON lines: what all values of a column have in common, whichever rows they are in.
+//! Infers the types of JSON lines columns: the type that all values of a column share, whatever their order.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,16 +8,16 @@ use arrow_schema::{DataType, Field, Fields};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Bytes that the names of all columns and fields may take, each with what is known of it: objects that are keyed by
-/// something else than names would take any amount. Fields may take a half, so that columns have room.
+/// Limit of the names of all columns and fields, in bytes, including the facts about each. Objects used as maps, with
+/// keys that are not column names, would take any amount of memory. Fields may take half, so that columns have room.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
-/// What is known of a column, its name apart.
+/// Bytes of the facts about a column, without its name.
 const COLUMN_BYTES: u64 = 512;
 
-/// The type that columns have whose values are of several kinds: no value of JSON is of it.
+/// Type of columns with values of several kinds. No JSON value has it.
 pub(super) const CONFLICT: DataType = DataType::Binary;
 
-/// What kind of value JSON has, null apart.
+/// Kinds of JSON values, except null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Boolean,
@@ -39,7 +39,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What was seen at one place: in a column, in a field of it, or among the elements of its lists.
+/// Facts about the values of a column, of a field, or of the elements of lists.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// The first kind, and the line of its first value.
@@ -47,26 +47,26 @@ pub(super) struct Seen {
     /// The first value of another kind.
     other: Option<(Kind, u64)>,
     number: Number,
-    /// Of lists: their elements.
+    /// Elements of lists.
     elements: Option<Box<Seen>>,
-    /// Of lists: how many elements all have.
+    /// Number of elements of all lists.
     element_count: u64,
     fields: Keys,
 }
 
-/// Which numbers were seen.
+/// Facts about the numbers seen.
 #[derive(Debug, Default)]
 struct Number {
     is_negative: bool,
     is_fraction: bool,
-    /// Beyond a signed integer of 64 bits.
+    /// Whether a number exceeds signed 64-bit integers.
     is_large: bool,
-    /// The line of the first integer that no f64 is.
+    /// Line of the first integer that f64 cannot represent.
     inexact: Option<u64>,
 }
 
 impl Number {
-    /// The type that holds all of them, which may round integers.
+    /// Returns the type that holds all of them; it may round integers.
     fn data_type(&self) -> DataType {
         match self {
             Self { is_fraction: false, is_large: false, .. } => DataType::Int64,
@@ -75,59 +75,59 @@ impl Number {
         }
     }
 
-    /// The line of an integer that would become another number.
+    /// Returns the line of an integer that would be rounded.
     fn rounded(&self) -> Option<u64> {
         self.inexact.filter(|_| self.data_type() == DataType::Float64)
     }
 }
 
-/// The fields of an object, in the order in which they appear first.
+/// The fields of an object, in the order of first appearance.
 #[derive(Debug, Default)]
 struct Keys {
     fields: Vec<(String, Seen)>,
     places: HashMap<String, usize>,
-    /// Whether there were more than are kept.
+    /// Whether there were more fields than are kept.
     is_cut: bool,
 }
 
-/// What is counted while lines are looked at.
+/// Counters that are updated while lines are read.
 #[derive(Debug, Default)]
 pub(super) struct Count {
-    /// The line at hand.
+    /// Number of the current line.
     pub(super) line: u64,
-    /// Values and keys in it.
+    /// Number of values and keys in it.
     pub(super) values: u64,
-    /// Bytes that the names so far take, with what is known of their columns.
+    /// Bytes of the names so far, including the facts about their columns.
     pub(super) names_bytes: u64,
 }
 
-/// What two lines disagree in.
+/// A column with values of several kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conflict {
-    /// The column, or the way to a field of it.
+    /// The column, or the path to one of its fields.
     pub(super) column: String,
     pub(super) words: String,
 }
 
 impl Seen {
-    /// Looks at an object that makes up a line.
+    /// Reads an object that makes up a line.
     pub(super) fn line(&mut self, line: &[u8], count: &mut Count) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         deserializer.deserialize_any(Row { seen: self, count })?;
         deserializer.end()
     }
 
-    /// Whether there were so many names that some are not columns.
+    /// Returns whether there were more names than can be columns.
     pub(super) fn is_cut(&self) -> bool {
         self.fields.is_cut
     }
 
-    /// The columns.
+    /// Returns the columns.
     pub(super) fn columns(&self) -> Fields {
         self.fields.fields.iter().map(|(name, seen)| Field::new(name, seen.data_type(false), true)).collect()
     }
 
-    /// Elements of the lists at a place.
+    /// Returns the number of elements of the lists at a place.
     pub(super) fn element_count(&self, way: &[usize]) -> u64 {
         match way {
             [] => self.element_count,
@@ -135,7 +135,7 @@ impl Seen {
         }
     }
 
-    /// Where values are of several kinds.
+    /// Returns the columns and fields with values of several kinds.
     pub(super) fn conflicts(&self) -> Vec<Conflict> {
         let mut found = Vec::new();
         self.fields.fields.iter().for_each(|(name, seen)| seen.add_conflicts(name, &mut found));
@@ -165,7 +165,7 @@ impl Seen {
         }
     }
 
-    /// Numbers in lists are f64 whatever they are, as they are elements of vectors.
+    /// Returns the type. Numbers in lists are always f64, since they are elements of vectors.
     fn data_type(&self, in_list: bool) -> DataType {
         let Some((kind, _)) = self.first else { return DataType::Null };
         if self.other.is_some() || self.fields.is_cut {
@@ -196,7 +196,7 @@ impl Seen {
     }
 }
 
-/// The value of a line, which is an object.
+/// Reads the value of a line, which must be an object.
 struct Row<'a> {
     seen: &'a mut Seen,
     count: &'a mut Count,
@@ -214,7 +214,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     }
 }
 
-/// Any value.
+/// Reads any value.
 struct Value<'a> {
     seen: &'a mut Seen,
     count: &'a mut Count,
@@ -309,9 +309,9 @@ impl Keys {
         Ok(())
     }
 
-    /// The place of a name, which is made where there is room for it.
+    /// Returns the index of a name, which is added if there is room.
     fn place(&mut self, name: &str, (expected, bytes_max): (usize, u64), count: &mut Count) -> Option<usize> {
-        // Most lines name the same in the same order.
+        // Most lines have the same names in the same order.
         if self.fields.get(expected).is_some_and(|(at, _)| at == name) {
             return Some(expected);
         }
@@ -331,7 +331,7 @@ impl Keys {
     }
 }
 
-/// The name of a field; its place among those known, where there is one.
+/// Reads the name of a field, and returns its index, if it has one.
 struct Key<'a> {
     keys: &'a mut Keys,
     count: &'a mut Count,

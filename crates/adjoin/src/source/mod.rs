@@ -1,4 +1,4 @@
-//! Here are my vectors in files, read them: a [`VectorSource`] for each format.
+//! Reads vectors from files. Each format has a [`VectorSource`].
 //!
 //! [`open`] turns files, folders and globs into one source. Rows are counted from 0, in messages too.
 

@@ -1,23 +1,23 @@
-//! Rows that are looked for by what names them, among all that come by.
+//! Looks up rows by name in a stream of rows.
 
 use std::collections::HashMap;
 
 use super::{IdKind, Ids};
 use crate::error::{Error, Result};
 
-/// The vectors of rows with some names: their ids, or their numbers where they have no ids. Of rows that share a name, the first
-/// that comes by counts.
+/// Collects the vectors of rows with given names: their ids, or their numbers if they have no ids. If rows share a
+/// name, the first one counts.
 pub(crate) struct Named {
-    /// Where the vector of a name goes, for the names that no row had so far.
+    /// Names that no row had so far, with the indices in `found` for the vector.
     missing: HashMap<Vec<u8>, Vec<usize>>,
     found: Vec<Option<Vec<u8>>>,
 }
 
 impl Named {
-    /// Looks for names among rows with ids of a kind.
+    /// Starts a search for names among rows with ids of a kind.
     ///
     /// # Errors
-    /// Where the names are of another kind.
+    /// Fails if the names are of another kind.
     pub(crate) fn new(kind: IdKind, names: &Ids) -> Result<Self> {
         let kind_of_names = if kind == IdKind::None { IdKind::Int64 } else { kind };
         if names.kind() != kind_of_names {
@@ -36,10 +36,10 @@ impl Named {
         Ok(Self { missing, found: vec![None; names.len()] })
     }
 
-    /// Takes note of a row that is called by the bytes of its id ([`Ids::append_bytes_of`]).
+    /// Checks a row, given the bytes of its id ([`Ids::append_bytes_of`]).
     ///
     /// # Errors
-    /// Where it is looked for and its vector cannot be had.
+    /// Fails if the row is sought and `vector` fails.
     pub(crate) fn meet(&mut self, name: &[u8], vector: impl FnOnce() -> Result<Vec<u8>>) -> Result<()> {
         if self.missing.contains_key(name) {
             let vector = vector()?;
@@ -50,20 +50,20 @@ impl Named {
         Ok(())
     }
 
-    /// The same of a row without an id.
+    /// Checks a row without an id.
     ///
     /// # Errors
-    /// As [`Self::meet`].
+    /// Fails as [`Self::meet`] does.
     pub(crate) fn meet_row(&mut self, row: u64, vector: impl FnOnce() -> Result<Vec<u8>>) -> Result<()> {
         self.meet(&row.to_le_bytes(), vector)
     }
 
-    /// Whether a row was found for each name.
+    /// Returns whether a row was found for each name.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// The vector of each name; none of a name that no row had.
+    /// Returns the vector of each name; `None` if no row had the name.
     pub(crate) fn into_found(self) -> Vec<Option<Vec<u8>>> {
         self.found
     }

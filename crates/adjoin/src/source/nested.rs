@@ -1,4 +1,4 @@
-//! Columns within columns: fields of structs, named by the way to them, such as `meta.id`.
+//! Nested columns: fields of structs, named by their path, e.g. `meta.id`.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use arrow_select::nullif::nullif;
 
-/// Where a column is: its number among the columns, or, of a field of a struct, the numbers on the way there. Places sort
-/// in the order in which files list their columns.
+/// Place of a column: its index among the columns or, for a field of a struct, the indices on the path to it. Places
+/// sort in the order in which files list their columns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnPlace(Vec<usize>);
 
 impl ColumnPlace {
-    /// A column of the table itself.
+    /// Creates the place of a column of the table itself.
     pub(crate) fn top(index: usize) -> Self {
         Self(vec![index])
     }
 
-    /// The column of that name; where there is none, the field that dots lead to.
+    /// Finds the column of this name or, if there is none, the field that the dotted name leads to.
     pub(super) fn find<'a>(fields: &'a Fields, name: &str) -> Option<(Self, &'a FieldRef)> {
         if let Some(index) = fields.iter().position(|field| field.name() == name) {
             return Some((Self::top(index), &fields[index]));
@@ -33,7 +33,7 @@ impl ColumnPlace {
         })
     }
 
-    /// Returns the field at this place, which lies in a schema with these fields.
+    /// Returns the field at this place in a schema with these fields.
     pub(super) fn field<'a>(&self, fields: &'a Fields) -> &'a FieldRef {
         let (mut field, rest) = (&fields[self.0[0]], &self.0[1..]);
         for step in rest {
@@ -43,18 +43,18 @@ impl ColumnPlace {
         field
     }
 
-    /// The number of the column that it is or lies in.
+    /// Returns the index of the top-level column that is or contains this one.
     pub(super) fn top_index(&self) -> usize {
         self.0[0]
     }
 
-    /// The numbers on the way, of which there is at least one.
+    /// Returns the indices on the path, at least one.
     pub(super) fn way(&self) -> &[usize] {
         &self.0
     }
 }
 
-/// Names of the fields of structs that are as wanted, at any depth.
+/// Returns the names of wanted fields of structs, at any depth.
 pub(super) fn fields_of_structs(fields: &Fields, is_wanted: &impl Fn(&Field) -> bool) -> Vec<String> {
     let mut names = Vec::new();
     for field in fields {
@@ -66,7 +66,8 @@ pub(super) fn fields_of_structs(fields: &Fields, is_wanted: &impl Fn(&Field) -> 
     names
 }
 
-/// A table of the columns at some places, ascending, made of one that holds nothing else, structs on the way pruned.
+/// Extracts the columns at some places (ascending) from a table that holds nothing else, in which structs on the path
+/// are pruned.
 pub(super) struct Flattening(Vec<Vec<usize>>);
 
 impl Flattening {
@@ -101,7 +102,7 @@ impl Flattening {
     }
 }
 
-/// A column whose rows are null, too, where a struct around it is.
+/// Sets rows of a column to null if a struct around it is null.
 fn without(column: &ArrayRef, above: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
     match above.filter(|above| above.null_count() > 0) {
         Some(above) => nullif(column, &BooleanArray::new(!above.inner(), None)),
@@ -116,21 +117,21 @@ fn table_of(columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, ArrowErr
     RecordBatch::try_new_with_options(schema, columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
 }
 
-/// A schema in which the structs around some columns are columns without fields, each before its fields. A message of
-/// Arrow lists what columns are made of depth first, so it is described by either schema, and by this one a decoder
-/// leaves out fields that nobody asked for.
+/// A schema in which structs around the requested columns become columns without fields, each before its fields. An
+/// Arrow message lists the parts of columns depth first, so both schemas describe it, and with this one a decoder can
+/// skip fields that were not requested.
 pub(super) struct Expanded {
     pub(super) schema: Arc<Schema>,
-    /// Of each column of it, where it is in the file.
+    /// Path in the file of each column of `schema`.
     ways: Vec<Vec<usize>>,
-    /// Columns that are read, ascending: those asked for, and the structs around them.
+    /// Columns to read, ascending: the requested ones and the structs around them.
     pub(super) read: Vec<usize>,
-    /// Of each column asked for, its place among those read, after those of the structs around it.
+    /// For each requested column, its index among the columns read, after the indices of the structs around it.
     chains: Vec<Vec<usize>>,
 }
 
 impl Expanded {
-    /// For the columns at some places, ascending.
+    /// Expands a schema for the columns at some places, ascending.
     pub(super) fn new(schema: &Schema, places: &[ColumnPlace]) -> Self {
         let mut columns = Vec::new();
         expand(schema.fields(), &mut Vec::new(), places, &mut columns);
@@ -146,22 +147,22 @@ impl Expanded {
         Self { schema, ways, read, chains }
     }
 
-    /// The column at a place that was asked for.
+    /// Returns the column at a requested place.
     pub(super) fn column(&self, place: &ColumnPlace) -> Option<usize> {
         self.ways.iter().position(|way| *way == place.0)
     }
 
-    /// Whether what lies at the end of a way is read.
+    /// Returns whether the item at the end of a path is read.
     pub(super) fn is_read(&self, way: &[usize]) -> bool {
         self.read.iter().any(|column| way.starts_with(&self.ways[*column]) && !self.is_bare(*column))
     }
 
-    /// Whether a column is a struct without its fields.
+    /// Returns whether a column is a struct without its fields.
     fn is_bare(&self, column: usize) -> bool {
         self.ways.get(column + 1).is_some_and(|next| next.len() > self.ways[column].len())
     }
 
-    /// The columns asked for, of a table of those that are read.
+    /// Extracts the requested columns from a table of the columns read.
     pub(super) fn flatten(&self, table: RecordBatch) -> Result<RecordBatch, ArrowError> {
         if self.chains.iter().all(|chain| chain.len() == 1) {
             return Ok(table);
@@ -180,7 +181,7 @@ impl Expanded {
 fn expand(fields: &Fields, way: &mut Vec<usize>, places: &[ColumnPlace], columns: &mut Vec<(Vec<usize>, FieldRef)>) {
     for (index, field) in fields.iter().enumerate() {
         way.push(index);
-        // what is null within a struct may be so where the struct is
+        // fields within a struct may be null if the struct is
         let field = if way.len() > 1 { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field.clone() };
         let leads_on = places.iter().any(|place| place.0.len() > way.len() && place.0.starts_with(way));
         match field.data_type() {
@@ -227,7 +228,7 @@ mod tests {
         Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("{text}{row}"))))
     }
 
-    /// Fields of every kind around those that are wanted, and a struct that is null in row 3.
+    /// Fields of every kind around the requested ones, and a struct that is null in row 3.
     fn nested() -> RecordBatch {
         let coded: DictionaryArray<Int8Type> = ["e", "d", "c", "b", "a"].into_iter().collect();
         let inner = [("other", texts("sibling")), ("id", texts("x")), ("v", vectors(10)), ("n", texts("sibling"))];
@@ -289,7 +290,7 @@ mod tests {
             let places: Vec<usize> =
                 stored.windows(7).enumerate().filter(|(_, text)| text == b"sibling").map(|(k, _)| k).collect();
             assert!(places.len() >= 9, "{name}");
-            places.iter().for_each(|place| stored[*place..place + 7].fill(0xff)); // which is no UTF-8
+            places.iter().for_each(|place| stored[*place..place + 7].fill(0xff)); // not UTF-8
             folder.write(name, &stored);
             let source = folder.open_with(&[name], &options("s.deep.v", Some("s.deep.id"))).unwrap();
             assert_eq!(read_all(source.as_ref(), 1 << 20).bytes, bytes(10)[..6]);

@@ -1,4 +1,4 @@
-//! NumPy's `.npy`, format versions 1.0, 2.0 and 3.0.
+//! Reads NumPy's `.npy`, format versions 1.0, 2.0 and 3.0.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,16 +12,16 @@ use crate::error::{Error, Result};
 use crate::options::Element;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Longest header that is read; NumPy itself refuses beyond 10,000 bytes.
+/// Longest header to read. NumPy itself refuses more than 10,000 bytes.
 pub(super) const HEADER_BYTES_MAX: u64 = 1 << 20;
 
-/// Magic, version, and the length of the header where that is longest.
+/// Magic, version, and the length of the header in its longer form.
 pub(super) const START_BYTES: usize = 12;
 
 /// Stands for any structured dtype, which no vector has.
 const STRUCTURED: &str = "structured";
 
-/// The layout of a two-dimensional array.
+/// Returns the layout of a two-dimensional array.
 pub(super) fn layout(path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
     let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
     let mut head = [0; START_BYTES];
@@ -45,7 +45,7 @@ pub(super) fn layout(path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
     Ok(DenseLayout { start, rows, dimensions: Some(dimensions), element, counted_rows: false })
 }
 
-/// A header for so many rows.
+/// Creates a header for `rows` vectors.
 pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -> Vec<u8> {
     let kind = match element {
         StoredElement::Same(Element::F32) => "<f4",
@@ -57,19 +57,19 @@ pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -
     header_of(kind, &[rows, dimensions as u64])
 }
 
-/// A header of version 1.0, of a dtype without names and an array that is not in Fortran's order.
+/// Creates a header of version 1.0, for a dtype without field names and an array in C order.
 pub(super) fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     let lengths: String = shape.iter().map(|length| format!("{length}, ")).collect();
     let lengths = if let [_, _, ..] = shape { lengths.trim_end_matches(", ") } else { lengths.trim_end() };
     let mut dictionary = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({lengths}), }}");
-    // Magic, version and length take 10 bytes; the whole is a multiple of 64 and ends in a line break.
+    // Magic, version and length take 10 bytes. The whole is a multiple of 64 and ends in a line break.
     let padded = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
     dictionary.push_str(&" ".repeat(padded - dictionary.len() - 1));
     dictionary.push('\n');
     [&MAGIC[..], b"\x01\x00", &(padded as u16).to_le_bytes()[..], dictionary.as_bytes()].concat()
 }
 
-/// Where the header's text lies, given the first bytes and how many there are, or what is wrong with them.
+/// Returns the byte range of the header's text, given the first bytes and the size of the file, or describes the fault.
 pub(super) fn header_range(start: &[u8], bytes: u64) -> std::result::Result<Range<u64>, String> {
     let mut head = [0; START_BYTES];
     head[..start.len()].copy_from_slice(start);
@@ -91,7 +91,7 @@ pub(super) fn header_range(start: &[u8], bytes: u64) -> std::result::Result<Rang
     Ok(start..start + length)
 }
 
-/// The header's dictionary.
+/// The dictionary of the header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) descr: String,
@@ -100,13 +100,13 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of the text of a header.
+    /// Parses the text of a header.
     pub(super) fn read(text: &[u8]) -> std::result::Result<Self, String> {
         Self::parse(&String::from_utf8_lossy(text))
             .map_err(|fault| format!("its NumPy header cannot be parsed ({fault}); write it again with np.save"))
     }
 
-    /// Bytes of an element, where that is said by a dtype such as `<f4` or `<U3`.
+    /// Returns the bytes of an element, if a dtype such as `<f4` or `<U3` states it.
     pub(super) fn element_bytes(&self) -> Option<u64> {
         let (kind, number) = (self.descr.get(..2)?, self.descr.get(2..)?);
         let number: u64 = number.parse().ok()?;
@@ -178,13 +178,13 @@ impl Header {
     }
 }
 
-/// A Python literal being read.
+/// A parser of Python literals.
 struct Literal<'a> {
     rest: &'a str,
 }
 
 impl<'a> Literal<'a> {
-    /// Steps over `wanted` and white space before it, if it is next.
+    /// Skips white space and then `wanted`, if it is next.
     fn take(&mut self, wanted: char) -> bool {
         self.rest = self.rest.trim_start();
         match self.rest.strip_prefix(wanted) {
@@ -213,7 +213,7 @@ impl<'a> Literal<'a> {
         Ok(text)
     }
 
-    /// A dtype: a string, or a structured one, the list of its fields.
+    /// Parses a dtype: a string or, if structured, the list of its fields.
     fn descr(&mut self) -> std::result::Result<String, String> {
         if !self.take('[') {
             return self.string().map(str::to_owned);
@@ -255,12 +255,12 @@ impl<'a> Literal<'a> {
         self.rest = self.rest.trim_start();
         let digits = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
         let (number, rest) = self.rest.split_at(digits);
-        self.rest = rest.strip_prefix('L').unwrap_or(rest); // Python 2 wrote long integers so
+        self.rest = rest.strip_prefix('L').unwrap_or(rest); // Python 2 wrote long integers with an L
         number.parse().map_err(|_| format!("a number below 2^64 expected at {}", shorten(number)))
     }
 }
 
-/// The first characters of text from a file, fit for a message.
+/// Returns the first characters of a text from a file, escaped for a message.
 fn shorten(text: &str) -> String {
     text.chars().take(40).collect::<String>().escape_debug().to_string()
 }
@@ -305,7 +305,7 @@ mod tests {
                 assert_eq!((source.info().vectors.element, source.info().vectors.dimensions), (element, 4));
                 assert_eq!(source.info().rounded_from_f64, descr == "<f8");
                 for batch_bytes in [1, 40, 1 << 20] {
-                    // 1e-12 is lost beside any of the values but 0
+                    // 1e-12 vanishes next to any of the values but 0
                     let all = read_all(source.as_ref(), batch_bytes);
                     let skip = if descr == "<f8" { 4 } else { 0 };
                     assert_eq!((all.rows, &all.bytes[skip..]), (6, &delivered[skip..]), "{descr}");

@@ -1,7 +1,7 @@
-//! NumPy's `.npz`: a zip of arrays, of which those that have something for each row are the columns of a table.
+//! Reads NumPy's `.npz`: a zip of arrays. Arrays with a value for each row are the columns of a table.
 //!
-//! Arrays of two dimensions are lists of a fixed length, those of one are numbers or texts. What an array claims is held
-//! against the bytes that the zip has of it before anything is believed, and its checksum is compared where it ends.
+//! Two-dimensional arrays are lists of a fixed length, one-dimensional ones numbers or texts. The claims of an array
+//! are checked against its bytes in the zip before they are used, and its checksum is compared at its end.
 
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
@@ -29,30 +29,30 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Most arrays in a file, and most bytes of what an array has for a row.
+/// Most arrays in a file, and most bytes of a row of an array.
 const ARRAYS_MAX: usize = 1_000;
 const ROW_BYTES_MAX: u64 = 16 << 20;
-/// The directory is read in pieces of so many bytes, which hold one of its entries.
+/// Size of the pieces in which the directory is read; each holds at least one entry.
 const DIRECTORY_BYTES: usize = 128 << 10;
-/// What an array is read by: a buffer, and what inflating holds.
+/// Memory for reading an array: a buffer, and the state of inflating.
 const BUFFER_BYTES: usize = 64 << 10;
 pub(super) const READER_BYTES: u64 = BUFFER_BYTES as u64 + (96 << 10);
-/// Rows are decoded so many bytes at a time, where one is not larger.
+/// Limits of the rows to decode at a time, in bytes (unless one row is larger) and in rows.
 const DECODED_BYTES: u64 = 1 << 20;
 const DECODED_ROWS_MAX: u64 = 1 << 16;
-/// What is held of rows: as they lie, as they are delivered, and a part of a text that grows.
+/// Copies of rows in memory: as stored, as delivered, and a part of a text that grows.
 const DECODED_COPIES: u64 = 4;
-/// What is kept of each array: its name, its dtype and its shape.
+/// Limits of the facts kept of each array: its name, its dtype and its shape.
 const NAME_BYTES_MAX: usize = 1_000;
 const DTYPE_BYTES_MAX: usize = 100;
 const DIMENSIONS_OF_ARRAYS_MAX: usize = 64;
-/// Deflate shrinks no more than by this.
+/// Largest factor by which deflate compresses.
 const GROWTH_MAX: u64 = 1_040;
 
-/// The type of arrays that are no column: none is made of it.
+/// Type of arrays that are not columns. No column has it.
 const NO_COLUMN: DataType = DataType::Binary;
 
-/// What the directory of a file and the headers of its arrays say.
+/// Contents of the directory of a file and of the headers of its arrays.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arrays {
     arrays: Vec<Stored>,
@@ -65,33 +65,33 @@ pub(super) struct Arrays {
 pub(super) struct Stored {
     pub(super) name: String,
     pub(super) header: Header,
-    /// Bytes of what comes before its values.
+    /// Bytes before its values.
     pub(super) header_bytes: u64,
     place: Range<u64>,
     pub(super) is_deflated: bool,
-    /// Bytes with its header, when it is inflated.
+    /// Bytes after inflating, including the header.
     pub(super) bytes: u64,
     crc: u32,
 }
 
 impl Stored {
-    /// Bytes of a row, where its dtype says how many an element has.
+    /// Returns the bytes of a row, if the dtype states the bytes of an element.
     pub(super) fn row_bytes(&self) -> Option<u64> {
         let width = self.header.element_bytes()?;
         self.header.shape.get(1..)?.iter().try_fold(width, |bytes, length| bytes.checked_mul(*length))
     }
 
-    /// Its first dimension.
+    /// Returns the first dimension.
     pub(super) fn rows(&self) -> Option<u64> {
         self.header.shape.first().copied()
     }
 
-    /// Whether its rows lie scattered.
+    /// Returns whether the values of a row are scattered, as in Fortran order.
     pub(super) fn is_by_columns(&self) -> bool {
         self.header.fortran_order && self.header.shape.len() > 1
     }
 
-    /// The type of its column.
+    /// Returns the type of its column.
     fn data_type(&self) -> DataType {
         let element = element_type(&self.header.descr);
         match (&self.header.shape[..], element) {
@@ -108,7 +108,7 @@ impl Stored {
     }
 }
 
-/// The type of numbers or texts of a dtype.
+/// Returns the type of numbers or texts of a dtype.
 fn element_type(descr: &str) -> Option<DataType> {
     Some(match descr {
         "|b1" => DataType::Boolean,
@@ -129,29 +129,29 @@ fn element_type(descr: &str) -> Option<DataType> {
 }
 
 impl Arrays {
-    /// The columns.
+    /// Returns the columns.
     pub(super) fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
 
-    /// All, in their order.
+    /// Returns all arrays, in order.
     pub(super) fn all(&self) -> &[Stored] {
         &self.arrays
     }
 
-    /// Those with as many rows as there are vectors.
+    /// Iterates over the arrays with as many rows as there are vectors.
     pub(super) fn of_rows(&self) -> impl Iterator<Item = &Stored> {
         self.arrays.iter().filter(|array| array.rows() == Some(self.rows))
     }
 
-    /// Bytes that reading the arrays at some places holds.
+    /// Returns the bytes held while the arrays at some places are read.
     fn held_bytes(&self, places: &[usize]) -> u64 {
         let row: u64 = places.iter().filter_map(|place| self.arrays[*place].row_bytes()).sum();
         places.len() as u64 * READER_BYTES + DECODED_COPIES * row.max(DECODED_BYTES)
     }
 }
 
-/// What a file holds.
+/// Reads the headers of a file and returns facts about its contents.
 pub(super) fn inspect(
     context: &Context,
     path: &Path,
@@ -172,7 +172,7 @@ pub(super) fn inspect(
     Ok(Facts { arrays: Some(arrays), ..facts })
 }
 
-/// Scans a file.
+/// Starts a scan of a file.
 pub(super) fn scan(
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -185,7 +185,7 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, Box::new(rows))))
 }
 
-/// The rows of a file, of which the columns at some places are read.
+/// Reads the rows of a file. Only the columns at `places` are read.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -248,7 +248,7 @@ impl Arrays {
         self.arrays.iter().any(is_vectors)
     }
 
-    /// The error of an array that was meant and is no column.
+    /// Returns the error for a requested array that cannot be a column.
     pub(super) fn no_column(&self, path: &Path, options: &SourceOptions) -> Option<Error> {
         let named = |name: &str| self.arrays.iter().find(|array| array.name == name && array.data_type() == NO_COLUMN);
         let id = match &options.ids {
@@ -280,7 +280,7 @@ impl Arrays {
     }
 }
 
-/// Where an array lies in a zip.
+/// Place of an array in a zip.
 struct Member {
     place: Range<u64>,
     is_deflated: bool,
@@ -289,7 +289,7 @@ struct Member {
 }
 
 impl Member {
-    /// With its header, which says as many bytes as the directory.
+    /// Reads the array's header, and checks that it implies as many bytes as the directory states.
     fn stored(self, path: &Path, name: String, zip: &Zip) -> Result<Stored> {
         let Self { place, is_deflated, bytes, crc } = self;
         let mut stored = Stored { name, header: Header::default(), header_bytes: 0, place, is_deflated, bytes, crc };
@@ -299,7 +299,7 @@ impl Member {
         let wrong = |what: String| refused(path, &stored.name, &what);
         let range = npy::header_range(&head, bytes).map_err(wrong)?;
         let mut text = vec![0; (range.end - range.start) as usize];
-        // the shorter start of version 1 has read some of the text
+        // the start is shorter in version 1, so some of the text has been read already
         let begun = (head.len() as u64).saturating_sub(range.start) as usize;
         let begun = begun.min(text.len());
         text[..begun].copy_from_slice(&head[range.start as usize..range.start as usize + begun]);
@@ -313,7 +313,7 @@ impl Member {
         (stored.header, stored.header_bytes) = (header, range.end);
         let values =
             || stored.rows().map_or(stored.header.element_bytes(), |rows| stored.row_bytes()?.checked_mul(rows));
-        // of what has no known width, nothing is read
+        // nothing is read of arrays of unknown width
         match values() {
             Some(values) if values.checked_add(range.end) != Some(bytes) => Err(refused(
                 path,
@@ -330,7 +330,7 @@ impl Member {
     }
 }
 
-/// The error of an array that is not as it should be.
+/// Returns the error for an invalid array.
 pub(super) fn refused(path: &Path, array: &str, what: &str) -> Error {
     Error::input(format!("{}: array {array} {what}", path.display()))
 }
@@ -342,14 +342,14 @@ fn failed(path: &Path, place: &str, error: &io::Error) -> Error {
     }
 }
 
-/// What the device said, below what crates say.
+/// Returns the device's error beneath the errors of crates, if there is one.
 fn device_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a DeviceError> {
     let inner = error.downcast_ref::<io::Error>().and_then(|error| error.get_ref());
     let below = || error.source().and_then(device_error);
     error.downcast_ref().or_else(|| inner.and_then(|error| device_error(error))).or_else(below)
 }
 
-/// A file of the device as the zip crate reads it.
+/// A file of the device, for the zip crate.
 #[derive(Clone)]
 struct Zip(Arc<dyn ReadFile>);
 
@@ -361,7 +361,7 @@ impl ReaderAt for Zip {
     }
 }
 
-/// The bytes of an array, header and values, one after the other.
+/// The bytes of an array, header and values, read in order.
 pub(super) struct Values {
     path: PathBuf,
     name: String,
@@ -377,7 +377,7 @@ enum Bytes {
 }
 
 impl Values {
-    /// From the first byte of the header on.
+    /// Starts at the first byte of the header.
     pub(super) fn at_start(path: &Path, array: &Stored, file: Arc<dyn ReadFile>) -> Self {
         let range = RangeReader::new(Zip(file), array.place.clone());
         let stored = BufReader::with_capacity(BUFFER_BYTES, range);
@@ -389,7 +389,7 @@ impl Values {
         Self { path, name, bytes, crc: Crc::new(), expected_crc: array.crc, left: array.bytes }
     }
 
-    /// The next bytes, which are there.
+    /// Reads the next bytes, which must exist. Compares the checksum at the end of the array.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
         let read = match &mut self.bytes {
             Bytes::Stored(bytes) => bytes.read_exact(buffer),
@@ -405,7 +405,7 @@ impl Values {
         Ok(())
     }
 
-    /// Reads over some bytes.
+    /// Skips bytes.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<()> {
         let mut buffer = vec![0; bytes.min(BUFFER_BYTES as u64) as usize];
         let mut left = bytes;
@@ -430,7 +430,7 @@ struct Column {
     values: Values,
     data_type: DataType,
     row_bytes: u64,
-    /// Bytes of an element that is a text.
+    /// Whether texts have four bytes per character (`<U`).
     is_wide: bool,
 }
 
@@ -514,7 +514,7 @@ impl Column {
         })
     }
 
-    /// A text of fixed width, which ends where nothing but zeros follow.
+    /// Decodes a text of fixed width, which is padded with zeros.
     fn text(&self, bytes: &[u8]) -> Result<String> {
         let characters = || {
             let (points, _) = bytes.as_chunks::<4>();
@@ -527,7 +527,7 @@ impl Column {
     }
 }
 
-/// Numbers as they lie.
+/// Converts bytes to numbers.
 fn numbers(kind: &DataType, bytes: Vec<u8>) -> ArrayRef {
     fn of<T: ArrowPrimitiveType>(bytes: Vec<u8>) -> ArrayRef {
         let count = bytes.len() / size_of::<T::Native>();
@@ -544,7 +544,7 @@ fn numbers(kind: &DataType, bytes: Vec<u8>) -> ArrayRef {
     }
 }
 
-/// Bytes at an address that numbers of any size may lie at.
+/// Copies bytes to an address that is aligned for numbers of any size.
 fn aligned(bytes: &[u8]) -> Buffer {
     Buffer::from_slice_ref(bytes)
 }
@@ -559,7 +559,7 @@ mod tests {
     use rawzip::ZipArchiveWriter;
     use std::io::Write;
 
-    /// A file of arrays, each with its dtype, its shape and its bytes.
+    /// Creates a file of arrays, each with its dtype, its shape and its bytes.
     fn npz(arrays: &[(&str, &str, &[u64], &[u8])], is_deflated: bool) -> Vec<u8> {
         let mut archive = ZipArchiveWriter::new(Vec::new());
         for (name, descr, shape, values) in arrays {

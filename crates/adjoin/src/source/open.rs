@@ -1,4 +1,4 @@
-//! From the words that name a source to its files, and from a file's ending to its format.
+//! Resolves the names of a source to files, and file extensions to formats.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -21,19 +21,19 @@ use crate::message::{Argument, message};
 use crate::options::{Element, VectorType};
 use crate::output::parent;
 
-/// Which columns of a table are read. Files without columns take none that is named.
+/// Options for reading tables. Files without columns accept no column name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceOptions {
-    /// Column of the vectors; if not given, the only column of lists of numbers.
+    /// Column of the vectors. If absent, the table must have exactly one column of number lists.
     pub vector_column: Option<String>,
-    /// What names the rows.
+    /// How rows are identified.
     pub ids: IdChoice,
-    /// Which split of a folder in Hugging Face's layout is read; all of them where not given.
+    /// Split to read, of a folder in Hugging Face's layout; all splits if absent.
     pub split: Option<String>,
 }
 
 impl SourceOptions {
-    /// Returns what is read, for messages about another run that read something else.
+    /// Describes the columns read, for messages about another run with other columns.
     pub(crate) fn in_words(&self) -> String {
         let Self { vector_column, ids, split } = self;
         let vectors =
@@ -48,23 +48,23 @@ impl SourceOptions {
     }
 }
 
-/// What names the rows of a table.
+/// How rows of a table are identified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum IdChoice {
-    /// The column `id` where there is one, else their numbers.
+    /// The column `id`, if present, otherwise row numbers.
     #[default]
     IfThere,
     /// The column of this name.
     Column(String),
-    /// Their numbers, whatever the columns are.
+    /// Row numbers, even if there is a column `id`.
     RowNumbers,
 }
 
 impl IdChoice {
-    /// From what a caller says: the name of a column, or that there are to be none.
+    /// Converts a caller's options: the name of a column, or a flag for no ids.
     ///
     /// # Errors
-    /// Where both are said.
+    /// Fails if both are given.
     pub fn new(column: Option<&str>, none: bool) -> Result<Self> {
         match (column, none) {
             (Some(_), true) => Err(Error::option(message![
@@ -83,7 +83,7 @@ impl IdChoice {
 /// Opens files as [`open`] does, and refuses a set without rows.
 ///
 /// # Errors
-/// As [`open`], and where there is no row.
+/// Fails as [`open`] does, or if there are no rows.
 pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     let source = open(context, sources, options)?;
     if source.info().rows == 0 {
@@ -94,17 +94,24 @@ pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOpti
 
 /// Opens files on the context's device as one set of vectors, in the order given.
 ///
-/// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder,
-/// its folders too, or of one glob are sorted by the bytes of their paths. Hidden files, and those whose name starts
-/// with `_`, are left out of folders and globs; so are files of other endings in folders, which the notes of the source
-/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`, `.npz`; `.fbin`, `.u8bin`,
-/// `.i8bin`; `.fvecs`, `.bvecs`. Files of JSON lines are read through. Of others headers alone are read, and rows up to the first list that is not empty where the length
-/// of vectors is in no header. Where the budget is too small for such rows the length is what headers make likely: good
-/// enough for whoever plans a scan to say how much memory it needs.
+/// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`. Files of a folder
+/// (including its subfolders) or of a glob are sorted by the bytes of their paths. Folders and globs skip hidden files
+/// and files whose names start with `_`. Folders also skip files with other extensions, which the notes of the source
+/// list.
+///
+/// The extension determines the format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`, `.npz`;
+/// `.fbin`, `.u8bin`, `.i8bin`; `.fvecs`, `.bvecs`.
+///
+/// JSON lines files are read completely. Of other files only headers are read and, if no header states the length of
+/// vectors, rows up to the first list that is not empty. If the budget is too small for such rows, the length is
+/// estimated from headers. The estimate is good enough to plan the memory of a scan.
 ///
 /// # Errors
-/// Where nothing matches, a folder has no such split, a file cannot be read or is not what its ending says, files differ in dimensions, element
-/// type, kind of ids or the name of their vectors, or the budget is too small for headers.
+/// Fails if
+/// - nothing matches, or a folder has no such split,
+/// - a file cannot be read or does not match its extension,
+/// - files differ in dimensions, element type, kind of ids or name of the vector column, or
+/// - the budget is too small for headers.
 pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for source in sources {
@@ -131,11 +138,11 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
     Ok(Arc::new(Shards::open(context, files, options, notes)?))
 }
 
-/// Opens a file that has the layout of `.fbin`, `.u8bin` and `.i8bin` (u32 rows, u32 dimensions, then the rows), whatever its
-/// ending is: the caller says what its elements are.
+/// Opens a file with the layout of `.fbin`, `.u8bin` and `.i8bin` (u32 rows, u32 dimensions, then the rows), whatever
+/// its extension. The caller supplies the element type.
 ///
 /// # Errors
-/// Where it cannot be read, its length is not what its header says, or it has no row.
+/// Fails if the file cannot be read, its length contradicts its header, or it has no rows.
 pub fn open_counted(context: &Context, path: &Path, element: Element) -> Result<Arc<dyn VectorSource>> {
     let file = (path.to_owned(), path.to_owned(), Format::Dense(DenseFormat::CountedFile(element)));
     let source = Shards::open(context, vec![file], &SourceOptions::default(), Vec::new())?;
@@ -145,10 +152,10 @@ pub fn open_counted(context: &Context, path: &Path, element: Element) -> Result<
     Ok(Arc::new(source))
 }
 
-/// The files that one of the sources of [`open`] names, in order; they are not opened.
+/// Returns the files that one of the sources of [`open`] names, in order, without opening them.
 ///
 /// # Errors
-/// Where a folder or glob has no files, or cannot be read.
+/// Fails if a folder or glob has no files, or cannot be read.
 pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(source);
     if path.is_dir() {
@@ -157,12 +164,13 @@ pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
     named_files(source)
 }
 
-/// What a file is called within what was named: of a glob, its way below what comes before the first wildcard.
+/// Returns a file's name relative to the named source. For a glob, it is the path after the components before the first
+/// wildcard.
 fn name_within(source: &str, path: &Path) -> PathBuf {
     let is_plain = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(WILDCARDS);
     let named = Path::new(source);
     let fixed = if named == path { parent(path).to_owned() } else { named.components().take_while(is_plain).collect() };
-    // the glob crate leaves out `./`
+    // the glob crate drops `./`
     let fixed = [fixed.as_path(), fixed.strip_prefix(".").unwrap_or(&fixed)].into_iter();
     let within = fixed.filter_map(|fixed| path.strip_prefix(fixed).ok()).find(|way| !way.as_os_str().is_empty());
     let is_below = |way: &&Path| way.components().all(|part| matches!(part, Component::Normal(_)));
@@ -177,9 +185,9 @@ fn no_splits(source: &str) -> Error {
     ])
 }
 
-/// The files of a source that is not a folder.
+/// Returns the files of a source that is not a folder.
 fn named_files(source: &str) -> Result<Vec<PathBuf>> {
-    // a file may be called like a glob
+    // a file name may contain wildcard characters
     let path = Path::new(source);
     let is_plain = path.exists() || !source.contains(WILDCARDS);
     let files = if is_plain { vec![path.to_owned()] } else { glob_files(source)? };
@@ -194,7 +202,7 @@ fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
             "{pattern}: is not a glob: {error}; in a glob * and ? stand for any characters, and [ begins a choice"
         ))
     })?;
-    // The crate unwraps names that are not UTF-8.
+    // The crate unwraps names that are not UTF-8, so catch its panic.
     let all = || Ok::<_, Error>(matches.collect::<Vec<_>>());
     let all = guarded(Path::new(pattern), "", all).map_err(|_| {
         Error::input(format!(
@@ -230,10 +238,10 @@ fn ending(path: &Path) -> String {
     path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
 }
 
-/// What makes a glob of a path.
+/// Characters that make a path a glob.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-/// Endings that can be read.
+/// Extensions of readable files.
 pub(super) const ENDINGS: &str =
     ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
@@ -251,12 +259,12 @@ pub(super) fn unsupported(path: &Path) -> Error {
     ))
 }
 
-/// What a scan of a file is to give, and may take.
+/// Options of a file scan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScanOptions {
     pub(super) vectors: VectorType,
     pub(super) batch_bytes: usize,
-    /// Bytes of the largest page or record batch that was counted with.
+    /// Size of the largest page or record batch that was planned for, in bytes.
     pub(super) piece_bytes_max: u64,
 }
 
@@ -287,7 +295,7 @@ impl Format {
         })
     }
 
-    /// What a file of this format holds.
+    /// Reads a file's headers and returns facts about its contents.
     pub(super) fn inspect(
         self,
         context: &Context,
@@ -307,7 +315,7 @@ impl Format {
         }
     }
 
-    /// Scans a file of this format.
+    /// Starts a scan of a file of this format.
     pub(super) fn scan(
         self,
         path: &Path,

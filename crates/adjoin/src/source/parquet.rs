@@ -1,4 +1,4 @@
-//! Parquet, read page by page: of a column chunk, only the page at hand is in memory.
+//! Reads Parquet page by page: only the current page of each column chunk is in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,22 +31,22 @@ use super::window::{Failure, WindowedFile};
 use crate::context::Context;
 use crate::error::{Error, Result};
 
-/// Rows that are decoded at a time while the first vector is looked for.
+/// Rows to decode at a time while the first vector is searched.
 const PROBED_ROWS: usize = 64;
 
-/// Bytes that a value of a fixed width takes once decoded, in arrays that grow.
+/// Bytes of a decoded value of fixed width, in arrays that grow.
 const VALUE_BYTES: u64 = 24;
 
-/// Bytes of ids of text that are decoded at once with vectors.
+/// Bytes of text ids to decode at once with vectors.
 const ID_BYTES: u64 = 1 << 20;
 
-/// The footer in messages.
+/// Name of the footer in messages.
 const FOOTER: &str = "its Parquet footer";
 
-/// A footer takes at most so many times its bytes once it is decoded: a column chunk of 30 bytes becomes some 400.
+/// A decoded footer takes at most this many times its stored bytes: a column chunk of 30 bytes becomes about 400.
 const FOOTER_GROWTH: u64 = 16;
 
-/// A file whose footer has been read.
+/// A file with its decoded footer.
 struct Footer {
     path: PathBuf,
     file: WindowedFile,
@@ -54,7 +54,7 @@ struct Footer {
     rows: u64,
 }
 
-/// What a file holds.
+/// Reads the headers of a file and returns facts about its contents.
 pub(super) fn inspect(
     context: &Context,
     path: &Path,
@@ -70,7 +70,7 @@ pub(super) fn inspect(
     columns.facts(context, (footer.rows, elements), memory, || footer.tables(&columns.places(), PROBED_ROWS))
 }
 
-/// Scans a file.
+/// Starts a scan of a file.
 pub(super) fn scan(
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -84,12 +84,12 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
 }
 
-/// The columns of a file.
+/// Returns the columns of a file.
 pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     Ok(Arc::new(schema_with_uuids(&Footer::read(path, WindowedFile::new(file))?.metadata)))
 }
 
-/// The rows of a file from one on, so many at a time, of which the columns at some places are read.
+/// Reads the rows of a file from `first_row` on, `batch_rows` at a time. Only the columns at `places` are read.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -117,7 +117,7 @@ pub(super) fn tables_bytes(
     Ok(footer.batch_memory(places, batch_rows, memory.piece).held_with(&memory))
 }
 
-/// Reserves what the footer of a file takes while it is decoded, and returns the columns of the file and its rows.
+/// Returns the columns of a file. Reserves memory for the footer while it is decoded.
 pub(super) fn schema_within(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     let file = WindowedFile::new(file);
     let _room = reserve_footer(context, path, &file)?;
@@ -130,10 +130,10 @@ fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result
     context.reserve_between_runs(FOOTER_GROWTH * footer_bytes, &purpose)
 }
 
-/// What a batch of rows of some columns takes.
+/// Memory of a batch of rows of some columns.
 #[derive(Debug, Clone, Copy)]
 struct BatchMemory {
-    /// Pages that its texts refer to, and arrays of its other columns.
+    /// Pages that texts refer to, and arrays of the other columns.
     pages: u64,
     /// Texts that are copied out at once.
     copied: u64,
@@ -142,7 +142,7 @@ struct BatchMemory {
 }
 
 impl BatchMemory {
-    /// Bytes of a batch and of what a scan holds beside it.
+    /// Returns the bytes of a batch and of the scan itself.
     fn held_with(&self, scan: &ScanMemory) -> u64 {
         scan.held.saturating_add(self.pages).saturating_add(self.copied)
     }
@@ -165,12 +165,12 @@ impl Footer {
         TableColumns::choose(&self.path, &schema_with_uuids(&self.metadata), options)
     }
 
-    /// The same whose pages are read where they take at most so many bytes.
+    /// Refuses pages of more than `bytes` bytes.
     fn with_piece_bytes_max(self, bytes: u64) -> Self {
         Self { file: self.file.with_page_bytes_max(bytes), ..self }
     }
 
-    /// The Parquet columns of some columns of the table.
+    /// Returns the Parquet columns of some columns of the table.
     fn leaves(&self, places: &[ColumnPlace]) -> impl Iterator<Item = usize> {
         let (parquet, mask) = (self.metadata.parquet_schema(), self.mask(places));
         (0..parquet.num_columns()).filter(move |&column| mask.leaf_included(column))
@@ -182,7 +182,7 @@ impl Footer {
         ProjectionMask::leaves(parquet, leaves)
     }
 
-    /// The footer itself, the windows, and the pages of the chosen columns.
+    /// Returns the memory of the footer, the windows, and the pages of the chosen columns.
     fn scan_memory(&self, places: &[ColumnPlace]) -> Result<ScanMemory> {
         let metadata = self.metadata.metadata();
         let leaves = self.leaves(places);
@@ -192,7 +192,8 @@ impl Footer {
         Ok(ScanMemory::claimed(held, pages.largest))
     }
 
-    /// Elements of all vectors, as the footer counts them: a vector that is null, and one without elements, counts as one.
+    /// Returns the number of elements of all vectors according to the footer, which counts one element for a null or
+    /// empty vector.
     fn vector_elements(&self, columns: &TableColumns) -> u64 {
         let groups = self.metadata.metadata().row_groups();
         let elements = self.leaves(std::slice::from_ref(columns.vector().0)).next().map(|leaf| {
@@ -202,7 +203,7 @@ impl Footer {
         elements.unwrap_or(0)
     }
 
-    /// Bytes of a row of some columns, decompressed, in the row group where they are most.
+    /// Returns the decompressed bytes of a row of some columns, in the row group with the largest rows.
     fn bytes_a_row(&self, places: &[ColumnPlace]) -> u64 {
         let leaves: Vec<usize> = self.leaves(places).collect();
         let of = |group: &RowGroupMetaData| {
@@ -212,9 +213,9 @@ impl Footer {
         self.metadata.metadata().row_groups().iter().map(of).max().unwrap_or(0)
     }
 
-    /// Returns what `batch_rows` rows of some columns take: those of average size, and the largest page of each column. A
-    /// list may have all elements of its row group. Of texts that are stored as changes to the one before, each may take as
-    /// much as a page, so that they are decoded one row at a time.
+    /// Returns the memory of `batch_rows` rows of average size of some columns, and of the largest page of each column.
+    /// A single list may have all elements of its row group. If texts are stored as changes to the previous text, each
+    /// may take as much as a page, so they are decoded one row at a time.
     fn batch_memory(&self, places: &[ColumnPlace], batch_rows: usize, page_bytes: u64) -> BatchMemory {
         let (schema, groups) = (self.metadata.parquet_schema(), self.metadata.metadata().row_groups());
         let mut batch = BatchMemory { pages: 0, copied: COPIED_BYTES, takes_many: true };
@@ -239,14 +240,15 @@ impl Footer {
         batch
     }
 
-    /// Some columns, so many rows at a time.
+    /// Reads some columns, `rows` rows at a time.
     fn tables(&self, places: &[ColumnPlace], rows: usize) -> Result<Tables> {
         let reader = self.reader(places, rows, 0)?;
         let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
         Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
     }
 
-    /// Reads vectors and ids, `rows` at a time; fewer if their ids are long, as those of a batch are decoded at once.
+    /// Reads vectors and ids, `rows` at a time. Reads fewer if the ids are long, since all ids of a batch are decoded
+    /// at once.
     fn scan_tables(self, columns: &TableColumns, rows: usize) -> Result<Tables> {
         let places = columns.places();
         let Some(ids) = columns.text_ids().map(std::slice::from_ref) else { return self.tables(&places, rows) };
@@ -256,7 +258,7 @@ impl Footer {
         Ok(Box::new(PiecewiseTables::new(self, &places, (rows, 0), batch)?))
     }
 
-    /// Reads some columns from a row on.
+    /// Creates a reader of some columns, starting at `first_row`.
     fn reader(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<ParquetRecordBatchReader> {
         decode(&self.path, &self.file, "its Parquet columns", || {
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
@@ -268,14 +270,14 @@ impl Footer {
     }
 }
 
-/// What a footer says, without statistics.
+/// Decodes the footer, without statistics.
 pub(super) fn metadata(file: &WindowedFile) -> std::result::Result<ParquetMetaData, ParquetError> {
     let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
     let bytes = read_footer(file, footer_place(file)?)?;
     ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))
 }
 
-/// Runs the Parquet crate; where the device failed under it, that is the error.
+/// Runs the Parquet crate. If the device failed meanwhile, returns that error.
 pub(super) fn decode<T>(
     path: &Path,
     file: &WindowedFile,
@@ -286,7 +288,7 @@ pub(super) fn decode<T>(
     conclude(path, place, file.take_failure(), decoded)
 }
 
-/// Returns what was decoded, or why a read failed under it.
+/// Returns the decoded value, or the reason why a read failed.
 fn conclude<T>(path: &Path, place: &str, failure: Option<Failure>, decoded: Result<T>) -> Result<T> {
     match failure {
         Some(Failure::Device(failure)) => Err(failure.into()),
@@ -299,13 +301,13 @@ fn conclude<T>(path: &Path, place: &str, failure: Option<Failure>, decoded: Resu
     }
 }
 
-/// Whether values of a page are stored as changes to the one before.
+/// Returns whether values of a page are stored as changes to the previous value.
 fn is_incremental(encoding: Encoding) -> bool {
     encoding == Encoding::DELTA_BYTE_ARRAY
 }
 
-/// Columns that hold no vectors. Texts are copied out of their pages in pieces; if the pages of a batch take more than was
-/// reserved, as rows at one place are larger than average, the rest of the file is decoded row by row.
+/// Reads columns without vectors. Texts are copied out of their pages in pieces. If rows are larger than average
+/// somewhere, so that the pages of a batch exceed the reserved memory, the rest of the file is decoded row by row.
 struct PiecewiseTables {
     footer: Footer,
     places: Vec<ColumnPlace>,
@@ -316,7 +318,7 @@ struct PiecewiseTables {
     reader: ParquetRecordBatchReader,
     flattening: Flattening,
     next_row: u64,
-    /// Whether the next batch passes over the pages of rows before it.
+    /// Whether the next batch skips pages of earlier rows.
     skips: bool,
     pieces: Option<TextPieces>,
 }
@@ -359,7 +361,7 @@ impl PiecewiseTables {
                     self.next_row += piece.num_rows() as u64;
                     return Ok(Some(piece));
                 }
-                self.pieces = None; // its pages are not held while the next are read
+                self.pieces = None; // drop its pages before the next are read
             }
             let is_bounded = self.batch_rows > 1 && !self.skips;
             file.begin_batch(is_bounded.then_some(self.batch.pages));
@@ -497,7 +499,7 @@ mod tests {
         }
     }
 
-    /// A file system that counts, and fails from a number of reads on.
+    /// A file system that counts bytes, and fails after a number of reads.
     struct Watched {
         transferred: Arc<AtomicU64>,
         longest: Arc<AtomicU64>,

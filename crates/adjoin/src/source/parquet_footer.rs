@@ -1,5 +1,5 @@
-//! What a Parquet file claims of itself, looked at before the Parquet crate believes it: that crate follows a schema by
-//! recursion, and makes room for whatever a page says it grows to.
+//! Checks the claims of a Parquet file before the Parquet crate relies on them. That crate walks schemas by recursion,
+//! and allocates as much memory as a page claims to need.
 
 use std::ops::Range;
 
@@ -9,32 +9,32 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::window::WindowedFile;
 
-/// Deepest schema that is read: a list of structs of lists takes some ten levels.
+/// Deepest schema to read. A list of structs of lists has about ten levels.
 const SCHEMA_DEPTH_MAX: usize = 64;
 /// Most groups and columns of a schema.
 const SCHEMA_ELEMENTS_MAX: u64 = 1 << 20;
-/// Most row groups; the Parquet crate numbers them by an i16, and makes room for all that are claimed.
+/// Most row groups. The Parquet crate numbers them by i16, and allocates memory for as many as are claimed.
 const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
-/// Deepest value that is stepped over, as in the Parquet crate.
+/// Deepest value to skip, as in the Parquet crate.
 const SKIPPED_DEPTH_MAX: usize = 64;
 /// Numbers of the footer's fields.
 const SCHEMA: i64 = 2;
 const ROW_GROUPS: i64 = 4;
-/// A footer may be so long in any file ...
+/// Longest footer of any file ...
 const FOOTER_BYTES_USUAL: u64 = 16 << 20;
-/// ... and so long in a large one, of which it takes at most a quarter.
+/// ... and of a large file, of which the footer takes at most a quarter.
 const FOOTER_BYTES_MAX: u64 = 256 << 20;
 /// Length of the footer, then the magic bytes.
 const TRAILER_BYTES: usize = 8;
-/// A page may grow to so many bytes whatever its length is ...
+/// Bytes to which a page may grow, whatever its stored length ...
 const PAGE_BYTES_USUAL: u64 = 16 << 20;
-/// ... or by this factor: a block of zstd grows from 4 bytes to 128 KiB.
+/// ... or the factor by which it may grow: a zstd block grows from 4 bytes to 128 KiB.
 const PAGE_GROWTH_MAX: u64 = 40_000;
 
-/// Where the footer lies.
+/// Returns the byte range of the footer.
 ///
 /// # Errors
-/// Where it is not there or too long; the device's failures are kept by `file`.
+/// Fails if it is missing or too long. `file` keeps errors of the device.
 pub(super) fn footer_place(file: &WindowedFile) -> Result<Range<u64>> {
     let len = file.len();
     let trailer_start = len.checked_sub(TRAILER_BYTES as u64).ok_or_else(|| fault("it is not there"))?;
@@ -52,32 +52,33 @@ pub(super) fn footer_place(file: &WindowedFile) -> Result<Range<u64>> {
     Ok(start..trailer_start)
 }
 
-/// Reads the footer's bytes and checks what it would make the Parquet crate do.
+/// Reads the bytes of the footer, and checks the work that it would make the Parquet crate do.
 ///
 /// # Errors
-/// Where its schema is too deep; the device's failures are kept by `file`.
+/// Fails if its schema is too deep. `file` keeps errors of the device.
 pub(super) fn read_footer(file: &WindowedFile, place: Range<u64>) -> Result<Bytes> {
     let bytes = file.get_bytes(place.start, (place.end - place.start) as usize)?;
     check_schema(&bytes)?;
     Ok(bytes)
 }
 
-/// What a page's header says of its size.
+/// Sizes of a page according to its header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PageSizes {
     /// Bytes in the file.
     pub(super) stored: u64,
-    /// Bytes once decompressed.
+    /// Bytes after decompression.
     pub(super) grown: u64,
-    /// Values of a dictionary, where the page is one.
+    /// Number of values, if the page is a dictionary.
     pub(super) dictionary: Option<u64>,
 }
 
-/// The sizes of a page whose header starts `bytes`, if it does not claim to grow beyond reason, nor a dictionary to hold
-/// more values than bytes. What else is wrong with the header the Parquet crate will say.
+/// Returns the sizes of the page with its header at the start of `bytes`. Checks that the page does not claim to grow
+/// beyond reason, and that a dictionary does not claim more values than bytes. The Parquet crate reports any other
+/// fault of the header.
 ///
 /// # Errors
-/// Where it claims so.
+/// Fails if the page makes such a claim.
 pub(super) fn check_page(bytes: &[u8]) -> Result<PageSizes> {
     const GROWN: i64 = 2;
     const STORED: i64 = 3;
@@ -98,8 +99,8 @@ pub(super) fn check_page(bytes: &[u8]) -> Result<PageSizes> {
     Ok(PageSizes { stored, grown, dictionary })
 }
 
-/// Types of the footer's fields. The Parquet crate reads a field that it knows as what it should be, whatever type is
-/// written there; were others let through, it would see another schema than this walk.
+/// Returns the type of a field of the footer. The Parquet crate reads known fields as their expected type, whatever
+/// type the file states. If other types were accepted, it would see another schema than this check.
 fn kind_of_field(field: i64) -> Option<Kind> {
     match field {
         1 | 3 => Some(Kind::I32),
@@ -109,7 +110,7 @@ fn kind_of_field(field: i64) -> Option<Kind> {
     }
 }
 
-/// The same of an element of the schema.
+/// Returns the type of a field of a schema element.
 fn kind_of_element_field(field: i64) -> Option<Kind> {
     match field {
         1..=3 | 5..=9 => Some(Kind::I32),
@@ -119,7 +120,7 @@ fn kind_of_element_field(field: i64) -> Option<Kind> {
     }
 }
 
-/// The same of a logical type's variants, such as a decimal's scale.
+/// Returns the type of a field of a logical type's variant, e.g. the scale of a decimal.
 fn kind_of_logical_field(variant: i64, field: i64) -> Option<Kind> {
     match (variant, field) {
         (5, 1 | 2) | (18, 2) => Some(Kind::I32),
@@ -131,7 +132,8 @@ fn kind_of_logical_field(variant: i64, field: i64) -> Option<Kind> {
     }
 }
 
-/// Walks the schema, a list of groups and columns in depth-first order where each group says how many children it has.
+/// Walks the schema: a list of groups and columns in depth-first order, in which each group states its number of
+/// children.
 fn check_schema(footer: &[u8]) -> Result<()> {
     let mut footer = Compact { rest: footer };
     let mut field = 0;
@@ -162,9 +164,9 @@ fn check_schema(footer: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// That groups do not nest too deep, given the number of children of each element.
+/// Checks the nesting depth of groups, given the number of children of each element.
 fn check_depth(children: impl Iterator<Item = Option<u64>>) -> Result<()> {
-    let mut open: Vec<u64> = Vec::new(); // children that are still to come, of each group around
+    let mut open: Vec<u64> = Vec::new(); // children left, of each enclosing group
     for children in children {
         let children = children.ok_or_else(cut_off)?;
         while open.last() == Some(&0) {
@@ -191,12 +193,12 @@ fn cut_off() -> ParquetError {
     fault("its fields make no sense")
 }
 
-/// Types of Thrift's compact protocol, as far as Parquet has them.
+/// Types of Thrift's compact protocol that Parquet uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Bool,
     Byte,
-    /// Of 16 and 64 bits too: all are written alike.
+    /// Integers of 16, 32 and 64 bits, which are encoded alike.
     I32,
     Double,
     Binary,
@@ -219,7 +221,7 @@ impl Kind {
     }
 }
 
-/// Bytes of Thrift's compact protocol being read; `None` where they end or make no sense.
+/// A reader of Thrift's compact protocol. Methods return `None` if the bytes end or are invalid.
 struct Compact<'a> {
     rest: &'a [u8],
 }
@@ -248,8 +250,9 @@ impl Compact<'_> {
         Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
-    /// The next field's type, its number in `field`; an inner `None` at the end of the struct.
-    #[allow(clippy::option_option)] // bytes that end are not a struct that ends
+    /// Returns the next field's type and sets `field` to its number. The inner value is `None` at the end of the
+    /// struct.
+    #[allow(clippy::option_option)] // the end of the bytes is not the end of a struct
     fn next_field(&mut self, field: &mut i64) -> Option<Option<Kind>> {
         let head = self.byte()?;
         if head & 0x0F == 0 {
@@ -276,7 +279,7 @@ impl Compact<'_> {
         Some((count, Kind::of(head & 0x0F)?))
     }
 
-    /// Steps over a value. Lists of lists are followed to a depth only.
+    /// Skips a value. `depth` limits the nesting of lists and structs.
     fn skip(&mut self, kind: Kind, depth: usize) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         let bytes = match kind {
@@ -300,17 +303,19 @@ impl Compact<'_> {
 
     fn skip_list(&mut self, depth: usize) -> Option<()> {
         let (count, kind) = self.list()?;
-        // In a list a bool takes a byte; so each element takes at least one, and a count that lies ends soon.
+        // A bool in a list takes a byte. Every element thus takes at least one byte, so a false count soon runs out of
+        // bytes.
         let kind = if kind == Kind::Bool { Kind::Byte } else { kind };
         (0..count).try_for_each(|_| self.skip(kind, depth))
     }
 
-    /// Lengths in a page's header, by the number of their field, and the number of values in that of its kind.
+    /// Returns the lengths in a page's header, by field number, and the number of values in the header of the page's
+    /// kind.
     fn page_claims(&mut self) -> Vec<(i64, i64)> {
         let (mut claims, mut field) = (Vec::new(), 0);
         while let Some(Some(kind)) = self.next_field(&mut field) {
             let claim = match field {
-                2 | 3 => self.integer(),            // whatever its type: the Parquet crate reads it so too
+                2 | 3 => self.integer(),            // whatever its type, like the Parquet crate
                 1 | 4 => self.integer().map(|_| 0), // kind of page, checksum: any number
                 5 | 7 | 8 if kind == Kind::Struct => {
                     let mut inner = 0;
@@ -326,7 +331,7 @@ impl Compact<'_> {
         claims
     }
 
-    /// The number of children of an element of the schema, which is stepped over.
+    /// Returns the number of children of a schema element, and skips the element.
     fn children(&mut self) -> Option<u64> {
         let (mut children, mut field) = (0, 0);
         while let Some(kind) = self.next_field(&mut field)? {
@@ -373,7 +378,7 @@ mod tests {
         out.push(value as u8);
     }
 
-    /// An element of the schema: type (columns only), repetition, name, number of children.
+    /// Writes a schema element: type (columns only), repetition, name, number of children.
     fn element(name: &str, children: u64, out: &mut Vec<u8>) {
         let mut last = 0;
         let mut field = |number: u8, kind: u8, out: &mut Vec<u8>| {
@@ -396,7 +401,7 @@ mod tests {
         out.push(0);
     }
 
-    /// A file without rows whose schema has these elements.
+    /// Creates a file without rows and with these schema elements.
     fn file(children: &[u64]) -> Vec<u8> {
         let mut footer = vec![0x15, 2, 0x19, 0xFC]; // version 1, then a long list of structs
         unsigned(children.len() as u64, &mut footer);
@@ -431,9 +436,9 @@ mod tests {
                 "{message}"
             );
         }
-        // A level's other children do not count as depth.
+        // Other children of a level do not add depth.
         assert!(message(&file(&[3, 0, 2, 0, 0, 1, 0])).contains("no column holds vectors"));
-        // Counts that lie: more children than elements, at any depth.
+        // False counts: more children than elements, at any depth.
         assert!(message(&file(&vec![1 << 30; 65])).contains("nested deeper"));
         assert!(message(&file(&[1 << 30, 0])).contains("its Parquet footer"));
     }
@@ -455,7 +460,7 @@ mod tests {
     fn row_groups_that_are_only_claimed_get_no_room() {
         let mut bytes = file(&[1, 0]);
         let end = bytes.len() - 8;
-        bytes.splice(end - 2..end, [0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x07, 0]); // 2^31 - 1 of them
+        bytes.splice(end - 2..end, [0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x07, 0]); // 2^31 - 1 elements
         let length = u32::try_from(bytes.len() - 12).unwrap().to_le_bytes();
         let end = bytes.len() - 8;
         bytes[end..end + 4].copy_from_slice(&length);

@@ -1,4 +1,4 @@
-//! What the pages of a Parquet file take in memory: their headers say it before a page is read.
+//! Computes the memory of a Parquet file's pages from their headers, before any page is read.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use super::parquet_footer::PageSizes;
 use super::window::WindowedFile;
 
-/// Pages up to this size are expected, and not looked for: common writers make them of 1 MiB.
+/// Pages up to this size are expected and not checked. Common writers produce pages of 1 MiB.
 const PAGE_BYTES_GRANTED: u64 = 2 << 20;
-/// Page headers that are read of a file: those of a gigabyte of pages of 1 MiB, in a tenth of a second. Of more only
-/// the first of each column chunk are read, as a writer makes them alike.
+/// Most page headers to read of a file. This suffices for a gigabyte of pages of 1 MiB, and takes a tenth of a second.
+/// If there are more pages, only the first headers of each column chunk are read, since a writer makes similar pages.
 const HEADERS_MAX: u64 = 1_024;
-/// Headers that are read of each column chunk at least: a dictionary and the first pages.
+/// Least number of headers to read per column chunk: a dictionary and the first pages.
 const HEADERS_A_CHUNK: u64 = 3;
-/// Bytes that a dictionary's value takes beside its own: an offset, a view or a pointer.
+/// Bytes of a dictionary value in addition to the value itself: an offset, a view or a pointer.
 const DICTIONARY_VALUE_BYTES: u64 = 16;
 
-/// Brotli's decoder looks back so far at most, and has a copy of its input.
+/// Largest window of Brotli's decoder, which also holds a copy of its input.
 const BROTLI_WINDOW_BYTES: u64 = 16 << 20;
 
-/// What the chosen columns take.
+/// Memory of the chosen columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageMemory {
-    /// Bytes that a scan holds at most.
+    /// Most bytes that a scan holds.
     pub(super) held: u64,
-    /// Bytes of the largest page, as stored and as decompressed together.
+    /// Bytes of the largest page, stored and decompressed together.
     pub(super) largest: u64,
 }
 
-/// Looks at the pages of some columns. A header that cannot be read ends the look at its chunk. Pages that are larger
-/// than what is returned are to be refused.
+/// Reads the page headers of some columns. A header that cannot be read ends the check of its chunk. Pages larger than
+/// the returned size must be refused later.
 pub(super) fn page_memory(
     file: &WindowedFile,
     metadata: &ParquetMetaData,
@@ -49,7 +49,7 @@ pub(super) fn page_memory(
         let mut held = chunks(column).map(granted).max().unwrap_or(0);
         for chunk in chunks(column).filter(|chunk| is_looked_at(chunk)) {
             let mut pages = ChunkPages { compression: Some(chunk.compression()), ..ChunkPages::default() };
-            let _ = pages.look(file, chunk, headers_max); // whoever reads the page is told of its fault
+            let _ = pages.look(file, chunk, headers_max); // reading the page will report its fault
             held = held.max(pages.held);
             memory.largest = memory.largest.max(pages.largest);
         }
@@ -58,7 +58,7 @@ pub(super) fn page_memory(
     memory
 }
 
-/// Bytes of a chunk whose pages are as large as is expected: a dictionary and a page, compressed and not.
+/// Returns the bytes of a chunk with pages of the expected size: a dictionary and a page, compressed and decompressed.
 fn granted(chunk: &ColumnChunkMetaData) -> u64 {
     3 * chunk.uncompressed_size().unsigned_abs().min(PAGE_BYTES_GRANTED)
 }
@@ -67,19 +67,19 @@ fn is_looked_at(chunk: &ColumnChunkMetaData) -> bool {
     chunk.uncompressed_size().unsigned_abs() > PAGE_BYTES_GRANTED
 }
 
-/// The pages of a column chunk that were looked at.
+/// The pages of a column chunk that were checked.
 #[derive(Default)]
 struct ChunkPages {
     compression: Option<Compression>,
     dictionary: u64,
-    /// The page before the one at hand: its decoder keeps it until the next is there.
+    /// Bytes of the previous page. Its decoder keeps it until the next page is decoded.
     before: u64,
     held: u64,
     largest: u64,
 }
 
 impl ChunkPages {
-    /// Reads headers, at most so many.
+    /// Reads up to `headers_max` headers.
     fn look(&mut self, file: &WindowedFile, chunk: &ColumnChunkMetaData, headers_max: u64) -> Result<()> {
         let file = Arc::new(file.for_headers());
         let mut pages = SerializedPageReader::new(file.clone(), chunk, 0, None)?;
@@ -90,7 +90,7 @@ impl ChunkPages {
             self.add(file.last_page());
             pages.skip_next_page()?;
         }
-        // those that were not seen may be a little larger
+        // pages that were not checked may be a little larger
         self.held = self.held.saturating_add(self.held / 4);
         self.largest = self.largest.saturating_add(self.largest / 4);
         Ok(())
@@ -134,17 +134,17 @@ mod tests {
     use crate::source::open::ScanOptions;
 
     const DIMENSIONS: usize = 128;
-    /// Bytes of the elements that [`vectors`] makes: of a page, where it is not cut.
+    /// Bytes of the elements that [`vectors`] creates, which is the size of a page unless it is split.
     const ELEMENT_BYTES: u64 = 30_000 * DIMENSIONS as u64 * 4;
 
-    /// 30,000 lists of which only the column's rows say how long they are.
+    /// Creates 30,000 lists of a length that only the column's rows determine.
     fn vectors(element: impl Fn(usize) -> f32) -> ArrayRef {
         let rows = (0..30_000)
             .map(|row| Some((0..DIMENSIONS).map(|k| Some(element(row * DIMENSIONS + k))).collect::<Vec<_>>()));
         Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(rows))
     }
 
-    /// One page a column chunk.
+    /// Writes one page per column chunk.
     fn large_pages() -> WriterPropertiesBuilder {
         WriterProperties::builder()
             .set_dictionary_enabled(false)

@@ -1,4 +1,4 @@
-//! What the columns of a Parquet file are read as.
+//! Determines the types in which the columns of a Parquet file are read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use parquet::schema::types::{Type, TypePtr};
 use super::id_column::UUID_EXTENSION;
 use super::nested::ColumnPlace;
 
-/// Reads dictionaries as what they hold: Parquet's pages know dictionaries of their own, and those of Arrow, such as a
-/// categorical of pandas, would only be made of them again. Some of Polars' could not be read at all.
+/// Reads dictionaries as plain values. Parquet's pages have dictionaries of their own, and Arrow's dictionaries, such
+/// as a categorical of pandas, would only be rebuilt from them. Some dictionaries of Polars could not be read at all.
 pub(super) fn plain_columns(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
     let schema = metadata.schema();
     let fields = plain_fields(schema.fields());
@@ -36,7 +36,7 @@ fn plain_fields(fields: &Fields) -> Fields {
     fields.iter().map(plain).collect()
 }
 
-/// The schema, with a mark at columns of UUIDs that only Parquet's own types tell from other bytes.
+/// Returns the schema, with columns of UUIDs marked. Only Parquet's own types distinguish these from other bytes.
 pub(super) fn schema_with_uuids(metadata: &ArrowReaderMetadata) -> Schema {
     let types = metadata.parquet_schema().root_schema().get_fields();
     Schema::new(marked(metadata.schema().fields(), types))
@@ -61,8 +61,8 @@ fn marked(fields: &Fields, types: &[TypePtr]) -> Fields {
     fields.iter().enumerate().map(marked).collect::<Vec<Field>>().into()
 }
 
-/// The Parquet columns that a column of the table is made of. A struct is a group with the same fields; none where it is
-/// not.
+/// Returns the Parquet columns of a column of the table. A struct is a group with the same fields; the range is empty
+/// if the file differs.
 pub(super) fn leaves_at(schema: &Type, place: &ColumnPlace) -> Range<usize> {
     let (mut group, mut first) = (schema, 0);
     for step in place.way() {

@@ -1,7 +1,8 @@
-//! Texts of Parquet columns in pieces of bounded size.
+//! Texts of Parquet columns, in pieces of bounded size.
 //!
-//! A page of a few bytes can stand for any amount of text: a dictionary has each value once, and a thousand rows repeat it.
-//! Texts are therefore decoded as views, which refer to the bytes of their page, and only some rows at a time are copied out.
+//! A page of a few bytes can stand for any amount of text: a dictionary holds each value once, and a thousand rows
+//! repeat it. Texts are therefore decoded as views, which refer to the bytes of their page, and copied out for a few
+//! rows at a time.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use arrow_array::{Array, ArrayRef, GenericByteViewArray, RecordBatch, RecordBatc
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 
-/// Bytes of texts that are copied out at once, unless a single row has more.
+/// Bytes of text to copy out at once, unless a single row has more.
 pub(super) const COPIED_BYTES: u64 = 256 << 10;
 
-/// Returns the metadata by which columns of text are decoded as views; those within lists stay as they are. Returns the
-/// metadata unchanged if the Parquet crate refuses that.
+/// Returns metadata that decodes text columns as views, except within lists. Returns the metadata unchanged if the
+/// Parquet crate refuses that.
 pub(super) fn with_views(metadata: &ArrowReaderMetadata) -> ArrowReaderMetadata {
     let fields = view_fields(metadata.schema().fields());
     let schema = Arc::new(Schema::new_with_metadata(fields, metadata.schema().metadata().clone()));
@@ -37,7 +38,7 @@ fn view_fields(fields: &Fields) -> Fields {
     fields.iter().map(viewed).collect()
 }
 
-/// A table with views, handed out some rows at a time with texts of the types that the file says.
+/// A table with views, returned a few rows at a time, with texts of the types in the file.
 pub(super) struct TextPieces {
     table: RecordBatch,
     schema: Arc<Schema>,
@@ -45,7 +46,7 @@ pub(super) struct TextPieces {
 }
 
 impl TextPieces {
-    /// Takes a table whose columns are to become those of the types in `types`.
+    /// Takes a table with views. `types` are the types of the columns in the file.
     pub(super) fn new(table: RecordBatch, types: &[DataType]) -> Self {
         let viewed = table.schema();
         let fields = viewed.fields().iter().zip(types).map(|(field, data)| {
@@ -56,10 +57,11 @@ impl TextPieces {
         Self { table, schema, next_row: 0 }
     }
 
-    /// Returns the next rows: as many as have at most [`COPIED_BYTES`] of text, and at least one. `None` after the last.
+    /// Returns the next rows: as many as have at most [`COPIED_BYTES`] of text, but at least one. `None` after the
+    /// last.
     ///
     /// # Errors
-    /// If a row has more than `row_bytes_max` bytes of text, or one that is not UTF-8.
+    /// Fails if a row has more than `row_bytes_max` bytes of text, or text that is not UTF-8.
     pub(super) fn next_piece(&mut self, row_bytes_max: u64) -> Result<Option<RecordBatch>, ArrowError> {
         let (first, rows) = (self.next_row, self.table.num_rows());
         if first == rows {
@@ -96,7 +98,7 @@ fn is_view(data: &DataType) -> bool {
 
 fn text_bytes(column: &ArrayRef, row: usize) -> u64 {
     fn of<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>, row: usize) -> u64 {
-        if views.is_null(row) { 0 } else { u64::from(views.views()[row] as u32) } // the low half of a view is its length
+        if views.is_null(row) { 0 } else { u64::from(views.views()[row] as u32) } // the low half is the length
     }
     match column.data_type() {
         DataType::Utf8View => of(column.as_string_view(), row),
@@ -119,7 +121,8 @@ mod tests {
     use crate::source::nested::ColumnPlace;
     use crate::source::parquet;
 
-    /// The numbers and lengths of texts of a file, and the most bytes of text that were handed out at once.
+    /// Returns the numbers and the text lengths of a file's rows, and the most bytes of text that were returned at
+    /// once.
     fn read(
         folder: &Folder,
         table: &RecordBatch,

@@ -1,4 +1,5 @@
-//! Files with hardly a header: `.fbin .u8bin .i8bin` (counts, then rows) and `.fvecs .bvecs` (each row counted).
+//! Reads files with minimal headers: `.fbin .u8bin .i8bin` (counts, then rows) and `.fvecs .bvecs` (a count before each
+//! row).
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use crate::options::Element;
 /// Bytes of the two counts.
 const HEADER_BYTES: u64 = 8;
 
-/// The layout of a file that starts with u32 rows and u32 dimensions.
+/// Returns the layout of a file that starts with u32 rows and u32 dimensions.
 pub(super) fn counted_file(path: &Path, file: &dyn ReadFile, element: Element) -> Result<DenseLayout> {
     let mut header = [0; HEADER_BYTES as usize];
     if file.len() < HEADER_BYTES {
@@ -41,7 +42,7 @@ pub(super) fn counted_file(path: &Path, file: &dyn ReadFile, element: Element) -
     Ok(DenseLayout { start: HEADER_BYTES, rows, dimensions: Some(dimensions), element, counted_rows: false })
 }
 
-/// The layout of a file whose rows each start with an i32 number of dimensions.
+/// Returns the layout of a file in which each row starts with an i32 number of dimensions.
 pub(super) fn counted_rows(path: &Path, file: &dyn ReadFile, element: Element) -> Result<DenseLayout> {
     let element = StoredElement::Same(element);
     let layout = DenseLayout { start: 0, rows: 0, dimensions: None, element, counted_rows: true };

@@ -1,4 +1,4 @@
-//! Several files as one source, and one file as the source it is.
+//! Several files as one source, or a single file.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -15,21 +15,21 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{ROWS_MAX, VectorType};
 
-/// A file of a source. It is opened for the time of its scan only: a source may have more files than a process may open.
+/// A file of a source. It is open only during its scan, since a source may have more files than a process may open.
 struct Shard {
-    /// What it is called within what was named: in a folder, its way there.
+    /// Path relative to the named source, e.g. within a folder.
     name: PathBuf,
     path: PathBuf,
     format: Format,
     facts: Facts,
     first_row: u64,
-    /// As it was opened first, and as its first scan to the end found it: every scan must find the same, for a store of
-    /// rows that were read before a change and after would be a mixture that never was.
+    /// State of the file when it was first opened, and digest of its first complete scan. Every scan must match both: a
+    /// store of rows read before and after a change would mix two versions of the data.
     stamp: FileStamp,
     digest: OnceLock<[u64; 3]>,
 }
 
-/// Files that agree in the type of their vectors and ids, one after the other.
+/// Consecutive files with the same type of vectors and ids.
 pub(super) struct Shards {
     device: Arc<dyn Device>,
     options: SourceOptions,
@@ -80,7 +80,7 @@ impl VectorSource for Shards {
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
-        // One file is open at a time; what is read of it becomes a batch.
+        // One file is open at a time; its data are converted to a batch.
         let held = self.shards.iter().map(|shard| shard.facts.memory.held).max().unwrap_or(0);
         held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
     }
@@ -105,21 +105,21 @@ impl VectorSource for Shards {
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {
-        // the last shard that starts at or before the row; an empty one before it starts there too
+        // the last shard that starts at or before the row; an empty shard before it starts there too
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row).saturating_sub(1)];
         (shard.path.clone(), row - shard.first_row)
     }
 }
 
-/// The files that say something of columns; all of them where none does.
+/// Returns the files with known columns; all files if none has any.
 fn telling(shards: &[Shard]) -> Vec<&Shard> {
     let telling: Vec<&Shard> = shards.iter().filter(|shard| !shard.facts.says_nothing()).collect();
     if telling.is_empty() { shards.iter().collect() } else { telling }
 }
 
-/// The type that all files agree on. The number of dimensions is what headers state, else the length of the first list
-/// that is not empty: where lists of other lengths come after it, in whichever file, it is for the reader of rows to say.
-/// Where no list was looked at it is what a header makes likely.
+/// Returns the vector type that all files agree on. The number of dimensions is the one that headers state, otherwise
+/// the length of the first list that is not empty. If later lists have other lengths, in any file, the reader of rows
+/// reports it. If no list was read, the number is the one that a header makes likely.
 fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
     let shards = telling(shards);
     let first = shards[0];
@@ -188,7 +188,7 @@ struct ShardsScan<'a> {
     current: Option<Current<'a>>,
 }
 
-/// The file at hand.
+/// The current file.
 struct Current<'a> {
     shard: &'a Shard,
     file: Arc<dyn ReadFile>,
@@ -198,7 +198,7 @@ struct Current<'a> {
 }
 
 impl ShardsScan<'_> {
-    /// Goes to the next file with rows, if there is one.
+    /// Moves to the next file with rows, if any.
     fn start_next(&mut self) -> Result<()> {
         self.current = None;
         while let Some(shard) = self.source.shards.get(self.next_shard) {
@@ -232,9 +232,9 @@ impl VectorScan for ShardsScan<'_> {
 }
 
 impl Current<'_> {
-    /// The file's next rows, numbered as the set's.
+    /// Returns the file's next rows, with the row numbers of the set.
     fn next_batch(&mut self, vectors: VectorType) -> Result<Option<VectorBatch>> {
-        // what is read while somebody writes may look damaged
+        // data read while another process writes may look damaged
         let next = self.scan.next_batch().or_else(|error| self.shard.check_stamp(&*self.file).and(Err(error)));
         let Some(mut batch) = next? else {
             return match self.rows_done == self.shard.facts.rows {
@@ -243,7 +243,7 @@ impl Current<'_> {
             };
         };
         self.rows_done += batch.rows as u64;
-        // the columns of a damaged table may hold more or fewer rows than its header says
+        // the columns of a damaged table may hold more or fewer rows than its header states
         if self.rows_done > self.shard.facts.rows || batch.bytes.len() != batch.rows * vectors.bytes() {
             return Err(self.changed());
         }
@@ -252,7 +252,7 @@ impl Current<'_> {
         Ok(Some(batch))
     }
 
-    /// That the file is still what was opened, and has the rows that an earlier scan read.
+    /// Checks that the file is unchanged since it was opened, and has the rows that an earlier scan read.
     fn check_unchanged(&self) -> Result<()> {
         self.shard.check_stamp(&*self.file)?;
         let digest = self.digest.finish();

@@ -1,4 +1,4 @@
-//! The splits of a data set that lies as Hugging Face lays them: `data/train-00000-of-00010.parquet`, `train.parquet` or
+//! Splits of a data set in Hugging Face's layout: `data/train-00000-of-00010.parquet`, `train.parquet` or
 //! `train/0000.parquet`.
 
 use std::collections::BTreeSet;
@@ -7,18 +7,18 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// What splits are usually called, so that a file or folder of that name is known to be one.
+/// Usual names of splits. A file or folder with such a name is surely a split.
 const USUAL: [&str; 9] = ["train", "training", "validation", "valid", "val", "dev", "test", "testing", "eval"];
-/// What files are called that are parts of something, whatever that is.
+/// Names of files that are parts of something unknown.
 const PARTS: [&str; 2] = ["data", "part"];
-/// Names that a message lists.
+/// Number of names that a message lists.
 const NAMES_LISTED: usize = 20;
 
-/// The files, by their paths within a folder, that are of a split: a folder on their way is called that, or they are
-/// themselves, up to a number such as `-00000-of-00010`.
+/// Checks that some of the files, given by their paths within a folder, belong to a split. A file belongs to a split if
+/// one of its folders has the split's name, or the file itself does, without a number such as `-00000-of-00010`.
 ///
 /// # Errors
-/// Where there are none.
+/// Fails if no file belongs to the split.
 pub(super) fn check<'a>(folder: &Path, split: &str, files: impl Iterator<Item = &'a Path> + Clone) -> Result<()> {
     if files.clone().any(|file| is_of(file, split)) {
         return Ok(());
@@ -39,13 +39,13 @@ pub(super) fn check<'a>(folder: &Path, split: &str, files: impl Iterator<Item = 
     ]))
 }
 
-/// Whether a file is of a split.
+/// Returns whether a file belongs to a split.
 pub(super) fn is_of(file: &Path, split: &str) -> bool {
     let Parts { folders, name, .. } = Parts::of(file);
     name == split || folders.contains(&split.to_owned())
 }
 
-/// A line that names the splits that are read together, where it is sure that there are several.
+/// Returns a note that names the splits that are read together, if there are surely several.
 pub(super) fn note<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> Option<String> {
     let names: BTreeSet<String> = files.filter_map(|file| Parts::of(file).sure()).collect();
     let at = folder.display();
@@ -55,10 +55,10 @@ pub(super) fn note<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> 
     })
 }
 
-/// What a path within a folder is made of.
+/// Components of a path within a folder.
 struct Parts {
     folders: Vec<String>,
-    /// The file's, without its ending and its number.
+    /// Name of the file without its extension and its number.
     name: String,
     is_numbered: bool,
 }
@@ -72,7 +72,7 @@ impl Parts {
         Self { folders: folders.collect(), name: unnumbered.unwrap_or(stem), is_numbered }
     }
 
-    /// The split that it surely is of.
+    /// Returns the split that it surely belongs to.
     fn sure(&self) -> Option<String> {
         let is_usual = |name: &&String| USUAL.contains(&name.as_str());
         let name = Some(&self.name);
@@ -81,14 +81,14 @@ impl Parts {
         name.filter(is_usual).or(folder).or_else(numbered).cloned()
     }
 
-    /// The split that it may be of.
+    /// Returns the split that it may belong to.
     fn likely(&self) -> Option<String> {
         let folder = || self.folders.iter().rfind(|folder| !PARTS.contains(&folder.as_str())).cloned();
         self.sure().or_else(folder).or_else(|| Some(self.name.clone()))
     }
 }
 
-/// `train` of `train-00000-of-00010`.
+/// Returns `train` for `train-00000-of-00010`.
 fn without_number(stem: &str) -> Option<&str> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (rest, count) = stem.rsplit_once("-of-")?;
@@ -103,7 +103,7 @@ mod tests {
     use crate::source::SourceOptions;
     use crate::source::fixtures::{Folder, error_of, read_all, u8bin};
 
-    /// Files, each with one row: its number among them.
+    /// Creates files with one row each, which holds the number of the file.
     fn folder_of(names: &[&str]) -> Folder {
         let folder = Folder::new();
         for (row, name) in (0..).zip(names) {

@@ -1,4 +1,4 @@
-//! Tables of which some columns are read, for commands that read no vectors: Parquet, CSV and JSON lines.
+//! Tables of Parquet, CSV and JSON lines, for commands that read columns but no vectors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::{csv, json_lines, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
 
-/// Endings of tables, the last two of JSON lines.
+/// Extensions of tables; the last two are JSON lines.
 const ENDINGS: [&str; 4] = ["parquet", "csv", "jsonl", "ndjson"];
-/// Rows that are decoded at a time.
+/// Rows to decode at a time.
 const BATCH_ROWS: usize = 1 << 10;
 
-/// A table whose columns are read within the budget, whatever its file claims.
+/// A table. Its columns are read within the budget, whatever its file claims.
 pub struct TableFile {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
@@ -35,12 +35,12 @@ enum Kind {
 }
 
 impl TableFile {
-    /// Opens a table. Columns of CSV that are named in `texts` are read as texts, as 007 is another id than 7; those named
-    /// in `numbers` need not be whole because the first ones are.
+    /// Opens a table. CSV columns named in `texts` are read as text, since 007 is another id than 7. CSV columns named
+    /// in `numbers` may contain fractions even if the first values are integers.
     ///
     /// # Errors
-    /// If the file cannot be read, is not what its ending says, or its longest line or its footer does not fit into the
-    /// budget.
+    /// Fails if the file cannot be read or contradicts its extension, or its longest line or its footer does not fit
+    /// into the budget.
     pub fn open(context: &Context, path: &Path, texts: &[&str], numbers: &[&str]) -> Result<Self> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         if !ENDINGS.contains(&ending) {
@@ -59,15 +59,16 @@ impl TableFile {
         Ok(Self { path: path.to_owned(), file, schema, kind })
     }
 
-    /// Its columns; none if no line of JSON says what they are.
+    /// Returns the columns; none if no line of JSON determines them.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// Hands batches of rows to `take`, each with the number of its first row and the columns at some places, in this order.
+    /// Passes batches of rows to `take`, each with the number of its first row. The batches have the columns at these
+    /// places, in this order.
     ///
     /// # Errors
-    /// If the file cannot be read, the budget does not hold what is decoded at a time, or `take` fails.
+    /// Fails if the file cannot be read, the budget does not hold a decoded batch, or `take` fails.
     pub fn each(
         &self,
         context: &Context,
@@ -90,10 +91,10 @@ impl TableFile {
         Ok(())
     }
 
-    /// Returns the bytes that reading the columns at some places holds.
+    /// Returns the bytes held while the columns at some places are read.
     ///
     /// # Errors
-    /// If page headers cannot be read.
+    /// Fails if page headers cannot be read.
     pub fn reading_bytes(&self, columns: &[usize]) -> Result<u64> {
         let mut places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();
         places.sort_unstable();

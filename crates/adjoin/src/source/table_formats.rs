@@ -1,5 +1,5 @@
-//! Folders whose files mean something only together with a log: tables of Delta, Iceberg, Hudi and Lance, which keep the files
-//! of deleted and replaced rows, and data sets of Hugging Face, whose caches are stored next to their data.
+//! Recognizes folders of files that have a meaning only together with a log: tables of Delta, Iceberg, Hudi and Lance,
+//! which keep files with deleted and replaced rows, and Hugging Face data sets, which store caches next to their data.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// Most bytes that are read of `state.json`.
+/// Most bytes to read of `state.json`.
 const STATE_BYTES_MAX: u64 = 8 << 20;
 
-/// A format of tables.
+/// A table format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TableFormat {
     Delta,
@@ -23,7 +23,7 @@ enum TableFormat {
 }
 
 impl TableFormat {
-    /// The format of the table whose folder this is.
+    /// Returns the format of the table in this folder, if it is one.
     fn of(folder: &Path) -> Option<Self> {
         let has = |name: &str, ending: &str| {
             let names = fs::read_dir(folder.join(name)).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -42,7 +42,7 @@ impl TableFormat {
         }
     }
 
-    /// Its name, and how Python reads the rows that are alive.
+    /// Returns the format's name, and how Python reads its current rows.
     fn in_words(self) -> (&'static str, &'static str) {
         match self {
             Self::Delta => ("a Delta table", "deltalake.DeltaTable(PATH).to_pyarrow_dataset()"),
@@ -53,16 +53,16 @@ impl TableFormat {
     }
 }
 
-/// Checks that files or folders are no parts of tables, and no tables. Links count as what they lead to.
+/// Checks that files or folders are not tables or parts of tables. Links are resolved.
 ///
 /// # Errors
-/// If one is: names the table, and how its living rows are read.
+/// Fails if one is. The error names the table, and how to read its current rows.
 pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
     let mut sound: HashSet<PathBuf> = HashSet::new();
     for path in paths {
         let place = path.canonicalize().unwrap_or_else(|_| path.clone());
         for folder in place.ancestors().skip_while(|folder| folder.is_file()) {
-            // The folders above one that was checked were checked as well.
+            // The folders above a checked one were checked too.
             if !sound.insert(folder.to_owned()) {
                 break;
             }
@@ -74,10 +74,10 @@ pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a folder is no table itself.
+/// Checks that a folder is not itself a table.
 ///
 /// # Errors
-/// If it is one.
+/// Fails if it is.
 pub(super) fn refuse_table_at(folder: &Path) -> Result<()> {
     TableFormat::of(folder).map_or(Ok(()), |format| Err(refused(folder, None, format)))
 }
@@ -103,11 +103,11 @@ struct SavedFile {
     filename: PathBuf,
 }
 
-/// The files of the data set that `save_to_disk` of Hugging Face's `datasets` wrote to a folder, if it did: others that lie there
-/// are caches of what was computed from it.
+/// Returns the files of the data set that `save_to_disk` of Hugging Face's `datasets` wrote to a folder, if it did.
+/// Other files in the folder are caches computed from it.
 ///
 /// # Errors
-/// If a file is missing, or `state.json` cannot be read.
+/// Fails if a file is missing, or `state.json` cannot be read.
 pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     let state = folder.join("state.json");
     if !state.is_file() || !folder.join("dataset_info.json").is_file() {
@@ -129,7 +129,7 @@ pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     }
 }
 
-/// Whether a file is stored next to the files of a saved data set and is none of them.
+/// Returns whether a file is a cache next to the files of a saved data set.
 pub(super) fn is_cache_of_saved(path: &Path) -> bool {
     let is_cache = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
     let saved = || path.parent().and_then(|folder| saved_files(folder).ok().flatten());

@@ -1,4 +1,5 @@
-//! The face of every input: a set of vectors that can be scanned from its first row to its last, as often as needed.
+//! The interface of all inputs: a set of vectors that can be scanned from the first row to the last, as often as
+//! needed.
 
 use std::path::PathBuf;
 
@@ -10,10 +11,10 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::options::VectorType;
 
-/// What is known of a source before it is scanned.
+/// Properties of a source that are known before a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceInfo {
-    /// Number of rows, those without a usable vector included.
+    /// Number of rows, including those without a usable vector.
     pub rows: u64,
     /// Type of the vectors as delivered.
     pub vectors: VectorType,
@@ -27,7 +28,7 @@ pub struct SourceInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdKind {
-    /// Rows are named by their number.
+    /// No ids: rows are identified by their number.
     None,
     /// Signed 64-bit integers.
     Int64,
@@ -38,20 +39,20 @@ pub enum IdKind {
 /// Ids of some rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ids {
-    /// None: rows are named by their number.
+    /// No ids: rows are identified by their number.
     None,
-    /// One integer a row.
+    /// One integer per row.
     Int64(Vec<i64>),
-    /// One text a row.
+    /// One text per row.
     Utf8(TextIds),
 }
 
-/// Texts laid end to end: text `k` is `bytes[ends[k - 1]..ends[k]]`.
+/// Concatenated texts: text `k` is `bytes[ends[k - 1]..ends[k]]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextIds {
     /// End of each text in `bytes`.
     pub ends: Vec<u64>,
-    /// The texts, UTF-8.
+    /// The texts, in UTF-8.
     pub bytes: Vec<u8>,
 }
 
@@ -62,27 +63,27 @@ pub struct VectorBatch {
     pub first_row: u64,
     /// Number of rows.
     pub rows: usize,
-    /// The vectors, row-major, little-endian, as [`SourceInfo::vectors`] says.
+    /// The vectors, row-major, little-endian, of type [`SourceInfo::vectors`].
     pub bytes: Vec<u8>,
-    /// Rows of this batch that hold no vector of the set's type, ascending, and why; their bytes are zero.
+    /// Rows of this batch that hold no vector of the set's type, ascending, and the reason; their bytes are zero.
     pub faults: Vec<(usize, Fault)>,
-    /// An id for each row, or none.
+    /// An id for each row, or no ids.
     pub ids: Ids,
 }
 
 /// Why a row holds no vector of its set's type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// It is null.
+    /// The row is null.
     Null,
     /// An element is null.
     NullElement {
         /// The first such element.
         at: usize,
     },
-    /// Its list has another length than the set's vectors.
+    /// The list has another length than the set's vectors.
     Length(usize),
-    /// An element of f64 is beyond what f32 can hold.
+    /// An f64 element exceeds the range of f32.
     TooLarge {
         /// The first such element.
         at: usize,
@@ -92,7 +93,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What is wrong with a row of a set of such vectors.
+    /// Describes the fault of a row in a set with this vector type.
     pub(crate) fn in_words(self, vectors: VectorType) -> String {
         let expected = vectors.dimensions;
         match self {
@@ -108,67 +109,67 @@ impl Fault {
 
 /// A set of vectors outside a store.
 pub trait VectorSource: Send + Sync {
-    /// What is known of it.
+    /// Returns the known properties of the source.
     fn info(&self) -> &SourceInfo;
 
-    /// Starts a scan from the first row; a batch holds about `batch_bytes` of vectors, at least one row.
+    /// Starts a scan from the first row. A batch holds about `batch_bytes` of vectors, and at least one row.
     ///
     /// # Errors
-    /// Where the source cannot be opened again.
+    /// Fails if the source cannot be opened again.
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>>;
 
-    /// Bytes that such a scan holds at most, the batches that it delivers apart.
+    /// Returns the most bytes that such a scan holds, without the batches that it delivers.
     fn scan_bytes(&self, batch_bytes: u64) -> u64;
 
-    /// What a person should read once before it is scanned, such as files of a folder that are left out.
+    /// Returns notes for the user before a scan, such as the files of a folder that are left out.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The files that it was opened from, in order; none where it is made of something else.
+    /// Returns the files that the source was opened from, in order; empty if it is not made of files.
     fn files(&self) -> Vec<SourceFile> {
         Vec::new()
     }
 
-    /// Its columns beside the vectors, where they are not in files.
+    /// Returns the additional columns, if they are not in files.
     fn attributes(&self) -> Option<&dyn SourceAttributes> {
         None
     }
 
-    /// The file that holds a row, and the row's number in it: for messages.
+    /// Returns the file that holds a row, and the row's number in it, for messages.
     fn locate(&self, row: u64) -> (PathBuf, u64);
 }
 
-/// Columns beside the vectors of a source.
+/// Columns of a source in addition to its vectors.
 pub trait SourceAttributes {
-    /// Their names and types.
+    /// Returns their names and types.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// Fails if they cannot be read.
     fn schema(&self) -> Result<SchemaRef>;
 
-    /// Them for all rows, in the order of the source; whoever asks has memory for a table at a time, the rest is reserved
-    /// from the budget of `context`.
+    /// Reads the columns of all rows, in the order of the source. The caller has memory for one table at a time; the
+    /// rest is reserved from the budget of `context`.
     ///
     /// # Errors
-    /// Where they cannot be read, or memory does not suffice.
+    /// Fails if they cannot be read or memory does not suffice.
     fn tables(&self, context: &Context) -> Result<AttributeTables<'_>>;
 }
 
 /// Tables of consecutive rows.
 pub type AttributeTables<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + 'a>;
 
-/// A scan under way.
+/// A scan in progress.
 pub trait VectorScan {
-    /// The next rows in order, or `None` after the last.
+    /// Returns the next rows in order, or `None` after the last.
     ///
     /// # Errors
-    /// Where the source cannot be read or is not what its header says.
+    /// Fails if the source cannot be read or contradicts its header.
     fn next_batch(&mut self) -> Result<Option<VectorBatch>>;
 }
 
 impl Ids {
-    /// No ids yet, of a kind.
+    /// Creates an empty list of ids of a kind.
     pub fn empty(kind: IdKind) -> Self {
         match kind {
             IdKind::None => Self::None,
@@ -177,7 +178,7 @@ impl Ids {
         }
     }
 
-    /// Their kind.
+    /// Returns the kind of the ids.
     pub fn kind(&self) -> IdKind {
         match self {
             Self::None => IdKind::None,
@@ -186,7 +187,7 @@ impl Ids {
         }
     }
 
-    /// How many; none where rows are named by their numbers.
+    /// Returns the number of ids; 0 if rows are identified by their numbers.
     pub fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -195,12 +196,12 @@ impl Ids {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no ids.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that they take in memory.
+    /// Returns the bytes of the ids in memory.
     pub fn held_bytes(&self) -> u64 {
         match self {
             Self::Utf8(texts) => self.bytes() + 8 * texts.ends.len() as u64,
@@ -208,7 +209,7 @@ impl Ids {
         }
     }
 
-    /// Bytes of all ids.
+    /// Returns the bytes of all ids, without the ends of texts.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::None => 0,
@@ -217,7 +218,7 @@ impl Ids {
         }
     }
 
-    /// Bytes of all texts; 0 if ids are no texts.
+    /// Returns the bytes of all texts; 0 if ids are not texts.
     pub(crate) fn bytes_of_texts(&self) -> u64 {
         match self {
             Self::Utf8(texts) => texts.bytes.len() as u64,
@@ -225,7 +226,7 @@ impl Ids {
         }
     }
 
-    /// Bytes of the text of row `k`; 0 if ids are no texts.
+    /// Returns the bytes of the text of row `k`; 0 if ids are not texts.
     pub fn bytes_of(&self, k: usize) -> u64 {
         match self {
             Self::Utf8(texts) => texts.get(k).len() as u64,
@@ -233,10 +234,10 @@ impl Ids {
         }
     }
 
-    /// Appends row `k` of `other`, which is of the same kind.
+    /// Appends row `k` of `other`, which must be of the same kind.
     ///
     /// # Panics
-    /// Where the kinds differ.
+    /// Panics if the kinds differ.
     pub fn push_from(&mut self, other: &Self, k: usize) {
         match (self, other) {
             (Self::None, Self::None) => {}
@@ -246,7 +247,7 @@ impl Ids {
         }
     }
 
-    /// Appends the bytes of the id of row `k` to `out`; [`Ids::push_bytes`] makes an id of them again.
+    /// Appends the bytes of the id of row `k` to `out`. [`Ids::push_bytes`] restores the id.
     pub(crate) fn append_bytes_of(&self, k: usize, out: &mut Vec<u8>) {
         match self {
             Self::None => {}
@@ -255,7 +256,7 @@ impl Ids {
         }
     }
 
-    /// Appends an id, given the bytes of one of the same kind.
+    /// Appends an id, given its bytes.
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         match self {
             Self::None => {}
@@ -264,7 +265,7 @@ impl Ids {
         }
     }
 
-    /// The id of row `k` for a message; its number where there are no ids.
+    /// Formats the id of row `k` for a message, or `row` if there are no ids.
     pub fn display(&self, k: usize, row: u64) -> String {
         match self {
             Self::None => row.to_string(),
@@ -275,12 +276,12 @@ impl Ids {
 }
 
 impl TextIds {
-    /// Number of texts.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no texts.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -290,7 +291,7 @@ impl TextIds {
         self.bytes.len()
     }
 
-    /// The bytes of text `k`.
+    /// Returns the bytes of text `k`.
     pub fn get(&self, k: usize) -> &[u8] {
         let start = if k == 0 { 0 } else { self.ends[k - 1] as usize };
         &self.bytes[start..self.ends[k] as usize]

@@ -1,4 +1,5 @@
-//! A file as the Parquet crate reads it: page by page, small reads through a few windows that stay in memory.
+//! A view of a file for the Parquet crate, which reads page by page. Small reads are served from a few windows in
+//! memory.
 
 use std::io::{self, BufReader, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,35 +11,35 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::parquet_footer::{PageSizes, check_page};
 
-/// Bytes of a window: a page header and what follows it come in one read, and the page then reads only its rest.
+/// Bytes of a window. A page header and the bytes after it arrive in one read, so the page reads only its rest.
 const WINDOW_BYTES: u64 = 128 << 10;
-/// The same where only page headers are read.
+/// Bytes of a window if only page headers are read.
 const HEADER_WINDOW_BYTES: u64 = 4_096;
 /// Windows start at a block, so that direct reads transfer nothing twice.
 const WINDOW_ALIGNMENT: u64 = 4_096;
-/// Windows kept: one for each column that is read, vectors and ids.
+/// Number of windows: one per column that is read, vectors and ids.
 const WINDOWS: usize = 2;
-/// Buffer of a sequential reader; it reads page headers, of some 50 bytes.
+/// Buffer of a sequential reader. It reads page headers, of about 50 bytes.
 const HEADER_BYTES: usize = 256;
-/// Within so many bytes a page's header says how large the page is and grows.
+/// The sizes of a page, stored and decompressed, are within this many bytes of its header.
 const PAGE_SIZES_BYTES: usize = 32;
 
-/// A file with its windows. Copies share them.
+/// A file with its windows. Clones share them.
 #[derive(Clone)]
 pub(super) struct WindowedFile {
     file: Arc<dyn ReadFile>,
     windows: Arc<Mutex<Windows>>,
     window_bytes: u64,
-    /// Pages that take more, as stored and as decompressed together, are refused before they are read.
+    /// Pages that take more, stored and decompressed together, are refused before they are read.
     page_bytes_max: u64,
 }
 
-/// Pages that may be read for one batch of rows.
+/// Limits the pages that are read for one batch of rows.
 #[derive(Default)]
 struct BatchPages {
-    /// Bytes of those read so far, decompressed.
+    /// Decompressed bytes of the pages read so far.
     read: u64,
-    /// `None` if any amount may be read.
+    /// `None` if there is no limit.
     limit: Option<u64>,
 }
 
@@ -46,9 +47,9 @@ struct BatchPages {
 struct Windows {
     /// Most recently used first.
     kept: Vec<Window>,
-    /// Why a read ended last, since the Parquet crate's error only quotes it.
+    /// Why the last failed read ended. The Parquet crate's error only quotes the reason.
     failure: Option<Failure>,
-    /// Sizes of the page whose header was read last.
+    /// Sizes in the page header that was read last.
     page: PageSizes,
     batch: BatchPages,
 }
@@ -57,9 +58,9 @@ struct Windows {
 pub(super) enum Failure {
     /// The device failed.
     Device(DeviceError),
-    /// A page takes so many bytes, which is more than was expected of the file's pages.
+    /// A page takes `bytes` bytes, more than was expected of the file's pages.
     LargePage { bytes: u64, expected: u64 },
-    /// The pages of a batch of rows take more than its limit.
+    /// The pages of a batch of rows exceed its limit.
     LargeBatch,
 }
 
@@ -68,39 +69,39 @@ struct Window {
     bytes: Vec<u8>,
 }
 
-/// Bytes that the windows of a file hold.
+/// Returns the bytes that the windows of a file hold.
 pub(super) fn bytes() -> u64 {
     WINDOWS as u64 * WINDOW_BYTES
 }
 
 impl WindowedFile {
-    /// Views a file so.
+    /// Creates a view of a file.
     pub(super) fn new(file: Arc<dyn ReadFile>) -> Self {
         Self { file, windows: Arc::default(), window_bytes: WINDOW_BYTES, page_bytes_max: u64::MAX }
     }
 
-    /// The same file with windows of its own, for reading page headers alone.
+    /// Creates a view of the same file with its own windows, for reading only page headers.
     pub(super) fn for_headers(&self) -> Self {
         Self { windows: Arc::default(), window_bytes: HEADER_WINDOW_BYTES, ..self.clone() }
     }
 
-    /// The same with a bound on what a page takes.
+    /// Sets a limit on the bytes of a page.
     #[must_use]
     pub(super) fn with_page_bytes_max(self, page_bytes_max: u64) -> Self {
         Self { page_bytes_max, ..self }
     }
 
-    /// Begins a batch of rows whose pages may take `limit` bytes, decompressed; any amount if that is `None`.
+    /// Starts a batch of rows with pages of up to `limit` decompressed bytes; `None` for no limit.
     pub(super) fn begin_batch(&self, limit: Option<u64>) {
         self.lock().batch = BatchPages { read: 0, limit };
     }
 
-    /// What ended a read, if something did.
+    /// Takes the reason for a failed read, if any.
     pub(super) fn take_failure(&self) -> Option<Failure> {
         self.lock().failure.take()
     }
 
-    /// Sizes of the page whose header was read last.
+    /// Returns the sizes in the page header that was read last.
     pub(super) fn last_page(&self) -> PageSizes {
         self.lock().page
     }
@@ -109,7 +110,7 @@ impl WindowedFile {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the sizes that a page's header claims.
+    /// Checks the sizes that a page's header claims.
     fn check_page(&self, header: &[u8]) -> io::Result<()> {
         let page = check_page(header).map_err(io::Error::other)?;
         let (bytes, expected) = (page.stored.saturating_add(page.grown), self.page_bytes_max);
@@ -127,7 +128,7 @@ impl WindowedFile {
         Ok(())
     }
 
-    /// Fills `buffer`, which lies within the file.
+    /// Fills `buffer`. The range must lie within the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let mut windows = self.lock();
         let read = windows.read_at(self.file.as_ref(), self.window_bytes, offset, buffer);
@@ -160,7 +161,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Copies what a window holds from `offset` on. Returns the bytes copied.
+    /// Copies bytes from a window that contains `offset`. Returns the number of bytes copied.
     fn copy_kept(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
         let holds =
             |window: &Window| offset.checked_sub(window.start).is_some_and(|skip| skip < window.bytes.len() as u64);
@@ -173,7 +174,7 @@ impl Windows {
         copied
     }
 
-    /// Reads the window that holds `position`, which lies within the file.
+    /// Reads the window that contains `position`, which must lie within the file.
     fn load(&mut self, file: &dyn ReadFile, window_bytes: u64, position: u64) -> std::result::Result<(), DeviceError> {
         let start = position - position % WINDOW_ALIGNMENT;
         let mut bytes = vec![0; window_bytes.min(file.len() - start) as usize];
@@ -201,7 +202,7 @@ impl ChunkReader for WindowedFile {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        // before the buffer is made: a damaged header may ask for any length
+        // check before allocating the buffer: a damaged header may ask for any length
         if start.checked_add(length as u64).is_none_or(|end| end > self.file.len()) {
             return Err(ParquetError::EOF(format!(
                 "{length} bytes expected at byte {start}, but the file has {}",
@@ -214,7 +215,7 @@ impl ChunkReader for WindowedFile {
     }
 }
 
-/// Reads onwards from a place.
+/// Reads sequentially from a position.
 pub(super) struct WindowReader {
     file: WindowedFile,
     position: u64,
@@ -222,18 +223,18 @@ pub(super) struct WindowReader {
 }
 
 impl WindowReader {
-    /// Bytes that are there, up to `most`.
+    /// Returns the number of bytes present, up to `most`.
     fn present(&self, most: usize) -> usize {
         self.file.len().saturating_sub(self.position).min(most as u64) as usize
     }
 
-    /// Looks at a page's header before it is read. The Parquet crate reads nothing else so; it also makes readers that
-    /// start elsewhere, but does not read from them.
+    /// Checks a page's header before it is read. The Parquet crate reads only headers this way; it also creates readers
+    /// at other positions, but does not read from them.
     fn check_page(&mut self) -> io::Result<()> {
         self.is_checked = true;
         let mut header = [0; PAGE_SIZES_BYTES];
         let header = &mut header[..self.present(PAGE_SIZES_BYTES)];
-        self.file.read_at(self.position, header)?; // from the window that it is then read from
+        self.file.read_at(self.position, header)?; // this loads the window for the read that follows
         self.file.check_page(header)
     }
 }

@@ -1,4 +1,4 @@
-//! What must be true of a row, as in `WHERE`.
+//! Conditions on rows, as in `WHERE`.
 
 use std::collections::BTreeSet;
 
@@ -19,32 +19,32 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Parses `lang = 'en' AND year >= 2020`.
+    /// Parses a condition such as `lang = 'en' AND year >= 2020`.
     ///
     /// # Errors
-    /// Where that is no SQL, or more than can be carried out.
+    /// Fails if the text is not SQL, or uses unsupported features.
     pub fn parse(text: &str) -> Result<Self> {
         let kind = "a condition, such as \"lang = 'en' AND year >= 2020\"";
         let expression = parse(text, kind, |parser| Expression::of(&parser.parse_expr().map_err(refused)?))?;
         Ok(Self { text: text.to_owned(), expression })
     }
 
-    /// As it was typed.
+    /// Returns the condition as the user typed it.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The names of the columns that it reads.
+    /// Returns the names of the columns that the condition reads.
     pub fn columns(&self) -> Vec<String> {
         let mut names = BTreeSet::new();
         self.expression.add_columns(&mut names);
         names.into_iter().map(|name| name.text.clone()).collect()
     }
 
-    /// Places of the columns that it reads, ascending, in tables of one schema.
+    /// Returns the indices of the columns that the condition reads, ascending, in tables of one schema.
     ///
     /// # Errors
-    /// Where a column is missing, types do not go together, or it is neither true nor false.
+    /// Fails if a column is missing, types do not match, or the expression is not boolean.
     pub(crate) fn bind(&self, schema: &Schema) -> Result<Vec<usize>> {
         let mut names = BTreeSet::new();
         self.expression.add_columns(&mut names);
@@ -55,10 +55,11 @@ impl Condition {
         Ok(places)
     }
 
-    /// Whether it is true of each row of a table that has the columns at [`Self::bind`]: null is not true.
+    /// Returns whether the condition is true for each row of a table with the columns at the indices from
+    /// [`Self::bind`]. Null counts as false.
     ///
     /// # Errors
-    /// Where a value cannot be computed.
+    /// Fails if a value cannot be computed.
     pub(crate) fn is_true(&self, table: &RecordBatch) -> Result<BooleanArray> {
         let truth = self.values(table)?;
         Ok(match truth.nulls() {
@@ -105,7 +106,7 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    /// Rows of which a condition is true.
+    /// Returns the rows that meet a condition.
     fn passing(condition: &str) -> Vec<usize> {
         let (table, condition) = (table(), Condition::parse(condition).unwrap());
         let read = table.project(&condition.bind(&table.schema()).unwrap()).unwrap();
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn nested_conditions_evaluate_each_part_once() {
         let nested = (0..45).fold("is_new".to_owned(), |inner, k| format!("({inner} {} is_new)", ["and", "or"][k % 2]));
-        assert_eq!(passing(&nested), [0, 3]); // if each level did so twice, this would not end
+        assert_eq!(passing(&nested), [0, 3]); // if each level were evaluated twice, this would not end
     }
 
     #[test]

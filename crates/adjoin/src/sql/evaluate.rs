@@ -1,4 +1,4 @@
-//! Expressions on the rows of a table.
+//! Evaluates expressions on the rows of a table.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use arrow_string::like::{ilike, like};
 use super::expression::{Expression, Function, Operator, field_of, place_of};
 use crate::error::{Error, Result};
 
-/// Values for some rows: one for each, or one for all.
+/// Values for some rows: one per row, or one for all rows.
 #[derive(Clone)]
 struct Values {
     array: ArrayRef,
@@ -32,10 +32,10 @@ impl Datum for Values {
 }
 
 impl Expression {
-    /// A value for each row.
+    /// Computes a value for each row.
     ///
     /// # Errors
-    /// Where types do not go together, or a value cannot be computed, as in a division by zero.
+    /// Fails if types do not match, or a value cannot be computed, e.g. in a division by zero.
     pub(super) fn evaluate(&self, table: &RecordBatch) -> Result<ArrayRef> {
         let values = self.values(table)?;
         if !values.is_scalar {
@@ -55,7 +55,8 @@ impl Expression {
             Self::Boolean(value) => one(Arc::new(BooleanArray::from(vec![*value]))),
             Self::Null => one(Arc::new(NullArray::new(1))),
             Self::Binary(operator @ (Operator::And | Operator::Or), both) => {
-                // Each side is evaluated once: twice would be a power of two in the depth of the condition.
+                // Evaluate each side once: evaluating it twice would take time exponential in the depth of the
+                // condition.
                 let array = self.logic(*operator, [&both[0], &both[1]], table)?;
                 Ok(Values { array, is_scalar: false })
             }
@@ -127,7 +128,7 @@ impl Expression {
         })
     }
 
-    /// Its texts; what is no text has none.
+    /// Evaluates an expression that must be text or null.
     fn text(&self, table: &RecordBatch) -> Result<Values> {
         let Values { array, is_scalar } = self.values(table)?;
         let kind = array.data_type();
@@ -139,7 +140,7 @@ impl Expression {
 
     fn applied(&self, function: Function, arguments: &[Self], table: &RecordBatch) -> Result<ArrayRef> {
         let argument = arguments[0].evaluate(table)?;
-        // What is null in all rows is so as a text, too.
+        // A column of nulls counts as text.
         let is_null = *argument.data_type() == DataType::Null && function != Function::Coalesce;
         let argument = if is_null { cast(&argument, &DataType::LargeUtf8)? } else { argument };
         if function == Function::Coalesce {
@@ -161,7 +162,7 @@ impl Expression {
         }
     }
 
-    /// The one where it is not null, else the other.
+    /// Returns the values of `found`, with nulls replaced by the values of `other`.
     fn either(&self, found: ArrayRef, other: ArrayRef) -> Result<ArrayRef> {
         let of = |array| Values { array, is_scalar: false };
         let (found, other) = self.alike(of(found), of(other))?;
@@ -169,7 +170,7 @@ impl Expression {
         zip(&there, &found, &other).map_err(|error| self.failed(&error))
     }
 
-    /// Both in one type: numbers meet in i64 or f64, texts become what they are compared with.
+    /// Converts both to one type: numbers to i64 or f64, and text to the type of the other side.
     fn alike(&self, left: Values, right: Values) -> Result<(Values, Values)> {
         let (of_left, of_right) = (left.array.data_type(), right.array.data_type());
         let common = match (of_left, of_right) {
@@ -189,7 +190,8 @@ impl Expression {
     }
 }
 
-/// A column of a table; of dictionaries what they stand for, of structs the field that the path leads to.
+/// Returns a column of a table. Dictionaries are replaced by their values, and a path into structs by the field at its
+/// end.
 fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<ArrayRef> {
     let (first, fields) = path.split_first().expect("a column has a name");
     let mut array = table.column(place_of(first, &table.schema())?).clone();
@@ -208,7 +210,7 @@ fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<Array
     }
 }
 
-/// The type that values of two types sort by, where they do: numbers meet in i64 or f64.
+/// Returns the type in which values of two types can be sorted together, if any. It is i64 or f64 for numbers.
 pub(crate) fn common(left: &DataType, right: &DataType) -> Option<DataType> {
     Some(match (left, right) {
         (left, right) if left == right => left.clone(),
@@ -226,16 +228,16 @@ fn texts(array: &ArrayRef, change: impl Fn(&str) -> String) -> Result<ArrayRef> 
     Ok(Arc::new(changed.collect::<arrow_array::LargeStringArray>()))
 }
 
-/// Words, which are runs of letters and digits, in lower case.
+/// Returns the words of a text (runs of letters and digits) in lower case, separated by spaces.
 fn normalized(text: &str) -> String {
     let words = text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
-/// Values in another type.
+/// Casts values to another type.
 ///
 /// # Errors
-/// Where one has no such value.
+/// Fails if a value cannot be cast.
 pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());

@@ -1,4 +1,4 @@
-//! An expression over the columns of a table.
+//! Expressions over the columns of a table.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use sqlparser::ast::{
 use super::parse::{Bounds, quoted};
 use crate::error::{Error, Result};
 
-/// An expression, of what can be carried out.
+/// An expression of supported operations.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
-    /// A column, or a field in one of structs.
+    /// A column, or a field of nested structs.
     Column(Vec<Name>),
     Text(String),
     Integer(i64),
@@ -24,7 +24,7 @@ pub(super) enum Expression {
     Not(Box<Expression>),
     Negative(Box<Expression>),
     IsNull(Box<Expression>),
-    /// A text and a pattern of `%`, for any text, and `_`, for any character.
+    /// A text and a pattern, in which `%` matches any text and `_` any character.
     Like {
         both: Box<[Expression; 2]>,
         ignores_case: bool,
@@ -32,7 +32,7 @@ pub(super) enum Expression {
     Call(Function, Vec<Expression>),
 }
 
-/// A name as typed: with quotes it means exactly that.
+/// A name as typed. With quotes, only the exact name matches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -64,11 +64,11 @@ pub(super) enum Function {
     OctetLength,
     Lower,
     Upper,
-    /// Without white space at its ends.
+    /// Removes white space at both ends.
     Trim,
-    /// In lower case, with one space in place of whatever lies between its words.
+    /// Converts to lower case, with single spaces between words.
     Normalize,
-    /// The first that is not null.
+    /// The first value that is not null.
     Coalesce,
 }
 
@@ -83,10 +83,10 @@ const FUNCTIONS: [(&str, Function); 7] = [
 ];
 
 impl Expression {
-    /// Builds what was parsed.
+    /// Converts a parsed expression.
     ///
     /// # Errors
-    /// If it holds something that cannot be carried out, or is nested too deeply.
+    /// Fails if it contains something unsupported, or is nested too deeply.
     pub(super) fn of(parsed: &Expr) -> Result<Self> {
         Self::build(parsed, &Bounds::default())
     }
@@ -168,7 +168,7 @@ impl Expression {
         Ok(Self::joined(Operator::Or, all).negated(negated))
     }
 
-    /// A chain of one logical operator, however long.
+    /// Converts a chain of one logical operator, of any length.
     fn chain(parsed: &Expr, operator: Operator, build: impl Fn(&Expr) -> Result<Self>) -> Result<Self> {
         let (mut parts, mut first) = (Vec::new(), parsed);
         while let Expr::BinaryOp { left, op, right } = first
@@ -181,7 +181,7 @@ impl Expression {
         Ok(Self::joined(operator, parts.into_iter().rev().map(build).collect::<Result<_>>()?))
     }
 
-    /// All of some, joined as a tree that is as flat as can be: whoever walks it needs little of the stack.
+    /// Joins expressions into a tree of minimal depth, so that walking it needs little stack.
     fn joined(operator: Operator, mut all: Vec<Self>) -> Self {
         while all.len() > 1 {
             let mut rest = all.into_iter();
@@ -209,7 +209,7 @@ impl Expression {
         }
     }
 
-    /// The columns that it reads.
+    /// Adds the columns that the expression reads.
     pub(super) fn add_columns<'a>(&'a self, columns: &mut BTreeSet<&'a Name>) {
         match self {
             Self::Column(path) => columns.extend(path.first()),
@@ -222,7 +222,7 @@ impl Expression {
 }
 
 impl Expression {
-    /// Lets `change` change the path of each column that it reads.
+    /// Calls `change` with the path of each column that the expression reads.
     pub(super) fn each_column(&mut self, change: &mut impl FnMut(&mut Vec<Name>) -> Result<()>) -> Result<()> {
         match self {
             Self::Column(path) => change(path),
@@ -237,7 +237,7 @@ impl Expression {
 }
 
 impl Operator {
-    /// Whether it compares two values.
+    /// Returns whether the operator compares two values.
     pub(super) fn compares(self) -> bool {
         matches!(
             self,
@@ -245,7 +245,7 @@ impl Operator {
         )
     }
 
-    /// What holds of values in the other order where this holds of them in one; of a comparison.
+    /// Returns the comparison with swapped sides, e.g. `>` for `<`.
     pub(super) fn mirrored(self) -> Self {
         match self {
             Self::Less => Self::Greater,
@@ -256,10 +256,10 @@ impl Operator {
         }
     }
 
-    /// Whether a comparison holds of two values.
+    /// Returns whether a comparison is true for two values.
     ///
     /// # Panics
-    /// If it is no comparison.
+    /// Panics if the operator is not a comparison.
     pub(super) fn holds<V: Ord>(self, left: V, right: V) -> bool {
         match self {
             Self::Equal => left == right,
@@ -278,7 +278,8 @@ impl Name {
         Self { text: name.value.clone(), is_quoted: name.quote_style.is_some() }
     }
 
-    /// Its place among some fields: by its exact name, else by one that differs in case alone.
+    /// Returns the index of the field with exactly this name, or else of the only field with a name that differs only
+    /// in case.
     pub(super) fn find<'a>(&self, mut fields: impl Iterator<Item = &'a Field> + Clone) -> Option<usize> {
         let exact = fields.clone().position(|field| *field.name() == self.text);
         exact.or_else(|| {
@@ -292,16 +293,16 @@ impl Name {
     }
 }
 
-/// The place of a column in a table.
+/// Returns the index of a column in a table.
 ///
 /// # Errors
-/// Where there is none of that name.
+/// Fails if there is no column of that name.
 pub(super) fn place_of(name: &Name, schema: &Schema) -> Result<usize> {
     let fields = schema.fields().iter().map(AsRef::as_ref);
     name.find(fields).ok_or_else(|| no_column(&name.text, schema.fields().iter().map(|field| field.name().as_str())))
 }
 
-/// The field of a struct.
+/// Returns the index of a field of a struct.
 pub(super) fn field_of(name: &Name, of: &DataType) -> Result<usize> {
     let DataType::Struct(fields) = of else {
         return Err(Error::option(format!("{} is asked of {of}, which has no fields; name a column", name.text)));

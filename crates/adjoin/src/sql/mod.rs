@@ -1,6 +1,7 @@
-//! What a user says about columns in SQL: parsed by sqlparser, carried out by Arrow's kernels.
+//! SQL expressions over columns, parsed by sqlparser and evaluated by Arrow's kernels.
 //!
-//! Null is SQL's: an operation on it gives null, `AND` and `OR` know three values. Names without quotes may differ in case.
+//! Null behaves as in SQL: an operation on null returns null, and `AND` and `OR` use three-valued logic. Names without
+//! quotes may differ in case.
 
 mod condition;
 mod evaluate;

@@ -1,4 +1,4 @@
-//! An order of rows by their columns, as in `ORDER BY`.
+//! Sorts rows by columns, as in `ORDER BY`.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use super::expression::{Expression, Name, place_of};
 use super::parse::{parse, refused};
 use crate::error::{Error, Result};
 
-/// Expressions, and in which direction each sorts; nulls come last where nothing else is said.
+/// Expressions to sort by, each with a direction. Nulls are last unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrderBy {
     keys: Vec<(Expression, SortOptions)>,
 }
 
 impl OrderBy {
-    /// Parses `length(text) DESC, date`.
+    /// Parses an order such as `length(text) DESC, date`.
     ///
     /// # Errors
-    /// Where that is no SQL, or more than can be carried out.
+    /// Fails if the text is not SQL, or uses unsupported features.
     pub fn parse(text: &str) -> Result<Self> {
         let kind = "columns to sort by, such as \"length(text) DESC, date\"";
         let key = |key: &OrderByExpr| {
@@ -42,15 +42,15 @@ impl OrderBy {
         Ok(Self { keys })
     }
 
-    /// How many keys it has.
+    /// Returns the number of keys.
     pub(crate) fn keys(&self) -> usize {
         self.keys.len()
     }
 
-    /// Types of its keys on tables of one schema.
+    /// Returns the types of the keys for tables of one schema.
     ///
     /// # Errors
-    /// Where a column is missing, or types do not go together.
+    /// Fails if a column is missing or types do not match.
     pub(crate) fn kinds(&self, schema: &Schema) -> Result<Vec<DataType>> {
         let places = self.places(schema)?;
         let read = SchemaRef::new(schema.project(&places).map_err(|error| Error::option(error.to_string()))?);
@@ -58,11 +58,11 @@ impl OrderBy {
         self.keys.iter().map(|(expression, _)| Ok(expression.evaluate(&nothing)?.data_type().clone())).collect()
     }
 
-    /// The same for tables of one schema whose keys are to be of some types: bytes of keys sort as they should among those
-    /// of one type alone.
+    /// Binds the order to tables of one schema. `kinds` are the types of the keys, since the bytes of keys sort
+    /// correctly only among keys of one type.
     ///
     /// # Errors
-    /// As [`OrderBy::kinds`].
+    /// Fails as [`OrderBy::kinds`] does.
     pub(crate) fn bind(&self, schema: &Schema, kinds: &[DataType]) -> Result<BoundOrder> {
         let field = |(kind, (_, options)): (&DataType, &(Expression, SortOptions))| {
             SortField::new_with_options(kind.clone(), *options)
@@ -73,19 +73,19 @@ impl OrderBy {
         Ok(BoundOrder { order: self.clone(), places: self.places(schema)?, kinds: kinds.to_vec(), converter })
     }
 
-    /// Columns that it reads and tables of one schema lack.
+    /// Iterates over the columns that the order reads and tables of one schema lack.
     pub(crate) fn missing(&self, schema: &Schema) -> impl Iterator<Item = &str> {
         self.names().into_iter().filter(|name| place_of(name, schema).is_err()).map(|name| name.text.as_str())
     }
 
-    /// Columns that it reads.
+    /// Returns the columns that the order reads.
     fn names(&self) -> BTreeSet<&Name> {
         let mut names = BTreeSet::new();
         self.keys.iter().for_each(|(expression, _)| expression.add_columns(&mut names));
         names
     }
 
-    /// Places of the columns that it reads, ascending.
+    /// Returns the indices of the columns that the order reads, ascending.
     fn places(&self, schema: &Schema) -> Result<Vec<usize>> {
         let names = self.names().into_iter();
         let places: BTreeSet<usize> = names.map(|name| place_of(name, schema)).collect::<Result<_>>()?;
@@ -96,35 +96,35 @@ impl OrderBy {
 /// An order of the rows of tables of one schema.
 pub(crate) struct BoundOrder {
     order: OrderBy,
-    /// Places of the columns that it reads, ascending.
+    /// Indices of the columns that it reads, ascending.
     pub(crate) places: Vec<usize>,
     kinds: Vec<DataType>,
     converter: RowConverter,
 }
 
-/// Keys of some rows.
+/// Sort keys of some rows.
 pub(crate) struct SortKeys {
     rows: Rows,
     first: ArrayRef,
 }
 
 impl SortKeys {
-    /// Bytes that sort as the rows do, and are equal where all values are.
+    /// Returns bytes that sort like the rows, and are equal if all values are.
     pub(crate) fn of(&self, row: usize) -> &[u8] {
         self.rows.row(row).data()
     }
 
-    /// Whether the first value of a row is null.
+    /// Returns whether the first value of a row is null.
     pub(crate) fn is_null(&self, row: usize) -> bool {
         self.first.is_null(row)
     }
 }
 
 impl BoundOrder {
-    /// The keys of the rows of a table that has the columns at [`BoundOrder::places`].
+    /// Returns the keys of the rows of a table with the columns at [`BoundOrder::places`].
     ///
     /// # Errors
-    /// Where a value cannot be computed.
+    /// Fails if a value cannot be computed.
     pub(crate) fn keys(&self, table: &RecordBatch) -> Result<SortKeys> {
         let keys = self.order.keys.iter().zip(&self.kinds);
         let columns = keys.map(|((expression, _), kind)| cast(&expression.evaluate(table)?, kind));
@@ -165,7 +165,7 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    /// Rows in the order, ties by their numbers.
+    /// Returns the rows in the order, ties by their numbers.
     fn sorted(order: &str) -> Vec<usize> {
         let table = table();
         let order = OrderBy::parse(order).unwrap();

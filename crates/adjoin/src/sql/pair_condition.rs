@@ -1,4 +1,4 @@
-//! What must be true of a pair of rows: comparisons of what is said of the left one with what is said of the right one.
+//! Conditions on pairs of rows: comparisons of an expression of the left row with an expression of the right row.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::expression::{Expression, Name, Operator, place_of};
 use super::parse::{parse, quoted, refused};
 use crate::error::{Error, Result};
 
-/// What the rows of a pair are called.
+/// Names of the rows of a pair.
 const SIDES: [&str; 2] = ["left", "right"];
 
 /// A condition on the columns of the left and the right row of a pair.
@@ -21,7 +21,7 @@ pub struct PairCondition {
     comparisons: Vec<[Expression; 2]>,
 }
 
-/// How comparisons, by their numbers, make a condition.
+/// Boolean structure of a condition. Comparisons are referred to by number.
 #[derive(Debug, Clone, PartialEq)]
 enum Tree {
     And(Box<[Tree; 2]>),
@@ -30,16 +30,16 @@ enum Tree {
     Comparison(usize, Operator),
 }
 
-/// Values that sort as what they stand for; null is the largest number.
+/// Position of a value in the order of all values. Null is the largest number.
 pub(crate) type Rank = u32;
-/// That of null.
+/// Rank of null.
 pub(crate) const NULL: Rank = Rank::MAX;
 
 impl PairCondition {
-    /// Parses `left.source <> right.source AND left.year <= right.year`.
+    /// Parses a condition such as `left.source <> right.source AND left.year <= right.year`.
     ///
     /// # Errors
-    /// Where that is no SQL, more than can be carried out, or compares within a row what should be compared between two.
+    /// Fails if the text is not SQL, uses unsupported features, or one side of a comparison uses both rows.
     pub fn parse(text: &str) -> Result<Self> {
         let kind = "a condition on pairs, such as \"left.source <> right.source\"";
         let (tree, comparisons) = parse(text, kind, |parser| {
@@ -50,23 +50,23 @@ impl PairCondition {
         Ok(Self { text: text.to_owned(), tree, comparisons })
     }
 
-    /// As it was typed.
+    /// Returns the condition as the user typed it.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// How many comparisons it makes.
+    /// Returns the number of comparisons.
     pub(crate) fn comparisons(&self) -> usize {
         self.comparisons.len()
     }
 
-    /// Whether a comparison compares the same of both rows.
+    /// Returns whether a comparison uses the same expression for both rows.
     pub(crate) fn is_alike(&self, comparison: usize) -> bool {
         let [left, right] = &self.comparisons[comparison];
         left == right
     }
 
-    /// The names of the columns of the left (0) or the right row (1) that it reads.
+    /// Returns the names of the columns that the condition reads of the left row (0) or the right row (1).
     pub fn columns(&self, side: usize) -> Vec<String> {
         self.names(side).into_iter().map(|name| name.text.clone()).collect()
     }
@@ -77,10 +77,10 @@ impl PairCondition {
         names
     }
 
-    /// The same for rows whose attributes have these names and types.
+    /// Binds the condition to rows with columns of these names and types.
     ///
     /// # Errors
-    /// Where a column is missing, or types do not go together.
+    /// Fails if a column is missing or types do not match.
     pub(crate) fn bind(&self, schemas: [&Schema; 2]) -> Result<BoundPairs<'_>> {
         let places = |side: usize| -> Result<Vec<usize>> {
             let places = self.names(side).into_iter().map(|name| place_of(name, schemas[side]));
@@ -105,10 +105,11 @@ impl PairCondition {
         Ok(BoundPairs { condition: self, places, kinds })
     }
 
-    /// The same of rows of several kinds, each of which was bound by itself: what they compare has one type.
+    /// Unifies the types of conditions that were bound separately to several kinds of rows, so that each comparison has
+    /// a single type.
     ///
     /// # Errors
-    /// Where types do not go together.
+    /// Fails if types do not match.
     pub(crate) fn together<'a>(&'a self, mut all: Vec<BoundPairs<'a>>) -> Result<Vec<BoundPairs<'a>>> {
         for comparison in 0..self.comparisons.len() {
             let kinds = all.iter().map(|bound| bound.kinds[comparison].clone());
@@ -124,7 +125,8 @@ impl PairCondition {
         Ok(all)
     }
 
-    /// Whether it is true of a pair of rows, given the rank of the left and of the right value of a comparison.
+    /// Returns whether the condition is true for a pair of rows. `ranks` returns the ranks of the left and right value
+    /// of a comparison.
     pub(crate) fn is_true(&self, ranks: impl Fn(usize) -> [Rank; 2]) -> bool {
         self.tree.truth(&ranks) == Some(true)
     }
@@ -137,17 +139,18 @@ impl PairCondition {
 /// A condition on pairs of rows of known types.
 pub(crate) struct BoundPairs<'a> {
     condition: &'a PairCondition,
-    /// Of the columns of the left and the right row that it reads, ascending.
+    /// Indices of the columns that it reads of the left and of the right row, ascending.
     pub(crate) places: [Vec<usize>; 2],
-    /// The type in which each comparison compares.
+    /// Type of each comparison.
     pub(crate) kinds: Vec<DataType>,
 }
 
 impl BoundPairs<'_> {
-    /// What a comparison compares of rows that are on a side, given the columns at their places.
+    /// Computes the values of one side of a comparison for some rows, given a table of the columns at the side's
+    /// `places`.
     ///
     /// # Errors
-    /// Where a value cannot be computed.
+    /// Fails if a value cannot be computed.
     pub(crate) fn values(&self, comparison: usize, side: usize, table: &RecordBatch) -> Result<ArrayRef> {
         let values = self.condition.comparisons[comparison][side].evaluate(table);
         let values = values.and_then(|values| cast(&values, &self.kinds[comparison]));
@@ -155,7 +158,7 @@ impl BoundPairs<'_> {
     }
 }
 
-/// The type in which values of two types are compared.
+/// Returns the type in which values of two types are compared.
 fn shared(left: &DataType, right: &DataType) -> Option<DataType> {
     let constant = |text: &DataType, other: &DataType| text.is_string() && other.is_temporal();
     common(left, right).or_else(|| match () {
@@ -174,7 +177,7 @@ impl Tree {
             Expression::Binary(operator, both) if operator.compares() && sides_of(&both[0])? != sides_of(&both[1])? => {
                 Self::between_rows(operator, *both, comparisons)?
             }
-            // Of one row alone: whether it is true.
+            // An expression of a single row: compare it with true.
             one => Self::between_rows(Operator::Equal, [one, Expression::Boolean(true)], comparisons)?,
         })
     }
@@ -183,7 +186,7 @@ impl Tree {
         Ok(Box::new([Self::of(one, comparisons)?, Self::of(other, comparisons)?]))
     }
 
-    /// A comparison of what is said of one row with what is said of the other, or with a constant.
+    /// Builds a comparison between two rows, or of one row with a constant.
     fn between_rows(
         operator: Operator,
         [one, other]: [Expression; 2],
@@ -197,7 +200,7 @@ impl Tree {
                  left.a - right.b < 1",
             ));
         }
-        // The left row's part comes first; a constant is on either side.
+        // The left row's expression is first; a constant may be on either side.
         let swap = of_one[1] || of_other[0];
         let (operator, mut both) = if swap { (operator.mirrored(), [other, one]) } else { (operator, [one, other]) };
         both.iter_mut().try_for_each(strip)?;
@@ -208,7 +211,7 @@ impl Tree {
         Ok(Self::Comparison(known, operator))
     }
 
-    /// As in SQL, unknown where it depends on null.
+    /// Returns the truth value as in SQL: `None` (unknown) if it depends on null.
     fn truth(&self, ranks: &impl Fn(usize) -> [Rank; 2]) -> Option<bool> {
         match self {
             Self::And(both) => match (both[0].truth(ranks), both[1].truth(ranks)) {
@@ -230,7 +233,7 @@ impl Tree {
     }
 }
 
-/// Whether an expression reads columns of the left row, and of the right one.
+/// Returns whether an expression reads columns of the left row, and of the right row.
 fn sides_of(expression: &Expression) -> Result<[bool; 2]> {
     let mut names = BTreeSet::new();
     expression.add_columns(&mut names);
@@ -244,7 +247,7 @@ fn sides_of(expression: &Expression) -> Result<[bool; 2]> {
     Ok(sides)
 }
 
-/// Takes the name of the row off the names of columns.
+/// Removes the name of the row from column names.
 fn strip(expression: &mut Expression) -> Result<()> {
     expression.each_column(&mut |path| {
         let side = path.remove(0).text;
@@ -279,13 +282,13 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    /// The pairs of rows of which a condition is true.
+    /// Returns the pairs of rows that meet a condition.
     fn passing(text: &str) -> Vec<(usize, usize)> {
         let condition = PairCondition::parse(text).unwrap();
         let tables = [left(), right()];
         let bound = condition.bind([&tables[0].schema(), &tables[1].schema()]).unwrap();
         let read = [0, 1].map(|side| tables[side].project(&bound.places[side]).unwrap());
-        // Texts of values rank by their order.
+        // Values, as texts, are ranked by their order.
         let texts = |comparison: usize, side: usize| -> Vec<Option<String>> {
             let values = bound.values(comparison, side, &read[side]).unwrap();
             let text = |row| arrow_cast::display::array_value_to_string(&values, row).unwrap();

@@ -1,4 +1,4 @@
-//! Parses SQL text from a user with bounds on its length, its nesting and the stack that it takes.
+//! Parses SQL text from a user, with limits on its length, its nesting and its stack usage.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -11,24 +11,25 @@ use sqlparser::tokenizer::Token;
 use crate::error::{Error, Result};
 use crate::workers::no_thread;
 
-/// The longest text that is parsed.
+/// Longest text to parse.
 const TEXT_BYTES_MAX: usize = 4_096;
-/// Stack of the thread that parses. The parser bounds nested parentheses, but builds a left-deep tree of a chain such as
-/// `1+1+1`, and displaying or dropping that tree recurses once per operator. `a_text_of_any_shape_fits_the_stack` holds this
-/// figure against the deepest trees; only pages that are touched take memory.
+/// Stack of the parser thread. The parser bounds nested parentheses, but builds a left-deep tree of a chain such as
+/// `1+1+1`, and displaying or dropping that tree recurses once per operator. `a_text_of_any_shape_fits_the_stack` tests
+/// this size against the deepest trees. Only pages that are touched take memory.
 const STACK_BYTES: usize = 16 << 20;
-/// Most levels of an expression. Code that walks an expression recurses, on threads of any stack.
+/// Most levels of an expression. Code that walks an expression recurses, on threads of any stack size.
 const DEPTH_MAX: usize = 100;
-/// Most parts of an expression: `BETWEEN` and `IN` repeat their left side, so nested ones grow with a power of their depth.
+/// Most parts of an expression. `BETWEEN` and `IN` repeat their left side, so the size grows exponentially with their
+/// nesting depth.
 const PARTS_MAX: usize = 20_000;
 /// Most characters of SQL that an error message quotes.
 const QUOTED_MAX: usize = 200;
 
-/// Parses all of `text` with `read`, on a thread whose stack is large enough for any text. `kind` names the kind of text and
-/// gives an example, for messages.
+/// Parses all of `text` with `read`, on a thread with a stack large enough for any text. `kind` names the kind of text
+/// with an example, for messages.
 ///
 /// # Errors
-/// If the text is too long or no SQL, if `read` fails, or if no thread can be started.
+/// Fails if the text is too long or is not SQL, `read` fails, or no thread can be started.
 pub(super) fn parse<R: Send>(
     text: &str,
     kind: &str,
@@ -59,7 +60,7 @@ fn read_all<R>(text: &str, kind: &str, read: impl FnOnce(&mut Parser<'_>) -> Res
     }
 }
 
-/// Turns an error of the parser into one that names a remedy.
+/// Converts an error of the parser to one that names a remedy.
 pub(super) fn refused(error: ParserError) -> Error {
     match error {
         ParserError::RecursionLimitExceeded => too_deep(),
@@ -67,7 +68,7 @@ pub(super) fn refused(error: ParserError) -> Error {
     }
 }
 
-/// The beginning of a text, as much of it as a message of one line should quote.
+/// Returns the start of a text, as much as a one-line message should quote.
 pub(super) fn quoted(text: &str) -> String {
     let mut cut: String = text.chars().take(QUOTED_MAX).collect();
     if cut.len() < text.len() {
@@ -93,7 +94,7 @@ impl Bounds {
     /// Runs `build` one level deeper.
     ///
     /// # Errors
-    /// If there are too many levels or parts, or `build` fails.
+    /// Fails if there are too many levels or parts, or `build` fails.
     pub(super) fn within<R>(&self, build: impl FnOnce() -> Result<R>) -> Result<R> {
         self.parts.set(self.parts.get() + 1);
         if self.parts.get() > PARTS_MAX {
@@ -114,7 +115,7 @@ mod tests {
     use super::super::{Condition, OrderBy, PairCondition};
     use super::*;
 
-    /// Texts of the greatest length that repeat `part` between two ends.
+    /// Returns a text of the maximum length that repeats `part` between two ends.
     fn repeated([first, part, last]: [&str; 3]) -> String {
         let times = (TEXT_BYTES_MAX - first.len() - last.len()) / part.len();
         [first, &part.repeat(times), last].concat()

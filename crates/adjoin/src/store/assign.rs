@@ -1,6 +1,8 @@
-//! Which center is a vector's nearest? Asked in two levels: the centers lie in groups, a vector is compared with the
-//! means of all groups and then with the centers of the nearest few. So about `sqrt(M)` distances replace `M`, and a
-//! few vectors lie with a center that is not quite the nearest; no rule rests on its being so.
+//! Finds the nearest center of each vector, in two levels: a vector is compared with the means of groups of centers,
+//! and then with the centers of the nearest few groups.
+//!
+//! This takes about `sqrt(M)` distances instead of `M`. A few vectors get a center that is not quite the nearest; no
+//! rule relies on it being the nearest.
 
 use std::ops::Range;
 
@@ -12,23 +14,23 @@ use crate::error::Result;
 use crate::geometry::{Converted, Coordinate, Space, move_to_means};
 use crate::workers::map_items;
 
-/// Groups whose centers a vector is compared with.
+/// Number of groups that are searched for a vector's nearest center.
 const GROUPS_SEARCHED: usize = 4;
-/// Up to so many centers make one group: all are compared.
+/// With at most this many centers, there is a single group, and all centers are compared.
 const CENTERS_IN_ONE_GROUP: usize = 128;
-/// Vectors that a worker takes at once, in bytes of coordinates and in rows: enough of them share a group.
+/// Vectors that a worker takes at once, in bytes of coordinates and in rows: enough that several of them share a group.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_ROWS_MIN: usize = 16;
 const CHUNK_ROWS_MAX: usize = 512;
 
-/// A vector's nearest center among those that were looked at; the first of equally near ones.
+/// A vector's nearest center among those compared; the first of equally near ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Nearest<D> {
     /// Number of the center.
     pub(crate) center: u32,
-    /// Its computed squared distance.
+    /// Computed squared distance to the center.
     pub(crate) squared: D,
-    /// How far the vector may be from what it was rounded to, in coordinates.
+    /// Upper bound on the distance between the vector and its rounded form, in coordinates.
     pub(crate) residual: f32,
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct TwoLevel<T: Coordinate> {
     means: PackedColumns<T>,
     groups: Vec<Group<T>>,
     dimensions: usize,
-    /// Distances that a vector takes, on average over groups of equal size.
+    /// Distances computed per vector, on average over groups of equal size.
     searched: usize,
 }
 
@@ -52,9 +54,9 @@ fn chunk_rows<T>(dimensions: usize) -> usize {
     (CHUNK_BYTES / (dimensions * size_of::<T>()).max(1)).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX)
 }
 
-/// Bytes that the levels over `centers` centers hold, and those that vectors compared with them on `threads` take.
+/// Returns the bytes of the levels over `centers` centers and of comparing vectors with them on `threads` threads.
 pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
-    // A split may put few centers apart from many; twice as many groups as halves of the largest size are granted.
+    // A split may separate few centers from many, so allow twice as many groups as equal splits would give.
     let groups = if centers <= CENTERS_IN_ONE_GROUP { 1 } else { 2 * centers.isqrt() };
     // The members of groups are held twice while centers are trained.
     let members = (2 * (centers * size_of::<u32>() + groups * size_of::<Vec<u32>>())) as u64;
@@ -67,12 +69,12 @@ pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimens
     packed + threads as u64 * a_worker
 }
 
-/// Most centers of a group.
+/// Returns the most centers of a group.
 fn group_size(centers: usize) -> usize {
     if centers <= CENTERS_IN_ONE_GROUP { centers } else { 2 * centers.isqrt() }
 }
 
-/// The groups of centers, by their tree.
+/// Groups centers by their tree.
 pub(super) fn center_groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>) -> Vec<Vec<u32>> {
     groups(kernel, centers, group_size(centers.rows()))
 }
@@ -83,7 +85,7 @@ impl<T: Coordinate> TwoLevel<T> {
         Self::of_groups(kernel, centers, &center_groups(kernel, centers))
     }
 
-    /// The same by groups that were made when the centers were near where they are now.
+    /// Builds the levels from groups that were formed when the centers were near their current positions.
     pub(super) fn of_groups(kernel: Kernel, centers: &Panel<T>, members: &[Vec<u32>]) -> Self {
         let mut of = vec![0; centers.rows()];
         members.iter().zip(0u32..).for_each(|(group, k)| group.iter().for_each(|&center| of[center as usize] = k));
@@ -96,15 +98,15 @@ impl<T: Coordinate> TwoLevel<T> {
         Self { kernel, means: kernel.pack(&means, &all), groups, dimensions: centers.dimensions(), searched }
     }
 
-    /// Distances that are computed for a vector, on average over groups of equal size.
+    /// Returns the distances computed per vector, on average over groups of equal size.
     pub(crate) fn distances_a_vector(&self) -> usize {
         self.searched
     }
 
-    /// The nearest centers of vectors as stored, end to end.
+    /// Finds the nearest centers of stored vectors, given end to end.
     ///
     /// # Errors
-    /// Where the work is cancelled.
+    /// Fails if the work is canceled.
     pub(crate) fn nearest(
         &self,
         context: &Context,
@@ -124,10 +126,10 @@ impl<T: Coordinate> TwoLevel<T> {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The same of vectors as coordinates.
+    /// Finds the nearest centers of vectors given as coordinates.
     ///
     /// # Errors
-    /// Where the work is cancelled.
+    /// Fails if the work is canceled.
     pub(crate) fn nearest_of(&self, context: &Context, panel: &Panel<T>) -> Result<Vec<Nearest<T::Distance>>> {
         let rows = panel.rows();
         let chunk_rows = self.chunk_rows(context, rows);
@@ -138,21 +140,21 @@ impl<T: Coordinate> TwoLevel<T> {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Vectors that a worker takes at once, of so many.
+    /// Returns how many of `rows` vectors a worker takes at once.
     fn chunk_rows(&self, context: &Context, rows: usize) -> usize {
         let even = rows.div_ceil(2 * context.threads.max(1));
         chunk_rows::<T>(self.dimensions).min(even.max(CHUNK_ROWS_MIN))
     }
 }
 
-/// What a worker compares vectors with, and its space for that.
+/// A worker's view of the levels, and its buffers.
 struct CenterSearch<'a, T: Coordinate> {
     levels: &'a TwoLevel<T>,
-    /// Of each vector to the means of groups.
+    /// Distances of each vector to the means of groups.
     distances: Vec<T::Distance>,
-    /// For each group, the vectors that are compared with it.
+    /// Vectors to compare with each group.
     searching: Vec<Vec<u32>>,
-    /// Of these, the place in the group of the nearest center, and its distance.
+    /// For each of these, the position of the nearest center in the group, and its distance.
     found: Vec<(u32, T::Distance)>,
 }
 
@@ -161,7 +163,7 @@ impl<'a, T: Coordinate> CenterSearch<'a, T> {
         Self { levels, distances: Vec::new(), searching: vec![Vec::new(); levels.groups.len()], found: Vec::new() }
     }
 
-    /// The nearest centers of some vectors in the panel.
+    /// Finds the nearest centers of some vectors of the panel.
     fn run(&mut self, panel: &Panel<T>, rows: Range<usize>) -> Vec<Nearest<T::Distance>> {
         self.choose_groups(panel, rows.clone());
         let mut nearest = vec![Nearest { center: u32::MAX, squared: T::FARTHEST, residual: 0.0 }; rows.len()];

@@ -1,8 +1,9 @@
-//! Columns beside the vectors, in the order in which the rows lie: as a Parquet file, so that a filter reads only the columns
-//! that it names, and anybody can look at it.
+//! Stores columns in the order in which the rows are stored: as a Parquet file, so that a filter reads only the columns
+//! it names, and any tool can read the file.
 //!
-//! Rows come in the order of a source and go where their vectors are. On the way they are bytes (`arrow_row`), in
-//! partitions by place, so that any memory does. What is written depends on neither memory nor the order of coming.
+//! Rows arrive in the order of a source and go to the positions of their vectors. Meanwhile they are bytes
+//! (`arrow_row`) in partitions by position, so that any budget suffices. The bytes of the file depend neither on memory
+//! nor on the order of arrival.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -27,28 +28,29 @@ use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{Attributes, slice_bytes};
 use crate::sql::cast;
 
-/// Rows of a batch that is encoded at once, and the bytes at which it is shorter: together with the settings of the file they
-/// decide its bytes.
+/// Limits of a batch that is encoded at once, in rows and bytes. Together with the settings of the file they determine
+/// its bytes.
 const BATCH_ROWS: usize = 4_096;
 const BATCH_BYTES: usize = 1 << 20;
-/// Rows and bytes of a row group.
+/// Limits of a row group, in rows and bytes.
 const ROW_GROUP_ROWS: usize = 128 << 10;
 const ROW_GROUP_BYTES: usize = 4 << 20;
-/// Bytes of a page: what a filter decodes at a time, of each column that it names.
+/// Bytes of a page. A filter decodes one page at a time of each column it names.
 const PAGE_BYTES: usize = 128 << 10;
-/// Bytes granted for a column of the row group that is encoded, and for a batch on its way there.
+/// Bytes reserved for a column of the row group that is being encoded, and for a batch on its way there.
 const COLUMN_BYTES: u64 = 4 * PAGE_BYTES as u64;
-/// Copies of a batch on its way: its rows as bytes, the same as columns, and what grows.
+/// Copies of a batch in memory: its rows as bytes, as columns, and the buffers that grow.
 const BATCH_COPIES: u64 = 4;
-/// Rows of a partition, about, and the most partitions.
+/// Rows of a partition (approximate), and the most partitions.
 const PARTITION_ROWS: u64 = 128 << 10;
 const PARTITIONS_MAX: u64 = 512;
-/// Bytes of the place and the length of a row on its way.
+/// Bytes of the position and the length before each row.
 const PLACE_BYTES: usize = ROW_BYTES + size_of::<u32>();
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "writing the attributes";
 
-/// The bytes with which so many columns of so many rows are put in order, at least; those of their source apart.
+/// Returns the least bytes with which `columns` columns of `rows` rows are put in order. The memory of the source is
+/// not included.
 pub(crate) fn least_bytes(rows: u64, columns: usize) -> u64 {
     let partition = rows.div_ceil(partitions(rows)).saturating_mul(size_of::<(u32, u64)>() as u64);
     let reading = sizes(0, rows).memory_bytes() + BATCH_COPIES * BATCH_BYTES as u64;
@@ -68,18 +70,18 @@ fn sizes(memory: u64, rows: u64) -> PartitionSizes {
     PartitionSizes::within(memory.max(PartitionSizes::least_for(partitions)), partitions)
 }
 
-/// The part of `0..rows` that belongs to a partition.
+/// Returns the part of `0..rows` that belongs to a partition.
 fn range(partition: usize, sizes: PartitionSizes, rows: u64) -> Range<u64> {
     let start = |partition: usize| (partition as u64 * rows).div_ceil(sizes.partitions as u64);
     start(partition)..start(partition + 1)
 }
 
-/// The partition whose range holds a number.
+/// Returns the partition that a number belongs to.
 fn partition_of(number: u64, sizes: PartitionSizes, rows: u64) -> usize {
     (number * sizes.partitions as u64 / rows) as usize
 }
 
-/// Rows on their way to their places.
+/// Rows on their way to their positions.
 pub(crate) struct Reordering<'a> {
     context: &'a Context,
     schema: SchemaRef,
@@ -91,10 +93,10 @@ pub(crate) struct Reordering<'a> {
 }
 
 impl<'a> Reordering<'a> {
-    /// For so many rows of such columns; what memory does not hold goes to the folder `temporary`.
+    /// Prepares to reorder `rows` rows of these columns. Rows that do not fit in memory go to the folder `temporary`.
     ///
     /// # Errors
-    /// Where memory does not suffice.
+    /// Fails if memory does not suffice.
     pub(crate) fn new(context: &'a Context, temporary: &Path, schema: &SchemaRef, rows: u64) -> Result<Self> {
         let least = least_bytes(rows, schema.fields().len());
         let spare = context.budget().free().saturating_sub(least);
@@ -106,20 +108,20 @@ impl<'a> Reordering<'a> {
         Ok(Self { context, schema: schema.clone(), converter, sizes, placed, rows, _memory: memory })
     }
 
-    /// A table with columns of these types, which those of a source become that come to others.
+    /// Casts a table of appended rows to the column types of the store.
     ///
     /// # Errors
-    /// Where a value has no such type.
+    /// Fails if a value cannot be cast.
     fn as_kept(&self, table: &RecordBatch) -> Result<RecordBatch> {
         let columns = table.columns().iter().zip(self.schema.fields());
         let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<Result<Vec<_>>>()?;
         RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| Error::input(error.to_string()))
     }
 
-    /// Takes the rows of a table, each with its place; those without one are left out.
+    /// Adds the rows of a table. `place` returns the position of each, or `None` to leave it out.
     ///
     /// # Errors
-    /// Where the disk refuses, or memory does not suffice.
+    /// Fails if the disk refuses or memory does not suffice.
     pub(crate) fn add(
         &mut self,
         table: &RecordBatch,
@@ -139,11 +141,11 @@ impl<'a> Reordering<'a> {
         Ok(())
     }
 
-    /// Writes all rows in the order of their places; returns what a manifest says of the file, and the bytes that did not fit
-    /// into memory.
+    /// Writes all rows in the order of their positions. Returns the entry of the file for the manifest, and the bytes
+    /// that did not fit in memory.
     ///
     /// # Errors
-    /// Where a place has no row, the disk refuses, or memory does not suffice.
+    /// Fails if a position has no row, the disk refuses, or memory does not suffice.
     pub(crate) fn write(self, drafts: &Drafts<'_>) -> Result<(FileFacts, u64)> {
         let Self { context, schema, converter, sizes, placed, rows, _memory } = self;
         let records = placed.finish()?;
@@ -158,7 +160,7 @@ impl<'a> Reordering<'a> {
     }
 }
 
-/// A row of some, with its place, and the rest of them.
+/// Splits off the first row, with its position.
 fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
     let (head, rest) = records.split_at(PLACE_BYTES);
     let length = head[ROW_BYTES..].iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
@@ -166,7 +168,7 @@ fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
     (unpacked(&head[..ROW_BYTES]), row, rest)
 }
 
-/// Hands the rows of a partition to `take` in the order of their places, as many at a time as memory holds.
+/// Passes the rows of a partition to `take` in the order of their positions, as many per pass as fit in memory.
 fn each_in_order(
     context: &Context,
     records: &Records,
@@ -225,20 +227,20 @@ fn each_row(records: &Records, partition: usize, mut take: impl FnMut(u64, &[u8]
     })
 }
 
-/// The file as it is written.
+/// The file while it is being written.
 struct AttributeWriter<'a> {
     context: &'a Context,
     at: String,
     converter: RowConverter,
     schema: SchemaRef,
     writer: ArrowWriter<Hashed>,
-    /// Rows of the batch that is filled, and where each ends.
+    /// Rows of the batch that is being filled, and the end of each.
     rows: Vec<u8>,
     ends: Vec<usize>,
     _memory: Reservation,
 }
 
-/// Bytes on their way to a file, and their checksum.
+/// Writes bytes to a file and computes their checksum.
 struct Hashed {
     file: Box<dyn WriteFile>,
     hash: Xxh3,
@@ -312,11 +314,11 @@ fn failed(at: &str, error: ParquetError) -> Error {
     failed.unwrap_or_else(|| Error::device(format!("cannot write {at}: {error}"))).caused_by(error)
 }
 
-/// Where the rows of a source lie in its store, as buckets are written.
+/// Positions of the rows of a source in its store, recorded as buckets are written.
 pub(super) struct RowPlaces {
     sizes: PartitionSizes,
     source_rows: u64,
-    /// The number of its first row in the store: those before it are not of the source.
+    /// Number of the source's first row in the store. Rows before it are not from the source.
     first: u64,
     placed: Partitions,
     next: u64,
@@ -324,12 +326,12 @@ pub(super) struct RowPlaces {
 }
 
 impl RowPlaces {
-    /// Bytes that they take until they are looked up.
+    /// Returns the bytes needed until the positions are looked up.
     pub(super) fn memory_bytes(source_rows: u64) -> u64 {
         sizes(0, source_rows).memory_bytes()
     }
 
-    /// Of so many rows, which are numbered in the store from `first` on.
+    /// Creates the map for `source_rows` rows, numbered in the store from `first` on.
     pub(super) fn new(context: &Context, temporary: &Path, (first, source_rows): (u64, u64)) -> Result<Self> {
         let sizes = sizes(0, source_rows);
         let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
@@ -337,10 +339,10 @@ impl RowPlaces {
         Ok(Self { sizes, source_rows, first, placed, next: 0, memory })
     }
 
-    /// Takes the rows at the next places.
+    /// Records the rows at the next positions.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(super) fn add(&mut self, rows: &[u64]) -> Result<()> {
         for row in rows {
             if let Some(row) = row.checked_sub(self.first) {
@@ -352,11 +354,11 @@ impl RowPlaces {
         Ok(())
     }
 
-    /// Writes the attributes of all of these rows into a draft; returns what a manifest says of the file, and the bytes that
-    /// did not fit into memory.
+    /// Writes the columns of all these rows to a draft. Returns the entry of the file for the manifest, and the bytes
+    /// that did not fit in memory.
     ///
     /// # Errors
-    /// Where the source cannot be read or has changed, the disk refuses, or memory does not suffice.
+    /// Fails if the source cannot be read or has changed, the disk refuses, or memory does not suffice.
     pub(super) fn write(
         self,
         context: &Context,
@@ -369,10 +371,11 @@ impl RowPlaces {
         Ok((facts, spilled + more))
     }
 
-    /// Puts the attributes of all of these rows among those of others; returns the bytes that did not fit into memory.
+    /// Adds the columns of all these rows to `reordering`, which may hold other rows too. Returns the bytes that did
+    /// not fit in memory.
     ///
     /// # Errors
-    /// As [`Self::write`].
+    /// Fails as [`Self::write`] does.
     pub(super) fn add_to(
         self,
         context: &Context,
@@ -394,18 +397,18 @@ impl RowPlaces {
     }
 }
 
-/// The places of rows that are asked for in their order.
+/// Looks up the positions of rows, which must be requested in row order.
 struct Lookup<'a> {
     records: &'a Records,
     sizes: PartitionSizes,
     source_rows: u64,
-    /// Rows whose places are in memory.
+    /// Range of rows with positions in memory.
     loaded: Range<u64>,
     places: Vec<u64>,
 }
 
 impl Lookup<'_> {
-    /// The place of a row; none where the store leaves it out.
+    /// Returns the position of a row; `None` if the store leaves it out.
     fn place(&mut self, row: u64) -> Result<Option<u64>> {
         if !self.loaded.contains(&row) {
             let partition = partition_of(row, self.sizes, self.source_rows);

@@ -1,4 +1,4 @@
-//! Rows that cannot be used: what is wrong with them, and whether it is they that are wrong or the length of vectors.
+//! Describes rows that cannot be used. Decides whether the rows are wrong or the expected vector length is.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use crate::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
 use crate::predicate::{f16_values, f32_values, squared_norm};
 use crate::source::{Fault, VectorBatch, VectorSource};
 
-/// Bad rows that an error names.
+/// Number of bad rows that an error names.
 const ROWS_NAMED: usize = 5;
-/// Lengths that an error names.
+/// Number of lengths that an error names.
 const LENGTHS_NAMED: usize = 4;
-/// Lengths that are counted.
+/// Number of distinct lengths that are counted.
 const LENGTHS_COUNTED: usize = 1_000;
 
-/// The bits of the exponent of a half and of a float, all set where it is not finite, and those of its size.
+/// Bit masks of a half and of a float: the exponent (all bits are set if the value is not finite) and the magnitude.
 const HALF: (u16, u16) = (0x7c00, 0x7fff);
 const FLOAT: (u32, u32) = (0x7f80_0000, 0x7fff_ffff);
 
-/// What is wrong with a vector that its source delivered, if something is.
+/// Describes the fault of a vector from a source, if it has one.
 pub(crate) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
-    // By bits, eight and more at a time: each row of a source is looked at.
+    // Works on bits, eight or more values at a time, since every row of a source passes through here.
     let (finite, zero) = match element {
         Element::F32 => {
             let largest = vector.as_chunks().0.iter().fold(0, |most, &x| most.max(u32::from_le_bytes(x) & FLOAT.1));
@@ -50,14 +50,14 @@ pub(crate) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -
     (metric == Metric::Cosine && zero).then(|| "is all zeros, which has no cosine".into())
 }
 
-/// Refuses a vector of f32 that is so long that a distance or a score of it might be beyond f32, which results hold.
+/// Refuses an f32 vector so long that distances or scores might exceed f32, the type of results.
 fn fault_of_length(metric: Metric, largest: f32, vector: &[u8]) -> Option<String> {
     let (most, what) = match metric {
         Metric::L2 => (f64::from(f32::MAX) / 2.0, "distances"),
         Metric::Ip => (f64::from(f32::MAX).sqrt(), "scores"),
         Metric::Cosine => return None,
     };
-    // Hardly a vector has an element that is large enough to be worth the sum.
+    // Skips the sum for almost all vectors: no element is large enough.
     if f64::from(largest) * (DIMENSIONS_MAX as f64).sqrt() <= most {
         return None;
     }
@@ -87,7 +87,7 @@ impl BadRows {
         }
     }
 
-    /// The error that names them; `remedy` is what can be done about rows that are bad.
+    /// Returns the error that names the rows. `remedy` is what to do about bad rows.
     pub(super) fn refusal(&self, source: &dyn VectorSource, lengths: &Lengths, remedy: Message) -> Error {
         let named = self.named.iter().map(|(row, fault)| {
             let (file, row) = source.locate(*row);
@@ -100,12 +100,12 @@ impl BadRows {
     }
 }
 
-/// How many of the rows looked at have a list of which length. The first list that is not empty decides which is right,
-/// so that the data alone do; where more rows have another, it is taken for the odd one.
+/// Counts the lengths of lists in the rows seen. The first list that is not empty defines the expected length, so that
+/// only the data decide. If another length is more frequent, that first list is reported as the odd one.
 pub(super) struct Lengths {
     dimensions: usize,
     rows: u64,
-    /// Rows with a list of the right length, and the first of them.
+    /// Rows with a list of the expected length, and the first of them.
     right: u64,
     first_right: Option<u64>,
     others: BTreeMap<usize, u64>,
@@ -134,12 +134,12 @@ impl Lengths {
         }
     }
 
-    /// The error of a set most of whose lists would be left out.
+    /// Returns an error if most lists would be left out.
     pub(super) fn refusal(&self, source: &dyn VectorSource) -> Option<Error> {
         self.complaint(source).map(Error::input)
     }
 
-    /// What to say where another length is more frequent than the right one.
+    /// Returns a complaint if another length is more frequent than the expected one.
     fn complaint(&self, source: &dyn VectorSource) -> Option<String> {
         let most = self.others.values().max().filter(|&&count| count > self.right);
         let (Some(_), Some(first)) = (most, self.first_right) else { return None };

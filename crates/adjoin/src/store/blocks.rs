@@ -1,4 +1,5 @@
-//! A checksum of each block of the file of buckets: by these a part of a bucket is verified, where its own are of all of it.
+//! Checksums of the blocks of the file of buckets. They verify parts of a bucket; the bucket's own checksums cover all
+//! of it.
 
 use std::path::Path;
 
@@ -11,16 +12,16 @@ use super::format::{BLOCK_BYTES, checksum};
 use crate::context::Context;
 use crate::error::Result;
 
-/// The checksums of the blocks of bytes that come in pieces.
+/// Computes the checksums of the blocks of bytes that arrive in pieces.
 #[derive(Default)]
 pub(super) struct BlockHasher {
     block: Xxh3,
-    /// Bytes of the block that is not whole yet.
+    /// Bytes of the incomplete block.
     filled: u64,
 }
 
 impl BlockHasher {
-    /// Takes bytes; hands over the checksum of each block that they end.
+    /// Adds bytes. Calls `take` with the checksum of each block that they complete.
     pub(super) fn update(&mut self, mut bytes: &[u8], mut take: impl FnMut(u64)) {
         while !bytes.is_empty() {
             let (some, rest) = bytes.split_at(bytes.len().min((BLOCK_BYTES - self.filled) as usize));
@@ -35,28 +36,30 @@ impl BlockHasher {
     }
 }
 
-/// The file of the checksums while that of the buckets is written.
+/// The file of the checksums, written along with the file of buckets.
 pub(super) struct BlockWriter {
     hasher: BlockHasher,
     file: Box<dyn WriteFile>,
     hash: Xxh3,
     bytes: u64,
-    /// Checksums on their way.
+    /// Buffer for checksums of completed blocks.
     ended: Vec<u8>,
 }
 
 impl BlockWriter {
+    /// Creates the file.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(super) fn create(context: &Context, path: &Path) -> Result<Self> {
         let file = context.device.create(path)?;
         Ok(Self { hasher: BlockHasher::default(), file, hash: Xxh3::new(), bytes: 0, ended: Vec::new() })
     }
 
-    /// Takes the next bytes of the file of buckets.
+    /// Adds the next bytes of the file of buckets.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.ended.clear();
         self.hasher.update(bytes, |sum| self.ended.extend_from_slice(&sum.to_le_bytes()));
@@ -65,10 +68,10 @@ impl BlockWriter {
         Ok(self.file.append(&self.ended)?)
     }
 
-    /// What a manifest says of the file.
+    /// Completes the file and returns its entry for the manifest.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(super) fn finish(mut self) -> Result<FileFacts> {
         self.file.sync()?;
         let checksum = self.hash.digest();
@@ -83,16 +86,17 @@ pub(super) struct BlockSums {
 }
 
 impl BlockSums {
-    /// Reads them.
+    /// Reads the checksums.
     ///
     /// # Errors
-    /// Where memory does not suffice, or they cannot be read or are not as written.
+    /// Fails if memory does not suffice, or the file cannot be read or is damaged.
     pub(super) fn read(context: &Context, files: FolderFiles<'_>) -> Result<Self> {
         let memory = context.reserve(files.files[Role::Blocks].bytes, "the checksums of parts of buckets")?;
         Ok(Self { sums: files.read(context, Role::Blocks)?, _memory: memory })
     }
 
-    /// The first of some whole blocks, which begin at `offset`, that is not as it was written: where it begins.
+    /// Verifies whole blocks, the first of which starts at `offset`. Returns the offset of the first damaged one, if
+    /// any.
     pub(super) fn damaged(&self, offset: u64, blocks: &[u8]) -> Option<u64> {
         let first = (offset / BLOCK_BYTES) as usize;
         let sums = self.sums.as_chunks::<8>().0.get(first..).unwrap_or_default();

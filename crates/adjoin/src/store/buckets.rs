@@ -1,5 +1,5 @@
-//! From records in partitions to the file of buckets: each partition is read, its rows are put where they belong, and
-//! extents are written one behind the other.
+//! Writes the file of buckets from records in partitions. Each partition is read, its rows are arranged by bucket, and
+//! the extents are written one after the other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,26 +25,26 @@ use crate::report::Stopwatch;
 use crate::source::{IdKind, Ids};
 use crate::workers::{lock, spawn_scoped};
 
-/// A bucket is split where its vectors take more bytes than this, unless buckets are that large on average: a join holds
-/// two of them at a time.
+/// A bucket is split if its vectors take more bytes than this, unless the average bucket is that large. A join holds
+/// two buckets at a time.
 const PART_BYTES_MAX: u64 = 1 << 20;
 /// A bucket of fewer rows is not split.
 const PART_ROWS_MIN: u64 = 16;
-/// A bucket of so many times the mean number of rows is not split.
+/// A bucket with less than this multiple of the mean number of rows is not split.
 const PART_TIMES_MEAN: u64 = 4;
-/// Bytes of a record beside its vector and id.
+/// Bytes of a record in addition to its vector and id.
 pub(crate) const RECORD_BYTES: u64 = size_of::<RecordHead>() as u64;
 
-/// Bytes of where a row and its id came, held while these are put in the order of a column.
+/// Bytes that record in which order a row and its id arrived, held while rows are put in the order of a column.
 pub(crate) const ARRIVAL_BYTES: u64 = 2 * size_of::<u32>() as u64;
 
-/// Most rows of an extent; what a center has more goes to further extents of the same center.
+/// Returns the most rows of an extent. Further rows of a center go to further extents of the same center.
 pub(crate) fn extent_rows_max(rows: u64, buckets: u64, vectors: VectorType) -> u64 {
     let mean = rows.div_ceil(buckets);
     (PART_BYTES_MAX / vectors.bytes() as u64).max(PART_TIMES_MEAN * mean).clamp(PART_ROWS_MIN, u64::from(u32::MAX))
 }
 
-/// Bytes that a loaded row takes beside its id.
+/// Returns the bytes that a loaded row takes in addition to its id.
 pub(crate) fn row_bytes(vectors: VectorType) -> u64 {
     vectors.bytes() as u64 + size_of::<u64>() as u64
 }
@@ -64,7 +64,7 @@ impl RecordHead {
     }
 }
 
-/// A row on its way: its center, its number, its vector and its id.
+/// A row to be written: its center, number, vector and id.
 pub(crate) struct Record<'a> {
     pub(crate) center: u32,
     pub(crate) row: u64,
@@ -72,17 +72,17 @@ pub(crate) struct Record<'a> {
     pub(crate) id: &'a [u8],
 }
 
-/// Rows of centers that lie before those of records, ascending by row: of a store that rows come to.
+/// Rows of centers that precede the records, ascending by row: the old rows of a store during an append.
 pub(crate) trait RowsBefore: Sync {
-    /// Hands over those of a center.
+    /// Passes the rows of a center to `take`.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// Fails if they cannot be read.
     fn each(&self, center: u32, take: &mut dyn FnMut(&Record<'_>)) -> Result<()>;
 }
 
 impl<'a> Record<'a> {
-    /// The first record of some, and the rest.
+    /// Splits the first record off.
     fn split(records: &'a [u8], vectors: VectorType) -> (Self, &'a [u8]) {
         let (head, rest) = RecordHead::ref_from_prefix(records).expect("records are whole");
         let (vector, rest) = rest.split_at(vectors.bytes());
@@ -90,7 +90,7 @@ impl<'a> Record<'a> {
         (Self { center: head.center.get(), row: head.row.get(), vector, id }, rest)
     }
 
-    /// Hands over each of some records.
+    /// Calls `take` with each record.
     pub(crate) fn each(mut records: &'a [u8], vectors: VectorType, mut take: impl FnMut(&Self)) {
         while !records.is_empty() {
             let (record, rest) = Self::split(records, vectors);
@@ -100,22 +100,22 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What a center got.
+/// Totals of the rows assigned to a center.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) rows: u64,
     pub(crate) id_bytes: u64,
-    /// No row is farther from the center.
+    /// Upper bound on the distance of any of its rows.
     pub(crate) radius: f64,
 }
 
-/// An extent to be written: rows of a center, from one of them on.
+/// An extent to be written: consecutive rows of a center, starting at row `first` of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BucketPart {
     center: u32,
     first: u64,
     rows: u32,
-    /// Bytes of its rows in memory; those of ids as the center has them.
+    /// Bytes of its rows in memory, with the ids of the whole center.
     bytes: u64,
 }
 
@@ -123,7 +123,7 @@ struct BucketPart {
 pub(crate) struct BucketWriter<'a> {
     pub(crate) context: &'a Context,
     pub(crate) records: &'a Records,
-    /// Rows that are no records, where there are some.
+    /// Rows that are not records, if any.
     pub(crate) before: Option<&'a dyn RowsBefore>,
     pub(crate) vectors: VectorType,
     pub(crate) ids: IdKind,
@@ -131,18 +131,19 @@ pub(crate) struct BucketWriter<'a> {
     pub(crate) order: &'a [u32],
     /// Partition of each center in `order`, ascending.
     pub(crate) partition_of: &'a [u32],
-    /// By center.
+    /// Tallies by center.
     pub(crate) tallies: &'a [Tally],
     pub(crate) extent_rows_max: u64,
-    /// Bytes of rows that may be arranged at a time, twice: some are written while others are read.
+    /// Bytes of rows that may be arranged at a time. Two such loads are in memory: one is written while the next is
+    /// read.
     pub(crate) load_bytes: u64,
-    /// Where extents are kept as they are written.
+    /// Checkpoints of extents, if requested.
     pub(crate) kept: Option<&'a Mutex<KeptBuild>>,
-    /// Where rows lie among those of their center, if not as they come, and the file of the checksums of blocks.
+    /// If rows are sorted by a column: their order within each center, and the path of the file of block checksums.
     pub(crate) sorted: Option<(&'a Ordinals, &'a Path)>,
 }
 
-/// The file of the buckets as it was written.
+/// The file of the buckets, once written.
 #[derive(Default)]
 pub(crate) struct Written {
     /// The center of each extent.
@@ -150,44 +151,45 @@ pub(crate) struct Written {
     /// The bucket table.
     pub(crate) table: Vec<u8>,
     pub(crate) bytes: u64,
-    /// Of all headers, and so of all that they have checksums of.
+    /// Digest of all headers, and so of everything that their checksums cover.
     pub(crate) digest: u64,
-    /// The checksums of its blocks, where rows are sorted.
+    /// The file of block checksums, if rows are sorted.
     pub(crate) blocks: Option<FileFacts>,
-    /// Seconds in which nothing was written because records were read and arranged.
+    /// Seconds in which the writer waited for records to be read and arranged.
     pub(crate) waited: f64,
 }
 
-/// Extents that are arranged together, all of one partition.
+/// Extents of one partition that are arranged together.
 struct Load {
     partition: usize,
     parts: Range<usize>,
 }
 
 impl Load {
-    /// The same without the extents before number `first`; none where it has no others.
+    /// Removes the extents before number `first`; `None` if no extent is left.
     fn from(self, first: usize) -> Option<Self> {
         let parts = self.parts.start.max(first)..self.parts.end;
         (!parts.is_empty()).then_some(Self { parts, ..self })
     }
 }
 
-/// Rows of a load in their order on disk.
+/// Rows of a load, in their order on disk.
 struct Arranged {
     load: Load,
     rows: Vec<u64>,
     stored: Vec<u8>,
-    /// For each part.
+    /// Ids by part.
     ids: Vec<Ids>,
 }
 
-/// Where the rows of a load belong, as they come.
+/// Assigns rows to positions in a load as they arrive.
 struct Places<'a> {
     parts: &'a [BucketPart],
     extent_rows_max: u64,
-    /// For each center of the load: rows seen, and the first extent of it here, with its first row in the load.
+    /// For each center of the load: rows seen so far, its first extent in this load, and the position of that extent's
+    /// first row.
     of_center: HashMap<u32, (u64, usize, usize)>,
-    /// Rows of the load.
+    /// Number of rows of the load.
     rows: usize,
 }
 
@@ -201,8 +203,9 @@ impl<'a> Places<'a> {
         Self { parts, extent_rows_max, of_center, rows }
     }
 
-    /// The extent of the load, and the place in the load, of the next row of a center, which perhaps says where it lies among those
-    /// of its center; none where that is in another load.
+    /// Returns the extent and the position within the load for the next row of a center; `None` if the row belongs to
+    /// another load. `ordinal` returns the row's rank within its center if a column decides the order, otherwise rows
+    /// keep the order in which they arrive.
     fn next(&mut self, center: u32, ordinal: impl FnOnce() -> Option<u64>) -> Option<(usize, usize)> {
         let (seen, first_part, start) = self.of_center.get_mut(&center)?;
         let ordinal = ordinal().unwrap_or(*seen);
@@ -215,15 +218,15 @@ impl<'a> Places<'a> {
 }
 
 impl BucketWriter<'_> {
-    /// The largest extent as it lies in memory, in bytes.
+    /// Returns the bytes of the largest extent in memory.
     pub(crate) fn largest_extent(&self) -> u64 {
         self.parts().iter().map(|(_, part)| part.bytes).max().unwrap_or(0)
     }
 
-    /// Writes all buckets to a new file, and tells `lies` the rows in the order in which they lie there, some at a time.
+    /// Writes all buckets to a new file. `lies` gets the rows in the order in which they are written, some at a time.
     ///
     /// # Errors
-    /// Where the disk refuses, the work is cancelled, or `lies` fails.
+    /// Fails if the disk refuses, the work is canceled, or `lies` fails.
     pub(crate) fn write(&self, path: &Path, lies: &mut dyn FnMut(&[u64]) -> Result<()>) -> Result<Written> {
         let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
         let mut writing = self.begin(path, &parts)?;
@@ -258,7 +261,7 @@ impl BucketWriter<'_> {
         Ok(Written { digest: headers.digest(), blocks, ..written })
     }
 
-    /// Begins the file, or goes on with what is kept of it.
+    /// Creates the file, or continues the one of the last checkpoint.
     fn begin(&self, path: &Path, parts: &[BucketPart]) -> Result<Writing> {
         let kept = self.kept.map(|kept| lock(kept).extents(self.context)).transpose()?.flatten();
         let (mut written, mut headers) = (Written::default(), Xxh3::new());
@@ -282,7 +285,7 @@ impl BucketWriter<'_> {
         Ok(Writing { file, written, headers, blocks, leg: Leg::default() })
     }
 
-    /// Makes durable what was written, and keeps it where that is wanted.
+    /// Makes everything written so far durable, and adds it to the checkpoint, if requested.
     fn keep(&self, writing: &mut Writing) -> Result<()> {
         writing.file.sync()?;
         let Some(kept) = self.kept else { return Ok(()) };
@@ -293,14 +296,14 @@ impl BucketWriter<'_> {
         lock(kept).keep_extents(&listed, writing.written.bytes, checksum.digest())
     }
 
-    /// All extents in their order, with their partitions.
+    /// Returns all extents in order, with their partitions.
     fn parts(&self) -> Vec<(usize, BucketPart)> {
         let mut parts = Vec::new();
         for (&center, &partition) in self.order.iter().zip(self.partition_of) {
             let tally = self.tallies[center as usize];
             for first in (0..tally.rows).step_by(self.extent_rows_max as usize) {
                 let rows = (tally.rows - first).min(self.extent_rows_max);
-                // Ids are copied where they are put in the order of a column.
+                // Putting ids in the order of a column takes a copy of them.
                 let of_order = if self.sorted.is_some() { rows * ARRIVAL_BYTES + tally.id_bytes } else { 0 };
                 let bytes = rows * row_bytes(self.vectors) + tally.id_bytes + 8 * rows + of_order;
                 parts.push((partition as usize, BucketPart { center, first, rows: rows as u32, bytes }));
@@ -309,7 +312,7 @@ impl BucketWriter<'_> {
         parts
     }
 
-    /// As many extents of a partition at a time as may be arranged together; one at least.
+    /// Groups extents of a partition into loads that may be arranged together, with at least one extent each.
     fn loads(&self, partitions: &[usize], parts: &[BucketPart]) -> Vec<Load> {
         let mut loads: Vec<Load> = Vec::new();
         let mut bytes = 0;
@@ -328,7 +331,8 @@ impl BucketWriter<'_> {
         loads
     }
 
-    /// Reads the rows of a load and puts them in order: by extent, in each as they come, or as a column says.
+    /// Reads the rows of a load and arranges them by extent. Within an extent, rows are in the order of arrival or of a
+    /// column.
     fn arrange(&self, load: Load, parts: &[BucketPart]) -> Result<Arranged> {
         self.context.cancel.check()?;
         let parts = &parts[load.parts.clone()];
@@ -394,17 +398,17 @@ impl BucketWriter<'_> {
     }
 }
 
-/// The file of buckets while it is written.
+/// The file of buckets while it is being written.
 struct Writing {
     file: Box<dyn WriteFile>,
     written: Written,
-    /// Of all headers.
+    /// Hash of all headers.
     headers: Xxh3,
     blocks: Option<BlockWriter>,
     leg: Leg,
 }
 
-/// What was written since something was kept last.
+/// Extents written since the last checkpoint.
 #[derive(Default)]
 struct Leg {
     listed: Vec<[u8; LISTED_BYTES]>,
@@ -413,7 +417,7 @@ struct Leg {
 }
 
 impl Writing {
-    /// Appends an extent with its header, given its entry in the table.
+    /// Appends an extent, which includes its header, and its entry in the table.
     fn append(&mut self, part: BucketPart, entry: &[u8], bytes: &[u8]) -> Result<()> {
         let header = &bytes[..HEADER_BYTES];
         self.headers.update(header);
@@ -432,7 +436,7 @@ impl Writing {
     }
 }
 
-/// The bytes of an id as a record holds it.
+/// Writes the bytes of an id, as records hold it, to `buffer`.
 pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
     buffer.clear();
     match ids {
@@ -442,7 +446,7 @@ pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
     }
 }
 
-/// Ids in the order of the places at which they came, which are next to each other.
+/// Sorts ids by their positions. `came` holds the positions in the order of arrival; they are consecutive.
 fn ordered(ids: &Ids, came: &[u32]) -> Ids {
     let first = came.iter().min().copied().unwrap_or_default();
     let mut at = vec![0u32; came.len()];

@@ -1,4 +1,4 @@
-//! Where buckets have their centers: k-means on a sample.
+//! Trains the centers of buckets by k-means on a sample.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::{Kernel, Panel};
@@ -11,17 +11,18 @@ use crate::geometry::{Coding, Coordinate, Means, Space, copy_row};
 use crate::options::VectorType;
 use crate::random::Random;
 
-/// Rounds of Lloyd's algorithm: 10 make buckets of no fewer edges and pairs (docs/methods.md, "Number of buckets").
+/// Rounds of Lloyd's algorithm. With 10 rounds there are no fewer edges and pairs (docs/methods.md, "Number of
+/// buckets").
 const ROUNDS: usize = 6;
-/// Rounds before which centers are grouped anew: after the first they move little, and grouping takes as long as a round.
+/// Rounds that regroup the centers first. After these the centers move little, and grouping takes as long as a round.
 const GROUPED_ROUNDS: usize = 2;
-/// Centers and means that a vector is compared with, for each in the root of the number of centers, about.
+/// Centers and means that a vector is compared with, divided by the square root of the number of centers (approximate).
 const SEARCHED_A_ROOT: f64 = 4.3;
-/// Rows of the smallest training sample, where there are as many.
+/// Rows of the smallest training sample, if the source has as many.
 const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 
-/// Default number of buckets for `rows` vectors: `(n / 4)^(2/3)`, between 0.1 % and 2 % of the rows. More of them leave fewer
-/// pairs to compare and cost more edges, which take longer (decision 0010).
+/// Returns the default number of buckets for `rows` vectors: `(n / 4)^(2/3)`, between 0.1 % and 2 % of the rows. More
+/// buckets would leave fewer pairs to compare but more edges, which cost more time (decision 0010).
 pub(crate) fn default_buckets(rows: u64) -> u32 {
     let wanted = u128::from(rows).pow(2);
     let (mut low, mut high) = (1u64, (rows / 50).max(1));
@@ -32,12 +33,13 @@ pub(crate) fn default_buckets(rows: u64) -> u32 {
     low.max(rows / 1_000).max(1).min(u64::from(u32::MAX)) as u32
 }
 
-/// Rows of the training sample: 2 % of the rows, or a fixed number where that is more; it depends on nothing else.
+/// Returns the rows of the training sample: 2 % of the rows, or a fixed number if that is more. It depends on nothing
+/// else.
 pub(crate) fn sample_rows(rows: u64) -> u64 {
     rows.min((rows / 50).max(SAMPLE_ROWS_MIN))
 }
 
-/// Distances that a build of `rows` vectors computes in training its centers and assigning to them, about.
+/// Estimates the distances that a build of `rows` vectors computes to train centers and to assign vectors to them.
 pub(crate) fn build_distances(rows: u64, buckets: u64) -> f64 {
     let searched = (SEARCHED_A_ROOT * (buckets as f64).sqrt()).min(buckets as f64);
     (sample_rows(rows) * ROUNDS as u64 + rows) as f64 * searched
@@ -45,41 +47,41 @@ pub(crate) fn build_distances(rows: u64, buckets: u64) -> f64 {
 
 /// The training sample: vectors as stored.
 pub(crate) struct TrainingSample {
-    /// One partition.
+    /// A single partition.
     pub(crate) records: Records,
     pub(crate) rows: u64,
 }
 
-/// Vectors from which is learned how floats are rounded: so many, or fewer that take so many bytes.
+/// Limits on the vectors that decide how floats are rounded, in rows and in bytes.
 const CODING_ROWS: u64 = 500;
 const CODING_BYTES: u64 = 4 << 20;
 
-/// Rows that are drawn to learn how floats are rounded, and the bytes that they take as stored and as floats.
+/// Returns the number of rows drawn to decide how floats are rounded, and their bytes as stored and as floats.
 fn coding_rows(vectors: VectorType) -> (u64, u64) {
     let a_row = vectors.bytes() as u64 + Panel::<f32>::bytes_for(1, vectors.dimensions);
     let rows = CODING_ROWS.min(CODING_BYTES / a_row).max(2);
     (rows, rows * a_row)
 }
 
-/// Bytes that [`TrainingSample::coding`] holds.
+/// Returns the bytes that [`TrainingSample::coding`] holds.
 pub(crate) fn coding_bytes(vectors: VectorType) -> u64 {
     coding_rows(vectors).1
 }
 
 impl TrainingSample {
-    /// How floats are rounded to bytes: not where that would blur which center is nearest.
+    /// Chooses how to round floats to bytes; `None` if rounding would blur which center is nearest.
     ///
     /// # Errors
-    /// Where the sample cannot be read.
+    /// Fails if the sample cannot be read.
     pub(crate) fn coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
         Ok(self.fit_coding(kernel, space, seed)?.filter(Coding::tells_neighbours_apart))
     }
 
-    /// How floats are rounded to bytes where they may be, whatever that blurs: not for inner products, where short vectors
-    /// differ in little but are not to be taken for each other.
+    /// Chooses how to round floats to bytes, even if that blurs which center is nearest. `None` for inner products,
+    /// since the roundings of short vectors would be too alike to distinguish them.
     ///
     /// # Errors
-    /// As [`TrainingSample::coding`].
+    /// Fails as [`TrainingSample::coding`] does.
     pub(crate) fn fit_coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
         if !space.is_of_floats() || space.lift.is_some() {
             return Ok(None);
@@ -88,10 +90,10 @@ impl TrainingSample {
         Ok(Coding::fit(kernel, &drawn))
     }
 
-    /// All rows as stored, end to end.
+    /// Reads all rows as stored, end to end.
     ///
     /// # Errors
-    /// As [`TrainingSample::coding`].
+    /// Fails as [`TrainingSample::coding`] does.
     pub(crate) fn stored(&self, vectors: VectorType) -> Result<Vec<u8>> {
         let mut all = Vec::with_capacity(self.rows as usize * vectors.bytes());
         self.records.read(0, |stored| {
@@ -101,7 +103,7 @@ impl TrainingSample {
         Ok(all)
     }
 
-    /// Rows that are drawn by the seed.
+    /// Draws rows, by the seed and the purpose.
     fn draw<T: Coordinate>(
         &self,
         kernel: Kernel,
@@ -126,7 +128,7 @@ impl TrainingSample {
     }
 }
 
-/// The sample as coordinates: all at once where memory has room for that, else block by block, again and again.
+/// The sample as coordinates: all in memory if they fit, otherwise converted block by block on each pass.
 enum Coordinates<'a, T: Coordinate> {
     All { panel: Panel<T>, _memory: Reservation },
     Blocks(&'a TrainingSample),
@@ -135,7 +137,7 @@ enum Coordinates<'a, T: Coordinate> {
 impl<'a, T: Coordinate> Coordinates<'a, T> {
     fn of(context: &Context, sample: &'a TrainingSample, space: Space<'_>) -> Result<Self> {
         let (rows, dimensions) = (sample.rows as usize, space.dimensions());
-        // With what is found of all, while it is put together.
+        // Includes the results for all rows, which are held twice while they are concatenated.
         let found = 2 * rows * size_of::<Nearest<T::Distance>>();
         let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions) + found as u64, "the build") else {
             return Ok(Self::Blocks(sample));
@@ -150,7 +152,7 @@ impl<'a, T: Coordinate> Coordinates<'a, T> {
         Ok(Self::All { panel: all, _memory: memory })
     }
 
-    /// Hands all rows to `take`, in order.
+    /// Passes all rows to `take`, in order.
     fn for_each(&self, kernel: Kernel, space: Space<'_>, mut take: impl FnMut(&Panel<T>) -> Result<()>) -> Result<()> {
         match self {
             Self::All { panel, .. } => take(panel),
@@ -166,23 +168,23 @@ impl<'a, T: Coordinate> Coordinates<'a, T> {
     }
 }
 
-/// Centers, and what they cost.
+/// Centers, and the cost of training them.
 pub(crate) struct Training<T: Coordinate> {
     pub(crate) centers: Panel<T>,
-    /// Distances that were computed.
+    /// Number of distances computed.
     pub(crate) distances: u64,
 }
 
-/// Bytes that [`train`] holds beside the sample, its result included.
+/// Returns the bytes that [`train`] holds in addition to the sample, including its result.
 pub(crate) fn training_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
     let sums = (centers * dimensions * size_of::<T::Sum>()) as u64;
     Panel::<T>::bytes_for(centers, dimensions) + sums + super::assign::memory_bytes::<T>(threads, centers, dimensions)
 }
 
-/// Centers for `buckets` buckets, trained on a sample. Unless `trained`, they are rows of the sample.
+/// Trains centers for `buckets` buckets on a sample. If `trained` is false, the centers are rows of the sample.
 ///
 /// # Errors
-/// Where the work is cancelled or the sample cannot be read.
+/// Fails if the work is canceled or the sample cannot be read.
 pub(crate) fn train<T: Coordinate>(
     context: &Context,
     sample: &TrainingSample,

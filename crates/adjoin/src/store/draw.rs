@@ -1,4 +1,4 @@
-//! Rows picked out of a scan of a source.
+//! Collects selected rows during a scan of a source.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -8,7 +8,7 @@ use super::intake::UsableRows;
 use super::partitions::Partitions;
 use crate::error::Result;
 
-/// Takes the rows that were picked out of a scan over usable rows, which count from 0.
+/// Collects the selected rows during a scan of usable rows, which are counted from 0.
 pub(crate) struct Draw {
     picked: Peekable<IntoIter<u64>>,
     records: Partitions,
@@ -17,15 +17,15 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Takes the rows `picked`, ascending, into the first partition of `records`.
+    /// Collects the rows `picked`, ascending, in the first partition of `records`.
     pub(crate) fn new(picked: Vec<u64>, records: Partitions) -> Self {
         Self { picked: picked.into_iter().peekable(), records, drawn: 0, seen: 0 }
     }
 
-    /// Takes what was picked of some rows.
+    /// Collects the selected rows of the next batch.
     ///
     /// # Errors
-    /// Where they do not fit into memory and the disk refuses them.
+    /// Fails if the rows do not fit in memory and the disk refuses them.
     pub(crate) fn take(&mut self, usable: &UsableRows) -> Result<()> {
         let end = self.seen + usable.rows.len() as u64;
         let bytes = usable.stored.len() / usable.rows.len().max(1);
@@ -38,10 +38,10 @@ impl Draw {
         Ok(())
     }
 
-    /// What was taken.
+    /// Returns the collected rows.
     ///
     /// # Errors
-    /// As [`Draw::take`].
+    /// Fails as [`Draw::take`] does.
     pub(crate) fn finish(self) -> Result<TrainingSample> {
         Ok(TrainingSample { records: self.records.finish()?, rows: self.drawn })
     }

@@ -1,4 +1,4 @@
-//! The files of a folder by role: the one list that building, reading, replacing and verifying go by.
+//! The files of a folder by role. Building, reading, replacing and verifying all use this one list.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -9,35 +9,35 @@ use serde::{Deserialize, Serialize};
 
 use super::format::{BLOCKS_FILE, CENTERS_FILE, MANIFEST_FILE, TABLE_FILE, VECTORS_FILE, checksum, hexadecimal};
 
-/// Longest name of a file that common file systems allow.
+/// Longest file name that common file systems allow, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// What a file of a store or an index is for. A later version may have further roles, which this one leaves alone.
+/// The purpose of a file of a store or an index. Later versions may add roles; this version ignores them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Centers, in bucket order.
     Centers,
     /// The bucket table.
     Table,
-    /// The buckets; each has checksums of its own.
+    /// The buckets; each has its own checksums.
     Vectors,
-    /// The pages of a graph: vectors with their neighbours; each has a checksum of its own.
+    /// The pages of a graph: vectors with their neighbors. Each page has its own checksum.
     Pages,
     /// The code of each vector of a graph.
     Codes,
-    /// What codes mean.
+    /// The codebook: how to decode the codes.
     Codebook,
-    /// The graph in memory that leads into the one on pages.
+    /// The graph in memory that leads into the graph on pages.
     Navigation,
-    /// The rows of vectors that several rows have.
+    /// The rows of vectors that occur in more than one row.
     Duplicates,
-    /// Ids of the rows of a graph, in blocks with checksums; empty where there are none.
+    /// Ids of the rows of a graph, in blocks with checksums; empty if the rows have no ids.
     Ids,
-    /// What is known of the recall of a graph.
+    /// Calibration data: the known recall of a graph.
     Calibration,
-    /// Columns of the source, to filter searches by.
+    /// Columns of the source, which filters can use.
     Attributes,
-    /// A checksum of each block of the buckets, where parts of buckets are read.
+    /// A checksum for each block of the buckets, if parts of buckets are read.
     Blocks,
 }
 
@@ -56,12 +56,12 @@ impl Role {
         Self::Attributes,
     ];
 
-    /// Whether a folder may do without its file.
+    /// Returns whether a folder may lack the file of this role.
     pub fn is_optional(self) -> bool {
         matches!(self, Self::Calibration | Self::Attributes | Self::Blocks)
     }
 
-    /// Its name in the manifest.
+    /// Returns the name of the role in the manifest.
     pub fn name(self) -> &'static str {
         match self {
             Self::Centers => "centers",
@@ -79,7 +79,7 @@ impl Role {
         }
     }
 
-    /// Name of its file in a draft.
+    /// Returns the name of the file in a draft.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Centers => CENTERS_FILE,
@@ -97,8 +97,8 @@ impl Role {
         }
     }
 
-    /// Name of its file in a folder whose contents have this checksum. Names change with the contents: what is there is
-    /// replaced by the rename of the manifest and nothing else.
+    /// Returns the name of the file in a folder with contents of this checksum. A new generation has other names, so
+    /// nothing replaces the old one but the rename of the manifest.
     pub(crate) fn file_of(self, contents: u64) -> String {
         let (stem, ending) = self.file().rsplit_once('.').expect("each has an ending");
         format!("{stem}-{}.{ending}", hexadecimal(contents))
@@ -112,38 +112,38 @@ pub struct FileFacts {
     pub name: String,
     /// Length in bytes.
     pub bytes: u64,
-    /// Checksum of the whole file as 16 hexadecimal digits; none where its parts have checksums.
+    /// Checksum of the whole file as 16 hexadecimal digits; `None` if its parts have their own checksums.
     pub xxh3: Option<String>,
 }
 
 impl FileFacts {
-    /// Facts of a file that is checked as a whole.
+    /// Describes a file that is verified as a whole.
     pub fn of(name: &str, contents: &[u8]) -> Self {
         Self::new(name, contents.len() as u64, Some(checksum(contents)))
     }
 
-    /// Facts of a file of so many bytes, and its checksum where it is checked as a whole.
+    /// Describes a file of `bytes` bytes. `checksum` is present if the file is verified as a whole.
     pub(crate) fn new(name: &str, bytes: u64, checksum: Option<u64>) -> Self {
         Self { name: name.into(), bytes, xxh3: checksum.map(hexadecimal) }
     }
 
-    /// Whether `contents` are as written.
+    /// Returns whether `contents` match the recorded length and checksum.
     pub fn matches(&self, contents: &[u8]) -> bool {
         self.bytes == contents.len() as u64 && self.has_checksum(checksum(contents))
     }
 
-    /// Whether that is the checksum of the whole file.
+    /// Returns whether `checksum` is the recorded checksum of the whole file.
     pub(crate) fn has_checksum(&self, checksum: u64) -> bool {
         self.xxh3.as_deref() == Some(&hexadecimal(checksum))
     }
 
-    /// Where the file lies. Names of a manifest that was read do not lead out of the folder.
+    /// Returns the path of the file. Names in a manifest that was read cannot point outside the folder.
     pub(crate) fn path(&self, folder: &Path) -> PathBuf {
         folder.join(&self.name)
     }
 }
 
-/// All bytes of a file, for whose length the caller has seen to memory.
+/// Reads all bytes of a file. The caller has reserved the memory.
 pub(crate) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
     let mut contents = vec![0; file.len() as usize];
     adjoin_device::prefer_large_pages(&mut contents);
@@ -151,24 +151,24 @@ pub(crate) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
     Ok(contents)
 }
 
-/// Whether a name is that of a file in the folder itself, and not of the manifest.
+/// Returns whether a name denotes a file directly in the folder, other than the manifest.
 fn is_plain(name: &str) -> bool {
     let outside = ["", ".", "..", MANIFEST_FILE].contains(&name) || name.contains(['/', '\0']);
     !outside && name.len() <= NAME_BYTES_MAX
 }
 
-/// The files of a folder by role, perhaps some of roles that this version does not know.
+/// The files of a folder by role. May include roles that this version does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, serde_json::Value>")]
 pub struct Files(BTreeMap<String, FileFacts>);
 
 impl Files {
-    /// One file of each of these roles.
+    /// Creates a list with one file for each of these roles.
     pub fn new(roles: &[Role], facts: impl Fn(Role) -> FileFacts) -> Self {
         Self(roles.iter().map(|&role| (role.name().to_owned(), facts(role))).collect())
     }
 
-    /// That there is a file of each of these roles that is not optional.
+    /// Checks that each of these roles that is not optional has a file.
     pub(super) fn require(&self, roles: &[Role]) -> Result<(), String> {
         match roles.iter().find(|role| !role.is_optional() && !self.0.contains_key(role.name())) {
             None => Ok(()),
@@ -176,7 +176,7 @@ impl Files {
         }
     }
 
-    /// The file of a role, where there is one.
+    /// Returns the file of a role, if present.
     pub fn get(&self, role: Role) -> Option<&FileFacts> {
         self.0.get(role.name())
     }
@@ -186,12 +186,12 @@ impl Files {
         self.0.insert(role.name().to_owned(), facts);
     }
 
-    /// The files with the names of their roles.
+    /// Iterates over the files and the names of their roles.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &FileFacts)> {
         self.0.iter().map(|(role, facts)| (&**role, facts))
     }
 
-    /// Those of other roles than these.
+    /// Iterates over the files of all other roles.
     pub fn unknown(&self, roles: &[Role]) -> impl Iterator<Item = (&str, &FileFacts)> {
         self.iter().filter(|(role, _)| !roles.iter().any(|known| known.name() == *role))
     }
@@ -215,7 +215,7 @@ impl TryFrom<BTreeMap<String, serde_json::Value>> for Files {
     type Error = String;
 
     fn try_from(roles: BTreeMap<String, serde_json::Value>) -> Result<Self, String> {
-        // Where a later version says of a role what is not said of a file, there is no file to look after.
+        // A later version may describe a role that is not a file; skip what cannot be parsed as one.
         let facts = roles.into_iter().filter_map(|(role, facts)| Some((role, serde_json::from_value(facts).ok()?)));
         let files: BTreeMap<String, FileFacts> = facts.collect();
         let names: Vec<&str> = files.values().map(|facts| &*facts.name).collect();

@@ -1,4 +1,4 @@
-//! The files of a folder as they are read: each as long as its manifest says, and as it was written.
+//! Reads files of a folder and verifies the length and checksum that the manifest states.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub(crate) struct FolderFiles<'a> {
 }
 
 impl FolderFiles<'_> {
-    /// Opens a file and compares its length.
+    /// Opens a file and verifies its length.
     ///
     /// # Errors
-    /// Where it is missing or of another length.
+    /// Fails if it is missing or of another length.
     pub(crate) fn open(self, context: &Context, role: Role) -> Result<Arc<dyn ReadFile>> {
         let facts = &self.files[role];
         let file = context.device.open(&facts.path(self.folder))?;
@@ -33,26 +33,27 @@ impl FolderFiles<'_> {
         Ok(file)
     }
 
-    /// The bytes of a file that is checked as a whole, and for which there is memory.
+    /// Reads a file that is verified as a whole. The caller has reserved the memory.
     ///
     /// # Errors
-    /// As [`Self::open`], and where it is not as written.
+    /// Fails as [`Self::open`] does, or if the file is damaged.
     pub(crate) fn read(self, context: &Context, role: Role) -> Result<Vec<u8>> {
         let contents = read_whole(&*self.open(context, role)?)?;
         if self.files[role].matches(&contents) { Ok(contents) } else { Err(self.damaged(role, "checksum mismatch")) }
     }
 
-    /// The error of a file that is not as written.
+    /// Returns the error for a damaged file.
     pub(crate) fn damaged(self, role: Role, why: &str) -> Error {
         let at = self.files[role].path(self.folder);
         Error::corrupt(format!("{}: {why}; {}", at.display(), self.kind.remedy()))
     }
 }
 
-/// Hands over the bytes of an open file, checked as a whole at the end, in pieces of `piece` bytes, the last shorter.
+/// Reads an open file in pieces of `piece` bytes (the last may be shorter) and passes them to `take`. Verifies the
+/// checksum of the whole file at the end.
 ///
 /// # Errors
-/// Where the device fails, or the file is not as written.
+/// Fails if the device fails or the file is damaged.
 pub(super) fn read_checked(
     file: &dyn ReadFile,
     files: FolderFiles<'_>,

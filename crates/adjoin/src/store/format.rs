@@ -1,6 +1,7 @@
-//! Every byte and constant of a store on disk; `docs/format.md` describes them for readers in other languages.
+//! Byte layout and constants of a store on disk. `docs/format.md` describes them for readers in other languages.
 //!
-//! All numbers are little-endian, as in the memory of the machines that we run on: what is stored is a struct as it is.
+//! All numbers are little-endian, like the memory of the machines that adjoin runs on, so structs are stored as they
+//! are.
 
 use std::ops::Range;
 
@@ -11,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::options::{ROWS_MAX, VectorType};
 use crate::source::{IdKind, Ids, TextIds};
 
-/// Version of the whole format; a reader refuses a newer one.
+/// Version of the whole format. Readers refuse newer versions.
 pub const FORMAT_VERSION: u32 = 1;
-/// The same of a store whose rows are sorted by a column within buckets; others are of version 1.
+/// Format version of a store with rows sorted by a column within buckets. Other stores have version 1.
 pub const SORTED_VERSION: u32 = 2;
-/// The same of a live index: those whose rows have attributes are of version 2, the others of version 1.
+/// Newest format version of a collection. Version 2 has columns, version 1 does not.
 pub const LIVE_VERSION: u32 = 2;
 /// Name of the file that makes a folder a store.
 pub const MANIFEST_FILE: &str = "manifest.json";
@@ -25,24 +26,25 @@ pub const CENTERS_FILE: &str = "centers.bin";
 pub const TABLE_FILE: &str = "buckets.bin";
 /// Name of the file of the buckets.
 pub const VECTORS_FILE: &str = "vectors.bin";
-/// Name of the file of the checksums of blocks.
+/// Name of the file of the block checksums.
 pub const BLOCKS_FILE: &str = "blocks.bin";
-/// Extents start at multiples of this: the logical block of common devices.
+/// Extents start at multiples of this, the logical block of common devices.
 pub const EXTENT_ALIGNMENT: u64 = 512;
 /// The file of the buckets ends at a multiple of this.
 pub const FILE_ALIGNMENT: u64 = 4096;
-/// Bytes of a block of that file that has a checksum, where blocks have some.
+/// Size of a block of the file of the buckets, if its blocks have checksums.
 pub const BLOCK_BYTES: u64 = FILE_ALIGNMENT;
-/// Bytes of an extent's header.
+/// Size of an extent's header, in bytes.
 pub const HEADER_BYTES: usize = size_of::<Header>();
-/// Bytes of an entry of the bucket table.
+/// Size of an entry of the bucket table, in bytes.
 pub const ENTRY_BYTES: usize = size_of::<Extent>();
 
 const _: () = assert!(cfg!(target_endian = "little") && HEADER_BYTES == 64 && ENTRY_BYTES == 32);
 
 const EXTENT_MAGIC: [u8; 8] = *b"ADJOINBK";
 
-/// The tag in a file's name, `TAG` in `vectors-TAG.bin`, 16 hexadecimal digits; none where the name has another form.
+/// Returns the tag in a file's name (`TAG` in `vectors-TAG.bin`, 16 hexadecimal digits); `None` if the name has another
+/// form.
 pub(super) fn tag_of<'a>(name: &'a str, file: &str) -> Option<&'a str> {
     let (stem, ending) = file.rsplit_once('.')?;
     let tag = name.strip_prefix(stem)?.strip_prefix('-')?.strip_suffix(ending)?.strip_suffix('.')?;
@@ -50,53 +52,53 @@ pub(super) fn tag_of<'a>(name: &'a str, file: &str) -> Option<&'a str> {
     (tag.len() == 16 && tag.bytes().all(is_digit)).then_some(tag)
 }
 
-/// Checksum of bytes: XXH3, 64 bits, seed 0.
+/// Computes the checksum of bytes: XXH3, 64 bits, seed 0.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// A checksum as manifests and names have it.
+/// Formats a checksum as manifests and file names spell it.
 pub(super) fn hexadecimal(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 
-/// What is the same for all buckets of a store.
+/// Properties that all buckets of a store share.
 #[derive(Debug, Clone, Copy)]
 pub struct BucketFacts {
     /// Type of the vectors.
     pub vectors: VectorType,
     /// Kind of the ids.
     pub ids: IdKind,
-    /// Row numbers are below this.
+    /// Number of rows of the source; all row numbers are below it.
     pub source_rows: u64,
-    /// Whether rows are sorted by a column within buckets, so that their numbers do not ascend.
+    /// Whether rows are sorted by a column within buckets, in which case row numbers are not ascending.
     pub is_sorted: bool,
 }
 
-/// Numbers of a bucket that ascend up to a bound: its row numbers, or the ends of its texts.
+/// Checks that numbers of a bucket ascend up to a bound: its row numbers, or the ends of its text ids.
 pub(super) struct Ascent {
-    /// The next number is at least this.
+    /// Least valid value of the next number.
     least: u64,
     most: u64,
     step: u64,
     good: bool,
-    /// Those that may come in any order, before they are looked at.
+    /// Numbers that may arrive in any order, collected for a check at the end.
     unordered: Option<Vec<u64>>,
 }
 
 impl Ascent {
-    /// Row numbers: all different, and ascending unless rows are sorted by a column.
+    /// Checks row numbers: all distinct, and ascending unless rows are sorted by a column.
     pub(super) fn of_rows(source_rows: u64, is_sorted: bool) -> Self {
         let unordered = is_sorted.then(Vec::new);
         Self { least: 0, most: source_rows.saturating_sub(1), step: 1, good: source_rows > 0, unordered }
     }
 
-    /// Ends of texts that have so many bytes: the last is their end.
+    /// Checks the ends of texts of `text_bytes` bytes in total: the last end equals `text_bytes`.
     fn of_ends(text_bytes: u64) -> Self {
         Self { least: 0, most: text_bytes, step: 0, good: true, unordered: None }
     }
 
-    /// Of the ids of a bucket of `rows` vectors; none where their kind has no such numbers.
+    /// Checks the ids of a bucket of `rows` vectors; `None` if ids of this kind have no ends.
     pub(super) fn of_ids(kind: IdKind, rows: u32, id_bytes: u64) -> Option<Self> {
         let text_bytes = id_bytes.checked_sub(8 * u64::from(rows))?;
         (kind == IdKind::Utf8).then(|| Self::of_ends(text_bytes))
@@ -114,7 +116,7 @@ impl Ascent {
         self.least = number.saturating_add(self.step);
     }
 
-    /// Whether all numbers are as they must be.
+    /// Returns whether all numbers are valid.
     pub(super) fn holds(mut self) -> bool {
         let mut unordered = self.unordered.take().unwrap_or_default();
         unordered.sort_unstable();
@@ -123,44 +125,45 @@ impl Ascent {
     }
 }
 
-/// An entry of the bucket table: where a bucket lies.
+/// An entry of the bucket table: the location of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Extent {
-    /// Start in the file of buckets.
+    /// Start in the file of the buckets.
     pub offset: u64,
-    /// Vectors in the bucket.
+    /// Number of vectors in the bucket.
     pub rows: u32,
-    /// No vector is farther from the center; in coordinates.
+    /// Upper bound on the distance of any vector from the center, in coordinates.
     pub radius: f32,
     /// Bytes of the header, the vectors and the row numbers.
     pub body_bytes: u64,
-    /// Bytes of the ids, which follow.
+    /// Bytes of the ids, which follow the body.
     pub id_bytes: u64,
 }
 
 impl Extent {
-    /// Bytes of header, vectors and row numbers of a bucket of `rows` vectors.
+    /// Returns the bytes of header, vectors and row numbers of a bucket of `rows` vectors.
     pub fn body_bytes_of(rows: u32, vectors: VectorType) -> u64 {
         HEADER_BYTES as u64 + vector_section_bytes(rows, vectors) + 8 * u64::from(rows)
     }
 
-    /// Bytes to read: with or without the ids.
+    /// Returns the bytes to read, with or without the ids.
     pub fn bytes(&self, with_ids: bool) -> u64 {
         self.body_bytes + if with_ids { self.id_bytes } else { 0 }
     }
 
-    /// Where the vectors of some members lie in the file of buckets.
+    /// Returns the byte range of the vectors of some members in the file of the buckets.
     pub(crate) fn vectors_of(&self, members: Range<u32>, vectors: VectorType) -> Range<u64> {
         entries(self.offset + HEADER_BYTES as u64, members, vectors.bytes() as u64)
     }
 
-    /// Where their row numbers lie.
+    /// Returns the byte range of the row numbers of some members.
     pub(crate) fn rows_of(&self, members: Range<u32>) -> Range<u64> {
         entries(self.offset + self.body_bytes - 8 * u64::from(self.rows), members, 8)
     }
 
-    /// Where their ids lie: texts are found by those of all.
+    /// Returns the byte range of the ids of some members. For texts, this is the range of all ids, since the ends are
+    /// needed to find one.
     pub(crate) fn ids_of(&self, members: Range<u32>, kind: IdKind) -> Range<u64> {
         let start = self.offset + self.body_bytes;
         match kind {
@@ -170,7 +173,7 @@ impl Extent {
         }
     }
 
-    /// Whether so many bytes of ids can be those of the bucket.
+    /// Returns whether the bucket's length of ids is possible for ids of this kind.
     fn has_ids_of(&self, kind: IdKind) -> bool {
         let numbers = 8 * u64::from(self.rows);
         match kind {
@@ -181,7 +184,7 @@ impl Extent {
     }
 }
 
-/// Where some of a row of entries lie.
+/// Returns the byte range of some entries of an array.
 fn entries(start: u64, some: Range<u32>, bytes: u64) -> Range<u64> {
     start + bytes * u64::from(some.start)..start + bytes * u64::from(some.end)
 }
@@ -193,17 +196,17 @@ pub(super) struct Header {
     magic: [u8; 8],
     pub(super) number: u32,
     pub(super) rows: u32,
-    /// Of the vectors, their padding and the row numbers.
+    /// Checksum of the vectors, their padding and the row numbers.
     pub(super) body_checksum: u64,
     pub(super) id_checksum: u64,
     pub(super) id_bytes: u64,
     unused: [u8; 16],
-    /// Of what stands before it.
+    /// Checksum of all fields before this one.
     checksum: u64,
 }
 
 impl Header {
-    /// Reads a header; none where its bytes are not as written.
+    /// Reads a header; `None` if its bytes are damaged.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let header: Self = zerocopy::transmute!(*bytes);
         (header.checksum == header.own_checksum() && header.magic == EXTENT_MAGIC).then_some(header)
@@ -213,25 +216,25 @@ impl Header {
         checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
     }
 
-    /// The entry of the bucket table, but for the radius, of such a bucket at `offset`.
+    /// Returns the bucket's entry in the bucket table for an extent at `offset`, without the radius.
     pub(super) fn extent(&self, offset: u64, vectors: VectorType) -> Extent {
         let body_bytes = Extent::body_bytes_of(self.rows, vectors);
         Extent { offset, rows: self.rows, radius: 0.0, body_bytes, id_bytes: self.id_bytes }
     }
 }
 
-/// A bucket's bytes, checked, in parts.
+/// The parts of a bucket's bytes, after verification.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Row numbers; ascending where rows are not sorted by a column.
+    /// Row numbers; ascending unless rows are sorted by a column.
     pub rows: Vec<u64>,
-    /// Where the vectors lie in the bytes that were decoded.
+    /// Byte range of the vectors within the decoded bytes.
     pub vectors: Range<usize>,
-    /// Ids, where they were read.
+    /// Ids, if they were read.
     pub ids: Ids,
 }
 
-/// Appends a bucket's extent to `out`, without the padding behind it. Returns its body's and ids' bytes.
+/// Appends a bucket's extent to `out`, without the padding after it. Returns the bytes of its body and of its ids.
 pub fn encode_bucket(
     number: u32,
     vectors: VectorType,
@@ -262,10 +265,11 @@ pub fn encode_bucket(
     ((body_end - start) as u64, header.id_bytes)
 }
 
-/// Checks a bucket's bytes and finds its parts. `bytes` is what [`Extent::bytes`] says; ids are decoded if there.
+/// Verifies a bucket's bytes and locates its parts. `bytes` has the length that [`Extent::bytes`] returns; ids are
+/// decoded if they were read.
 ///
 /// # Errors
-/// Where a byte is not what was written, or says what cannot be: says which part.
+/// Fails if a byte is damaged or a value is impossible. The error names the part.
 pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &[u8]) -> Result<Bucket> {
     let BucketFacts { vectors, ids: kind, .. } = *facts;
     let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part}: checksum mismatch"));
@@ -295,7 +299,7 @@ pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &
     Ok(Bucket { rows, vectors: HEADER_BYTES..HEADER_BYTES + extent.rows as usize * vectors.bytes(), ids })
 }
 
-/// The row numbers of a bucket, or of some of its members.
+/// Decodes the row numbers of a bucket or of some of its members.
 fn decode_rows(number: u32, facts: &BucketFacts, bytes: &[u8]) -> Result<Vec<u64>> {
     let rows: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
     let mut ascent = Ascent::of_rows(facts.source_rows, facts.is_sorted);
@@ -306,17 +310,17 @@ fn decode_rows(number: u32, facts: &BucketFacts, bytes: &[u8]) -> Result<Vec<u64
     }
 }
 
-/// What is wrong with row numbers that cannot be.
+/// Describes the fault of impossible row numbers.
 pub(super) fn impossible_rows(facts: &BucketFacts) -> String {
     let how = if facts.is_sorted { "occur twice" } else { "do not ascend" };
     format!("its row numbers {how}, or are not below the {} rows of the source", facts.source_rows)
 }
 
-/// The row numbers and the ids of some members of a bucket, given the bytes at [`Extent::rows_of`] and [`Extent::ids_of`] these,
-/// whose checksums were compared; no ids where there are no bytes of them.
+/// Decodes the row numbers and ids of some members of a bucket from the bytes at [`Extent::rows_of`] and
+/// [`Extent::ids_of`]. The caller has verified their checksums. Returns no ids if the bytes of the ids are empty.
 ///
 /// # Errors
-/// Where they say what cannot be.
+/// Fails if a value is impossible.
 pub(super) fn decode_members(
     (number, members): (u32, Range<u32>),
     (facts, extent): (&BucketFacts, &Extent),
@@ -337,10 +341,11 @@ pub(super) fn decode_members(
     Ok((rows, ids))
 }
 
-/// Reads and checks the bucket table: extents one behind the other, together a file of `file_bytes`, `rows` in all.
+/// Decodes and checks the bucket table: consecutive extents that fill a file of `file_bytes` bytes and have `rows` rows
+/// in all.
 ///
 /// # Errors
-/// Where an entry cannot be true.
+/// Fails if an entry is impossible.
 pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u64) -> Result<Vec<Extent>> {
     let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
     if !rest.is_empty() || rows > ROWS_MAX {
@@ -369,7 +374,7 @@ pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u6
     Ok(extents)
 }
 
-/// Bytes of the vectors of a bucket, padded so that the row numbers behind them are aligned.
+/// Returns the bytes of the vectors of a bucket, padded so that the row numbers after them are aligned.
 fn vector_section_bytes(rows: u32, vectors: VectorType) -> u64 {
     (u64::from(rows) * vectors.bytes() as u64).next_multiple_of(8)
 }

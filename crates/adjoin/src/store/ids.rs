@@ -1,4 +1,4 @@
-//! Do ids occur twice? Found by sorting hashes, in any memory.
+//! Finds duplicate ids by sorting hashes, in bounded memory.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, Message, message};
 use crate::source::{IdKind, Ids, VectorSource};
 
-/// A hash of 128 bits and a row.
+/// Bytes of a hash of 128 bits and a row.
 const RECORD_BYTES: usize = 24;
 
-/// The hash of id `k`; none where there are no ids. Ids of equal hash are taken as equal: among 10^12 of them, two others share
-/// a hash with a probability of 2 in 10^15.
+/// Returns the hash of id `k`; `None` if there are no ids. Ids with equal hashes are taken as equal: among 10^12 ids,
+/// the probability that two different ones collide is 2 in 10^15.
 pub(crate) fn hash_of(ids: &Ids, k: usize) -> Option<u128> {
     match ids {
         Ids::None => None,
@@ -25,49 +25,49 @@ pub(crate) fn hash_of(ids: &Ids, k: usize) -> Option<u128> {
     }
 }
 
-/// The hashes of all ids, by their first bits.
+/// Hashes of all ids, partitioned by their first bits.
 pub(crate) struct IdCheck {
     hashes: Partitions,
     partitions: usize,
 }
 
-/// Rows whose id an earlier row has.
+/// Rows with the id of an earlier row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Duplicates {
     pub(crate) count: u64,
-    /// How many of them are not to be, as they come to others, and the first of these.
+    /// Number of duplicates among the appended rows. `first` is the first of these.
     pub(crate) coming: u64,
     pub(crate) first: Option<u64>,
 }
 
-/// The memory that checking so many ids wants, and can do with much less of.
+/// Returns the memory that a check of `rows` ids can use. Much less suffices.
 pub(crate) fn wanted_bytes(rows: u64) -> u64 {
     PartitionSizes::least() + 3 * rows * RECORD_BYTES as u64
 }
 
 impl IdCheck {
-    /// The memory that checking `rows` ids can make use of.
+    /// Returns the memory that a check of `rows` ids can use.
     pub(crate) fn wanted_bytes(rows: u64) -> u64 {
         wanted_bytes(rows)
     }
 
-    /// The least memory that is taken, whatever is given.
+    /// Returns the least memory of a check; it takes this much even if the limit is lower.
     pub(crate) fn least_bytes() -> u64 {
         PartitionSizes::least()
     }
 
-    /// For about `rows` ids, within `memory` bytes; a temporary file goes to the folder `at`.
+    /// Creates a check for about `rows` ids within `memory` bytes. Temporary files go to the folder `at`.
     pub(crate) fn new(context: &Context, at: &Path, rows: u64, memory: u64) -> Self {
-        // A third for the partition that is sorted, the rest for those that fill.
+        // A third for the partition that is being sorted, the rest for partitions that are being filled.
         let partitions = (rows * RECORD_BYTES as u64).div_ceil((memory / 3).max(1));
         let sizes = PartitionSizes::within(memory / 3 * 2, partitions);
         Self { hashes: Partitions::new(context, at, "ids", sizes), partitions: sizes.partitions }
     }
 
-    /// Takes the ids of some rows.
+    /// Adds the ids of some rows.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(crate) fn add(&mut self, usable: &UsableRows) -> Result<()> {
         for (k, &row) in usable.rows.iter().enumerate() {
             let Some(hash) = hash_of(&usable.ids, k) else { return Ok(()) };
@@ -76,19 +76,19 @@ impl IdCheck {
         Ok(())
     }
 
-    /// Takes the hash of the id of a row.
+    /// Adds the hash of the id of a row.
     ///
     /// # Errors
-    /// As [`Self::add`].
+    /// Fails as [`Self::add`] does.
     pub(crate) fn add_hash(&mut self, hash: u128, row: u64) -> Result<()> {
         let partition = ((hash >> 64) * self.partitions as u128) >> 64;
         self.hashes.push(partition as usize, &[&hash.to_le_bytes(), &row.to_le_bytes()])
     }
 
-    /// Finds the rows whose id an earlier row has; those from `coming` on come to others.
+    /// Finds the rows with the id of an earlier row. Rows from `coming` on are the appended ones.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(crate) fn finish(self, coming: u64) -> Result<Duplicates> {
         let hashes = self.hashes.finish()?;
         let mut duplicates = Duplicates::default();
@@ -117,7 +117,8 @@ impl IdCheck {
     }
 }
 
-/// The error that names the first row of a source whose id an earlier row has, and what can be done beside keeping both.
+/// Returns the error for duplicate ids: it names the first such row of the source, and the remedies. `remedy` is added
+/// to the advice to keep both rows.
 pub(crate) fn refusal(source: &dyn VectorSource, (row, count): (u64, u64), remedy: Message) -> Result<Error> {
     let mut scan = source.scan(1 << 20)?;
     let mut id = String::new();
@@ -137,10 +138,10 @@ pub(crate) fn refusal(source: &dyn VectorSource, (row, count): (u64, u64), remed
     ]))
 }
 
-/// Refuses ids of another kind than those that are there.
+/// Checks that new ids are of the same kind as the existing ones.
 ///
 /// # Errors
-/// That they are, and what each has.
+/// Fails if they are not. The error states both kinds.
 pub(crate) fn check_same_kind(there: IdKind, coming: IdKind) -> Result<()> {
     let words = |kind| match kind {
         IdKind::None => "no ids",

@@ -1,4 +1,4 @@
-//! Rows of a source that can be used: each vector checked, bad ones refused or left out.
+//! Scans the usable rows of a source: each vector is checked, and bad rows are refused or left out.
 
 use crossbeam_channel::bounded;
 
@@ -13,27 +13,28 @@ use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorSource};
 use crate::workers::spawn_scoped;
 
-/// Vectors that a batch of the scan holds, in bytes, where the memory allows it.
+/// Bytes of the vectors of a batch, if memory allows.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
-/// The least that is worth a batch.
+/// Smallest useful batch, in bytes.
 const BATCH_BYTES_MIN: u64 = 64 << 10;
-/// Batches in memory at once: read, decoded, checked, waiting, and taken; then waiting again and sorted.
+/// Batches in memory at once: being read, decoded, checked, waiting, being consumed, then waiting again and being
+/// sorted.
 const BATCHES: u64 = 7;
-/// Bytes granted for an id on its way.
+/// Bytes reserved for an id in a batch.
 const BYTES_AN_ID: u64 = 48;
 
 /// Consecutive usable rows.
 pub(crate) struct UsableRows {
     /// Vectors, end to end, as stored.
     pub(crate) stored: Vec<u8>,
-    /// Their row numbers in the source, ascending.
+    /// Row numbers in the source, ascending.
     pub(crate) rows: Vec<u64>,
-    /// Their ids.
+    /// Ids of the rows.
     pub(crate) ids: Ids,
 }
 
 impl UsableRows {
-    /// Takes out all but the first `count` rows.
+    /// Splits off all but the first `count` rows.
     pub(crate) fn split_off(&mut self, count: usize) -> Self {
         let bytes = self.stored.len() / self.rows.len().max(1);
         let stored = self.stored.split_off(count * bytes);
@@ -49,16 +50,16 @@ impl UsableRows {
     }
 }
 
-/// What a scan saw.
+/// Statistics of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Scanned {
     pub(crate) usable_rows: u64,
     pub(crate) skipped_rows: u64,
-    /// Seconds in which nothing but reading went on.
+    /// Seconds spent only waiting for the source.
     pub(crate) waited: f64,
 }
 
-/// What can be done about bad rows, and what where they may be skipped.
+/// The remedy for bad rows, in messages. [`fix_or_skip`] is for commands that can skip them.
 pub(crate) fn fix() -> Message {
     "fix the rows".into()
 }
@@ -73,19 +74,19 @@ pub(crate) struct Intake<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) metric: Metric,
     pub(crate) on_bad: OnBad,
-    /// Rows that are left out, whatever they are.
+    /// Rows that are left out, bad or not.
     pub(crate) left_out: Option<&'a RowSet>,
-    /// What an error advises to do about bad rows.
+    /// Remedy for bad rows, for the error message.
     pub(crate) remedy: fn() -> Message,
     pub(crate) batch_bytes: u64,
 }
 
-/// Bytes of a batch where `memory` bytes may be spent on it and those beside it.
+/// Returns the bytes of a batch if `memory` bytes may be spent on all batches of the scan.
 pub(crate) fn batch_bytes(memory: u64) -> u64 {
     (memory / BATCHES / 4).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
 }
 
-/// Bytes that a scan holds.
+/// Returns the bytes that a scan holds.
 pub(crate) fn scan_bytes(info: &SourceInfo, batch_bytes: u64) -> u64 {
     let vector = info.vectors.bytes() as u64;
     let rows = (batch_bytes / vector).max(1).min(info.rows);
@@ -94,10 +95,10 @@ pub(crate) fn scan_bytes(info: &SourceInfo, batch_bytes: u64) -> u64 {
 }
 
 impl Intake<'_> {
-    /// Hands all usable rows to `take`, in order. Reading and checking go on while `take` works.
+    /// Passes all usable rows to `take`, in order. Reading and checking continue while `take` runs.
     ///
     /// # Errors
-    /// Where the source cannot be read, has a bad row that is not to be skipped, or `take` fails.
+    /// Fails if the source cannot be read or has a bad row that must not be skipped, or if `take` fails.
     pub(crate) fn scan(&self, mut take: impl FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
         let rows = self.source.info().rows;
         if rows > ROWS_MAX {
@@ -110,7 +111,7 @@ impl Intake<'_> {
             spawn_scoped(scope, "adjoin source", move || {
                 let sent = self.read(|batch| sender.send(Ok(batch)).is_ok());
                 if let Err(error) = sent {
-                    let _ = sender.send(Err(error)); // where nobody receives, there was an error before
+                    let _ = sender.send(Err(error)); // if nobody receives, an earlier error is reported
                 }
             })?;
             while let Ok(batch) = waited.measure(|| batches.recv()) {
@@ -125,7 +126,8 @@ impl Intake<'_> {
         Ok(Scanned { waited: waited.seconds(), ..scanned })
     }
 
-    /// Reads and checks; goes on while `send` takes batches, each with the number of rows seen up to its end.
+    /// Reads and checks batches until `send` returns false. Each batch is sent with the number of rows seen up to its
+    /// end.
     fn read(&self, mut send: impl FnMut((UsableRows, u64)) -> bool) -> Result<()> {
         let mut scan = self.source.scan(self.batch_bytes as usize)?;
         let mut lengths = Lengths::new(self.source.info().vectors);
@@ -175,7 +177,7 @@ impl Intake<'_> {
     }
 }
 
-/// Says once what a person should know of a source before it is scanned.
+/// Reports notes about a source to the user, once, before it is scanned.
 pub(crate) fn tell(context: &Context, source: &dyn VectorSource) {
     source.notes().iter().for_each(|note| context.progress.note(note));
     if source.info().rounded_from_f64 {
@@ -183,10 +185,10 @@ pub(crate) fn tell(context: &Context, source: &dyn VectorSource) {
     }
 }
 
-/// All usable rows at once.
+/// Reads all usable rows into memory.
 ///
 /// # Errors
-/// As [`Intake::scan`].
+/// Fails as [`Intake::scan`] does.
 pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Metric) -> Result<UsableRows> {
     let info = source.info();
     let mut all = UsableRows {
@@ -203,7 +205,7 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
     };
     tell(context, source);
     context.progress.begin("read", "rows", info.rows);
-    // A thread that reads ahead takes longer than a few rows do.
+    // For a few rows, starting a thread that reads ahead takes longer than reading them.
     if info.rows * info.vectors.bytes() as u64 <= BATCH_BYTES_MIN {
         intake.read(|(usable, _)| {
             take(usable);
@@ -218,7 +220,7 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
     Ok(all)
 }
 
-/// Bytes that [`read_all`] holds, while it reads and after.
+/// Returns the bytes that [`read_all`] holds while it reads and afterwards.
 pub(crate) fn read_all_bytes(source: &dyn VectorSource) -> u64 {
     let info = source.info();
     let id = if info.ids == IdKind::None { 0 } else { BYTES_AN_ID };

@@ -1,5 +1,5 @@
-//! A build that may be ended at any moment and goes on from there: its centers are kept once they are trained, and rows as
-//! they are assigned to them.
+//! Checkpoints of a build: it may be interrupted at any moment and continues from there. The centers are kept once they
+//! are trained, rows as they are assigned, and buckets as they are written.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,26 +26,27 @@ use crate::source::{VectorSource, facts_of_files};
 
 /// The file of the trained centers.
 const CENTERS_FILE: &str = "centers";
-/// Rows between two moments at which they are made durable: a share of all, but of no more bytes than this.
+/// Least number of checkpoints of the rows. There are more if the rows between two would exceed `LEG_BYTES_MAX` bytes
+/// of vectors.
 const LEGS_MIN: u64 = 16;
-/// Headers and entries of a frame.
+/// Headers and entries per frame.
 const EXTENTS_A_FRAME: usize = 4 << 10;
 const LEG_BYTES_MAX: u64 = 1 << 30;
 
-/// How far a build is.
+/// Progress of a build.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct BuildState {
     pub(super) learned: Option<Learned>,
     pub(super) rows: Option<KeptRows>,
-    /// Buckets that are written, by leg.
+    /// Buckets that are written, by checkpoint.
     extents: Vec<KeptExtents>,
-    /// The run that kept something last.
+    /// The run that wrote the last checkpoint.
     run: u64,
-    /// Distances that were computed again because a run was ended, at most.
+    /// Upper bound on the distances that were computed again because a run was interrupted.
     repeated: u64,
 }
 
-/// What the first scan and the training found, the centers apart.
+/// Results of the first scan and the training, without the centers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Learned {
     pub(super) usable_rows: u64,
@@ -56,49 +57,49 @@ pub(super) struct Learned {
     pub(super) coding: Option<Coding>,
     pub(super) distances: u64,
     pub(super) spilled: u64,
-    /// Bytes of the file of the centers, and how many these are.
+    /// Bytes of the file of the centers, and their number.
     centers_bytes: u64,
     centers: usize,
 }
 
-/// Rows that have their centers.
+/// Rows that are assigned to centers.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct KeptRows {
     partitions: usize,
-    /// Rows of the source from this one on are still to be assigned.
+    /// First row of the source that is not assigned yet.
     pub(super) next_row: u64,
-    /// Those that are.
+    /// Number of assigned rows.
     pub(super) usable_rows: u64,
     files: Vec<KeptBlocks>,
     tallies_bytes: u64,
-    /// Whether these are all.
+    /// Whether all rows are assigned.
     pub(super) are_all: bool,
 }
 
-/// Extents that were written one behind the other.
+/// Consecutive extents that were written.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct KeptExtents {
-    /// How many there are with those before.
+    /// Number of extents up to and including these.
     parts: usize,
-    /// Where the file of buckets ends with them, and the checksum of their bytes in it.
+    /// End of the extents in the file of buckets, and the checksum of their bytes.
     end: u64,
     checksum: u64,
     /// Bytes of the file of their headers and entries.
     list_bytes: u64,
 }
 
-/// What is written of the file of buckets.
+/// The part of the file of buckets that is written.
 pub(super) struct WrittenExtents {
     pub(super) file: Box<dyn WriteFile>,
     pub(super) bytes: u64,
-    /// A header and an entry of the table for each.
+    /// Header and table entry of each extent.
     pub(super) listed: Vec<[u8; LISTED_BYTES]>,
 }
 
 /// Bytes of the header of an extent and of its entry in the table.
 pub(super) const LISTED_BYTES: usize = HEADER_BYTES + ENTRY_BYTES;
 
-/// A tally as it is kept.
+/// A tally in a checkpoint.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct KeptTally {
@@ -107,30 +108,30 @@ struct KeptTally {
     radius: F64,
 }
 
-/// What a build in several runs did twice, at most.
+/// Upper bounds on the work that a build in several runs repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildRepeated {
-    /// Runs that it took.
+    /// Number of runs.
     pub runs: u64,
-    /// Rows that had their centers before the last of them.
+    /// Rows that were assigned to centers before the last run.
     pub rows_before: u64,
     /// Distances to centers.
     pub center_distances_max: u64,
 }
 
-/// What a run of a build keeps.
+/// Writes the checkpoints of a run of a build.
 pub(super) struct KeptBuild {
     pub(super) kept: Kept<BuildState>,
     rows_before: u64,
-    /// Rows between two moments at which something is kept.
+    /// Rows between two checkpoints.
     rows_a_leg: u64,
 }
 
 impl KeptBuild {
-    /// What an earlier run has kept that made the same store, where this may be gone on with.
+    /// Opens the checkpoints of an earlier run of the same build, if `options` ask for checkpoints.
     ///
     /// # Errors
-    /// As [`Kept::open`], or where the source can change unseen.
+    /// Fails as [`Kept::open`] does, or if the source can change without being noticed.
     pub(super) fn open(
         context: &Context,
         source: &dyn VectorSource,
@@ -149,24 +150,24 @@ impl KeptBuild {
         Ok(Some(Self { kept, rows_before, rows_a_leg }))
     }
 
-    /// Memory for what is written and read on the way, tallies among it.
+    /// Reserves memory for writing and reading checkpoints, including tallies.
     ///
     /// # Errors
-    /// Where it is not free.
+    /// Fails if it is not free.
     pub(super) fn reserve(context: &Context, rows: u64, options: &BuildOptions) -> Result<Reservation> {
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows)));
         context.reserve(KEPT_BYTES + buckets * size_of::<KeptTally>() as u64, "what is kept of the build")
     }
 
-    /// What was learned before, if it was.
+    /// Returns the results of the first scan and the training, if a checkpoint has them.
     pub(super) fn learned(&self) -> Option<Learned> {
         self.kept.state().learned.clone()
     }
 
-    /// The centers that were kept.
+    /// Reads the centers of the checkpoint.
     ///
     /// # Errors
-    /// Where they are not as written, or the device fails.
+    /// Fails if they are damaged or the device fails.
     pub(super) fn centers<T: Coordinate>(&self, learned: &Learned, dimensions: usize) -> Result<Panel<T>> {
         let mut file = self.kept.read(CENTERS_FILE, learned.centers_bytes)?;
         let mut centers = Panel::zeroed(learned.centers, dimensions);
@@ -179,10 +180,11 @@ impl KeptBuild {
         Ok(centers)
     }
 
-    /// Keeps what was learned: as f32, which holds bytes and floats.
+    /// Writes a checkpoint of the first scan and the training. Centers are stored as f32, which represents both kinds
+    /// of coordinates.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// Fails if the device refuses.
     pub(super) fn keep_learned<T: Coordinate>(
         &mut self,
         mut learned: Learned,
@@ -201,10 +203,11 @@ impl KeptBuild {
         })
     }
 
-    /// Partitions for rows, with those that were kept, of which the tallies are told; as many as there were at first.
+    /// Creates partitions with the rows of the checkpoints, and sets their tallies. The first run determines the number
+    /// of partitions.
     ///
     /// # Errors
-    /// Where what was kept is not as written, or takes more memory than there is.
+    /// Fails if a checkpoint is damaged or needs more memory than is available.
     pub(super) fn partitions(
         &self,
         context: &Context,
@@ -227,15 +230,16 @@ impl KeptBuild {
         Partitions::kept(context, &self.kept, sizes, &rows.files)
     }
 
-    /// Whether so many rows are worth to be kept now.
+    /// Returns whether enough rows are assigned for the next checkpoint.
     pub(super) fn is_due(&self, next_row: u64) -> bool {
         next_row - self.kept.state().rows.as_ref().map_or(0, |rows| rows.next_row) >= self.rows_a_leg
     }
 
-    /// Keeps the rows before `next_row`, which have their centers: all of them where `scanned` is known.
+    /// Writes a checkpoint of the rows before `next_row`, which are assigned to centers. `are_all` is true if no rows
+    /// follow.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// Fails if the device refuses.
     pub(super) fn keep_rows(
         &mut self,
         records: &mut Partitions,
@@ -247,7 +251,8 @@ impl KeptBuild {
         let mut files = before.map_or_else(Vec::new, |rows| rows.files.clone());
         files.extend(records.persist(&self.kept, files.len())?);
         let tallies_bytes = match before {
-            // No rows came: the file that the state names has these tallies, and is not to be written again.
+            // No rows were added: the tallies in the file that the state names are current, and that file must not be
+            // overwritten.
             Some(before) if before.files.len() == files.len() => before.tallies_bytes,
             _ => self.write_tallies(files.len(), tallies)?,
         };
@@ -261,7 +266,7 @@ impl KeptBuild {
         })
     }
 
-    /// Writes the tallies after so many files of rows; returns their bytes.
+    /// Writes the tallies that belong to `files` files of rows, and returns their bytes.
     fn write_tallies(&self, files: usize, tallies: &[Tally]) -> Result<u64> {
         let of = |tally: &Tally| KeptTally {
             rows: tally.rows.into(),
@@ -274,15 +279,16 @@ impl KeptBuild {
         file.finish()
     }
 
-    /// Where the file of buckets is written.
+    /// Returns the path of the file of buckets while it is written.
     pub(super) fn extents_path(&self) -> PathBuf {
         self.kept.path(Role::Vectors.file())
     }
 
-    /// What is written of the file of buckets, checked byte by byte; none where nothing is, or it cannot be written on.
+    /// Opens the file of buckets to continue it, after verifying every byte. Returns `None` if none is written, or it
+    /// cannot be continued.
     ///
     /// # Errors
-    /// Where it is not as written, or the device fails.
+    /// Fails if it is damaged or the device fails.
     pub(super) fn extents(&self, context: &Context) -> Result<Option<WrittenExtents>> {
         let legs = &self.kept.state().extents;
         let (Some(&KeptExtents { end: bytes, .. }), path) = (legs.last(), self.extents_path()) else { return Ok(None) };
@@ -319,11 +325,11 @@ impl KeptBuild {
         }
     }
 
-    /// Keeps extents that were written behind those that are kept, and are durable; `end` and `checksum` as of
-    /// [`KeptExtents`].
+    /// Adds extents to the checkpoint, which follow those already in it and are durable. `end` and `checksum` are those
+    /// of [`KeptExtents`].
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// Fails if the device refuses.
     pub(super) fn keep_extents(&mut self, listed: &[[u8; LISTED_BYTES]], end: u64, checksum: u64) -> Result<()> {
         let legs = &self.kept.state().extents;
         let parts = legs.last().map_or(0, |leg| leg.parts) + listed.len();
@@ -335,10 +341,10 @@ impl KeptBuild {
         self.kept.keep(|state| state.extents.push(KeptExtents { parts, end, checksum, list_bytes }))
     }
 
-    /// Forgets extents that cannot be gone on with.
+    /// Removes extents from the checkpoint that cannot be continued.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// Fails if the device refuses.
     pub(super) fn forget_extents(&mut self) -> Result<()> {
         if self.kept.state().extents.is_empty() {
             return Ok(());
@@ -346,15 +352,15 @@ impl KeptBuild {
         self.kept.keep(|state| state.extents.clear())
     }
 
-    /// Rows after which something is kept.
+    /// Returns the rows between two checkpoints.
     pub(super) fn rows_a_leg(&self) -> u64 {
         self.rows_a_leg
     }
 
-    /// Removes what was kept: the store is there.
+    /// Removes the checkpoints once the store is published.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// Fails if the device refuses.
     pub(super) fn finish(self) -> Result<BuildRepeated> {
         let (runs, rows_before) = (self.kept.runs(), self.rows_before);
         let center_distances_max = self.kept.state().repeated;
@@ -368,12 +374,12 @@ impl KeptBuild {
 }
 
 impl Learned {
-    /// The scan that it was learned in.
+    /// Returns the statistics of the scan.
     pub(super) fn scanned(&self) -> Scanned {
         Scanned { usable_rows: self.usable_rows, skipped_rows: self.skipped_rows, waited: 0.0 }
     }
 
-    /// What is told of a scan and a training.
+    /// Collects the results of a scan and a training.
     pub(super) fn new(
         scanned: Scanned,
         (duplicate_ids, id_bytes, longest): (u64, u64, Option<f64>),
@@ -397,12 +403,13 @@ impl Learned {
     }
 }
 
-/// The file of the headers and entries of the extents of a leg.
+/// Returns the name of the file with the headers and entries of the extents of a checkpoint.
 fn extents_file(leg: usize) -> String {
     format!("extents-{leg}")
 }
 
-/// The file of the tallies after so many files of rows: two take turns, of which the state names the whole one.
+/// Returns the name of the file of the tallies that belong to `files` files of rows. Two files alternate, so that the
+/// one named by the state stays intact.
 fn tallies_file(files: usize) -> String {
     format!("tallies-{}", files % 2)
 }

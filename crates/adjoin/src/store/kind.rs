@@ -1,4 +1,4 @@
-//! What a folder is: a store, or something else that adjoin keeps in folders with a manifest.
+//! Detects the kind of a folder with a manifest, e.g. a store.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Mention, message};
 
-/// What a folder is; none where it has no manifest, or is no folder.
+/// Returns the kind of a folder; `None` if it has no manifest or is not a folder.
 ///
 /// # Errors
-/// Where the manifest is damaged, or of a kind that only a later version knows, or the device does not let us look.
+/// Fails if the manifest is damaged or of a kind that only a later version knows, or the device does not allow access.
 pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
     if !has_manifest(context, folder)? {
         return Ok(None);
@@ -24,16 +24,16 @@ pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
         .map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
 }
 
-/// Whether a folder has a manifest, whatever it says.
+/// Returns whether a folder has a manifest file, whatever its contents.
 pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
     Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
 }
 
-/// The store among the inputs of a join: none where all are sources, as a live index is one. It comes alone, and without an
-/// option that has a meaning only while one is built.
+/// Returns the store among the inputs of a join; `None` if all inputs are sources, which collections are too. A store
+/// must be the only input, and options that apply only to builds (`only_for_builds`) must be absent.
 ///
 /// # Errors
-/// Where it does not, or an input is of another kind, or as [`kind_of`].
+/// Fails if the store is not the only input, such an option is given, an input is an index, or [`kind_of`] fails.
 pub fn sole_store<'a>(
     context: &Context,
     inputs: &'a [String],

@@ -1,4 +1,4 @@
-//! The one file that makes a folder a store: what it holds, under which options, in which files.
+//! The manifest, the file that makes a folder a store: contents, build options and file names.
 
 use std::fmt;
 use std::path::Path;
@@ -19,13 +19,13 @@ use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
 use crate::report::CommonStatistics;
 use crate::source::IdKind;
 
-/// Largest manifest that is read: a real one has a thousand bytes, and what is read may take some eighty times as much
-/// memory before it is understood.
+/// Largest manifest that is read. A real one has about a thousand bytes, and parsing may take about eighty times the
+/// length in memory.
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
-/// Most characters of an explanation that may quote the manifest.
+/// Longest excerpt of a manifest in an error message, in characters.
 const FAULT_CHARACTERS_MAX: usize = 300;
 
-/// What a store says of itself. It holds no time, path, thread count or budget.
+/// Manifest of a store. It holds no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the format.
@@ -33,31 +33,32 @@ pub struct Manifest {
     /// Type of the vectors.
     #[serde(flatten)]
     pub vectors: VectorType,
-    /// Vectors in the store.
+    /// Number of vectors in the store.
     pub rows: u64,
-    /// Rows of the source, those that were skipped included.
+    /// Rows of the source, including skipped ones.
     pub source_rows: u64,
     /// Rows left out because they had no usable vector.
     pub skipped_rows: u64,
-    /// Rows whose id an earlier row has.
+    /// Rows with the id of an earlier row.
     pub duplicate_ids: u64,
-    /// Metric that the buckets were made for.
+    /// Metric that the buckets were built for.
     pub metric: Metric,
-    /// For inner products, the length of the longest vector.
+    /// Length of the longest vector; inner products only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<f64>,
-    /// Where rows came to it or went: rows of the source that it was built of first, to which its centers were trained.
+    /// If rows were appended or removed: number of rows of the source of the first build, on which the centers were
+    /// trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_rows: Option<u64>,
-    /// How many of the skipped rows were in it once.
+    /// Skipped rows that were once in the store.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub removed_rows: u64,
-    /// The attribute by which rows are sorted within buckets, where they are.
+    /// Column by which rows are sorted within buckets, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sorted_by: Option<String>,
     /// Kind of the ids.
     pub ids: IdKind,
-    /// Whether the source had f64 elements, rounded to f32 here.
+    /// Whether the source had f64 elements, which the store rounds to f32.
     pub rounded_from_f64: bool,
     /// Seed of the training sample.
     pub seed: u64,
@@ -65,11 +66,11 @@ pub struct Manifest {
     pub centers: Centers,
     /// How vectors were assigned to centers.
     pub assignment: Assignment,
-    /// Number of buckets; none is empty.
+    /// Number of buckets; no bucket is empty.
     pub buckets: u32,
     /// Files by role.
     pub files: Files,
-    /// Checksum of this file with these 16 digits as zeros; filled in by [`Manifest::encode`].
+    /// Checksum of this file, computed with these 16 digits set to zero. [`Manifest::encode`] fills it in.
     pub manifest_xxh3: String,
 }
 
@@ -77,22 +78,22 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// The digits of a checksum that is not known yet.
+/// Placeholder for a checksum that is not computed yet.
 pub(crate) const NO_CHECKSUM: &str = "0000000000000000";
 
-/// What a folder with a manifest is.
+/// Kind of a folder with a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Vectors in buckets, to be joined and searched; where the manifest names no kind.
+    /// Vectors in buckets, for joins and searches; the default if a manifest names no kind.
     Store,
     /// A graph over the vectors of a store.
     Index,
-    /// An index that takes inserts and deletes.
+    /// A collection: an index that takes inserts and deletes.
     Live,
 }
 
 impl Kind {
-    /// The kind that a manifest calls by this name.
+    /// Returns the kind with this name in a manifest.
     fn of_name(name: &str) -> Option<Self> {
         match name {
             "store" => Some(Self::Store),
@@ -102,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// The roles of the files that it consists of.
+    /// Returns the roles of the files of this kind.
     pub(super) fn roles(self) -> &'static [Role] {
         match self {
             Self::Store => &Role::STORE,
@@ -111,7 +112,7 @@ impl Kind {
         }
     }
 
-    /// The last version of its format that is known.
+    /// Returns the newest known version of the format.
     pub(super) fn version_max(self) -> u32 {
         match self {
             Self::Store => SORTED_VERSION,
@@ -120,7 +121,7 @@ impl Kind {
         }
     }
 
-    /// What to do where one is damaged.
+    /// Returns the remedy for a damaged folder, as part of a message.
     pub(super) fn remedy(self) -> &'static str {
         match self {
             Self::Store => "build the store again",
@@ -129,7 +130,7 @@ impl Kind {
         }
     }
 
-    /// How one is made.
+    /// Returns the command that creates a folder of this kind.
     pub(super) fn made_with(self) -> &'static str {
         match self {
             Self::Store => "adjoin build",
@@ -138,7 +139,7 @@ impl Kind {
         }
     }
 
-    /// How one is searched.
+    /// Returns the command that searches a folder of this kind.
     fn searched_with(self) -> &'static str {
         match self {
             Self::Store => "adjoin search",
@@ -147,7 +148,7 @@ impl Kind {
         }
     }
 
-    /// The error where something of this kind is there and another is wanted.
+    /// Returns the error for a folder of this kind that was given instead of the `wanted` kind.
     pub(super) fn is_not(self, wanted: Self, folder: &Path) -> Error {
         let (at, searched_with, made_with) = (folder.display(), self.searched_with(), wanted.made_with());
         Error::input(format!(
@@ -170,18 +171,18 @@ impl fmt::Display for Kind {
 /// Why a manifest cannot be read.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// It is whole, and of this later version.
+    /// It is intact, but of this newer version.
     Newer(u64),
-    /// It is whole, and of something else than what is wanted.
+    /// It is intact, but of another kind than the wanted one.
     Other(Kind),
-    /// It is whole, and of a kind that only a later version knows.
+    /// It is intact, but of a kind that only a later version knows.
     UnknownKind(String),
-    /// It is not as written, or says what cannot be.
+    /// It is damaged or contains impossible values.
     Damaged(String),
 }
 
 impl Unreadable {
-    /// The error of a folder with such a manifest where one of a kind is wanted.
+    /// Returns the error for a folder with such a manifest if a folder of kind `wanted` was expected.
     pub(crate) fn in_folder(self, folder: &Path, wanted: Kind) -> Error {
         let at = folder.display();
         match self {
@@ -202,7 +203,7 @@ impl Unreadable {
     }
 }
 
-/// What all manifests have in common, of whatever kind and version: they are whole, and say what they are of.
+/// What all manifests share, whatever their kind and version: an intact checksum and a kind.
 pub(super) struct Envelope {
     pub(super) kind: Kind,
     value: Value,
@@ -217,7 +218,7 @@ impl Envelope {
         if digits.len() != NO_CHECKSUM.len() {
             return Err(damaged("the manifest has no checksum"));
         }
-        // Over the text and not over what was understood of it: a later version may add roles.
+        // The checksum covers the text, not the parsed value, since a later version may add roles.
         let blank = text.replace(digits, NO_CHECKSUM);
         if hexadecimal(checksum(blank.as_bytes())) != digits {
             return Err(damaged("checksum mismatch"));
@@ -232,12 +233,12 @@ impl Envelope {
         Ok(Self { kind, value })
     }
 
-    /// The checksum that it has of itself.
+    /// Returns the checksum that the manifest states.
     fn digits(&self) -> Option<&str> {
         self.value.get("manifest_xxh3").and_then(Value::as_str)
     }
 
-    /// The files that it names, one for each role of its kind.
+    /// Returns the files that the manifest names, with all roles that its kind requires.
     pub(super) fn files(&self) -> std::result::Result<Files, Unreadable> {
         let version = self.value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
         if version > u64::from(self.kind.version_max()) {
@@ -257,7 +258,7 @@ fn not_understood(why: &str) -> Unreadable {
     Unreadable::Damaged(format!("the manifest cannot be understood: {}", shortened(why)))
 }
 
-/// A manifest as stored: JSON that holds its own checksum, in whose place `blank` has [`NO_CHECKSUM`] at its end.
+/// Encodes a manifest as JSON with its own checksum, which replaces the last [`NO_CHECKSUM`] in `blank`.
 pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
     let text = serde_json::to_string_pretty(blank).expect("a manifest has no map with other keys than text") + "\n";
     let digits = hexadecimal(checksum(text.as_bytes()));
@@ -265,7 +266,8 @@ pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
     [&text[..at], &digits, &text[at + digits.len()..]].concat().into_bytes()
 }
 
-/// What the manifest of a kind says, once it is whole, of this version, and names all of its files.
+/// Decodes a manifest of the `wanted` kind, after checking that it is intact, of a known version, and names all
+/// required files.
 pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], wanted: Kind) -> std::result::Result<M, Unreadable> {
     let envelope = Envelope::parse(bytes)?;
     if envelope.kind != wanted {
@@ -275,7 +277,7 @@ pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], wanted: Kind) -> std::
     understood(envelope.value)
 }
 
-/// What a manifest says goes into messages only so far.
+/// Shortens text of a manifest for use in messages.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(FAULT_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -283,7 +285,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The bytes of a folder's manifest.
+/// Reads the bytes of a folder's manifest.
 pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Vec<u8>> {
     let file = context.device.open(&folder.join(MANIFEST_FILE))?;
     if file.len() > Manifest::bytes_max() {
@@ -292,13 +294,13 @@ pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Ve
     read_whole(&*file)
 }
 
-/// The manifest of a store.
+/// Reads the manifest of a store.
 pub(crate) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest> {
     Manifest::decode(folder, &read_manifest_bytes(context, folder)?)
 }
 
-/// Whether another manifest has taken the place of the one with this checksum: the folder was built anew, and files may be
-/// gone.
+/// Returns whether another manifest has replaced the one with this checksum: the folder was rebuilt, and old files may
+/// be missing.
 pub(crate) fn is_replaced(context: &Context, folder: &Path, digits: &str) -> bool {
     let now = read_manifest_bytes(context, folder).ok().and_then(|bytes| Envelope::parse(&bytes).ok());
     now.is_some_and(|now| now.digits() != Some(digits))
@@ -315,7 +317,7 @@ pub enum Centers {
 }
 
 impl Centers {
-    /// Its name as a strategy.
+    /// Returns the name of the strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Trained => "trained",
@@ -328,22 +330,23 @@ impl Centers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assignment {
-    /// Each to the nearest center of the groups of centers that are nearest to it.
+    /// Each vector is assigned to the nearest center among the groups of centers that are nearest to it.
     TwoLevel,
 }
 
-/// Whether a manifest may say that of the longest vector of a set: it is known where inner products are looked for.
+/// Returns whether `longest` is a valid length of the longest vector: present exactly for inner products, finite and
+/// not negative.
 pub(crate) fn is_longest(metric: Metric, longest: Option<f64>) -> bool {
     longest.is_some() == (metric == Metric::Ip) && longest.is_none_or(|longest| longest.is_finite() && longest >= 0.0)
 }
 
 impl Manifest {
-    /// Rows that were left out as they had no usable vector: those that were removed had one.
+    /// Returns the number of rows left out for lack of a usable vector. Removed rows had one, so they are not counted.
     pub(crate) fn without_vectors(&self) -> u64 {
         self.skipped_rows - self.removed_rows
     }
 
-    /// What a command on the store reports of it.
+    /// Returns the statistics that commands on this store report.
     pub(crate) fn statistics(&self, context: &Context, command: &'static str) -> CommonStatistics {
         CommonStatistics {
             rows: self.rows,
@@ -357,20 +360,20 @@ impl Manifest {
         }
     }
 
-    /// The manifest as stored: JSON that holds its own checksum.
+    /// Encodes the manifest as JSON with its own checksum.
     pub fn encode(&self) -> Vec<u8> {
         sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })
     }
 
-    /// Reads a manifest and checks what can be checked without the other files.
+    /// Decodes a manifest and checks whatever can be checked without the other files.
     ///
     /// # Errors
-    /// Where it is damaged, of a newer version, or promises what cannot be.
+    /// Fails if the manifest is damaged, of a newer version, or contains impossible values.
     pub fn decode(folder: &Path, bytes: &[u8]) -> Result<Self> {
         Self::parse(bytes).map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
     }
 
-    /// The same, without the words around what is wrong.
+    /// Decodes a manifest like [`Self::decode`], with the bare reason instead of a message.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
         let manifest: Self = unsealed(bytes, Kind::Store)?;
         match manifest.contradiction() {
@@ -379,7 +382,8 @@ impl Manifest {
         }
     }
 
-    /// What it says that cannot be, or not together: lengths are believed only where all else implies them.
+    /// Returns the first impossible or contradictory value, if any. Lengths are trusted only if everything else implies
+    /// them.
     fn contradiction(&self) -> Option<&'static str> {
         let Self { rows, source_rows, .. } = *self;
         let (buckets, dimensions) = (u64::from(self.buckets), self.vectors.dimensions);
@@ -401,7 +405,7 @@ impl Manifest {
             ("the length of its centers", centers.bytes == buckets * center),
             ("the column that its rows are sorted by", self.is_sorted_as_it_says()),
             ("the length of its longest vector", is_longest(self.metric, self.longest)),
-            // Each bucket has a header and a row number for each vector beside them, which the table accounts for.
+            // Each bucket also has a header, and a row number for each vector; the bucket table accounts for those.
             (
                 "the length of its vectors",
                 vectors / self.vectors.bytes() as u64 >= rows && vectors.is_multiple_of(FILE_ALIGNMENT),
@@ -410,13 +414,13 @@ impl Manifest {
         facts.into_iter().find(|(_, holds)| !holds).map(|(what, _)| what)
     }
 
-    /// How its vectors become coordinates.
+    /// Returns how the vectors become coordinates.
     pub(crate) fn space(&self) -> Space<'static> {
         Space::plain(self.vectors, self.metric).up_to_length(self.longest)
     }
 
-    /// Whether what goes with sorted rows is there where they are sorted: columns, checksums of blocks, and a version that older
-    /// readers refuse.
+    /// Checks that a store with sorted rows has everything they need: columns, block checksums, and a version that
+    /// older readers refuse.
     fn is_sorted_as_it_says(&self) -> bool {
         let blocks_bytes = self.files[Role::Vectors].bytes / BLOCK_BYTES * size_of::<u64>() as u64;
         let is_there = self.files.get(Role::Blocks).is_some_and(|blocks| blocks.bytes == blocks_bytes)
@@ -424,13 +428,13 @@ impl Manifest {
         self.sorted_by.is_none() || (is_there && self.format_version >= SORTED_VERSION)
     }
 
-    /// What it says of all buckets.
+    /// Returns the properties that all buckets share.
     pub(super) fn bucket_facts(&self) -> BucketFacts {
         let is_sorted = self.sorted_by.is_some();
         BucketFacts { vectors: self.vectors, ids: self.ids, source_rows: self.source_rows, is_sorted }
     }
 
-    /// Largest length of a manifest file that is worth reading.
+    /// Returns the largest length of a manifest that is worth reading.
     pub fn bytes_max() -> u64 {
         MANIFEST_BYTES_MAX
     }
@@ -485,7 +489,7 @@ mod tests {
         }
     }
 
-    /// The manifest with something put in or replaced, its checksum made right.
+    /// Returns the sample manifest with one replacement and a corrected checksum.
     fn edited(what: &str, by: &str) -> std::result::Result<Manifest, Error> {
         let text = String::from_utf8(sample().encode()).unwrap();
         let digits = Manifest::decode(Path::new("store"), text.as_bytes()).unwrap().manifest_xxh3;

@@ -1,5 +1,5 @@
-//! What a build may hold in memory, phase by phase: decided at the start, so that a budget that is too small is refused
-//! before any work.
+//! Memory plan of a build, phase by phase. It is computed before any work, so that a budget that is too small is
+//! refused at once.
 
 use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
@@ -23,15 +23,15 @@ use crate::source::{IdKind, VectorSource};
 pub(crate) struct BuildMemory {
     /// A batch of the scan.
     pub(crate) batch: u64,
-    /// All batches of a scan, and what the source itself holds.
+    /// All batches of a scan, and the memory of the source itself.
     scan: u64,
-    /// The rows of the sample, while it is drawn.
+    /// The row numbers of the sample, while it is drawn.
     picks: u64,
-    /// The check of ids.
+    /// The check for duplicate ids.
     pub(crate) id_check: u64,
     /// The training sample.
     pub(crate) sample: u64,
-    /// Training beside the sample.
+    /// Training, in addition to the sample.
     pub(crate) training: u64,
     /// Centers, their order and their tallies, from training to the end.
     centers: u64,
@@ -39,37 +39,37 @@ pub(crate) struct BuildMemory {
     comparing: u64,
     /// Records on their way from the second scan to the buckets.
     records: u64,
-    /// Rows that are arranged at a time, twice.
+    /// Rows arranged at a time; two such loads are in memory.
     pub(crate) load: u64,
-    /// The largest extent, where buckets are not split by the bytes of ids.
+    /// The largest extent, unless buckets are split by the bytes of ids.
     extent: u64,
-    /// A bucket of the store to which rows come.
+    /// A bucket of the store that rows are appended to.
     reading: u64,
-    /// Where rows come to lie, from the writing of buckets on.
+    /// The map from rows to positions, from the writing of buckets on.
     places: u64,
-    /// Writing attributes, beside that.
+    /// Writing columns, in addition to `places`.
     attributes: u64,
     /// Sorting rows by a column.
     pub(super) order: OrderMemory,
 }
 
-/// What sorting rows by a column takes of a build; nothing where that is not asked for.
+/// Memory for sorting rows by a column; zero if not requested.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct OrderMemory {
-    /// Where rows lie among those of their center, from before the writing of buckets to its end.
+    /// The order of rows within their center, held until all buckets are written.
     ordinals: u64,
-    /// Finding that, beside it, the records and the sorter.
+    /// Computing that order, without the ordinals, the records and the sorter.
     finding: u64,
-    /// What sorts the rows.
+    /// The sorter of the rows.
     pub(super) sorter: u64,
-    /// A row while it is put in order.
+    /// Each row, while it is put in order.
     of_row: u64,
-    /// What is being written of the checksums of blocks.
+    /// Write buffer of the block checksums.
     blocks: u64,
 }
 
 impl OrderMemory {
-    /// The least.
+    /// Returns the least memory that suffices.
     fn of(options: &BuildOptions, source: &dyn VectorSource, (rows, buckets): (u64, usize), batch: u64) -> Self {
         if options.sort_by.is_none() {
             return Self::default();
@@ -79,38 +79,38 @@ impl OrderMemory {
         Self { ordinals, finding, sorter, of_row: ARRIVAL_BYTES, blocks: WRITE_BUFFER_BYTES as u64 }
     }
 
-    /// The same where so many bytes are free beside it, but for the sorter.
+    /// Returns the memory if `free` bytes are available for the sorter.
     fn within(self, free: u64) -> Self {
         Self { sorter: if self.sorter > 0 { Ordinals::sorter_bytes(free) } else { 0 }, ..self }
     }
 }
 
-/// A store to which rows come, as far as memory depends on it.
+/// A store that rows are appended to, as far as memory depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Growing {
     pub(super) space: Space<'static>,
     pub(super) ids: IdKind,
     pub(super) buckets: usize,
     pub(super) rows: u64,
-    /// Bytes of a bucket as it is read and taken apart, at most, and of its ids.
+    /// Upper bound on the bytes of a bucket while it is read and decoded, and of its ids.
     pub(super) largest_read: u64,
     pub(super) largest_ids: u64,
-    /// Columns of its attributes.
+    /// Number of its columns.
     pub(super) columns: usize,
 }
 
-/// What the order of the tree holds for each center: itself, the parts that wait, the sides of a split.
+/// Bytes per center for the tree order: the center itself, the parts that wait, the sides of a split.
 const TREE_BYTES_A_CENTER: usize = 32;
-/// The same for where its rows lay and come to lie, where rows come to a store.
+/// Bytes per center for the old and new positions of its rows, when rows are appended.
 const PLACES_BYTES_A_CENTER: usize = 16;
-/// Three extents are in memory at least: one that is read, one that waits, one that is written.
+/// Least number of extents in memory: one being read, one waiting, one being written.
 const EXTENTS: u64 = 3;
 
 impl BuildMemory {
-    /// Takes the memory of the build, from its first scan to the end, and divides it.
+    /// Reserves the memory of the build, from its first scan to the end, and divides it.
     ///
     /// # Errors
-    /// Where it is too small: says the least that would do.
+    /// Fails if the budget is too small. The error states the least that suffices.
     pub(crate) fn plan<T: Coordinate>(
         context: &Context,
         source: &dyn VectorSource,
@@ -121,10 +121,10 @@ impl BuildMemory {
         })
     }
 
-    /// The same for rows that come to a store, and for those of it that stay.
+    /// Reserves and divides the memory for appending rows to a store, including the rows of the store that are kept.
     ///
     /// # Errors
-    /// As [`Self::plan`].
+    /// Fails as [`Self::plan`] does.
     pub(super) fn plan_append<T: Coordinate>(
         context: &Context,
         source: Option<&dyn VectorSource>,
@@ -135,7 +135,7 @@ impl BuildMemory {
         })
     }
 
-    /// The least bytes with which rows come to a store.
+    /// Returns the least bytes with which rows can be appended to a store.
     pub(super) fn least_to_append<T: Coordinate>(
         threads: usize,
         source: Option<&dyn VectorSource>,
@@ -144,12 +144,13 @@ impl BuildMemory {
         Self::to_append::<T>(threads, source, growing, 0, intake::batch_bytes(0)).largest_phase()
     }
 
-    /// The plan for the memory that there is, of those for so much of it and batches of so many bytes.
+    /// Fits a plan to the free memory. `within(free, batch)` returns the plan for `free` bytes and batches of `batch`
+    /// bytes.
     fn fitting(context: &Context, purpose: &str, within: impl Fn(u64, u64) -> Self) -> Result<(Context, Self)> {
         let least_batch = intake::batch_bytes(0);
         let run = context.for_run(within(0, least_batch).largest_phase(), purpose)?;
         let free = run.budget().free();
-        // What a source holds may leave little for batches.
+        // The memory of the source may leave little for batches, so shrink the batch until the plan fits.
         let mut batch = intake::batch_bytes(free);
         loop {
             let plan = within(free, batch);
@@ -160,7 +161,7 @@ impl BuildMemory {
         }
     }
 
-    /// The plan for `free` bytes and batches of `batch`; the least one where `free` is less.
+    /// Returns the plan for `free` bytes and batches of `batch` bytes; the least plan if `free` is less than that.
     fn within<T: Coordinate>(
         threads: usize,
         source: &dyn VectorSource,
@@ -175,7 +176,7 @@ impl BuildMemory {
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).min(sample_rows) as usize;
         let scan = intake::scan_bytes(info, batch) + source.scan_bytes(batch);
         let panel = Panel::<T>::bytes_for(buckets, dimensions);
-        // The tree holds the centers as floats, all and those of the part that is split.
+        // The tree holds centers as floats twice: all centers, and the part that is split.
         let tree = 2 * Panel::<f32>::bytes_for(buckets, dimensions);
         let centers = panel + (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
         let comparing = assign::memory_bytes::<T>(threads, buckets, dimensions);
@@ -207,7 +208,7 @@ impl BuildMemory {
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
         let records = PartitionSizes::least() + spare / 8 * 5;
         let order = order.within(free.saturating_sub(centers + records + order.finding));
-        // Where buckets are written the source holds nothing any more.
+        // The source holds no memory while buckets are written.
         let beside_load = centers + records + writing;
         Self {
             batch,
@@ -228,7 +229,7 @@ impl BuildMemory {
         }
     }
 
-    /// As [`Self::within`].
+    /// Returns the plan for an append; see [`Self::within`].
     fn to_append<T: Coordinate>(
         threads: usize,
         source: Option<&dyn VectorSource>,
@@ -286,8 +287,8 @@ impl BuildMemory {
         }
     }
 
-    /// The least bytes with which a source can be built, and what would go to temporary files where `free` bytes are there
-    /// for it, ids of so many bytes included; known before any of it is done.
+    /// Returns the least bytes with which a source can be built, and the bytes that would go to temporary files with
+    /// `free` bytes and `id_bytes` of ids. Known before any work is done.
     pub(crate) fn foresee<T: Coordinate>(
         threads: usize,
         (source, options): (&dyn VectorSource, &BuildOptions),
@@ -299,12 +300,12 @@ impl BuildMemory {
         let info = source.info();
         let records = info.rows * (info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes;
         let sample = sample_rows(info.rows) * info.vectors.bytes() as u64;
-        // Of the memory of partitions, half is in blocks that are not full yet when the first of them go to disk.
+        // When the first blocks are written to disk, half of the memory of partitions is in blocks that are not full.
         let spilled = |bytes: u64, memory: u64| if bytes > memory { bytes - memory / 2 } else { 0 };
         (least, spilled(records, plan.records) + sample.saturating_sub(plan.sample))
     }
 
-    /// Bytes of the largest extent of a store of so many rows, at most, ids apart.
+    /// Returns an upper bound on the bytes of the largest extent of a store of `rows` rows, without ids.
     pub(crate) fn largest_extent(rows: u64, vectors: VectorType, options: &BuildOptions) -> u64 {
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows)));
         extent_rows_max(rows, buckets, vectors).min(rows) * (row_bytes(vectors) + 8)
@@ -319,33 +320,34 @@ impl BuildMemory {
         laying_out.max(self.sample + beside_sample)
     }
 
-    /// The first scan, the sample apart.
+    /// Returns the bytes of the first scan, without the sample.
     pub(crate) fn survey(&self) -> u64 {
         self.scan + self.picks + self.id_check
     }
 
-    /// The second scan.
+    /// Returns the bytes of the second scan.
     pub(crate) fn assigning(&self) -> u64 {
         self.centers + self.comparing + self.scan + self.records
     }
 
-    /// What is held while a column decides where rows lie among those of their center.
+    /// Returns the bytes held while the order of rows by a column is computed.
     pub(crate) fn beside_sorting(&self) -> u64 {
         self.centers + self.records
     }
 
-    /// Writing buckets whose largest extent has so many bytes, the records apart.
+    /// Returns the bytes for writing buckets with extents of at most `largest_extent` bytes. The records are not
+    /// included.
     pub(crate) fn writing(&self, largest_extent: u64) -> u64 {
         let buffers = self.reading + WRITE_BUFFER_BYTES as u64 + self.order.blocks;
         self.centers + 2 * self.load.max(largest_extent) + largest_extent + buffers
     }
 
-    /// The sample's sizes.
+    /// Returns the partition sizes of the sample.
     pub(crate) fn sample_sizes(&self) -> PartitionSizes {
         PartitionSizes::within(self.sample, 1)
     }
 
-    /// Partitions for so many bytes of records: each about as large as half of what is arranged at a time.
+    /// Returns sizes for partitions of `bytes` bytes of records: each about half of a load.
     pub(crate) fn partitions(&self, bytes: u64, centers: usize) -> PartitionSizes {
         PartitionSizes::within(self.records, (2 * bytes).div_ceil(self.load).min(centers as u64))
     }

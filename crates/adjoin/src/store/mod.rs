@@ -1,7 +1,7 @@
-//! Here are my vectors, lay them on disk so that near ones lie together; later: give me bucket 17.
+//! Stores: vectors on disk, grouped into buckets so that near vectors are stored together.
 //!
-//! A store is a folder that [`build`] writes once and [`Store`] reads often. It does not depend on a threshold, a
-//! recall, a sink, threads or a budget. `docs/format.md` describes its bytes.
+//! A store is a folder that [`build`] writes once and [`Store`] reads many times. It does not depend on a threshold,
+//! recall, sink, thread count or budget. `docs/format.md` describes its bytes.
 
 mod append;
 mod assign;

@@ -1,4 +1,4 @@
-//! The places of rows among those of their center, where a column decides about them.
+//! Ranks the rows of each center by the values of a column.
 
 use std::path::Path;
 
@@ -16,55 +16,56 @@ use crate::row_numbers::RowNumbers;
 use crate::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::{Attributes, VectorSource, slice_bytes};
 
-/// More memory would not sort faster.
+/// More memory would not make sorting faster.
 const SORTER_BYTES_MAX: u64 = 64 << 20;
-/// Copies of a batch of the column: its values, and the keys that they become.
+/// Copies of a batch of the column in memory: its values and the sort keys derived from them.
 const BATCH_COPIES: u64 = 4;
-/// Bytes granted for these, where a row is not larger.
+/// Bytes reserved for a batch, unless a single row is larger.
 const BATCH_BYTES: u64 = 1 << 20;
-/// What a row has that no center has; they are of fewer bits.
+/// Marks rows that have no center. Center numbers have fewer bits.
 const NO_CENTER: u64 = 1 << u32::BITS;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "sorting rows by a column";
 
-/// For each row of a source where it lies among the rows of its center.
+/// Rank of each row of a source among the rows of its center.
 pub(super) struct Ordinals {
     of: RowNumbers,
-    /// Bytes that went to disk while they were found.
+    /// Bytes written to disk while the ranks were computed.
     pub(super) spilled: u64,
     _memory: Reservation,
 }
 
-/// The column of a source that rows are sorted by.
+/// Opens the column of a source that rows are sorted by.
 ///
 /// # Errors
-/// Where there is no such column, or its values have no order.
+/// Fails if there is no such column or its values have no order.
 pub(super) fn sort_column<'a>(context: &Context, source: &'a dyn VectorSource, name: &str) -> Result<Attributes<'a>> {
     let whose = message!["values of ", Argument::SortBy];
     Attributes::of(context, source, (&[name.to_owned()], &whose))
 }
 
 impl Ordinals {
-    /// Bytes that those of so many rows take.
+    /// Returns the bytes of the ranks of `rows` rows.
     pub(super) fn memory_bytes(rows: u64) -> u64 {
         RowNumbers::memory_bytes(rows)
     }
 
-    /// Bytes that finding them takes beside that, for so many centers; the sorter, and what the source holds, apart.
+    /// Returns the bytes that computing the ranks takes in addition, for `centers` centers. The sorter and the source
+    /// are not included.
     pub(super) fn finding_bytes(centers: usize) -> u64 {
         BATCH_COPIES * BATCH_BYTES + (centers * size_of::<u64>()) as u64
     }
 
-    /// Bytes of the sorter where so many are free.
+    /// Returns the bytes of the sorter if `free` bytes are free.
     pub(super) fn sorter_bytes(free: u64) -> u64 {
         free.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX)
     }
 
-    /// Of the rows of a source that are records, by the values of a column, ascending, nulls last; of equal values the earlier row
-    /// comes first.
+    /// Ranks those rows of a source that are records by the values of a column: ascending, nulls last, equal values in
+    /// row order.
     ///
     /// # Errors
-    /// Where the source cannot be read or has changed, the disk refuses, or memory does not suffice.
+    /// Fails if the source cannot be read or has changed, the disk refuses, or memory does not suffice.
     pub(super) fn by(
         (context, temporary): (&Context, &Path),
         (column, source_rows): (&Attributes<'_>, u64),
@@ -93,20 +94,20 @@ impl Ordinals {
             of.set(row, *count);
             *count += 1;
         }
-        // Else two rows would come to lie at one place.
+        // Otherwise two rows would get the same position.
         if counts.iter().zip(tallies).any(|(&count, tally)| count != tally.rows) {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
         Ok(Self { of, spilled: sorted.spilled(), _memory: memory })
     }
 
-    /// Where a row lies among those of its center.
+    /// Returns the rank of a row within its center.
     pub(super) fn of(&self, row: u64) -> u64 {
         self.of.get(row)
     }
 }
 
-/// Hands over every row with bytes that sort as its value should.
+/// Calls `take` with every row and bytes that sort like its value.
 fn each_key(
     context: &Context,
     column: &Attributes<'_>,

@@ -1,5 +1,5 @@
-//! Records sorted into partitions as they come, and read back partition by partition: in memory as far as a grant
-//! reaches, the rest in one temporary file. What is read back does not depend on the grant.
+//! Sorts records into partitions as they are pushed, and reads them back partition by partition. Records are held in
+//! memory up to a limit; the rest is written to a temporary file. The limit does not affect the records read back.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// Smallest block that is worth a request.
 const BLOCK_BYTES_MIN: u64 = 8 << 10;
 
-/// The file of what did not fit.
+/// Name of the file of records that did not fit in memory.
 const RECORDS_FILE: &str = "records";
 
-/// How many partitions, and what they may hold in memory.
+/// Number of partitions and their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartitionSizes {
     pub(crate) partitions: usize,
@@ -34,61 +34,62 @@ pub(crate) struct PartitionSizes {
 }
 
 impl PartitionSizes {
-    /// Sizes for about `partitions` partitions within `memory` bytes; fewer where the memory is too small for as many.
+    /// Returns sizes for about `partitions` partitions within `memory` bytes; fewer if the memory is too small.
     pub(crate) fn within(memory: u64, partitions: u64) -> Self {
         let memory = memory.max(Self::least()) - WRITE_BUFFER_BYTES as u64;
-        // Twice as many blocks as partitions, so that those which fill faster have more than one to write at once.
+        // Twice as many blocks as partitions, so that partitions that fill faster have several blocks to write at once.
         let partitions = partitions.clamp(1, memory / BLOCK_BYTES_MIN / 2);
         let block = (memory / partitions / 2).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
         Self { partitions: partitions as usize, memory, block }
     }
 
-    /// Bytes of all blocks in memory, and of what is being written.
+    /// Returns the bytes of all blocks in memory and of the write buffer.
     pub(crate) fn memory_bytes(self) -> u64 {
         self.memory + WRITE_BUFFER_BYTES as u64
     }
 
-    /// The same for exactly so many partitions, if the memory has room for as many.
+    /// Returns sizes for exactly `partitions` partitions in the same memory, if they fit.
     pub(crate) fn of(self, partitions: usize) -> Option<Self> {
         let sizes = Self::within(self.memory_bytes(), partitions as u64);
         (sizes.partitions == partitions).then_some(sizes)
     }
 
-    /// The least memory with which there can be a partition.
+    /// Returns the least memory for one partition.
     pub(crate) fn least() -> u64 {
         Self::least_for(1)
     }
 
-    /// The least memory with which there can be so many.
+    /// Returns the least memory for `partitions` partitions.
     pub(crate) fn least_for(partitions: u64) -> u64 {
         WRITE_BUFFER_BYTES as u64 + 2 * partitions * BLOCK_BYTES_MIN
     }
 }
 
-/// Records, partition by partition, each in the order in which it was pushed.
+/// Records by partition, in the order in which they were pushed.
 pub(crate) struct Records {
     context: Context,
     place: Place,
-    /// The files, once they can be read: one, or one for each time that records were kept.
+    /// The files, once they can be read: one, or one per checkpoint.
     files: Vec<Arc<dyn ReadFile>>,
     partitions: Vec<Partition>,
-    /// Bytes written to them.
+    /// Bytes written to the files.
     spilled: u64,
 }
 
-/// Where what does not stay in memory goes.
+/// Destination of records that do not fit in memory.
 enum Place {
-    /// To one file in a folder of its own inside `at`, made for `name` when something has to go there; nobody else writes to it.
+    /// One file in a private folder inside `at`. The folder is created on first use, with `name` in its name, and no
+    /// other run writes to it.
     Temporary { at: PathBuf, name: &'static str, folder: Option<OwnFolder> },
-    /// To files in a folder that outlives the run.
+    /// Files in a folder that outlives the run.
     Kept(PathBuf),
 }
 
 #[derive(Default)]
 struct Partition {
-    /// The blocks in the files, in order.
+    /// Blocks in the files, in order.
     written: Vec<Block>,
-    /// The blocks behind those.
+    /// Later blocks, still in memory.
     held: Vec<Vec<u8>>,
 }
 
@@ -98,14 +99,14 @@ struct Block {
     file: u32,
     bytes: u32,
     offset: u64,
-    /// Of one that is kept.
+    /// Present if the block belongs to a checkpoint.
     checksum: Option<u64>,
 }
 
-/// What another run is to know of a file of kept records.
+/// What another run must know of a file of checkpointed records.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct KeptBlocks {
-    /// Bytes of the file that lists its blocks.
+    /// Length of the file that lists its blocks.
     list_bytes: u64,
 }
 
@@ -118,7 +119,7 @@ struct ListedBlock {
     checksum: U64,
 }
 
-/// Blocks of a frame of such a list.
+/// Blocks per frame of such a list.
 const BLOCKS_A_FRAME: usize = 16 << 10;
 
 /// Partitions that are being filled.
@@ -126,16 +127,16 @@ pub(crate) struct Partitions {
     sizes: PartitionSizes,
     records: Records,
     writer: Option<Box<dyn WriteFile>>,
-    /// Bytes in the file that is written.
+    /// Bytes in the file that is being written.
     written: u64,
-    /// What is in it, in order, where it is kept.
+    /// Blocks in that file, in order, if it belongs to a checkpoint.
     listed: Vec<ListedBlock>,
     blocks_held: u64,
-    /// Blocks that were written, empty again.
+    /// Blocks that were written and can be reused.
     spare: Vec<Vec<u8>>,
 }
 
-/// The files of kept records, and of the lists of their blocks.
+/// Returns the name of a file of checkpointed records.
 fn kept_file(number: usize) -> String {
     format!("rows-{number}")
 }
@@ -145,8 +146,8 @@ fn list_file(number: usize) -> String {
 }
 
 impl Partitions {
-    /// Empty partitions; what does not fit goes to a folder of its own inside `at`, removed with the records, whose
-    /// name says that it is for `name`.
+    /// Creates empty partitions. Records that do not fit go to a private folder inside `at`, with `name` in its name.
+    /// It is removed with the records.
     pub(crate) fn new(context: &Context, at: &Path, name: &'static str, sizes: PartitionSizes) -> Self {
         Self::at(context, Place::Temporary { at: at.to_owned(), name, folder: None }, sizes)
     }
@@ -157,10 +158,10 @@ impl Partitions {
         Self { sizes, records, writer: None, written: 0, listed: Vec::new(), blocks_held: 0, spare: Vec::new() }
     }
 
-    /// Partitions with records that were kept; all go to files that outlive the run.
+    /// Opens partitions with the records of checkpoints. All records go to files that outlive the run.
     ///
     /// # Errors
-    /// Where what was kept is not as written, or the device fails.
+    /// Fails if a checkpoint is damaged or the device fails.
     pub(crate) fn kept<S>(
         context: &Context,
         kept: &Kept<S>,
@@ -189,15 +190,16 @@ impl Partitions {
         Ok(partitions)
     }
 
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub(crate) fn count(&self) -> usize {
         self.sizes.partitions
     }
 
-    /// Makes all records durable that were pushed since the last call, in file `number`; none where there are none.
+    /// Makes all records durable that were pushed since the last call, in file `number`. Returns `None` if there are
+    /// none.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// Fails if the device refuses.
     pub(crate) fn persist<S>(&mut self, kept: &Kept<S>, number: usize) -> Result<Option<KeptBlocks>> {
         while self.blocks_held > 0 {
             self.spill()?;
@@ -219,7 +221,7 @@ impl Partitions {
     /// Appends a record, given in pieces, to a partition.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(crate) fn push(&mut self, partition: usize, pieces: &[&[u8]]) -> Result<()> {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let fits = |block: &Vec<u8>| block.len() + bytes <= self.sizes.block as usize;
@@ -238,7 +240,7 @@ impl Partitions {
         Ok(())
     }
 
-    /// Writes the blocks of the partition that holds most.
+    /// Writes the blocks of the partition with the most blocks in memory.
     fn spill(&mut self) -> Result<()> {
         let records = &mut self.records;
         let file = match &mut self.writer {
@@ -267,13 +269,13 @@ impl Partitions {
         Ok(())
     }
 
-    /// Ends the pushing.
+    /// Ends the pushing and returns the records.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// Fails if the disk refuses.
     pub(crate) fn finish(mut self) -> Result<Records> {
         if let Some(mut file) = self.writer.take() {
-            file.sync()?; // what was written is read past the page cache
+            file.sync()?; // later reads bypass the page cache
             drop(file);
             self.records.files.push(self.records.context.device.open(&self.records.file_path())?);
         }
@@ -282,7 +284,7 @@ impl Partitions {
 }
 
 impl Records {
-    /// Where the next file goes.
+    /// Returns the path of the next file.
     fn file_path(&self) -> PathBuf {
         match &self.place {
             Place::Temporary { folder, .. } => {
@@ -300,10 +302,11 @@ impl Records {
         Ok(device.create(&self.file_path())?)
     }
 
-    /// Hands the records of a partition to `take`, whole ones and many at once, in the order of pushing.
+    /// Passes the records of a partition to `take` in the order in which they were pushed. Each call gets many whole
+    /// records.
     ///
     /// # Errors
-    /// Where the disk or `take` fails, or what was kept is not as written.
+    /// Fails if the disk or `take` fails, or a checkpoint is damaged.
     pub(crate) fn read(&self, partition: usize, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Partition { written, held } = &self.partitions[partition];
         let mut block = Vec::new();
@@ -318,30 +321,30 @@ impl Records {
         held.iter().try_for_each(|block| take(block))
     }
 
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub(crate) fn count(&self) -> usize {
         self.partitions.len()
     }
 
-    /// Bytes of the records of a partition.
+    /// Returns the bytes of the records of a partition.
     pub(crate) fn bytes(&self, partition: usize) -> u64 {
         let Partition { written, held } = &self.partitions[partition];
         let written: u64 = written.iter().map(|block| u64::from(block.bytes)).sum();
         written + held.iter().map(Vec::len).sum::<usize>() as u64
     }
 
-    /// Bytes of the blocks in memory.
+    /// Returns the bytes of the blocks in memory.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.partitions.iter().flat_map(|partition| &partition.held).map(|block| block.capacity() as u64).sum()
     }
 
-    /// Bytes that went to the file.
+    /// Returns the bytes written to files.
     pub(crate) fn spilled(&self) -> u64 {
         self.spilled
     }
 }
 
-/// The error of a kept block that is not as written.
+/// Returns the error for a damaged block of a checkpoint.
 fn damaged_in(place: &Place, file: u32, offset: u64) -> Error {
     let folder = if let Place::Kept(folder) = place { folder.as_path() } else { Path::new("") };
     kept::damaged(&folder.join(kept_file(file as usize)), &format!("at byte {offset}"))

@@ -1,4 +1,4 @@
-//! Which rows of a store or an index meet a condition on their attributes?
+//! Evaluates filters: which rows of a store or an index pass?
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -19,97 +19,96 @@ use crate::row_numbers::{RankedSet, RowSet};
 use crate::source::{kept_schema, kept_tables};
 use crate::sql::Condition;
 
-/// Bytes of the file that are compared with its checksum at a time.
+/// Bytes per read while the file is verified.
 const PIECE_BYTES: usize = 1 << 20;
-/// Bytes granted for what is decoded at a time.
+/// Bytes reserved for decoding one batch.
 pub(super) const READING_BYTES: u64 = 8 << 20;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "finding the rows that meet a condition";
 
-/// The rows that meet a condition: of a store by *place*, which numbers rows in the order of its buckets, of an index by
-/// *entry*.
+/// Rows that pass a filter: in a store by *place*, the position of a row in bucket order; in an index by *entry*.
 pub struct Passing {
     rows: RankedSet,
     _memory: Reservation,
 }
 
 impl Passing {
-    /// The least bytes with which those of so many rows are found.
+    /// Returns the least bytes with which `rows` rows are filtered.
     pub(crate) fn least_bytes(rows: u64) -> u64 {
-        // Of a store, the first place of each bucket beside them.
+        // For a store, this includes the first position of each bucket.
         2 * RankedSet::memory_bytes(rows) + PIECE_BYTES as u64 + READING_BYTES
     }
 
-    /// Of `rows` rows those that are not in a set of as many.
+    /// Returns all of `rows` rows except `left_out`.
     ///
     /// # Errors
-    /// Where memory does not suffice for `purpose`.
+    /// Fails if memory does not suffice. `purpose` is named in the message.
     pub(crate) fn others(context: &Context, left_out: &RowSet, rows: u64, purpose: &str) -> Result<Self> {
         let memory = context.reserve_between_runs(RankedSet::memory_bytes(rows), purpose)?;
         Ok(Self { rows: RankedSet::new(left_out.others(rows)), _memory: memory })
     }
 
-    /// Whether the row at a place, or of an entry, is among them.
+    /// Returns whether the row at a position, or of an entry, passes.
     pub fn contains(&self, row: u32) -> bool {
         self.rows.contains(row)
     }
 
-    /// How many there are.
+    /// Returns the number of rows that pass.
     pub fn count(&self) -> u64 {
         self.rows.len().into()
     }
 
-    /// All of them, ascending.
+    /// Iterates over the rows that pass, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.rows.iter()
     }
 
-    /// The set of them.
+    /// Returns the rows that pass as a set.
     pub(crate) fn rows(&self) -> &RankedSet {
         &self.rows
     }
 }
 
-/// The attributes of a store or an index that is open.
+/// The columns of an open store or index.
 pub(crate) struct AttributeFile {
     file: Arc<dyn ReadFile>,
-    /// Set once single rows were asked for, and all of it is as it was written.
+    /// Set once the whole file has been verified, which the first request for single rows triggers.
     is_sound: OnceLock<()>,
 }
 
 impl AttributeFile {
-    /// Opens the file, where there is one.
+    /// Opens the file, if present.
     ///
     /// # Errors
-    /// Where it is missing or of another length.
+    /// Fails if the file is missing or of another length.
     pub(crate) fn open(context: &Context, files: FolderFiles<'_>) -> Result<Option<Self>> {
         let there = files.files.get(Role::Attributes);
         let open = |_: &FileFacts| Ok(Self { file: files.open(context, Role::Attributes)?, is_sound: OnceLock::new() });
         there.map(open).transpose()
     }
 
-    /// That it is as it was written.
+    /// Verifies the checksum of the file.
     ///
     /// # Errors
-    /// Where it is not, or the device fails.
+    /// Fails if the file is damaged or the device fails.
     pub(crate) fn check(&self, context: &Context, files: FolderFiles<'_>) -> Result<()> {
         let _piece = context.reserve_between_runs(PIECE_BYTES as u64, PURPOSE)?;
         read_checked(&*self.file, files, Role::Attributes, PIECE_BYTES, |_| ())
     }
 
-    /// The bytes with which so many rows of it are written in another order, at least.
+    /// Returns the least bytes with which `rows` rows of the file are written in another order.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// Fails if the file cannot be read.
     pub(crate) fn reordering_bytes(&self, files: FolderFiles<'_>, rows: u64) -> Result<u64> {
         Ok(least_bytes(rows, self.schema(files)?.fields().len()) + READING_BYTES)
     }
 
-    /// Writes its rows in another order, each to the place that `place` gives for its own; returns what a manifest says of the
-    /// file, and the bytes that did not fit into memory.
+    /// Writes the rows in another order: `place` maps each row to its new position. Returns the entry of the new file
+    /// for the manifest, and the bytes that did not fit in memory.
     ///
     /// # Errors
-    /// Where it is not as written, the disk refuses, or memory does not suffice.
+    /// Fails if the file is damaged, the disk refuses, or memory does not suffice.
     pub(crate) fn reorder(
         &self,
         (context, files): (&Context, FolderFiles<'_>),
@@ -121,11 +120,11 @@ impl AttributeFile {
         reordering.write(drafts)
     }
 
-    /// Puts its `rows` rows among others, each to the place that `place` gives for its own, which it is asked for in order; those
-    /// without one are left out.
+    /// Adds the `rows` rows of the file to `reordering`. `place` is called for each row, in order, and returns its new
+    /// position, or `None` to leave it out.
     ///
     /// # Errors
-    /// As [`Self::reorder`].
+    /// Fails as [`Self::reorder`] does.
     pub(crate) fn add_to(
         &self,
         (context, files): (&Context, FolderFiles<'_>),
@@ -146,27 +145,27 @@ impl AttributeFile {
         Ok(())
     }
 
-    /// Names and types of its columns.
+    /// Returns the names and types of the columns.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// Fails if the file cannot be read.
     pub(crate) fn names(&self, files: FolderFiles<'_>) -> Result<Vec<(String, String)>> {
         let named = |field: &Arc<Field>| (field.name().clone(), field.data_type().to_string());
         Ok(self.schema(files)?.fields().iter().map(named).collect())
     }
 
-    /// Its columns.
+    /// Returns the schema of the columns.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// Fails if the file cannot be read.
     pub(crate) fn schema(&self, files: FolderFiles<'_>) -> Result<Arc<Schema>> {
         kept_schema(&files.files[Role::Attributes].path(files.folder), self.file.clone())
     }
 
-    /// Its rows from one on in their order, of which the columns at some places, ascending, are read.
+    /// Reads the rows in order, starting at `first_row`. Only the columns at `places` (ascending) are read.
     ///
     /// # Errors
-    /// Where it cannot be read, or the budget does not hold what is decoded at a time.
+    /// Fails if the file cannot be read or the budget does not hold a decoded batch.
     pub(crate) fn tables(
         &self,
         context: &Context,
@@ -177,10 +176,10 @@ impl AttributeFile {
         kept_tables(context, (&path, self.file.clone()), places, first_row)
     }
 
-    /// All columns of those of `rows` rows that are not in a set of as many, in their order.
+    /// Reads all columns of `rows` rows in order, except the rows in `left_out`.
     ///
     /// # Errors
-    /// As [`Self::check`] and [`Self::tables`].
+    /// Fails as [`Self::check`] and [`Self::tables`] do.
     pub(crate) fn others<'a>(
         &self,
         context: &Context,
@@ -198,10 +197,10 @@ impl AttributeFile {
         }))
     }
 
-    /// Hands over some of its rows, ascending: a table, and which of its rows is the one at a place.
+    /// Passes some rows, ascending, to `take`: the index in `rows`, a table, and the index of the row in the table.
     ///
     /// # Errors
-    /// As [`Self::check`] and [`Self::tables`], and where `take` fails.
+    /// Fails as [`Self::check`] and [`Self::tables`] do, or if `take` fails.
     pub(crate) fn each_of(
         &self,
         context: &Context,
@@ -211,7 +210,7 @@ impl AttributeFile {
     ) -> Result<()> {
         if self.is_sound.get().is_none() {
             self.check(context, files)?;
-            let _ = self.is_sound.set(()); // or another thread has found out meanwhile
+            let _ = self.is_sound.set(()); // another thread may have been first
         }
         let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
         let mut place = 0;
@@ -229,7 +228,8 @@ impl AttributeFile {
     }
 }
 
-/// A part of a table: the rows that are not in a set, given the number of the first, and the numbers of those.
+/// Removes the rows in `left_out` from a table that starts with row number `first`. Returns the other rows and their
+/// numbers.
 fn without(table: &RecordBatch, left_out: Option<&RowSet>, first: u64) -> Result<(RecordBatch, Vec<u64>)> {
     let numbers = first..first + table.num_rows() as u64;
     let stays = |row: u64| left_out.is_none_or(|left_out| !left_out.contains(row));
@@ -242,11 +242,11 @@ fn without(table: &RecordBatch, left_out: Option<&RowSet>, first: u64) -> Result
     Ok((table, rows))
 }
 
-/// Those of `rows` rows of which a condition is true, without those in a set of as many.
+/// Returns the rows, out of `rows`, that meet a condition and are not in `left_out`.
 ///
 /// # Errors
-/// Where there are no attributes, the condition asks for others or cannot be computed, the file cannot be read or is not as
-/// written, or memory does not suffice.
+/// Fails if there are no columns, the condition names others or cannot be evaluated, the file cannot be read or is
+/// damaged, or memory does not suffice.
 pub(crate) fn passing(
     context: &Context,
     (attributes, files): (Option<&AttributeFile>, FolderFiles<'_>),
@@ -266,11 +266,11 @@ pub(crate) fn passing(
     Ok(Passing { rows: RankedSet::new(set), _memory: memory })
 }
 
-/// Hands over the columns at some places, ascending, of all of so many rows of a file that was checked: tables, each with the
+/// Passes the columns at `places` (ascending) of all `rows` rows of a verified file to `take`: tables, each with the
 /// number of its first row.
 ///
 /// # Errors
-/// Where the file cannot be read or has another number of rows, memory does not suffice, or `take` fails.
+/// Fails if the file cannot be read or has another number of rows, memory does not suffice, or `take` fails.
 pub(crate) fn each_table(
     context: &Context,
     (attributes, files): (&AttributeFile, FolderFiles<'_>),
@@ -293,10 +293,10 @@ pub(crate) fn each_table(
     }
 }
 
-/// The attributes of so many rows, which an option asks for.
+/// Returns the file of the columns of `rows` rows, which the option `asking` needs.
 ///
 /// # Errors
-/// Where there are none, or rows are too many to be numbered in 32 bits.
+/// Fails if there are no columns, or too many rows to number them with 32 bits.
 pub(crate) fn asked_for<'a>(
     (attributes, files): (Option<&'a AttributeFile>, FolderFiles<'_>),
     rows: u64,

@@ -1,9 +1,9 @@
-//! What makes a store or an index appear whole or not at all, though the power may go at any moment, any operation may fail, and
-//! others may build into the same folder at the same time.
+//! Publishes a store or an index atomically: it appears whole or not at all, even if the power fails, any operation
+//! fails, or other builds write to the same folder.
 //!
-//! A build writes into a folder of its own inside the store's. At the end its files get their names, which change with
-//! their contents, and then the manifest is renamed over the one that is there: that is the moment at which the new
-//! store takes the place of the old. Nothing that a manifest in force names is ever written to or removed.
+//! A build writes into its own folder inside the store's. At the end, its files are renamed to names that depend on
+//! their contents, and then the manifest is renamed over the existing one. At that moment the new store replaces the
+//! old. Nothing that the manifest in force names is ever written to or removed.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,16 @@ use crate::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
 use crate::message::{Argument, message};
 use crate::output::{check_parent, parent};
 
-/// What the folder of a build's drafts is for, which lies within that of the store.
+/// Purpose of a build's draft folder inside the store's folder, used in its name.
 const DRAFTS: &str = "build";
-/// How often a build begins anew whose folder is removed, by another build that fails, before it has its lock.
+/// How often a build retries if another build, which fails, removes the folder before this one has its lock.
 const BEGINNINGS_MAX: usize = 10;
 
-/// Refuses a target that is taken. What builds that were killed have left is no obstacle.
+/// Refuses a target that is taken. Leftovers of killed builds do not count.
 ///
 /// # Errors
-/// Where there is one of this kind and `force` is not given, or something else, or the device does not let us look.
+/// Fails if a folder of this kind exists and `force` is false, something else exists, or the device does not allow
+/// access.
 pub(crate) fn check_target(context: &Context, (store, kind): (&Path, Kind), force: bool) -> Result<()> {
     let at = store.display();
     match context.device.kind(store)? {
@@ -45,7 +46,7 @@ pub(crate) fn check_target(context: &Context, (store, kind): (&Path, Kind), forc
     }
 }
 
-/// Refuses a folder with a manifest that is not to be replaced, or is of another kind.
+/// Refuses a folder with a manifest of another kind, or one that must not be replaced.
 fn check_replaceable(context: &Context, (store, kind): (&Path, Kind), force: bool) -> Result<()> {
     match kind_of(context, store) {
         Ok(Some(other)) if other != kind => {
@@ -62,17 +63,17 @@ fn check_replaceable(context: &Context, (store, kind): (&Path, Kind), force: boo
     Err(Error::input(message![format!("{at} is {kind} already; give "), Argument::Force, " to replace it"]))
 }
 
-/// Whether only a build gives such a name.
+/// Returns whether only a build creates files or folders with this name.
 pub(crate) fn is_ours(name: &str) -> bool {
     is_file_of_ours(name) || is_own_for("", name.as_ref()) || is_writer_file(name.as_ref())
 }
 
-/// Whether only a build gives such a name to a file.
+/// Returns whether only a build creates files with this name.
 fn is_file_of_ours(name: &str) -> bool {
     Role::STORE.iter().chain(&Role::INDEX).any(|role| tag_of(name, role.file()).is_some())
 }
 
-/// The files of a store or an index before there is one; what a build that fails has left is removed.
+/// The files of a store or an index before it is published. Dropping the drafts removes the files of a failed build.
 pub(crate) struct Drafts<'a> {
     context: &'a Context,
     store: &'a Path,
@@ -80,29 +81,29 @@ pub(crate) struct Drafts<'a> {
     made_store: bool,
     lock: Option<WriterLock>,
     folder: Option<OwnFolder>,
-    /// Files that have their names, while no manifest of ours names them.
+    /// Files that already have their final names, while no manifest of this build names them.
     placed: Vec<String>,
 }
 
 impl<'a> Drafts<'a> {
-    /// Makes the folder of the store, unless it is there, and one for the drafts: before any work, as the disk may
+    /// Creates the store's folder, if missing, and one for the drafts. Called before any work, since the disk may
     /// refuse.
     ///
     /// # Errors
-    /// Where it does, or another build writes there.
+    /// Fails if the disk refuses or another build writes there.
     pub(crate) fn begin(context: &'a Context, (store, kind): (&'a Path, Kind)) -> Result<Self> {
         let device = &context.device;
         let mut drafts = Self { context, store, kind, made_store: false, lock: None, folder: None, placed: Vec::new() };
         drafts.lock = Some(drafts.lock()?);
         if drafts.made_store {
-            // Else the folder could be gone after a loss of power, and the store in it, however durable.
+            // Otherwise a power loss could remove the folder, and the store in it, however durable its files are.
             device.sync_folder(parent(store))?;
         }
         drafts.folder = Some(OwnFolder::create(device, store, DRAFTS)?);
         Ok(drafts)
     }
 
-    /// Takes the lock of who writes into the folder of the store, which is made where it is missing.
+    /// Takes the writer lock of the store's folder, and creates the folder if it is missing.
     fn lock(&mut self) -> Result<WriterLock> {
         let Context { device, .. } = self.context;
         let mut beginnings = 0;
@@ -119,12 +120,12 @@ impl<'a> Drafts<'a> {
         }
     }
 
-    /// The folder of the drafts.
+    /// Returns the folder of the drafts.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.as_ref().expect("it is there until the drafts are dropped").path()
     }
 
-    /// Where a draft is to be written.
+    /// Returns the path for a draft of this name.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
@@ -132,19 +133,19 @@ impl<'a> Drafts<'a> {
     /// Writes a draft and makes it durable.
     ///
     /// # Errors
-    /// Where the device refuses it.
+    /// Fails if the device refuses.
     pub(crate) fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
         let mut file = self.context.device.create(&self.path(name))?;
         file.append(contents)?;
         Ok(file.sync()?)
     }
 
-    /// Makes the drafts appear under the names that the manifest gives them: those of these contents, and of the other
-    /// roles, which are there and durable. The files of what this replaces are removed.
+    /// Publishes the drafts under the names that the manifest gives them, then removes the files of the old generation.
+    /// Writes the given `contents`; the drafts of the other roles exist already and are durable.
     ///
     /// # Errors
-    /// Where there is a store by now and `force` is not given, or the disk refuses. The old store is then in force, or,
-    /// where only the removal of its files fails, the new one.
+    /// Fails if a store exists by now and `force` is false, or the disk refuses. The old store is then in force, or, if
+    /// only the removal of its files failed, the new one.
     pub(crate) fn publish(
         mut self,
         (files, manifest): (&Files, &[u8]),
@@ -157,18 +158,18 @@ impl<'a> Drafts<'a> {
         }
         self.write(MANIFEST_FILE, manifest)?;
         for (role, facts) in self.kind.roles().iter().filter_map(|&role| Some((role, files.get(role)?))) {
-            // A file of that name may be there, of the old store or of another build: with the same contents, unless it
-            // was damaged, so taking its place does no harm.
+            // A file of that name may exist, from the old store or another build. It has the same contents unless it
+            // was damaged, so replacing it is harmless.
             self.placed.push(facts.name.clone());
             device.rename(&self.path(role.file()), &facts.path(self.store))?;
         }
         device.sync_folder(self.store)?;
-        // Another build may have published here since the first look.
+        // Another build may have published here since the first check.
         let old = match has_manifest(self.context, self.store)? {
             true => {
                 check_replaceable(self.context, (self.store, self.kind), force)?;
                 self.named().or_else(|error| match error.kind() {
-                    // A damaged store may be replaced too; its files are then left where they are.
+                    // A damaged store may be replaced too; its files are then left in place.
                     error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),
                     _ => Err(error),
                 })?
@@ -179,13 +180,13 @@ impl<'a> Drafts<'a> {
         self.made_store = false;
         let placed = std::mem::take(&mut self.placed);
         drop(self.folder.take());
-        // Before anything of the old store goes: until here, a loss of power may bring it back.
+        // Sync before removing files of the old store: until here, a power loss may bring it back.
         device.sync_folder(self.store)?;
         self.remove_unnamed(self.removable(old.into_iter().chain(placed).collect())?)?;
         self.lock.take().map_or(Ok(()), WriterLock::release)
     }
 
-    /// Names of the files of the manifest in force, those of roles that only a later version knows as well.
+    /// Returns the names of the files of the manifest in force, including roles that only a later version knows.
     fn named(&self) -> Result<Vec<String>> {
         let bytes = read_manifest_bytes(self.context, self.store)?;
         let files = Envelope::parse(&bytes).and_then(|envelope| envelope.files());
@@ -193,7 +194,7 @@ impl<'a> Drafts<'a> {
         Ok(files.iter().map(|(_, facts)| facts.name.clone()).collect())
     }
 
-    /// Removes those files that the manifest in force, ours or meanwhile another's, does not name.
+    /// Removes those files that the manifest in force, ours or another build's, does not name.
     fn remove_unnamed(&self, files: Vec<String>) -> Result<()> {
         let named = if has_manifest(self.context, self.store)? { self.named()? } else { Vec::new() };
         for name in files.into_iter().filter(|name| !named.contains(name)) {
@@ -205,13 +206,13 @@ impl<'a> Drafts<'a> {
         Ok(())
     }
 
-    /// Whether another build is under way here, or was killed.
+    /// Returns whether another build is in progress here, or was killed.
     fn is_shared(&self) -> Result<bool> {
         Ok(!self.context.device.list_only(self.store, &|name| is_own_for(DRAFTS, name))?.is_empty())
     }
 
-    /// Files that can go unless the manifest in force names them: those of the old store and of this build, and, where
-    /// surely no other build is under way that is going to name them, also what killed ones left.
+    /// Returns the files that may be removed unless the manifest in force names them: files of the old store and of
+    /// this build. If no other build can be in progress, leftovers of killed builds are included.
     fn removable(&self, mut known: Vec<String>) -> Result<Vec<String>> {
         if !self.lock.as_ref().is_some_and(WriterLock::is_exclusive) || self.is_shared()? {
             return Ok(known);
@@ -221,8 +222,8 @@ impl<'a> Drafts<'a> {
         Ok(known)
     }
 
-    /// Removes what got its name though no manifest came to name it. Another build of the same vectors may be about to
-    /// publish files of the same names, and may count on them: then they stay, harmless.
+    /// Removes files that got their final names although no manifest names them. If another build may be in progress,
+    /// it may rely on files of the same names; they are then left in place, which is harmless.
     fn remove_placed(&mut self) -> Result<()> {
         let placed = std::mem::take(&mut self.placed);
         if placed.is_empty() || self.is_shared()? {
@@ -239,7 +240,7 @@ impl Drop for Drafts<'_> {
         let _ = self.remove_placed();
         drop(self.lock.take());
         if self.made_store {
-            let _ = self.context.device.remove_empty_folder(self.store); // another build may be at work in it
+            let _ = self.context.device.remove_empty_folder(self.store); // fails if another build works in it
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An open store: its bucket table in memory, centers and buckets read when asked for.
+//! An open store: the bucket table is in memory, centers and buckets are read on request.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::message::Argument;
 use crate::source::Ids;
 use crate::sql::Condition;
 
-/// Centers are read in pieces of about so many bytes.
+/// Size of the pieces in which centers are read, in bytes (approximate).
 const PIECE_BYTES: usize = 64 << 10;
 
 /// A store, open for reading from any thread.
@@ -34,18 +34,19 @@ pub struct Store {
     centers: Arc<dyn ReadFile>,
     file: Arc<dyn ReadFile>,
     attributes: Option<AttributeFile>,
-    /// Checksums of blocks, by which parts of buckets are verified: read once a condition asks for some of the rows.
+    /// Checksums of blocks, which verify parts of buckets. Read when the first filter is evaluated.
     blocks: OnceLock<BlockSums>,
-    /// Of the extents.
+    /// Memory of the extents.
     _memory: Reservation,
 }
 
 impl Store {
-    /// Opens the store in a folder and checks everything but the buckets. It stays the one that was opened, whatever takes
-    /// its place in the folder.
+    /// Opens the store in a folder and checks everything but the buckets. If the store in the folder is replaced later,
+    /// this handle keeps reading the old one.
     ///
     /// # Errors
-    /// Where there is none, it is damaged or of a newer version, or the budget does not hold its centers and its table.
+    /// Fails if the folder holds no store, the store is damaged or of a newer version, or the budget cannot hold its
+    /// centers and its bucket table.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
         if !has_manifest(context, folder)? {
             return Err(Error::input(format!("{} is not a store; make one with: adjoin build", folder.display())));
@@ -53,7 +54,8 @@ impl Store {
         loop {
             let manifest = read_manifest(context, folder)?;
             let opened = Self::of_manifest(context, folder, &manifest);
-            // Where a build has replaced it between two files, some are gone; then it is the new one that is opened.
+            // If a build replaced the store while its files were being opened, some of them may be missing; the new
+            // store is opened instead.
             if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 return opened;
             }
@@ -62,8 +64,8 @@ impl Store {
     }
 
     fn of_manifest(context: &Context, folder: &Path, manifest: &Manifest) -> Result<Self> {
-        // The manifest's lengths agree with one another. Extents are decoded from a table that is there as well, and
-        // whoever uses centers makes coordinates of them: what would not bear that is refused now.
+        // The manifest's lengths agree with one another. The extents are decoded while the raw table is in memory too,
+        // and callers turn centers into coordinates. Fail now if the budget cannot hold that.
         let table = manifest.files[Role::Table].bytes;
         let (count, space) = (manifest.buckets as usize, manifest.space());
         let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, space.dimensions()));
@@ -85,26 +87,26 @@ impl Store {
         Ok(Self { folder, manifest, extents, centers, file, attributes, blocks, _memory: memory })
     }
 
-    /// What the store says of itself.
+    /// Returns the store's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Where it lies.
+    /// Returns the store's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where each bucket lies.
+    /// Returns the location of each bucket.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// Reads the centers, in bucket order, into the rows of a panel from `first` on.
+    /// Reads the centers, in bucket order, into the rows of a panel, starting at row `first`.
     ///
     /// # Errors
-    /// Where the device fails, the centers are not as written any more, or `T` is not the coordinate of such elements
-    /// under such a metric.
+    /// Fails if the device fails, the centers are damaged, or `T` is not the coordinate type for these elements and
+    /// this metric.
     pub(crate) fn read_centers<T: Coordinate>(
         &self,
         space: Space<'_>,
@@ -123,49 +125,49 @@ impl Store {
         })
     }
 
-    /// Names and types of its attributes, in the order in which they were named.
+    /// Returns the names and types of the store's columns, in the order in which they were named.
     ///
     /// # Errors
-    /// Where their file cannot be read.
+    /// Fails if the file of the columns cannot be read.
     pub fn attributes(&self) -> Result<Vec<(String, String)>> {
         self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
     }
 
-    /// Refuses conditions on rows that have no attributes, before anything is read for them.
+    /// Checks that the store has columns to filter by, before anything is read for the filter.
     ///
     /// # Errors
-    /// Where there are no attributes.
+    /// Fails if the store has no columns.
     pub fn check_filtered(&self) -> Result<()> {
         asked_for(self.attribute_file(), self.manifest.rows, Argument::Where).map(drop)
     }
 
-    /// The rows that meet a condition on their attributes, by their places in the order of buckets.
+    /// Returns the rows that pass a filter, by their positions in bucket order.
     ///
     /// # Errors
-    /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
-    /// does not suffice.
+    /// Fails if the store lacks the columns that the filter names, types do not match, the file of the columns is
+    /// damaged, or memory does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
         if self.manifest.sorted_by.is_some() && self.blocks.get().is_none() {
-            let _ = self.blocks.set(BlockSums::read(context, self.files())?); // or another thread has meanwhile
+            let _ = self.blocks.set(BlockSums::read(context, self.files())?); // another thread may have been first
         }
         passing(context, (self.attributes.as_ref(), self.files()), (condition, None), self.manifest.rows)
     }
 
-    /// The columns of its attributes, which an option asks for; their file is as it was written.
+    /// Returns the schema of the store's columns, after verifying their file. `asking` is the option that needs them.
     ///
     /// # Errors
-    /// Where there are none, or their file is damaged or cannot be read.
+    /// Fails if the store has no columns, or their file is damaged or cannot be read.
     pub(crate) fn attribute_schema(&self, context: &Context, asking: Argument) -> Result<Arc<Schema>> {
         let attributes = asked_for(self.attribute_file(), self.manifest.rows, asking)?;
         attributes.check(context, self.files())?;
         attributes.schema(self.files())
     }
 
-    /// Hands over its attributes at some places, ascending, of all rows in the order of buckets: tables, each with the place of
-    /// its first row. [`Self::attribute_schema`] has checked their file.
+    /// Passes the columns of the rows at `places` (ascending positions in bucket order) to `take`: tables, each with
+    /// the position of its first row. Call [`Self::attribute_schema`] first, which verifies the file.
     ///
     /// # Errors
-    /// Where there are none, their file cannot be read, memory does not suffice, or `take` fails.
+    /// Fails if the store has no columns, their file cannot be read, memory does not suffice, or `take` fails.
     pub(crate) fn each_attributes(
         &self,
         context: &Context,
@@ -177,7 +179,7 @@ impl Store {
         each_table(context, (attributes, self.files()), (places, rows), take)
     }
 
-    /// The file of its attributes, where it has them, and its files.
+    /// Returns the file of the columns, if present, and the store's files.
     pub(crate) fn attribute_file(&self) -> (Option<&AttributeFile>, FolderFiles<'_>) {
         (self.attributes.as_ref(), self.files())
     }
@@ -186,29 +188,29 @@ impl Store {
         FolderFiles { folder: &self.folder, kind: Kind::Store, files: &self.manifest.files }
     }
 
-    /// The file of the buckets.
+    /// Returns the file of the buckets.
     pub(crate) fn file(&self) -> &Arc<dyn ReadFile> {
         &self.file
     }
 
-    /// Bytes that a condition takes so that parts of its buckets can be read.
+    /// Returns the bytes of memory that a filter needs so that parts of buckets can be read.
     pub(crate) fn parts_bytes(&self) -> u64 {
         let blocks = self.manifest.files.get(Role::Blocks).filter(|_| self.manifest.sorted_by.is_some());
         blocks.map_or(0, |blocks| blocks.bytes)
     }
 
-    /// Whether parts of its buckets can be read: rows are sorted, and a condition has asked for some of them.
+    /// Returns whether parts of buckets can be read: rows are sorted, and a filter has been evaluated.
     pub(crate) fn has_parts(&self) -> bool {
         self.blocks.get().is_some()
     }
 
-    /// That some whole blocks of the file of the buckets are as written, the first of them at `offset`.
+    /// Verifies whole blocks of the file of the buckets, the first of which starts at `offset`.
     ///
     /// # Errors
-    /// Where one is not.
+    /// Fails if the checksum of a block does not match.
     ///
     /// # Panics
-    /// If it has no parts.
+    /// Panics if [`Self::has_parts`] is false.
     pub(crate) fn check_blocks(&self, offset: u64, blocks: &[u8]) -> Result<()> {
         match self.blocks.get().expect("parts are asked for where there are some").damaged(offset, blocks) {
             None => Ok(()),
@@ -216,10 +218,10 @@ impl Store {
         }
     }
 
-    /// The row numbers and the ids of some members of a bucket, as [`decode_members`] says.
+    /// Decodes the row numbers and ids of some members of a bucket; see [`decode_members`].
     ///
     /// # Errors
-    /// Where they say what cannot be.
+    /// Fails if they are impossible.
     pub(crate) fn decode_members(
         &self,
         (number, members): (u32, Range<u32>),
@@ -230,10 +232,10 @@ impl Store {
             .map_err(|error| self.files().damaged(Role::Vectors, &error.to_string()))
     }
 
-    /// Checks and takes apart what was read of a bucket.
+    /// Verifies and decodes the bytes read from a bucket.
     ///
     /// # Errors
-    /// Where the bytes are not as written.
+    /// Fails if the bytes are damaged.
     pub(crate) fn decode(&self, number: u32, bytes: &[u8]) -> Result<Bucket> {
         let extent = &self.extents[number as usize];
         decode_bucket(number, &self.manifest.bucket_facts(), extent, bytes)

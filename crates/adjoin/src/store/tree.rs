@@ -1,22 +1,23 @@
-//! In which order do buckets lie on disk? In that of a k-means tree over their centers.
+//! Orders buckets on disk by a k-means tree over their centers.
 
 use adjoin_kernels::{Kernel, Panel};
 
 use crate::geometry::{Coordinate, copy_row, move_to_means};
 
-/// Rounds at each split of the tree.
+/// Rounds of 2-means at each split of the tree.
 const SPLIT_ROUNDS: usize = 6;
 
-/// The order of a k-means tree over the centers: split in two by 2-means, again and again; at each split the half
-/// nearer to the center that was put out last comes first. Neighbours in space become neighbours on disk, and reading
-/// in this order beats orders made from the bucket graph (docs/methods.md, "Order").
+/// Returns the order of a k-means tree over the centers. Centers are split in two by 2-means, recursively; at each
+/// split the half nearer to the last center of the output is placed first. Neighbors in space thus become neighbors on
+/// disk. Reading in this order is faster than reading in orders derived from the bucket graph (docs/methods.md,
+/// "Order").
 pub(crate) fn tree_order<T: Coordinate>(kernel: Kernel, centers: &Panel<T>) -> Vec<u32> {
     groups(kernel, centers, 1).concat()
 }
 
-/// The parts of that tree that have at most `largest` centers, in its order. Unlike the cells of a k-means with as many
-/// means, none of them is large: where everything is about equally far, one mean of many centers is nearer than all
-/// others.
+/// Returns the parts of that tree that have at most `largest` centers, in tree order. Unlike the cells of a k-means
+/// with as many means, none of them is large: in data where all distances are about equal, one mean of many centers is
+/// nearer than all others.
 pub(super) fn groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>, largest: usize) -> Vec<Vec<u32>> {
     let points = as_floats(centers);
     let mut groups: Vec<Vec<u32>> = Vec::new();
@@ -50,7 +51,7 @@ fn as_floats<T: Coordinate>(centers: &Panel<T>) -> Panel<f32> {
     points
 }
 
-/// Two parts of at least one member each, and their means.
+/// Splits the members into two parts with at least one member each, and returns their means too.
 fn split(kernel: Kernel, points: &Panel<f32>, members: &[u32]) -> (Vec<u32>, Vec<u32>, Panel<f32>) {
     let part = gather(points, members);
     let mut means = Panel::zeroed(2, points.dimensions());
@@ -87,7 +88,7 @@ fn distances_to(kernel: Kernel, x: &[f32], panel: &Panel<f32>) -> Vec<f32> {
     distances
 }
 
-/// The row farthest from a row; the first of equals.
+/// Returns the row farthest from row `from`; the first of equally far ones.
 fn farthest(kernel: Kernel, panel: &Panel<f32>, from: usize) -> usize {
     let distances = distances_to(kernel, panel.row(from), panel);
     (0..panel.rows()).fold(0, |best, k| if distances[k] > distances[best] { k } else { best })

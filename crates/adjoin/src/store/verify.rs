@@ -1,6 +1,6 @@
-//! Is every byte of a store as it was written? All of them are read, and whatever is not is listed, part by part.
+//! Verifies every byte of a store and lists the damage, part by part.
 //!
-//! A damaged part does not end the search. Where the bucket table itself is damaged, buckets are found by their headers.
+//! A damaged part does not end the check. If the bucket table itself is damaged, buckets are found by their headers.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -25,9 +25,9 @@ use crate::error::{Error, Result};
 use crate::locks::is_writer_file;
 use crate::message::one_line;
 
-/// Bytes that are in memory at a time, whatever the size of a bucket.
+/// Bytes in memory at a time, whatever the size of a bucket.
 const PIECE_BYTES: usize = 1 << 20;
-/// Damages and leftovers that are listed one by one; further ones are counted.
+/// Most damages and leftovers to list individually; further ones are only counted.
 const LISTED_MAX: usize = 1_000;
 
 /// A part of a store.
@@ -39,34 +39,34 @@ pub enum DamagedPart {
     Centers,
     /// The bucket table.
     Table,
-    /// The file of the buckets as a whole: missing, of a wrong length, or another store's.
+    /// The file of the buckets as a whole: missing, of a wrong length, or from another store.
     Vectors,
     /// A bucket: its header, vectors, row numbers or ids.
     Bucket,
-    /// The attributes of the rows.
+    /// The columns of the rows.
     Attributes,
-    /// The checksums of blocks of the buckets, by which parts of these are read.
+    /// The checksums of blocks of the buckets, which verify parts of buckets.
     Blocks,
-    /// A file of a role that this version does not know; no result of this version depends on it.
+    /// A file of a role that this version does not know. No result of this version depends on it.
     Unknown,
-    /// Zeros behind a bucket; no result depends on them.
+    /// Zeros after a bucket. No result depends on them.
     Padding,
 }
 
-/// A part of a store that is not as written.
+/// A damaged part of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// Which part.
+    /// The part.
     pub part: DamagedPart,
     /// Name of the file in the store's folder.
     pub file: String,
     /// The bucket, or the one before the padding.
     pub bucket: Option<u32>,
-    /// The damaged bytes lie among these.
+    /// Byte range that contains the damage.
     pub bytes: Option<Range<u64>>,
-    /// First and last row of the source that the bucket holds, where its row numbers make sense.
+    /// First and last row of the source in the bucket, if its row numbers are plausible.
     pub rows: Option<(u64, u64)>,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub fault: String,
 }
 
@@ -87,29 +87,29 @@ impl Damage {
     }
 }
 
-/// One line: names come from the manifest.
+/// Formats the damage as one line. File names are taken from the manifest, so they may contain anything.
 impl fmt::Display for Damage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&one_line(self.text()))
     }
 }
 
-/// What [`verify`] found.
+/// Result of [`verify`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Buckets looked at.
+    /// Number of buckets checked.
     pub buckets: u64,
     /// Bytes read.
     pub bytes_read: u64,
-    /// What is damaged; the first thousand of it.
+    /// The first thousand damages.
     pub damages: Vec<Damage>,
-    /// Number of damages in all.
+    /// Number of all damages.
     pub damage_count: u64,
-    /// What builds that did not end have left in the folder, the first thousand; harmless.
+    /// The first thousand leftovers of interrupted builds in the folder; harmless.
     pub leftovers: Vec<String>,
-    /// Other files and folders that the manifest does not name, the first thousand: somebody put them there.
+    /// The first thousand other files and folders that the manifest does not name. A build did not create them.
     pub strangers: Vec<String>,
-    /// Files of roles that this version does not know: each with its role.
+    /// Files of roles that this version does not know, each with its role.
     pub unknown: Vec<(String, String)>,
     beyond_table: bool,
     beyond_unknown: bool,
@@ -117,12 +117,12 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Whether every byte is as written.
+    /// Returns whether no damage was found.
     pub fn is_sound(&self) -> bool {
         self.damage_count == 0
     }
 
-    /// What can be done about the damage; none where there is none.
+    /// Returns what to do about the damage; `None` if there is none.
     pub fn remedy(&self) -> Option<&'static str> {
         if self.is_sound() {
             None
@@ -154,12 +154,12 @@ impl VerifyReport {
     }
 }
 
-/// Reads every file of a store and lists every part that is not as written. Needs little memory whatever the store's
-/// size: a piece of a file at a time, and the bucket table.
+/// Reads every file of a store and lists every damaged part. Needs little memory, whatever the store's size: a piece of
+/// a file at a time, and the bucket table.
 ///
 /// # Errors
-/// Where there is no store, it is of a newer version, the budget does not hold the bucket table, or the caller cancels.
-/// Damage is no error: it is in the report.
+/// Fails if the folder holds no store, the store is of a newer version, the budget does not hold the bucket table, or
+/// the caller cancels. Damage is not an error: it is listed in the report.
 pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
     if !has_manifest(context, folder)? {
         return Err(Error::input(format!(
@@ -167,22 +167,22 @@ pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
             folder.display()
         )));
     }
-    // A piece of the centers, one of the buckets, and what the device reads an unaligned end through.
+    // A piece of the centers, one of the buckets, and the buffer through which the device reads an unaligned end.
     let _memory = context.reserve(4 * PIECE_BYTES as u64, "verifying")?;
     loop {
         let mut check = Check { context, folder, report: VerifyReport::default() };
         let Some(manifest) = check.manifest()? else { return Ok(check.report) };
         check.list_unnamed(&manifest)?;
         check.files(&manifest)?;
-        // Where a build has replaced the store meanwhile, files may have been missed, and those of the new one taken for
-        // leftovers: it is the new one that counts.
+        // If a build has replaced the store meanwhile, files may have been missed, and files of the new one taken for
+        // leftovers. Check the new store instead.
         if !is_replaced(context, folder, &manifest.manifest_xxh3) {
             return Ok(check.report);
         }
     }
 }
 
-/// A bucket table that can be believed.
+/// A bucket table that passed its checks.
 struct Table {
     extents: Vec<Extent>,
     _memory: Reservation,
@@ -223,7 +223,8 @@ impl Check<'_> {
         Ok(None)
     }
 
-    /// Lists what the manifest does not name. That is to be deleted only where nobody but a build gives such names.
+    /// Lists the files that the manifest does not name. Only names that no one but a build uses are leftovers, which
+    /// may be deleted.
     fn list_unnamed(&mut self, manifest: &Manifest) -> Result<()> {
         let entries = self.context.device.list(self.folder)?;
         let others = entries.iter().filter(|name| !is_writer_file(name));
@@ -276,7 +277,7 @@ impl Check<'_> {
         self.report.add(Damage { part, file, bucket: None, bytes, rows: None, fault: fault.into() });
     }
 
-    /// Opens a file and compares its length; none where it cannot be had.
+    /// Opens a file and compares its length; `None` if it cannot be opened.
     fn open(&mut self, part: DamagedPart, facts: &FileFacts) -> Result<Option<Arc<dyn ReadFile>>> {
         let file = match self.context.device.open(&facts.path(self.folder)) {
             Ok(file) => file,
@@ -298,7 +299,7 @@ impl Check<'_> {
         Ok(Some(file))
     }
 
-    /// Checks a file by its length and, where it has one, its checksum. Returns it where it can be read on.
+    /// Checks a file by its length and by its checksum, if it has one. Returns the file if it can be read further.
     fn whole(&mut self, part: DamagedPart, facts: &FileFacts) -> Result<Option<Pieces>> {
         let Some(file) = self.open(part, facts)?.filter(|file| file.len() == facts.bytes) else { return Ok(None) };
         let mut pieces = Pieces::new(file);
@@ -314,13 +315,14 @@ impl Check<'_> {
         Ok(Some(pieces))
     }
 
-    /// The bucket table, if it can be believed.
+    /// Reads the bucket table; `None` if it is damaged.
     fn table(&mut self, manifest: &Manifest) -> Result<Option<Table>> {
         let facts = &manifest.files[Role::Table];
         let Some(file) = self.open(DamagedPart::Table, facts)?.filter(|file| file.len() == facts.bytes) else {
             return Ok(None);
         };
-        // A length from outside: reserved before it is allocated. Entries are held once as bytes, once decoded.
+        // The manifest states the length, so reserve the memory before allocating. The entries are held twice: as bytes
+        // and decoded.
         let memory = self.context.reserve(2 * facts.bytes, "verifying")?;
         let bytes = match read_whole(&*file) {
             Ok(bytes) => bytes,
@@ -344,7 +346,7 @@ impl Check<'_> {
         }
     }
 
-    /// That checksums of blocks are those of the buckets, which were read front to back, as each is sound.
+    /// Checks that the block checksums match the buckets, which were all read front to back and are undamaged.
     fn blocks_belong(&mut self, manifest: &Manifest, blocks: Option<(BlockHasher, Xxh3)>) {
         let (Some((_, sums)), Some(facts)) = (blocks, manifest.files.get(Role::Blocks)) else { return };
         if !facts.has_checksum(sums.digest()) {
@@ -352,8 +354,8 @@ impl Check<'_> {
         }
     }
 
-    /// That sound buckets are those of this manifest and not another store's: the tag in the name of their file, which
-    /// the manifest's checksum covers, is a checksum of all headers, centers and table.
+    /// Checks that intact buckets belong to this manifest and not to another store. The tag in the name of their file,
+    /// which the manifest's checksum covers, is a checksum of all headers, the centers and the table.
     fn belong_together(
         &mut self,
         manifest: &Manifest,
@@ -386,7 +388,7 @@ struct Buckets<'a, 'b> {
 }
 
 impl Buckets<'_, '_> {
-    /// Checks the buckets where the table says they are.
+    /// Checks the buckets at the offsets in the table.
     fn all_listed(&mut self, extents: &[Extent]) -> Result<()> {
         let present = self.pieces.file.len();
         let written = self.manifest.files[Role::Vectors].bytes;
@@ -399,7 +401,7 @@ impl Buckets<'_, '_> {
         Ok(())
     }
 
-    /// Checks the buckets where their headers say they are.
+    /// Finds the buckets by their headers, and checks them.
     fn all_found(&mut self) -> Result<()> {
         let present = self.pieces.file.len();
         let mut found = 0;
@@ -426,7 +428,7 @@ impl Buckets<'_, '_> {
         Ok(())
     }
 
-    /// The first bucket from `at` on whose header is whole and which lies within the file.
+    /// Returns the first bucket from `at` on with an intact header and an extent within the file.
     fn next_found(&mut self, mut at: u64) -> Result<Option<(u32, Extent)>> {
         let present = self.pieces.file.len();
         while at.checked_add(HEADER_BYTES as u64).is_some_and(|end| end <= present) {
@@ -502,7 +504,7 @@ impl Buckets<'_, '_> {
         self.section(number, extent, (body.end..end, header.id_checksum), ends, what)
     }
 
-    /// Compares a part of a bucket with its checksum, and looks at the numbers in it.
+    /// Compares a part of a bucket with its checksum, and checks the numbers in it.
     fn section(
         &mut self,
         number: u32,
@@ -515,7 +517,7 @@ impl Buckets<'_, '_> {
         let mut see = |bytes: &[u8]| {
             hash.update(bytes);
             if let Some((places, ascent)) = &mut numbers {
-                // Pieces and sections begin at multiples of eight, and so do the numbers.
+                // Pieces and sections start at multiples of eight, like the numbers.
                 let within = |place: u64| place.clamp(at, at + bytes.len() as u64) - at;
                 let (start, end) = (within(places.start) as usize, within(places.end) as usize);
                 bytes[start..end].as_chunks().0.iter().for_each(|&number| ascent.take(u64::from_le_bytes(number)));
@@ -536,7 +538,7 @@ impl Buckets<'_, '_> {
         Ok(())
     }
 
-    /// First and last row of a bucket, where its row numbers make sense.
+    /// Returns the first and last row of a bucket, if its row numbers are plausible.
     fn rows(&mut self, extent: &Extent) -> Result<Option<(u64, u64)>> {
         if extent.rows == 0 || self.manifest.sorted_by.is_some() {
             return Ok(None);
@@ -556,7 +558,7 @@ impl Buckets<'_, '_> {
         Ok(read.ok().and_then(|()| number.try_into().ok()).map(u64::from_le_bytes))
     }
 
-    /// That there are only zeros behind a bucket.
+    /// Checks that only zeros follow a bucket.
     fn zeros(&mut self, number: u32, range: Range<u64>) -> Result<()> {
         let mut all_zero = true;
         let mut see = |bytes: &[u8]| all_zero &= bytes.iter().all(|&byte| byte == 0);
@@ -570,14 +572,14 @@ impl Buckets<'_, '_> {
     }
 }
 
-/// A file read front to back, a piece of it in memory.
+/// A file read front to back, with one piece of it in memory.
 struct Pieces {
     file: Arc<dyn ReadFile>,
     buffer: AlignedBuffer,
     start: u64,
     len: usize,
     bytes_read: u64,
-    /// Checksums of blocks as far as it was read, and the checksum of these, where they are asked for.
+    /// Checksums of the blocks read so far, and the checksum of these, if requested.
     blocks: Option<(BlockHasher, Xxh3)>,
 }
 
@@ -587,8 +589,8 @@ impl Pieces {
         Self { file, buffer: AlignedBuffer::zeroed(len), start: 0, len: 0, bytes_read: 0, blocks: None }
     }
 
-    /// Shows the bytes of a range within the file in order, in pieces. The inner error is the device's: damage, to be
-    /// listed; the outer one ends the work.
+    /// Passes the bytes of a range within the file to `see`, in order and in pieces. The inner error is one of the
+    /// device, to be listed as damage; the outer error ends the check.
     fn visit(
         &mut self,
         context: &Context,
@@ -609,13 +611,13 @@ impl Pieces {
         Ok(Ok(()))
     }
 
-    /// What is in memory from `offset` on, which lies within the file.
+    /// Returns the bytes in memory from `offset` on, which must lie within the file.
     fn from(&mut self, offset: u64) -> std::result::Result<&[u8], DeviceError> {
         assert!(offset < self.file.len(), "only bytes of the file are asked for");
         if !(self.start..self.start + self.len as u64).contains(&offset) {
             let start = offset - offset % PIECE_BYTES as u64;
             let len = (self.file.len() - start).min(PIECE_BYTES as u64) as usize;
-            self.len = 0; // where the read fails, nothing is in memory
+            self.len = 0; // if the read fails, nothing is in memory
             self.bytes_read += self.file.read_at(start, &mut self.buffer[..len])?;
             (self.start, self.len) = (start, len);
             if let Some((hasher, sums)) = &mut self.blocks {

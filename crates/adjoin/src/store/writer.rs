@@ -1,6 +1,8 @@
-//! From a source to a store on disk, within any budget (DESIGN, "The store"): one scan checks the rows and draws the
-//! training sample, centers are trained and ordered, a second scan assigns the rows, and buckets are written from what
-//! that left in memory or in a temporary file. The bytes of the store do not depend on the budget.
+//! Builds a store from a source, within any budget (DESIGN, "The store").
+//!
+//! The first scan checks the rows and draws the training sample. Centers are trained and ordered. The second scan
+//! assigns rows to centers. Buckets are then written from the assigned rows, in memory or in a temporary file. The
+//! bytes of the store do not depend on the budget.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -39,12 +41,12 @@ use crate::row_numbers::RowSet;
 use crate::source::{Attributes, IdKind, SourceInfo, SourceOptions, VectorSource};
 use crate::workers::{lock, spawn_scoped};
 
-/// What a build is to do with rows that have no usable vector.
+/// Handling of rows that have no usable vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnBad {
-    /// Refuse the source and name the first of them.
+    /// Refuse the source and name the first such row.
     Error,
-    /// Leave them out and count them.
+    /// Leave the rows out and count them.
     Skip,
 }
 
@@ -60,12 +62,12 @@ impl FromStr for OnBad {
     }
 }
 
-/// What a build is to do with ids that occur twice.
+/// Handling of ids that occur more than once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDuplicateId {
-    /// Refuse the source and name the first of them.
+    /// Refuse the source and name the first such id.
     Error,
-    /// Keep all rows: several vectors of one document.
+    /// Keep all rows, e.g. several vectors of one document.
     Keep,
 }
 
@@ -81,31 +83,32 @@ impl FromStr for OnDuplicateId {
     }
 }
 
-/// How to build a store.
+/// Options of a build.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
-    /// Metric of the joins and searches to come; searches alone for inner products.
+    /// Metric of later joins and searches; for inner products, only searches.
     pub metric: Metric,
     /// Seed of the training sample.
     pub seed: u64,
-    /// Number of buckets; by the number of rows where not given.
+    /// Number of buckets; chosen by the number of rows if absent.
     pub buckets: Option<u32>,
-    /// How centers are chosen; trained where not given.
+    /// How centers are chosen; trained if absent.
     pub centers: Option<Centers>,
-    /// Rows without a usable vector.
+    /// What to do with rows without a usable vector.
     pub on_bad: OnBad,
-    /// Ids that occur twice.
+    /// What to do with ids that occur more than once.
     pub on_duplicate_id: OnDuplicateId,
-    /// Rows that are left out, as if they had no usable vector.
+    /// Rows to leave out, as if they had no usable vector.
     pub left_out: Option<Arc<RowSet>>,
-    /// Names of columns of the source that are kept, to filter searches by.
+    /// Names of source columns to keep, which filters can use.
     pub attributes: Vec<String>,
-    /// The name of the column by which rows are sorted within buckets, so that a filter by it reads parts of them; it is kept too.
+    /// Column by which rows are sorted within buckets, so that a filter on it reads only parts of them. The column is
+    /// kept too.
     pub sort_by: Option<String>,
-    /// Replace a store that is there.
+    /// Replace an existing store.
     pub force: bool,
-    /// Keep beside the store what was done, and go on with what an earlier build has kept: of a source that was opened with
-    /// these options.
+    /// Write checkpoints next to the store and continue from the checkpoints of an earlier build. The value is the
+    /// options with which the source was opened.
     pub resume: Option<SourceOptions>,
 }
 
@@ -128,7 +131,7 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// What decides the bytes of a store, the source apart.
+    /// Returns all options that affect the bytes of the store; the source is not included.
     pub(crate) fn facts(&self) -> Vec<Fact> {
         let Self { metric, seed, buckets, on_bad, on_duplicate_id, attributes, sort_by, .. } = self;
         vec![
@@ -143,7 +146,7 @@ impl BuildOptions {
         ]
     }
 
-    /// The columns that are kept: the one that rows are sorted by is added where it is not named.
+    /// Returns the columns to keep: the named ones and the sort column.
     pub fn kept_columns(&self) -> Vec<String> {
         let added = self.sort_by.iter().filter(|name| !self.attributes.contains(name));
         self.attributes.iter().chain(added).cloned().collect()
@@ -154,7 +157,7 @@ impl BuildOptions {
     }
 }
 
-/// What a build did.
+/// Result and statistics of a build.
 #[derive(Debug, Clone)]
 pub struct BuildReport {
     /// The manifest that was published.
@@ -163,18 +166,18 @@ pub struct BuildReport {
     pub center_distances: u64,
     /// Bytes written to the store.
     pub bytes_written: u64,
-    /// Bytes written to temporary files because they did not fit into memory.
+    /// Bytes written to temporary files because they did not fit in memory.
     pub spill_bytes: u64,
-    /// Where the time went.
+    /// Time by phase.
     pub seconds: BuildSeconds,
-    /// Of a build that another run can go on with.
+    /// Runs and repeated work, for a build with checkpoints.
     pub resume: Option<BuildRepeated>,
 }
 
-/// Where the time of a build went.
+/// Time of a build by phase, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BuildSeconds {
-    /// All of it.
+    /// Total.
     pub total: f64,
     /// The scan that checks the rows and draws the sample.
     pub survey: f64,
@@ -182,26 +185,26 @@ pub struct BuildSeconds {
     pub train: f64,
     /// The scan that assigns rows to centers.
     pub assign: f64,
-    /// Of that, waiting for the source.
+    /// Part of `assign` spent waiting for the source.
     pub assign_waited: f64,
     /// Writing buckets.
     pub write: f64,
-    /// Of that, waiting for rows to be read back and arranged.
+    /// Part of `write` spent waiting for rows to be read back and arranged.
     pub write_waited: f64,
 }
 
-/// A store in a temporary place; removed when dropped.
+/// A store in a temporary folder, removed when dropped.
 pub struct TemporaryStore {
     store: PathBuf,
-    /// What it lies in.
+    /// The folder that contains it.
     _folder: OwnFolder,
 }
 
 impl TemporaryStore {
-    /// Builds a store where temporary files go.
+    /// Builds a store in the folder for temporary files.
     ///
     /// # Errors
-    /// As [`build`].
+    /// Fails as [`build`] does.
     pub fn build(context: &Context, source: &dyn VectorSource, options: &BuildOptions) -> Result<(Self, BuildReport)> {
         let folder = OwnFolder::create(&context.device, &context.temporary(None), "store")?;
         let store = folder.path().join("store");
@@ -209,7 +212,7 @@ impl TemporaryStore {
         Ok((Self { store, _folder: folder }, report))
     }
 
-    /// Where it lies.
+    /// Returns the store's folder.
     pub fn folder(&self) -> &Path {
         &self.store
     }
@@ -218,8 +221,8 @@ impl TemporaryStore {
 /// Builds a store in the folder `store` from a source, which is scanned twice.
 ///
 /// # Errors
-/// Where the source has unusable rows or ids, the budget is too small, something is at `store` already, or the disk
-/// refuses. The folder is then as it was before.
+/// Fails if the source has unusable rows or ids, the budget is too small, something exists at `store` already, or the
+/// disk refuses. The folder is then unchanged.
 pub fn build(
     context: &Context,
     source: &dyn VectorSource,
@@ -239,7 +242,8 @@ pub fn build(
     let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, (&columns, &whose))).transpose()?;
     let _kept_memory = options.resume.as_ref().map(|_| KeptBuild::reserve(context, info.rows, options)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
-    // Whether floats are rounded shows once some were read; what are bytes take less.
+    // Whether floats are rounded to bytes is decided once some have been read; bytes take less memory, so this plan
+    // suffices.
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
     let context = &context;
     let kept = KeptBuild::open(context, source, store, options)?.map(Mutex::new);
@@ -257,7 +261,7 @@ pub fn build(
     Ok(BuildReport { resume: Some(kept.finish()?), ..report })
 }
 
-/// A build under way.
+/// A build in progress.
 struct Build<'a> {
     context: &'a Context,
     intake: Intake<'a>,
@@ -267,27 +271,27 @@ struct Build<'a> {
     attributes: Option<Attributes<'a>>,
     sort_column: Option<Attributes<'a>>,
     memory: BuildMemory,
-    /// What is kept for another run, where that is wanted.
+    /// Checkpoints for another run, if requested.
     kept: Option<&'a Mutex<KeptBuild>>,
 }
 
-/// What the first scan found.
+/// Result of the first scan.
 struct Survey {
     scanned: Scanned,
     duplicate_ids: u64,
     /// Bytes of all ids.
     id_bytes: u64,
-    /// For inner products, the length of the longest vector.
+    /// Length of the longest vector; inner products only.
     longest: Option<f64>,
     sample: TrainingSample,
 }
 
-/// Rows with their centers.
+/// Rows, assigned to centers.
 struct Assigned {
     records: Records,
     /// Partition of each center, in tree order.
     partition_of: Vec<u32>,
-    /// By center.
+    /// Tallies by center.
     tallies: Vec<Tally>,
     distances: u64,
     waited: f64,
@@ -318,13 +322,13 @@ impl Build<'_> {
         with_coordinates!(space, T => {
             let phase = Stopwatch::start();
             let (centers, learned) = self.learn::<T>(space, survey, coding.clone())?;
-            drop(sample_memory); // granted to what follows
+            drop(sample_memory); // the next phase reserves it again
             seconds.train = phase.seconds();
             self.lay_out::<T>((space, &centers), &learned, (seconds, watch))
         })
     }
 
-    /// Trains centers, and keeps them where that is wanted.
+    /// Trains the centers and writes a checkpoint of them, if requested.
     fn learn<T: Coordinate>(
         &self,
         space: Space<'_>,
@@ -341,7 +345,7 @@ impl Build<'_> {
         Ok((centers, learned))
     }
 
-    /// All but the survey and the training.
+    /// Runs all phases after the survey and the training.
     fn lay_out<T: Coordinate>(
         self,
         (space, centers): (Space<'_>, &Panel<T>),
@@ -386,12 +390,12 @@ impl Build<'_> {
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds, resume: None })
     }
 
-    /// Where what does not fit into memory goes.
+    /// Returns the folder for data that does not fit in memory.
     fn temporary(&self) -> PathBuf {
         self.context.temporary(Some(self.drafts.folder()))
     }
 
-    /// Checks all rows and draws the sample: by the number of usable rows and the seed alone.
+    /// Checks all rows and draws the sample. The sample depends only on the number of usable rows and the seed.
     fn survey(&self) -> Result<Survey> {
         let rows = self.info.rows;
         let _memory = self.context.reserve(self.memory.survey(), "the build")?;
@@ -425,7 +429,7 @@ impl Build<'_> {
             return Err(ids::refusal(self.intake.source, (first, duplicates.count), remedy)?);
         }
         if scanned.skipped_rows > 0 {
-            // Drawn from too many rows: once more, now that their number is known.
+            // The sample was drawn from too many rows: draw it again, now that the number of usable rows is known.
             drop(draw);
             draw = draw_of(scanned.usable_rows);
             self.intake.scan(|usable| draw.take(&usable))?;
@@ -441,7 +445,7 @@ impl Build<'_> {
         train(self.context, sample, space, buckets, trained, self.options.seed)
     }
 
-    /// Scans the source again; each row goes to the partition of its center.
+    /// Scans the source again and puts each row into the partition of its center.
     fn assign<T: Coordinate>(
         &self,
         space: Space<'_>,
@@ -477,7 +481,7 @@ impl Build<'_> {
         Ok(Assigned { records, partition_of, tallies, distances, waited })
     }
 
-    /// Sorts the rows that are not sorted yet.
+    /// Sorts the rows that no checkpoint covers.
     fn sort<'s, T: Coordinate>(
         &self,
         space: Space<'_>,
@@ -498,7 +502,7 @@ impl Build<'_> {
         Ok((sorting, scanned.waited))
     }
 
-    /// Where rows lie among those of their center, where a column decides.
+    /// Computes the order of the rows of each center by the sort column, if there is one.
     fn ordinals(&self, assigned: &Assigned) -> Result<Option<Ordinals>> {
         let Some(column) = &self.sort_column else { return Ok(None) };
         let Self { context, info, memory, .. } = self;
@@ -512,13 +516,13 @@ impl Build<'_> {
         found.map(Some)
     }
 
-    /// Where rows come to lie, where that is asked for.
+    /// Creates the map from rows to positions, if columns are kept.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
         let places = || RowPlaces::new(self.context, &self.temporary(), (0, self.info.rows));
         self.attributes.is_some().then(places).transpose()
     }
 
-    /// Writes the attributes, where there are any; returns what a manifest says of them, and what did not fit into memory.
+    /// Writes the columns, if any. Returns their entry for the manifest and the bytes that did not fit in memory.
     fn write_attributes(&self, places: Option<RowPlaces>) -> Result<Option<(FileFacts, u64)>> {
         let (Some(attributes), Some(places)) = (&self.attributes, places) else { return Ok(None) };
         places.write(self.context, attributes, (&self.drafts, &self.temporary())).map(Some)
@@ -531,7 +535,8 @@ impl Build<'_> {
         extent_rows_max: u64,
         mut places: Option<&mut RowPlaces>,
     ) -> Result<Written> {
-        // Where rows come to lie is told as they are written, and not kept.
+        // The positions of rows are recorded as rows are written and are not part of a checkpoint, so buckets cannot be
+        // kept if there are columns.
         let kept = self.kept.filter(|_| self.attributes.is_none());
         let blocks_path = self.drafts.path(Role::Blocks.file());
         let writer = BucketWriter {
@@ -555,7 +560,7 @@ impl Build<'_> {
         let Some(kept) = kept else { return writer.write(&path, &mut lies) };
         let kept_path = lock(kept).extents_path();
         let written = writer.write(&kept_path, &mut lies)?;
-        // It is published from there.
+        // The file is published from the drafts folder.
         self.context.device.rename(&kept_path, &path)?;
         Ok(written)
     }
@@ -595,21 +600,21 @@ impl Build<'_> {
 /// Rows on their way to the partitions of their centers.
 pub(super) struct Sorting<'a> {
     pub(super) records: Partitions,
-    /// By center; radii in coordinates until they are measured as stored.
+    /// Tallies by center. Radii are in coordinates until [`Self::measure`] converts them.
     pub(super) tallies: Vec<Tally>,
     pub(super) partition_of_center: Vec<usize>,
-    /// Where rows are kept for a second try.
+    /// Checkpoints, if rows are kept for another run.
     pub(super) kept: Option<&'a Mutex<KeptBuild>>,
     pub(super) distances_a_row: u64,
 }
 
 impl Sorting<'_> {
-    /// Scans the rows of a source that are not sorted yet and takes them, each to its center, once `look` has seen them and
-    /// perhaps changed their numbers or their centers.
+    /// Scans the rows of a source that are not sorted yet and adds each to the partition of its center. `look` sees the
+    /// rows first and may change their numbers or centers.
     ///
     /// # Errors
-    /// Where the source cannot be read or has a bad row that is not to be skipped, the disk refuses, the work is cancelled, or
-    /// `look` fails.
+    /// Fails if the source cannot be read or has a bad row that must not be skipped, the disk refuses, the work is
+    /// canceled, or `look` fails.
     pub(super) fn scan<T: Coordinate>(
         &mut self,
         intake: &Intake<'_>,
@@ -620,7 +625,7 @@ impl Sorting<'_> {
         let (first, _) = self.done_before();
         let (send, receive) = bounded::<(UsableRows, Vec<Nearest<T::Distance>>)>(1);
         std::thread::scope(|scope| {
-            // Rows are sorted while those behind them are compared.
+            // Rows are sorted while the rows after them are compared with centers.
             let sorter = spawn_scoped(scope, "adjoin sorter", move || {
                 receive.iter().try_for_each(|(usable, nearest)| self.add::<T>(&usable, &nearest, space))
             })?;
@@ -629,7 +634,7 @@ impl Sorting<'_> {
                 let mut usable = if before == 0 { usable } else { usable.split_off(before) };
                 let mut nearest = levels.nearest(intake.context, space, &usable.stored)?;
                 look(&mut usable, &mut nearest)?;
-                // Where nobody receives, the sorter has an error.
+                // A send fails only if the sorter has failed; its error is reported below.
                 let sent = send.send((usable, nearest));
                 sent.map_err(|_| Error::input("rows can no longer be sorted"))
             });
@@ -639,18 +644,18 @@ impl Sorting<'_> {
         })
     }
 
-    /// Radii as lengths of stored vectors, once all rows are there.
+    /// Converts radii to lengths of stored vectors. Call this once all rows are sorted.
     pub(super) fn measure(&mut self, space: Space<'_>) {
         self.tallies.iter_mut().for_each(|tally| tally.radius = space.stored_length(tally.radius));
     }
 
-    /// The first row that is not sorted yet, and whether all are.
+    /// Returns the first row that is not sorted yet, and whether all rows are sorted.
     fn done_before(&self) -> (u64, bool) {
         let before = self.kept.and_then(|kept| lock(kept).kept.state().rows.clone());
         before.map_or((0, false), |rows| (rows.next_row, rows.are_all))
     }
 
-    /// Makes the rows before this one durable, where they are kept.
+    /// Writes a checkpoint of the rows before `next_row`, if rows are kept.
     fn keep(&mut self, next_row: u64, are_all: bool) -> Result<()> {
         let Some(kept) = self.kept else { return Ok(()) };
         lock(kept).keep_rows(&mut self.records, &self.tallies, (next_row, self.distances_a_row), are_all)
@@ -682,7 +687,7 @@ impl Sorting<'_> {
     }
 }
 
-/// What a manifest says of the files of buckets that were written, with these centers.
+/// Returns the manifest entries of the bucket files that were written, with these centers.
 pub(super) fn files_of(written: &Written, centers: &[u8]) -> Files {
     let contents = format::checksum(&[&written.digest.to_le_bytes()[..], centers, &written.table].concat());
     let facts = |role: Role| match role {
@@ -693,7 +698,7 @@ pub(super) fn files_of(written: &Written, centers: &[u8]) -> Files {
     Files::new(&[Role::Centers, Role::Table, Role::Vectors], facts)
 }
 
-/// The centers of the extents as stored.
+/// Encodes the centers of the extents.
 pub(super) fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>, of_extents: &[u32]) -> Vec<u8> {
     let mut stored = Vec::new();
     for &center in of_extents {
@@ -703,7 +708,7 @@ pub(super) fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>
     stored
 }
 
-/// What causes the error of a build that no row is left for.
+/// Cause of the error of a build that has no rows left.
 #[derive(Debug, thiserror::Error)]
 #[error("all rows are left out")]
 pub(crate) struct NoUsableRow;

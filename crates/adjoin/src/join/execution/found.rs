@@ -1,4 +1,4 @@
-//! Where the pairs go that a worker finds: to the sink in batches, or, where that wants no more, to the counts of rows.
+//! Destination of the pairs that a worker finds: batches for the sink, or counts of rows if the sink needs no more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,56 +9,57 @@ use crate::load::LoadedBucket;
 use crate::sink::{PairBatch, Tally};
 use crate::source::IdKind;
 
-/// Pairs of a batch, at most.
+/// Most pairs of a batch.
 const BATCH_PAIRS: usize = 16 * 1024;
-/// Counts that are looked at together, as most of them are 0.
+/// Number of counts to check at once, as most of them are 0.
 const COUNTS_AT_ONCE: usize = 8;
 
-/// What becomes of the pairs that a worker finds.
+/// Destination of the pairs that a worker finds.
 pub(super) enum Found<'a> {
-    /// They are handed over.
+    /// Pairs are collected in batches.
     Pairs(Batch),
-    /// They are counted.
+    /// Pairs are counted.
     Counts(RowCounts<'a>),
 }
 
-/// The pairs that go to the sink next.
+/// The next batch for the sink.
 pub(super) struct Batch {
     pairs: PairBatch,
-    /// Bytes from which on it is handed over.
+    /// The batch is emitted once it has this many bytes.
     bytes: u64,
-    /// Whether the first bucket of a task is of the left set: else the earlier row is on the left.
+    /// Whether the first bucket of a task is always on the left, as with two sets. Otherwise the earlier row is.
     sided: bool,
 }
 
-/// Counts of the pairs of two buckets, which go to those of all rows in one go.
+/// Counts of the pairs of two buckets, which are added to the counts of all rows at once.
 pub(super) struct RowCounts<'a> {
     tally: &'a Tally,
     watched: Option<(&'a Watched, &'a [AtomicU64])>,
-    /// Of the members of both.
+    /// Counts of the members of both buckets.
     sides: [Vec<u32>; 2],
-    /// How many of these two go to the tally: of two sets the left one alone.
+    /// How many of the two are added to the tally: only the left one if there are two sets.
     tallied: usize,
 }
 
 impl<'a> Found<'a> {
-    /// In batches with ids of some kinds, handed over once they have so many bytes; of two sets where `sided`.
+    /// Collects pairs in batches with ids of these kinds, emitted once they have `bytes` bytes. `sided` is true for two
+    /// sets.
     pub(super) fn pairs(ids: [IdKind; 2], bytes: u64, sided: bool) -> Self {
         Self::Pairs(Batch { pairs: PairBatch::of_kinds(ids), bytes, sided })
     }
 
-    /// In `tally`, and of watched rows beside that.
+    /// Counts pairs in `tally`, and pairs of watched rows separately.
     pub(super) fn counts(tally: &'a Tally, watched: Option<(&'a Watched, &'a [AtomicU64])>, sided: bool) -> Self {
         let tallied = if sided { 1 } else { 2 };
         Self::Counts(RowCounts { tally, watched, sides: [Vec::new(), Vec::new()], tallied })
     }
 
-    /// Bytes that it holds for buckets of at most `rows` members, beside what is in flight.
+    /// Returns the bytes held for buckets of at most `rows` members, without batches in flight.
     pub(super) fn members_bytes(rows: usize) -> u64 {
         (2 * rows * size_of::<u32>()) as u64
     }
 
-    /// Hands over the last batch, which may be short.
+    /// Emits the last batch, which may be short.
     pub(super) fn finish(self, emit: &mut dyn FnMut(PairBatch)) {
         if let Self::Pairs(Batch { pairs, .. }) = self
             && !pairs.is_empty()
@@ -69,7 +70,7 @@ impl<'a> Found<'a> {
 }
 
 impl Batch {
-    /// Adds a pair; a full batch goes to `emit`.
+    /// Adds a pair, and emits the batch if it is full.
     pub(super) fn push<T: Coordinate>(
         &mut self,
         (a, x): (&LoadedBucket<T>, u32),
@@ -93,7 +94,7 @@ impl Batch {
 }
 
 impl RowCounts<'_> {
-    /// None yet, for buckets of so many members.
+    /// Resets the counts, for buckets of `a` and `b` members.
     pub(super) fn begin(&mut self, a: usize, b: usize) {
         for (side, members) in self.sides.iter_mut().zip([a, b]) {
             side.clear();
@@ -107,7 +108,7 @@ impl RowCounts<'_> {
         self.sides[1][y as usize] += 1;
     }
 
-    /// Adds what was counted to the counts of rows; says how many pairs there were.
+    /// Adds the counts to the totals of all rows. Returns the number of pairs.
     pub(super) fn end<T: Coordinate>(&mut self, a: &LoadedBucket<T>, b: &LoadedBucket<T>) -> Result<u64> {
         let mut pairs = 0;
         for (number, (side, bucket, other)) in [(&self.sides[0], a, b), (&self.sides[1], b, a)].into_iter().enumerate()

@@ -1,4 +1,4 @@
-//! Carries out what [`super::planning`] prepared, and tells what that took.
+//! Runs the plan of [`super::planning`], and reports statistics.
 
 mod found;
 mod verify;
@@ -30,30 +30,30 @@ use crate::source::IdKind;
 use crate::store::Store;
 use adjoin_device::MemoryBudget;
 
-/// Bytes of pairs on their way from the workers to the sink, with ids and without.
+/// Most bytes of pairs in transit from the workers to the sink, with and without ids.
 const QUEUED_BYTES: u64 = 12 << 20;
 const QUEUED_BYTES_WITHOUT_IDS: u64 = 6 << 20;
 
-/// Bytes of pairs on their way to the sink.
+/// Limits for the bytes of pairs in transit to the sink.
 pub(super) struct Queue;
 
 impl Queue {
-    /// With less, workers wait for the sink again and again.
+    /// Returns the least bytes. With less, workers would often wait for the sink.
     pub(super) fn least(with_ids: bool) -> u64 {
         Self::most(with_ids) / 6
     }
 
-    /// More would not make anybody wait less.
+    /// Returns the most bytes. More would not reduce waiting.
     pub(super) fn most(with_ids: bool) -> u64 {
         if with_ids { QUEUED_BYTES } else { QUEUED_BYTES_WITHOUT_IDS }
     }
 }
 
-/// Finds every pair that was asked for, as planned, and hands them to `sink`, within the memory that the plan holds. Of two
-/// runs of one plan at the same time, the second waits for the first.
+/// Finds the pairs as planned and passes them to `sink`, within the memory that the plan holds. If a plan is run twice
+/// at the same time, the second run waits for the first.
 ///
 /// # Errors
-/// Where the store or the sink fails, or the work is cancelled. The sink's result then does not appear.
+/// Fails if the store or the sink fails, or the work is canceled. The sink's result is then not published.
 pub fn join<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,
@@ -66,11 +66,11 @@ pub fn join<'a>(
     Ok(prepared.statistics(context, sets, &done, written))
 }
 
-/// The same for a part of a join: `sink` may take the pairs of others too, before it is finished. What the parts have done
-/// adds up.
+/// Runs a part of a join. `sink` may take the pairs of other parts too before it is finished. The results of the parts
+/// can be added.
 ///
 /// # Errors
-/// As [`join`].
+/// Fails as [`join`] does.
 pub fn run<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,
@@ -87,20 +87,21 @@ pub fn run<'a>(
     })
 }
 
-/// Keeps what is found, leg by leg.
+/// Stores the pairs found, leg by leg.
 pub(crate) trait KeepLegs {
-    /// Takes some pairs.
+    /// Stores some pairs.
     fn take(&mut self, pairs: &PairBatch) -> Result<()>;
 
-    /// The tasks before number `tasks` are done, and their pairs were taken: from the first leg to here that was `done`.
+    /// Called when all tasks before number `tasks` are done and their pairs stored. `done` covers the first leg to this
+    /// one.
     fn end_leg(&mut self, tasks: usize, done: Done) -> Result<()>;
 }
 
-/// As [`run`], but in legs that end before tasks of these numbers, the last with all; before the first, earlier runs have
-/// done some tasks. What is found does not go to a sink yet: see [`hand_over`].
+/// Runs a join in legs, which end before the task numbers `ends`; the last leg ends with all tasks. Earlier runs have
+/// done `done_before` tasks. Pairs are stored by `keeper`; [`hand_over`] passes them to a sink later.
 ///
 /// # Errors
-/// Where the store or the keeper fails, or the work is cancelled.
+/// Fails if the store or the keeper fails, or the work is canceled.
 pub(crate) fn run_in_legs(
     context: &Context,
     sets: Sets<'_>,
@@ -118,10 +119,10 @@ pub(crate) fn run_in_legs(
     })
 }
 
-/// Hands the pairs to `sink` that were kept of all legs; returns how many were found of each vector that is watched.
+/// Passes the stored pairs of all legs to `sink`. Returns how many were found for each watched vector.
 ///
 /// # Errors
-/// Where `next` or the sink fails, or the work is cancelled.
+/// Fails if `next` or the sink fails, or the work is canceled.
 pub(crate) fn hand_over(
     context: &Context,
     prepared: &Prepared,
@@ -138,10 +139,10 @@ pub(crate) fn hand_over(
     Ok(Done { found, seconds: watch.seconds(), write_seconds: write.seconds(), ..Done::default() })
 }
 
-/// What is done with each batch on its way to the sink.
+/// Processes each batch on its way to the sink.
 struct Handing<'a> {
     watched: Option<&'a Watched>,
-    /// Of each vector that is watched, the pairs found.
+    /// Pairs found for each watched vector.
     found: Vec<AtomicU64>,
     sink: &'a mut dyn PairSink,
     write: &'a SharedSeconds,
@@ -167,15 +168,15 @@ fn counts_of(found: Vec<AtomicU64>) -> Vec<u64> {
     found.into_iter().map(AtomicU64::into_inner).collect()
 }
 
-/// What was done of a join.
+/// Counts and times of a join, or of a part of one.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     counts: Counts,
-    /// Of each vector that is watched, the pairs found.
+    /// Pairs found for each watched vector.
     #[serde(skip)]
     found: Vec<u64>,
     reads: ReadCounts,
-    /// Loads of buckets that the plan foresaw, their bytes, and the uses of buckets.
+    /// Predicted loads of buckets, their bytes, and the uses of buckets.
     foreseen: CacheCounts,
     predicted_center_distances: u64,
     edges: u64,
@@ -208,7 +209,7 @@ impl AddAssign for Done {
 }
 
 impl Done {
-    /// Pairs that were compared.
+    /// Returns the number of compared pairs.
     pub(crate) fn verified_pairs(&self) -> u64 {
         self.counts.verified_pairs
     }
@@ -229,7 +230,7 @@ struct Run<'a, T: Coordinate> {
     buckets: &'a Buckets<'a>,
     prepared: &'a Prepared,
     centers: &'a Panel<T>,
-    /// Of the run.
+    /// Memory of the run.
     memory: &'a MemoryBudget,
 }
 
@@ -280,7 +281,7 @@ impl<T: Coordinate> Run<'_, T> {
         Execution { context, buckets, centers, sizes, schedule, done_before, with_ids, read_ahead, phase: "join" }
     }
 
-    /// What was done so far.
+    /// Returns the counts and times so far.
     fn done(&self, reports: impl IntoIterator<Item = Counts>, waits: &Waits, watch: Stopwatch) -> Done {
         let mut counts = Counts::default();
         reports.into_iter().for_each(|of_worker| counts += of_worker);
@@ -302,23 +303,23 @@ impl<T: Coordinate> Run<'_, T> {
         Verifier::new(context.kernel, centers, looked_for, (admission, buckets.pairs()), found)
     }
 
-    /// Batches of the size that the queue bears.
+    /// Creates batches of a size that fits the queue.
     fn batches(&self) -> Found<'static> {
         let kind = |store: &Store| if self.prepared.decided.with_ids { store.manifest().ids } else { IdKind::None };
         let ids = [self.sets.left(), self.sets.right()].map(kind);
-        // What grows may be twice as large.
+        // A growing vector may have twice the capacity it needs.
         let in_flight = batches_in_flight(self.context.threads) as u64;
         Found::pairs(ids, self.prepared.memory.division.queue / (2 * in_flight), self.buckets.are_of_two_sets())
     }
 }
 
-/// The legs of a run on their way to who keeps them.
+/// Passes the legs of a run to the keeper.
 struct Keeping<'a, T: Coordinate> {
     run: &'a Run<'a, T>,
     keeper: &'a mut dyn KeepLegs,
     waits: &'a Waits,
     watch: Stopwatch,
-    /// Of the legs so far.
+    /// Counts of the legs so far.
     counts: Counts,
 }
 
@@ -335,7 +336,7 @@ impl<T: Coordinate> Taker<PairBatch, Counts> for Keeping<'_, T> {
 }
 
 impl Prepared {
-    /// What was foreseen of all tasks, as a run that does them tells it.
+    /// Returns the predictions for all tasks, as a run of all tasks reports them.
     pub(crate) fn whole(&self) -> Done {
         Done {
             foreseen: self.schedule.counts,
@@ -345,10 +346,10 @@ impl Prepared {
         }
     }
 
-    /// What a join has done whose parts are done, and that it wrote.
+    /// Returns the statistics of a completed join.
     ///
     /// # Panics
-    /// Where these are not sets that can be joined.
+    /// Panics if the sets cannot be joined.
     pub fn statistics<'a>(
         &self,
         context: &Context,
@@ -376,14 +377,14 @@ impl Prepared {
                 bytes_read: Some(done.foreseen.bytes),
                 verified_pairs: Some(predicted.candidate_pairs),
                 center_distances: Some(spent.center_distances + done.predicted_center_distances),
-                seconds: None, // a plan weighs its choices, and measures no speed
+                seconds: None, // a plan compares costs, and measures no speed
             }),
             strategy: self.strategy(sets),
             threads: self.memory.division.threads,
             skipped_rows: sets.stores().map(|store| store.manifest().without_vectors()).sum(),
             ..sets.left().manifest().statistics(context, "join")
         };
-        // The rows that come to a set are no other set.
+        // New rows for a set are reported separately from a second set.
         let of_second = |is_grown: bool| sets.other_side().filter(|_| sets.have_grown() == is_grown);
         let rows = |side: Side<'_>| side.store().manifest().rows;
         let is_filtered = sets.sides().any(|side| side.passing_rows().is_some());

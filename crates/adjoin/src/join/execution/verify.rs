@@ -1,5 +1,5 @@
-//! Which members of two buckets form pairs of the result? The rule picks candidates, the kernel leaves out what is
-//! surely too far, the predicate decides the rest.
+//! Finds the members of two buckets that form result pairs. The rule selects candidates, the kernel leaves out pairs
+//! that are surely too far apart, and the predicate decides the rest.
 
 use adjoin_kernels::{Kernel, Panel, TILE_ROWS, rounded_reach};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::sink::PairBatch;
 use super::found::Found;
 use super::views::Views;
 
-/// What was compared so far.
+/// Counts of the work so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::join) struct Counts {
     pub(super) pairs: u64,
@@ -42,14 +42,14 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
     admission: Admission,
-    /// Which pairs count, where not all do.
+    /// Filter on pairs, if any.
     pairs: Option<&'a PairFilter>,
     tiles: Tiles<'a, T>,
     views: Views<T>,
     rows: Side<T>,
     others: Side<T>,
     reach: Vec<u32>,
-    /// What was computed for the first part of a rule.
+    /// Pairs computed for the first part of a rule.
     computed: Computed,
     found: Found<'a>,
     counts: Counts,
@@ -57,11 +57,11 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
 
 /// The members of one bucket.
 struct Side<T: Coordinate> {
-    /// Of each to the center of the other bucket.
+    /// Distance of each member to the center of the other bucket.
     distances: Vec<T::Distance>,
-    /// What stands for the measure of each ([`Coordinate::measure_keys`]).
+    /// Sort key of each member's measure ([`Coordinate::measure_keys`]).
     keys: Vec<u32>,
-    /// Those that take part, by ascending measure: its key, and the member in the lower half.
+    /// Selected members by ascending measure: the key in the upper half, the member in the lower half.
     chosen: Vec<u64>,
     order: Vec<u32>,
 }
@@ -72,7 +72,7 @@ impl<T: Coordinate> Default for Side<T> {
     }
 }
 
-/// Which pairs of an edge are compared: those whose combined measure is within a limit.
+/// Selects the pairs of an edge with a combined measure within a limit.
 #[derive(Debug, Clone, Copy)]
 struct Selection {
     measure: Measure,
@@ -81,7 +81,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// The largest measure of a member that may take part, where the least of the other side is known.
+    /// Returns the largest measure of a member that may take part, given the least measure of the other side.
     fn most(&self, least_other: f64) -> f64 {
         let most = match self.combine {
             Combine::Sum => self.limit - least_other,
@@ -92,7 +92,7 @@ impl Selection {
     }
 }
 
-/// Pairs that the kernel computed: of each row, those with the columns before its reach.
+/// Pairs that the kernel computed: for each row, the columns before its reach.
 #[derive(Default)]
 struct Computed {
     reach: Vec<u32>,
@@ -100,7 +100,7 @@ struct Computed {
 }
 
 impl Computed {
-    /// Notes what is computed of rows and columns in these orders, tiles included.
+    /// Records the pairs computed for rows and columns in these orders, including whole tiles.
     fn note(&mut self, (rows, reach): (&[u32], &[u32]), columns: &[u32], members: [usize; 2]) {
         self.reach.clear();
         self.reach.resize(members[0], 0);
@@ -119,7 +119,8 @@ impl Computed {
 }
 
 impl<'a, T: Coordinate> Verifier<'a, T> {
-    /// For pairs that `predicate` and a filter accept; the first is `threshold` in coordinates. They go to `found`.
+    /// Creates a worker for pairs that `predicate` and the filter accept. `threshold` is the predicate in coordinates.
+    /// Pairs go to `found`.
     pub(super) fn new(
         kernel: Kernel,
         centers: &'a Panel<T>,
@@ -148,9 +149,9 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Bytes that a worker holds for buckets of at most `rows` members.
+    /// Returns the bytes that a worker holds for buckets of at most `rows` members.
     pub(in crate::join) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Of both sides; then the reach of each row, and what was computed for the first part of a rule.
+        // Both sides, then the reach of each row, and the pairs computed for the first part of a rule.
         let a_member = 2 * (4 + 8 + 4) + 4 + 8;
         Tiles::<T>::memory_bytes(rows, dimensions)
             + Views::<T>::memory_bytes(rows, dimensions)
@@ -167,7 +168,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
     ) -> Result<()> {
         if task.0 == task.1 {
             self.select_own(a);
-            return self.compare(a, b, |x, y| y < x, emit); // tiles are square and reach beyond
+            return self.compare(a, b, |x, y| y < x, emit); // tiles are square and extend beyond the diagonal
         }
         if self.admission.rule.takes_whole() {
             self.select_all(a, b);
@@ -181,14 +182,14 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.compare(a, b, |_, _| true, emit)?;
         self.select(second, (a, b));
         self.counts.candidate_pairs -= self.admitted_by(first, (a, b));
-        // What was computed for the first, admitted or in its tiles, is reported once.
+        // Pairs computed for the first part, admitted or in its tiles, must be reported only once.
         let computed = std::mem::take(&mut self.computed);
         let compared = self.compare(a, b, |x, y| !computed.holds(x, y), emit);
         self.computed = computed;
         compared
     }
 
-    /// What the rule admits on an edge of members with such residuals.
+    /// Returns the selections of the rule on an edge, for members with these residuals.
     fn selections(&self, (i, j): (u32, u32), residuals: f64) -> [Option<Selection>; 2] {
         let squared = self.kernel.distance(self.centers.row(i as usize), self.centers.row(j as usize));
         let gap = Gap { squared: T::at_most(squared, self.centers.dimensions()) };
@@ -204,7 +205,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Computes the distances of what is selected, and finds the pairs of which `is_new` says so.
+    /// Computes the distances of selected pairs, and finds the result pairs for which `is_new` returns true.
     fn compare(
         &mut self,
         a: &LoadedBucket<T>,
@@ -241,7 +242,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         Ok(())
     }
 
-    /// Selected pairs that another selection admits too.
+    /// Counts the selected pairs that another selection admits too.
     fn admitted_by(&mut self, other: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) -> u64 {
         if self.reach.is_empty() {
             return 0;
@@ -256,7 +257,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.rows.order.iter().zip(&self.reach).map(of).sum()
     }
 
-    /// Each member with those before it.
+    /// Selects each member with all members before it.
     fn select_own(&mut self, a: &LoadedBucket<T>) {
         let all = 0..a.len() as u32;
         self.reach.clear();
@@ -267,7 +268,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Each member with all of the other bucket.
+    /// Selects each member with all members of the other bucket.
     fn select_all(&mut self, a: &LoadedBucket<T>, b: &LoadedBucket<T>) {
         self.reach.clear();
         self.reach.resize(a.len(), b.len() as u32);
@@ -277,8 +278,8 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Each member with those that the selection admits: with both sides in ascending order, a prefix that gets shorter
-    /// from row to row.
+    /// Selects the pairs that a selection admits. With both sides in ascending order, each row has a prefix of the
+    /// columns, which gets shorter from row to row.
     fn select(&mut self, selection: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) {
         let kernel = self.kernel;
         let least = (
@@ -322,7 +323,7 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
         })
     }
 
-    /// Hands over the last batch, which may be short.
+    /// Emits the last batch, which may be short.
     fn finish(self, emit: &mut dyn FnMut(PairBatch)) -> Counts {
         self.found.finish(emit);
         self.counts
@@ -330,21 +331,21 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
 }
 
 impl<T: Coordinate> Side<T> {
-    /// Takes a measure of all members of the bucket that was looked at.
+    /// Computes the keys of a measure for all members of the current bucket.
     fn measure(&mut self, measure: Measure, bucket: &LoadedBucket<T>) -> &Self {
         let own = (measure == Measure::Margin).then_some(&bucket.own[..]);
         T::measure_keys(&self.distances, own, bucket.members.panel.dimensions(), &mut self.keys);
         self
     }
 
-    /// The least measure; infinite where there are no members.
+    /// Returns the least measure; infinite if there are no members.
     fn least(&self, kernel: Kernel) -> f64 {
         let least = kernel.first_least::<u8>(&self.keys);
         self.keys.get(least).map_or(f64::INFINITY, |&key| T::measure_of(key))
     }
 
-    /// Orders by the measure, ties by place, those of at most `most`, who can take part: mostly few, so that sorting costs
-    /// little.
+    /// Selects members with a measure of at most `most`, and sorts them by measure, ties by position. They are mostly
+    /// few, so sorting is cheap.
     fn choose(&mut self, kernel: Kernel, most: f64) {
         self.chosen.clear();
         kernel.at_most(&self.keys, T::key_up_to(most), &mut self.chosen);

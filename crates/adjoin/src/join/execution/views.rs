@@ -1,5 +1,5 @@
-//! Where the members of buckets lie, seen from other centers: for some visits at once, so that a bucket passes through the
-//! caches of the processor once for all others that it meets there.
+//! Computes the distances of bucket members to other centers, for several visits at once. A bucket thus passes through
+//! the CPU caches once for all the buckets that it meets.
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
@@ -7,29 +7,29 @@ use crate::execute::{Loaded, TASKS_PER_JOB};
 use crate::geometry::Coordinate;
 use crate::load::LoadedBucket;
 
-/// Fewer centers are looked at one after the other: a tile computes as many anyway.
+/// With fewer centers, they are processed one by one, since a tile would compute as many anyway.
 const CENTERS_OF_A_TILE: usize = 3;
 
-/// Squared distances of the members of two buckets, each to the other center, for some visits.
+/// Squared distances of the members of two buckets to each other's center, for several visits.
 pub(super) struct Views<T: Coordinate> {
     kernel: Kernel,
-    /// By visit.
+    /// Distances of each visit, for both sides.
     distances: Vec<[Vec<T::Distance>; 2]>,
     wanted: Vec<Wanted>,
-    /// All members of a bucket, the centers from which they are seen, and what was computed of these.
+    /// All members of a bucket, the centers to measure from, and the distances computed.
     order: Vec<u32>,
     centers: Vec<u32>,
     columns: PackedColumns<T>,
     tile: Vec<T::Distance>,
 }
 
-/// A bucket that is seen from a center; in the order of buckets.
+/// A bucket and a center to measure from. Sorted by bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
     bucket: u32,
     center: u32,
     visit: usize,
-    /// Of the visit.
+    /// Side of the visit.
     side: usize,
 }
 
@@ -46,15 +46,15 @@ impl<T: Coordinate> Views<T> {
         }
     }
 
-    /// Bytes that it holds for buckets of at most `rows` members.
+    /// Returns the bytes held for buckets of at most `rows` members.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Of both sides of each visit and in a tile, also where vectors double as they grow; and the order.
+        // Distances for both sides of each visit and in a tile, with spare capacity of growing vectors, and the order.
         let a_member = 2 * 3 * TASKS_PER_JOB * size_of::<T::Distance>() + 4;
         let wanted = 2 * TASKS_PER_JOB * size_of::<Wanted>();
         (rows * a_member + wanted) as u64 + PackedColumns::<T>::bytes_for(TASKS_PER_JOB, dimensions)
     }
 
-    /// Computes the distances for some visits; says how many these are.
+    /// Computes the distances for some visits. Returns the number of distances.
     pub(super) fn look(&mut self, centers: &Panel<T>, visits: &[Loaded<'_, T>]) -> u64 {
         self.wanted.clear();
         for (visit, Loaded { task: (i, j), .. }) in
@@ -76,7 +76,7 @@ impl<T: Coordinate> Views<T> {
         computed
     }
 
-    /// The same for the visits of one bucket.
+    /// Computes the distances of one bucket.
     fn look_at(&mut self, bucket: &LoadedBucket<T>, centers: &Panel<T>, wanted: &[Wanted]) {
         let (rows, panel) = (bucket.len(), &bucket.members.panel);
         for &Wanted { visit, side, .. } in wanted {
@@ -101,7 +101,7 @@ impl<T: Coordinate> Views<T> {
         }
     }
 
-    /// The distances for a visit: of the members of the first bucket, and of the second.
+    /// Returns the distances for a visit: of the members of the first bucket, and of the second.
     pub(super) fn of(&mut self, visit: usize) -> &mut [Vec<T::Distance>; 2] {
         &mut self.distances[visit]
     }

@@ -1,5 +1,5 @@
-//! Which threshold of a rule keeps the promise of recall? Draws vectors, finds their true neighbours, and certifies a
-//! threshold with them; makes the graph of edges on the way, as an edge that is left out costs recall too.
+//! Finds the threshold of a rule that keeps the promised recall. Draws vectors, finds their true neighbors, and
+//! certifies a threshold with them. Also computes the graph of edges, since an edge that is left out costs recall too.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::truth::{
     Certification, PairSample, ROWS_MIN, Recalls, RowSample, recalls, rows_of_step, rows_to_draw, steps_to_test,
 };
 
-/// A sample of more than this share of all vectors might as well be all of them.
+/// If a sample exceeds this fraction of all vectors, all are drawn instead.
 const SHARE_MAX: f64 = 1.0 / 3.0;
-/// Neighbors of a vector for which the least budget has room. Fewer need a larger sample, for which memory is asked when it
-/// is known.
+/// Neighbors per vector that the least budget has room for. If there are fewer, a larger sample is needed, and its
+/// memory is reserved once its size is known.
 const NEIGHBORS_FORESEEN: f64 = 4.0;
-/// Centers that are looked at around each, narrow at first.
+/// Numbers of centers to examine around each, narrow at first.
 const CENTERS: [usize; 3] = [128, 512, usize::MAX];
-/// How far beyond the largest threshold of a sampled pair edges are looked for, as a share of it.
+/// How far beyond the largest threshold of a sampled pair edges are searched, as a fraction of it.
 const BEYOND_LARGEST: f64 = 0.3;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "calibrating this join";
-/// Fewer vectors are not worth a pass over the store.
+/// With fewer vectors, a pass over the store is not worthwhile.
 const CHUNK_VECTORS_MIN: u64 = 1024;
 /// Bytes of a noted neighbor in the samples of two certifications, for each time that it counts.
 const CERTIFIED_BYTES: u64 = 80;
-/// The least memory for neighbours, where they may be more: most vectors have few.
+/// Least memory for neighbors if they may take more. Most vectors have few.
 const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 
 /// A rule that is ready to be used.
@@ -43,11 +43,11 @@ pub(super) struct Calibrated {
     pub(super) t: f64,
     /// Whether the sample supports the promise.
     pub(super) kept: bool,
-    /// What the sample of each set says of the rule, without what whole tiles find beyond it.
+    /// Recall of the rule in the sample of each set, without pairs that whole tiles find beyond the rule.
     pub(super) recalls: Vec<Recalls>,
-    /// Vectors that tell the recall that the join reaches.
+    /// Vectors that measure the recall that the join reaches.
     pub(super) watched: Watched,
-    /// What the recall comes from.
+    /// Size of the sample: vectors, vectors with neighbors, and pairs.
     pub(super) vectors: u64,
     pub(super) vectors_with_neighbours: u64,
     pub(super) pairs: u64,
@@ -56,29 +56,30 @@ pub(super) struct Calibrated {
     pub(super) sample_distances: u64,
 }
 
-/// Memory of the pass that finds neighbours.
+/// Memory of the pass that finds neighbors.
 struct Memory {
-    /// Drawn vectors that are compared at once.
+    /// Drawn vectors to compare at once.
     chunk: u64,
-    /// Bytes for neighbours.
+    /// Bytes for neighbors.
     neighbours: u64,
     reserved: Reservation,
 }
 
-/// What a threshold is to reach.
+/// The recall that a threshold must reach.
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
     pub(super) recall: f64,
-    /// A threshold of the rule that is to be used whatever it reaches.
+    /// A threshold of the rule that must be used, whatever recall it reaches.
     pub(super) t: Option<f64>,
     pub(super) seed: u64,
 }
 
-/// Finds a threshold for each goal, of vectors drawn by one seed; none where no sample of at most `vectors_max` vectors
-/// supports the promise. The goals share the passes over the store.
+/// Finds a threshold for each goal, using vectors drawn by one seed. The result is `None` if no sample of at most
+/// `vectors_max` vectors supports the promise. The goals share the passes over the store.
 ///
-/// A first sample tells how many neighbors a vector has, and so how large a sample each goal needs. Samples grow by steps,
-/// each of which holds the one before, so a goal gets the same vectors whichever others share the passes.
+/// A first sample shows how many neighbors a vector has, and so how large a sample each goal needs. Samples grow in
+/// steps, each of which contains the one before, so a goal gets the same vectors regardless of the goals that share its
+/// passes.
 pub(super) fn calibrate<T: Coordinate>(
     search: &NeighbourSearch<'_, T>,
     goals: &[Goal],
@@ -100,7 +101,7 @@ pub(super) fn calibrate<T: Coordinate>(
             if step == 0 {
                 attempt.steps = sampled.steps_for(attempt.goal.recall);
             }
-            // What is known of all vectors is tested at once.
+            // If all vectors are known, test at once.
             if attempt.steps.contains(&step) || sampled.is_whole() {
                 due.push(attempt);
             }
@@ -122,26 +123,26 @@ pub(super) fn calibrate<T: Coordinate>(
     Ok(all.into_iter().map(|attempt| attempt.found).collect())
 }
 
-/// Vectors of each set whose neighbors a calibration finds at first.
+/// Size of the first sample of a calibration, in vectors per set.
 const CALIBRATION_VECTORS: u64 = ROWS_MIN;
 
-/// Estimates the vectors that a calibration draws if there are about `pairs` pairs.
+/// Estimates the number of vectors that a calibration draws if there are about `pairs` pairs.
 pub(super) fn vectors_foreseen(rows: u64, pairs: u64, recall: f64) -> u64 {
     // The number of pairs is a rough guess, so the first sample decides in doubt.
     let neighbors = 4.0 * pairs as f64 / rows.max(1) as f64;
     if pairs == 0 { ROWS_MIN } else { rows_to_draw(rows, neighbors, recall) }
 }
 
-/// Vectors whose calibration the least budget has room for, drawn of `rows` of as many as `sets` sets.
+/// Returns the sample size that the least budget must suffice for, drawn from `rows` rows of `sets` sets.
 pub(super) fn vectors_in_least(rows: u64, sets: u64, recall: f64) -> u64 {
     let first = sets * CALIBRATION_VECTORS;
     if recall >= 1.0 { first } else { rows_to_draw(rows, NEIGHBORS_FORESEEN, recall).max(first) }
 }
 
-/// A goal on its way.
+/// A goal that is not reached yet.
 struct Attempt {
     goal: Goal,
-    /// The steps whose samples are tested.
+    /// The steps at which the sample is tested.
     steps: Vec<u32>,
     found: Option<Calibrated>,
     /// Distances computed so far.
@@ -155,24 +156,24 @@ impl Attempt {
     }
 }
 
-/// A set whose vectors are drawn.
+/// A set from which vectors are drawn.
 struct Part {
     buckets: Range<u32>,
     rows: u64,
-    /// Whether its vectors are promised a recall. Others are drawn to see pairs from both sides.
+    /// Whether its vectors have a promised recall. Others are drawn to see pairs from both sides.
     promised: bool,
 }
 
-/// Drawn vectors with their neighbours, by ascending place.
+/// Drawn vectors with their neighbors, by ascending place.
 struct Sampled {
     parts: Vec<Part>,
     places: Vec<(u32, u32)>,
     neighbours: Vec<Neighbours>,
-    /// Steps that were drawn.
+    /// Number of steps drawn.
     steps: u32,
-    /// The edges between the buckets of neighbours, ascending.
+    /// The edges between the buckets of neighbors, ascending.
     edges: Vec<Task>,
-    /// Of the neighbours, and of these.
+    /// Memory of the neighbors, and of these edges.
     memory: Vec<Reservation>,
     of_edges: Option<Reservation>,
 }
@@ -196,8 +197,8 @@ impl Sampled {
         }
     }
 
-    /// Vectors of each part in the sample of a step: at one rate, and of sets that are promised a recall at least some. All
-    /// vectors if these are most of them.
+    /// Returns the number of vectors of each part in the sample of a step. All parts have the same rate, but parts with
+    /// a promised recall have at least `ROWS_MIN` vectors. If these are most vectors of a part, all are drawn.
     fn draws(&self, buckets: &Buckets<'_>, step: u32) -> Vec<u64> {
         let rate = rows_of_step(step) as f64 / buckets.rows().max(1) as f64;
         let wanted = |part: &Part| {
@@ -212,7 +213,7 @@ impl Sampled {
         self.parts.iter().zip(draws).map(others).collect()
     }
 
-    /// The drawn vectors of a part.
+    /// Returns the range of the drawn vectors of a part.
     fn of_part(&self, part: &Part) -> Range<usize> {
         within(&self.places, &part.buckets)
     }
@@ -221,12 +222,12 @@ impl Sampled {
         self.of_part(part).len() as u64 == part.rows
     }
 
-    /// Whether all vectors that are promised a recall were drawn.
+    /// Returns whether all vectors with a promised recall have been drawn.
     fn is_whole(&self) -> bool {
         self.parts.iter().filter(|part| part.promised).all(|part| self.is_all_of(part))
     }
 
-    /// Returns the steps whose samples a goal needs, given the number of neighbors in the first sample.
+    /// Returns the steps at which a goal tests its sample, given the number of neighbors in the first sample.
     fn steps_for(&self, recall: f64) -> Vec<u32> {
         let (mut rows, mut neighbors) = (0, 0.0);
         for part in &self.parts {
@@ -243,7 +244,8 @@ impl Sampled {
         steps_to_test(needed).to_vec()
     }
 
-    /// The next step whose sample an attempt needs: the one at which all is drawn if that is sooner.
+    /// Returns the next step at which an attempt tests its sample, or the step that draws all vectors if that is
+    /// earlier.
     fn next_step(&self, buckets: &Buckets<'_>, attempt: &Attempt, step: u32) -> Option<u32> {
         let is_whole = |step: &u32| {
             let draws = self.draws(buckets, *step);
@@ -253,7 +255,7 @@ impl Sampled {
         Some(attempt.steps.iter().copied().find(|next| *next > step).map_or(last, |next| next.min(last)))
     }
 
-    /// Draws the vectors of all steps up to one and finds their neighbours; returns how many distances that took.
+    /// Draws the vectors of all steps up to `step` and finds their neighbors. Returns the number of distances computed.
     fn draw_up_to<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, step: u32, seed: u64) -> Result<u64> {
         let mut places: Vec<(u32, u32)> = Vec::new();
         for step in self.steps..=step {
@@ -272,17 +274,17 @@ impl Sampled {
         self.find(search, places)
     }
 
-    /// Finds the neighbours of vectors and takes them in.
+    /// Finds the neighbors of vectors and adds them to the sample.
     fn find<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
         let NeighbourSearch { context, buckets, centers, .. } = *search;
         let count = places.len() as u64;
-        self.of_edges = None; // they are made anew
+        self.of_edges = None; // they are computed again
         let held = context.budget().total() - context.budget().free();
         let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
         let (of_vectors, most_of_neighbours) = neighbours_bytes(buckets.rows(), count);
         let least = least_bytes::<T>(buckets, search.rule, context.threads, count);
-        // With so much, all neighbours have room beside a chunk, which takes half of what is spare.
+        // With this much memory, all neighbors fit next to a chunk, which takes half of the spare memory.
         let more = most_of_neighbours - least_for_neighbours(buckets, count);
         let of_chunk = (count - CHUNK_VECTORS_MIN.min(count)) * bytes_of_drawn::<T>(buckets, context.threads);
         let refusal = || context.too_small(held + least + more + more.min(of_chunk), PURPOSE);
@@ -303,7 +305,7 @@ impl Sampled {
         Ok(computed)
     }
 
-    /// Takes in more vectors.
+    /// Adds vectors to the sample.
     fn add(&mut self, places: Vec<(u32, u32)>, neighbours: Vec<Neighbours>) {
         let known = self.places.drain(..).zip(self.neighbours.drain(..));
         let mut all: Vec<_> = known.chain(places.into_iter().zip(neighbours)).collect();
@@ -311,7 +313,7 @@ impl Sampled {
         (self.places, self.neighbours) = all.into_iter().unzip();
     }
 
-    /// Finds threshold and edges for each goal that this sample supports.
+    /// Finds the threshold and the edges for each goal that this sample supports.
     fn calibrate<T: Coordinate>(&self, search: &NeighbourSearch<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
         if sought.is_empty() {
             return Ok(());
@@ -322,14 +324,15 @@ impl Sampled {
         let supported = sought.into_iter().filter_map(|attempt| {
             let recall = attempt.goal.recall;
             every_edge.certifies(largest, recall).then_some(())?;
-            // Edges that are left out cost recall, which a larger threshold makes up for; an edge of few pairs is there
-            // only from a larger one on than each of them.
+            // Edges that are left out cost recall, which a larger threshold compensates. An edge with few pairs exists
+            // only from a larger threshold on than each of its pairs needs.
             let stricter = every_edge.least_threshold(1.0 - (1.0 - recall) / 3.0, largest);
             Some((attempt, reach_of(search, stricter.unwrap_or(farther))))
         });
         let mut open: Vec<(&mut Attempt, f64)> = supported.collect();
         for (number, centers) in CENTERS.into_iter().enumerate() {
-            // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
+            // One pass for all attempts, up to the largest horizon. No attempt takes a threshold beyond its own
+            // horizon.
             let Some(t) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
             let (graph, distances) = near_graph(search, Horizon { t, centers }, &self.edges)?;
             let certification = self.certification(search.buckets, Some(&graph));
@@ -350,7 +353,7 @@ impl Sampled {
         Ok(())
     }
 
-    /// Finds out what is known of a threshold that was given.
+    /// Evaluates a given threshold.
     fn with_threshold<T: Coordinate>(
         &self,
         search: &NeighbourSearch<'_, T>,
@@ -365,7 +368,7 @@ impl Sampled {
         self.settle(search, attempt, (Arc::new(graph), &certification), (t, kept))
     }
 
-    /// Notes what is known of a threshold.
+    /// Stores the result for a threshold.
     fn settle<T: Coordinate>(
         &self,
         search: &NeighbourSearch<'_, T>,
@@ -401,12 +404,12 @@ impl Sampled {
         Ok(())
     }
 
-    /// What certifies a threshold; neighbours on edges that a graph does not have are never found.
+    /// Returns the certification of thresholds. Neighbors on edges that the graph lacks are never found.
     fn certification(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>) -> Certification {
         let promised: Vec<&Part> = self.parts.iter().filter(|part| part.promised).collect();
         let sets = promised.iter().map(|part| self.rows(buckets, graph, self.of_part(part), self.is_all_of(part)));
         let sets: Vec<RowSample> = sets.collect();
-        // Vectors of one set that are all there are show every pair.
+        // If all vectors of one set are drawn, they show every pair.
         let pairs = match promised.iter().position(|part| self.is_all_of(part)) {
             Some(whole) => {
                 let drawn: Vec<usize> = self.of_part(promised[whole]).collect();
@@ -424,7 +427,7 @@ impl Sampled {
         Certification { sets, pairs }
     }
 
-    /// Drawn vectors of all parts, of each as many as of the part of which the smallest share was drawn.
+    /// Selects drawn vectors of all parts at the same rate: the smallest fraction drawn from any part.
     fn at_one_rate(&self) -> Vec<usize> {
         let rates = self.parts.iter().filter(|part| part.rows > 0);
         let rate = rates.map(|part| self.of_part(part).len() as f64 / part.rows as f64).fold(1.0, f64::min);
@@ -438,9 +441,9 @@ impl Sampled {
         some.collect()
     }
 
-    /// Some of the drawn vectors, by their numbers, each pair counted as often as the recall of the set counts it.
+    /// Collects some of the drawn vectors, by their indices. Each pair counts as often as in the recall of the set.
     fn rows(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>, of: Range<usize>, whole: bool) -> RowSample {
-        // Where not all neighbours are noted, something is left to chance after all.
+        // If not all neighbors are noted, the sample is random after all.
         let weight = |neighbour: &Neighbour| buckets.pair_weight(neighbour.bucket);
         let are_noted = |found: &Neighbours| found.count == found.noted.iter().map(weight).sum::<u64>();
         let whole = whole && self.neighbours[of.clone()].iter().all(are_noted);
@@ -449,7 +452,7 @@ impl Sampled {
         sample
     }
 
-    /// Adds a drawn vector to a sample if it has neighbors, which count by their weights or once.
+    /// Adds a drawn vector to a sample if it has neighbors, which count by weight or once each.
     fn push(
         &self,
         sample: &mut RowSample,
@@ -473,7 +476,8 @@ impl Sampled {
         sample.push(count, all.flat_map(|(t, weight)| std::iter::repeat_n(t, weight)));
     }
 
-    /// The sample of pairs that these drawn vectors have, of so many rows; partners are numbered as neighbors are noted.
+    /// Returns the sample of pairs of these drawn vectors, out of `population` rows. Partners are numbered in the order
+    /// in which neighbors are noted.
     fn pair_sample(
         &self,
         buckets: &Buckets<'_>,
@@ -493,13 +497,13 @@ impl Sampled {
     }
 }
 
-/// Those of ascending places that lie in some buckets.
+/// Returns the range of ascending places that belong to some buckets.
 fn within(places: &[(u32, u32)], buckets: &Range<u32>) -> Range<usize> {
     let before = |end: u32| places.partition_point(|&(bucket, _)| bucket < end);
     before(buckets.start)..before(buckets.end)
 }
 
-/// The edges between the buckets of vectors and those of their neighbours, ascending.
+/// Returns the edges between the buckets of vectors and of their neighbors, ascending.
 fn edges_between(places: &[(u32, u32)], neighbours: &[Neighbours]) -> Vec<Task> {
     let noted = neighbours.iter().map(|found| found.noted.len()).sum();
     let mut edges = Vec::with_capacity(noted);
@@ -512,8 +516,8 @@ fn edges_between(places: &[(u32, u32)], neighbours: &[Neighbours]) -> Vec<Task> 
     edges
 }
 
-/// Up to which threshold edges are wanted, given what a sample wants: a little more, as noted numbers are rounded up.
-/// Rules that take buckets whole learn theirs only from the edges.
+/// Returns the threshold up to which edges are needed, given the threshold of a sample: slightly more, as noted numbers
+/// are rounded up. Rules that compare whole buckets get their thresholds only from the edges, so they need all.
 fn reach_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, t: f64) -> f64 {
     match t {
         _ if search.rule.takes_whole() => f64::MAX,
@@ -522,7 +526,7 @@ fn reach_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, t: f64) -> f64 {
     }
 }
 
-/// What fits into memory.
+/// Plans the pass by the available memory.
 fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Result<Memory> {
     let NeighbourSearch { context, buckets, rule, .. } = *search;
     drop(context.reserve(least_bytes::<T>(buckets, rule, context.threads, count), PURPOSE)?);
@@ -538,7 +542,8 @@ fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Re
     Ok(Memory { chunk, neighbours, reserved: context.reserve(bytes, PURPOSE)? })
 }
 
-/// The least bytes with which so many vectors are drawn, their neighbours found, and edges, beside the centers.
+/// Returns the least bytes for drawing `count` vectors, finding their neighbors, and finding edges, without the
+/// centers.
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize, count: u64) -> u64 {
     let count = count.min(buckets.rows());
     let finding = least_for_finding::<T>(buckets, threads, count);
@@ -548,7 +553,7 @@ pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, thre
     finding.max(edges) + least_read_ahead(buckets.extents(), false)
 }
 
-/// The least bytes with which so many vectors are drawn and their neighbours found, those for reading ahead apart.
+/// Returns the least bytes for drawing `count` vectors and finding their neighbors, without read-ahead.
 fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), buckets.vectors().dimensions);
     neighbours_bytes(buckets.rows(), count).0
@@ -558,17 +563,17 @@ fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
-/// The least bytes for the neighbours of so many vectors.
+/// Returns the least bytes for the neighbors of `count` vectors.
 fn least_for_neighbours(buckets: &Buckets<'_>, count: u64) -> u64 {
     neighbours_bytes(buckets.rows(), count).1.min(NEIGHBOURS_BYTES_MIN)
 }
 
-/// Bytes that each drawn vector takes while neighbours are looked for.
+/// Returns the bytes per drawn vector while neighbors are searched.
 fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     Drawn::<T>::memory_bytes(buckets, 1) + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
 }
 
-/// Bytes for reading ahead during a calibration.
+/// Returns the bytes for reading ahead during a calibration.
 pub(super) fn calibration_read_ahead(extents: &[Extent], free: u64) -> u64 {
     read_ahead_bytes(extents, false, free / 4)
 }

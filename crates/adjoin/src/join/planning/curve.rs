@@ -1,4 +1,4 @@
-//! How many neighbours has a vector, by the threshold? For a person who has to choose one.
+//! Estimates how many neighbors a vector has by threshold, to help users choose one.
 
 use adjoin_kernels::{PackedColumns, Panel};
 
@@ -11,18 +11,19 @@ use crate::store::Store;
 use crate::truth::DistanceHistogram;
 use crate::workers::lock;
 
-/// Vectors that are compared with all others.
+/// Vectors to compare with all others.
 const VECTORS: u64 = 256;
-/// Drawn vectors that go to the kernel at once.
+/// Drawn vectors passed to the kernel at once.
 const BLOCK: usize = 32;
-/// Numbers of neighbours whose thresholds are told.
+/// Numbers of neighbors to return thresholds for.
 const NEIGHBOURS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 
-/// Thresholds, distances or similarities as the store's metric has it, at which a vector has so many neighbours on
-/// average, about: (neighbours, threshold). Only as many as the set can have.
+/// Returns approximate thresholds at which a vector has certain numbers of neighbors on average, as (neighbors,
+/// threshold). Thresholds are distances or similarities, according to the store's metric. Numbers that the set cannot
+/// reach are left out.
 ///
 /// # Errors
-/// Where the store cannot be read or the budget is too small.
+/// Fails if the store cannot be read or the budget is too small.
 pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
     let manifest = store.manifest();
     manifest.metric.check_joins(store.folder().display())?;
@@ -41,7 +42,7 @@ pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Ve
     Ok(NEIGHBOURS.iter().filter_map(at).collect())
 }
 
-/// How far others are from the drawn vectors.
+/// Counts the distances of all vectors from the drawn ones.
 fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> Result<DistanceHistogram> {
     let (vectors, extents) = (buckets.vectors(), buckets.extents());
     let rows = buckets.rows_max();
@@ -74,6 +75,6 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
         Ok(())
     })?;
     let mut counts = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    counts.leave_out_zeros(drawn.len() as u64); // each with itself
+    counts.leave_out_zeros(drawn.len() as u64); // each vector with itself
     Ok(counts)
 }

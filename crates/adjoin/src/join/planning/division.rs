@@ -1,4 +1,4 @@
-//! What a join needs in memory, and how it is divided.
+//! Computes and divides the memory of a join.
 
 use adjoin_kernels::Panel;
 
@@ -14,7 +14,7 @@ use crate::sink::PairWriter;
 use crate::source::IdKind;
 use crate::store::format::Extent;
 
-/// The least that a join needs, whether floats are rounded or not, which is decided by vectors that are drawn.
+/// Returns the least memory of a join, whether floats are rounded or not. Drawn vectors decide that later.
 pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
     let of_bytes = least::<u8>(buckets, options, with_ids, 1);
     if !buckets.space().is_of_floats() {
@@ -23,8 +23,8 @@ pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_id
     of_bytes.max(least::<f32>(buckets, options, with_ids, 1)).max(coding_bytes(buckets))
 }
 
-/// Returns a bound on what a join needs, whatever its planning finds: what a refusal before it names. It counts a calibration
-/// that may not come, and some edges for each bucket.
+/// Returns a bound on the memory of a join, whatever its planning finds. Early refusals name it. It includes a
+/// calibration, which may not be needed, and some edges per bucket.
 pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
     let count = buckets.extents().len() as u64;
     let edges = (count * count / 2).min(count * EDGES_A_BUCKET) * EDGE_BYTES;
@@ -36,11 +36,11 @@ pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bo
     edges + of_bytes.max(of_floats).max(coding_bytes(buckets))
 }
 
-/// Edges of a bucket that a bound on the memory of a join counts, and bytes of each, in the graph and in the schedule.
+/// Edges per bucket in a bound on the memory of a join, and bytes per edge, in the graph and in the schedule.
 pub(super) const EDGES_A_BUCKET: u64 = 32;
 pub(super) const EDGE_BYTES: u64 = 16;
 
-/// The least that a join needs with so many threads, whatever its passes over the buckets find.
+/// Returns the least memory of a join with `threads` threads, whatever its passes over the buckets find.
 pub(super) fn least<T: Coordinate>(
     buckets: &Buckets<'_>,
     options: &JoinOptions,
@@ -48,7 +48,7 @@ pub(super) fn least<T: Coordinate>(
     threads: usize,
 ) -> u64 {
     let sizes = sizes::<T>(buckets, with_ids);
-    let tasks = buckets.extents().len() as u64; // each with itself
+    let tasks = buckets.extents().len() as u64; // each bucket with itself
     let run =
         needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest()), 0).least(threads, options.least_policy());
     let pass = match options.rule {
@@ -59,7 +59,7 @@ pub(super) fn least<T: Coordinate>(
     run.max(centers_bytes::<T>(buckets) + planning)
 }
 
-/// The same where a calibration may come.
+/// Returns the least memory of a join, including a calibration if one may be needed.
 pub(super) fn least_to_calibrate<T: Coordinate>(
     buckets: &Buckets<'_>,
     options: &JoinOptions,
@@ -74,18 +74,18 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
     least.max(centers_bytes::<T>(buckets) + pass)
 }
 
-/// The least that a calibration needs at first, beside the centers.
+/// Returns the least memory of the first step of a calibration, without the centers.
 fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, (rule, aim): (Rule, Aim), threads: usize) -> u64 {
     let vectors = vectors_in_least(buckets.rows(), buckets.promised().len() as u64, aim.target());
     calibration::least_bytes::<T>(buckets, rule, threads, vectors)
 }
 
-/// Bytes of the centers.
+/// Returns the bytes of the centers.
 pub(super) fn centers_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
     Panel::<T>::bytes_for(buckets.extents().len(), buckets.vectors().dimensions)
 }
 
-/// Bytes of the buckets, on disk and in memory.
+/// Returns the bytes of the buckets, on disk and in memory.
 pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> BucketSizes {
     let memory = |number| LoadedBucket::<T>::memory_bytes(buckets, number, with_ids);
     BucketSizes {
@@ -94,21 +94,23 @@ pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> Buc
     }
 }
 
-/// Stacks, and what the system's allocator keeps for each thread of freed small blocks: of the calling thread and the
-/// reader together, and of each worker.
+/// Bytes of stacks, and of freed small blocks that the system's allocator keeps per thread: for the calling thread and
+/// the reader together, and for each worker.
 pub(super) const THREADS_BYTES: u64 = 640 << 10;
 pub(super) const WORKER_BYTES: u64 = 384 << 10;
 
-/// Bytes of what is held of each bucket during a run, loaded or not: the table of the cache, its steps and those that the
-/// reader simulates again if the uses to come are not known, sizes on disk and in memory, and the extents again if there
-/// are two stores.
+/// Returns the bytes held for all buckets during a run, loaded or not:
+/// - the table of the cache and its steps,
+/// - the steps again, which the reader simulates if future uses are not known,
+/// - sizes on disk and in memory, and
+/// - the extents again if there are two stores.
 pub(super) fn tables_bytes_of<T: Coordinate>(count: usize, sets: usize) -> u64 {
     let extents = if sets > 1 { size_of::<Extent>() } else { 0 };
-    let sizes = 3 * size_of::<u64>(); // and sorted once more, for the least cache
+    let sizes = 3 * size_of::<u64>(); // including a sorted copy, for the least cache
     Cache::<T>::table_bytes(count) + (count * (Steps::BYTES_A_BUCKET + sizes + extents)) as u64
 }
 
-/// What a run of so many tasks needs, with a cache of so many bytes at least.
+/// Returns the memory needs of a run of `tasks` tasks with a cache of at least `least_cache` bytes.
 pub(super) fn needs<T: Coordinate>(
     buckets: &Buckets<'_>,
     sizes: &BucketSizes,

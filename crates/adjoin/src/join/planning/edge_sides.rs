@@ -1,4 +1,5 @@
-//! What two buckets know of each other, brought together: each says it of many others, and an edge needs both.
+//! Brings together the two sides of each edge. A bucket produces sides towards many others, and an edge needs both of
+//! its sides.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -11,19 +12,19 @@ use crate::report::Cancel;
 use crate::store::{PartitionSizes, Partitions, Records};
 use crate::workers::{lock, map_items};
 
-/// Sides of edges on their way to each other: buckets lie in stripes, and a cell holds the sides between two stripes, in
-/// both directions. Cells that follow each other share a partition. What does not fit into memory goes to a temporary file.
+/// Collects the sides of edges. Buckets are divided into stripes, and a cell holds the sides between two stripes, in
+/// both directions. Consecutive cells share a partition. Sides that do not fit in memory go to a temporary file.
 pub(super) struct EdgeSides<'a, S> {
     context: &'a Context,
     grid: Grid,
     partitions: usize,
-    /// Bytes of sides that are looked at at once.
+    /// Bytes of sides to process at a time.
     looked_at: u64,
     taken: Mutex<Taken>,
     of: PhantomData<S>,
 }
 
-/// Which stripe a bucket lies in, and which cell an edge.
+/// Maps buckets to stripes and edges to cells.
 #[derive(Clone, Copy)]
 struct Grid {
     buckets: u64,
@@ -31,7 +32,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// Pairs of stripes, numbered row by row.
+    /// Returns the cell of an edge. Cells are pairs of stripes, numbered row by row.
     fn cell(self, (i, j): (u32, u32)) -> usize {
         let stripe = |bucket: u32| u64::from(bucket) * self.stripes / self.buckets;
         let (low, high) = (stripe(i), stripe(j));
@@ -41,15 +42,15 @@ impl Grid {
 
 struct Taken {
     sides: Partitions,
-    /// Sides in each cell.
+    /// Number of sides in each cell.
     cells: Vec<u32>,
 }
 
 impl<'a, S: EdgeSide> EdgeSides<'a, S> {
-    /// None yet; `memory` bytes are for them.
+    /// Creates an empty collection that uses `memory` bytes.
     pub(super) fn new(context: &'a Context, buckets: u32, memory: u64) -> Self {
         let buckets = u64::from(buckets);
-        // An eighth for the numbers of cells, a quarter for cells that are looked at: one is as large as that if every
+        // An eighth is for the counts of cells, and a quarter for cells being processed: a cell is that large if every
         // bucket is near every other.
         let (held, looked_at, most) = (memory / 8 * 5, memory / 4, memory / 8 / size_of::<u32>() as u64);
         let all = buckets * buckets * size_of::<S>() as u64;
@@ -62,7 +63,7 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
         Self { context, grid, partitions: sizes.partitions, looked_at, taken, of: PhantomData }
     }
 
-    /// Takes what a bucket says.
+    /// Adds the sides of a bucket.
     pub(super) fn take(&self, sides: impl Iterator<Item = S>) -> Result<()> {
         let Taken { sides: partitions, cells } = &mut *lock(&self.taken);
         for side in sides {
@@ -73,7 +74,7 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
         Ok(())
     }
 
-    /// Ends the taking.
+    /// Ends the collection and returns the sides.
     pub(super) fn gather(self) -> Result<Gathered<S>> {
         let Self { context, grid, partitions, looked_at, taken, .. } = self;
         let Taken { sides, cells } = taken.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -87,33 +88,33 @@ pub(super) struct Gathered<S> {
     cancel: Cancel,
     grid: Grid,
     partitions: usize,
-    /// Sides that are looked at at once.
+    /// Number of sides to process at a time.
     most: usize,
     records: Records,
     cells: Vec<u32>,
     of: PhantomData<S>,
 }
 
-/// Cells whose sides are looked at at once.
+/// Cells to process at a time.
 struct Group {
     partition: usize,
     cells: Range<usize>,
-    /// How many there are.
+    /// Number of their sides.
     sides: usize,
 }
 
 impl<S: EdgeSide> Gathered<S> {
-    /// How many there are.
+    /// Returns the number of sides.
     pub(super) fn count(&self) -> usize {
         self.cells.iter().map(|&count| count as usize).sum()
     }
 
-    /// Bytes that they hold in memory, also while they are handed over.
+    /// Returns the bytes of the sides in memory, including those needed to read them.
     pub(super) fn bytes(&self) -> u64 {
         self.records.held_bytes() + (self.most * size_of::<S>() + size_of_val(&*self.cells)) as u64
     }
 
-    /// Hands over all sides, both of an edge at once and one behind the other.
+    /// Passes all sides to `take`. Both sides of an edge are in the same slice, next to each other.
     pub(super) fn each(&self, mut take: impl FnMut(&[S]) -> Result<()>) -> Result<()> {
         let mut sides = Vec::new();
         self.groups().iter().try_for_each(|group| {
@@ -123,8 +124,8 @@ impl<S: EdgeSide> Gathered<S> {
         })
     }
 
-    /// The same on several threads, each of which holds as many sides at once as [`Gathered::each`] does; returns what
-    /// `work` makes of them, in the order of their edges.
+    /// Processes all sides on several threads, each of which holds as many sides at once as [`Gathered::each`] does.
+    /// Returns the results of `work` in the order of edges.
     pub(super) fn map<R: Send>(&self, threads: usize, work: impl Fn(&[S]) -> R + Sync) -> Result<Vec<R>> {
         let groups = self.groups();
         map_items(threads, groups.len(), &self.cancel, Vec::new, |sides, group| {
@@ -133,7 +134,7 @@ impl<S: EdgeSide> Gathered<S> {
         })
     }
 
-    /// Bytes that [`Gathered::map`] holds beside what [`Gathered::bytes`] says.
+    /// Returns the bytes that [`Gathered::map`] holds in addition to [`Gathered::bytes`].
     pub(super) fn bytes_of_map(&self, threads: usize) -> u64 {
         ((threads.max(1) - 1) * self.most * size_of::<S>()) as u64
     }
@@ -148,7 +149,7 @@ impl<S: EdgeSide> Gathered<S> {
         (0..partitions).flat_map(of).collect()
     }
 
-    /// Reads the sides of a group and puts them in order.
+    /// Reads and sorts the sides of a group.
     fn read(&self, Group { partition, cells, sides: count }: &Group, sides: &mut Vec<S>) -> Result<()> {
         sides.clear();
         sides.reserve_exact(*count);
@@ -164,13 +165,14 @@ impl<S: EdgeSide> Gathered<S> {
     }
 }
 
-/// Room for the edges of so many sides, as far as memory reaches: what is not used is not touched, and a vector that grew
-/// would be held twice while it does.
+/// Allocates a vector for the edges of `sides` sides, as far as the free memory allows. Unused capacity is never
+/// touched, while a growing vector would exist twice.
 pub(super) fn room_for_edges<E>(context: &Context, sides: usize) -> Vec<E> {
     Vec::with_capacity(sides.min(context.budget().free() as usize / size_of::<E>()))
 }
 
-/// Cells that follow each other, in groups of at most `most` sides where they allow it, with the number of these.
+/// Groups consecutive cells so that a group has at most `most` sides, unless a single cell has more. Returns the number
+/// of sides of each group.
 fn groups(cells: &[u32], of: Range<usize>, most: usize) -> Vec<(Range<usize>, usize)> {
     let mut groups: Vec<(Range<usize>, usize)> = Vec::new();
     for cell in of {
@@ -189,7 +191,7 @@ mod tests {
     use crate::plan::LeastMargin;
     use crate::random::Random;
 
-    /// With little memory many cells share a partition, which is looked at in parts.
+    /// With little memory, many cells share a partition, which is processed in parts.
     #[test]
     fn both_sides_of_an_edge_come_together_and_no_more_at_once_than_there_is_memory_for() {
         let (buckets, context) = (3_000, Context::default());

@@ -1,4 +1,4 @@
-//! The edges of a plan: by the rule that is asked for, or that costs least and keeps the promise.
+//! Finds the edges of a plan: by the requested rule, or by the cheapest rule that keeps the promised recall.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -20,13 +20,13 @@ use crate::message::{Argument, message};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, Weights, choose, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
 
-/// The most memory for margins on their way: what is more goes to disk in large pieces anyway.
+/// Most memory for margins in transit. More is unnecessary, since margins are spilled to disk in large pieces.
 const MARGIN_BYTES_MAX: u64 = 32 << 20;
 
-/// The edges of a plan, and what is known of the rule that they are for.
+/// The edges of a plan, and facts about the rule that they are for.
 pub(super) struct Edges {
     pub(super) graph: BucketGraph,
-    /// Holds the bytes of the graph.
+    /// Memory of the graph.
     pub(super) memory: Reservation,
     pub(super) admission: Admission,
     pub(super) recall: RecallStatistics,
@@ -45,12 +45,12 @@ pub(super) struct Passes<'a, T: Coordinate> {
     options: &'a JoinOptions,
     threshold: &'a Threshold,
     centers: Panel<T>,
-    /// Of the centers.
+    /// Memory of the centers.
     _memory: Reservation,
 }
 
-/// How floats are rounded to bytes, from drawn vectors: not where that would blur the threshold, nor for the rule that
-/// rests on the radii of the store.
+/// Chooses how to round floats to bytes, by drawn vectors. Returns `None` if rounding would blur the threshold, or for
+/// the rule that relies on the radii of the store.
 pub(super) fn fit_coding(context: &Context, buckets: &Buckets<'_>, options: &JoinOptions) -> Result<Option<Coding>> {
     if options.rule == Some(Rule::Triangle) {
         return Ok(None);
@@ -72,7 +72,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         Ok(Self { context, buckets, options, threshold, centers, _memory: memory })
     }
 
-    /// The edges by the rule that is asked for, or that costs least and keeps the promise.
+    /// Returns the edges by the requested rule, or by the cheapest rule that keeps the promised recall.
     pub(super) fn edges(&self) -> Result<Edges> {
         let Self { options, .. } = *self;
         let target = options.aim.target();
@@ -83,7 +83,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
                 "a threshold is for a rule that needs one; name the rule, or leave the threshold out",
             )),
             Some(rule) if rule.is_exact() => self.exact(rule),
-            _ if is_empty => self.exact(Rule::MarginSum), // nobody can be sampled
+            _ if is_empty => self.exact(Rule::MarginSum), // there is nothing to sample
             Some(rule) if options.aim == Aim::Every => Err(Error::option(format!(
                 "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
                 rule.name()
@@ -124,7 +124,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         NeighbourSearch { context, buckets, centers, threshold, predicate, rule, read_ahead }
     }
 
-    /// What a choice of the rule needs to know.
+    /// Returns the facts on which the choice of a rule depends.
     fn facts(&self, recall: f64) -> Result<Facts> {
         let search = self.search(Rule::Union);
         let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
@@ -132,7 +132,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         Ok(pairs.facts(self.threshold, self.buckets.space().residual_seen(), recall))
     }
 
-    /// The edges of a rule with a threshold for each of some recalls; none where it cannot be shown to reach one.
+    /// Returns the edges of a rule with a threshold for each recall; `None` if the rule cannot be shown to reach it.
     pub(super) fn calibrated(&self, rule: Rule, recalls: &[f64], vectors_max: u64) -> Result<Vec<Option<Edges>>> {
         let watch = Stopwatch::start();
         let search = self.search(rule);
@@ -183,7 +183,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         })
     }
 
-    /// The edges of a rule that misses nothing.
+    /// Returns the edges of a rule that misses no pair.
     fn exact(&self, rule: Rule) -> Result<Edges> {
         let Graph { graph, memory, center_distances } = self.exact_graph(rule)?;
         let parts = |pair: &DrawnPair| rule.parts(self.threshold.distance, pair.gap);
@@ -206,13 +206,14 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         })
     }
 
-    /// Pairs that are compared where buckets are taken whole.
+    /// Returns the number of pairs to compare if buckets are compared whole.
     fn whole_pairs(&self, pairs: &PairSample<T>, graph: &BucketGraph) -> u64 {
         let rows = |bucket: u32| u64::from(self.buckets.members(bucket));
         pairs.own_pairs() + graph.edges.iter().map(|&(i, j)| rows(i) * rows(j)).sum::<u64>()
     }
 
-    /// Pairs that a rule is expected to admit, given what it says of pairs of different buckets, and those of the result.
+    /// Estimates the number of pairs that a rule admits, and the number of result pairs. `admits` returns whether the
+    /// rule admits a pair of different buckets.
     fn predict(
         &self,
         pairs: &PairSample<T>,

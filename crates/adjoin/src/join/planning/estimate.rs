@@ -1,4 +1,4 @@
-//! What a rule is going to cost, from the pairs among some drawn vectors.
+//! Estimates the cost of a rule from the pairs of some drawn vectors.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Buckets, Drawn, draw_other_places};
 use crate::plan::{Facts, Gap, Meetings, Place, Rule, guessed_threshold, pair_threshold};
 
-/// Vectors whose pairs are looked at.
+/// Number of drawn vectors.
 const VECTORS: u64 = 1_000;
-/// Vectors that are compared with all others at once.
+/// Vectors to compare with all others at once.
 const BLOCK: usize = 32;
 
-/// Vectors, each with its bucket and its squared distance to the center of that.
+/// Vectors, each with its bucket and its squared distance to the center of the bucket.
 pub(super) struct Placed<T: Coordinate> {
     pub(super) vectors: Panel<T>,
     pub(super) buckets: Vec<u32>,
@@ -27,9 +27,10 @@ pub(super) struct PairSample<T: Coordinate> {
     kernel: Kernel,
     placed: Placed<T>,
     centers: Panel<T>,
-    /// Where vectors of a second set begin, or new ones, which are paired with those before them.
+    /// Index of the first vector of the second set, or of the first new vector. It and later ones are paired with those
+    /// before it.
     second: Option<usize>,
-    /// Pairs within buckets.
+    /// Number of pairs within buckets.
     own_pairs: u64,
     meets: Meetings,
 }
@@ -54,7 +55,7 @@ impl<T: Coordinate> PairSample<T> {
         let drawn_of_first = drawn.of_buckets(parts[0].clone()).len();
         let of_buckets = drawn.places.iter().map(|&(bucket, _)| bucket).collect();
         let placed = Placed { vectors: drawn.members.panel, buckets: of_buckets, own: drawn.own };
-        // New rows are taken to be near each other as often as near old ones.
+        // Assumes that new rows are as often near each other as near old rows.
         let second = (parts.len() > 1).then_some(drawn_of_first);
         let own = buckets.meeting_themselves().into_iter();
         let own_pairs = own.map(|number| pairs_of(buckets.members(number).into())).sum();
@@ -62,7 +63,7 @@ impl<T: Coordinate> PairSample<T> {
         Ok(Self { second, ..sample })
     }
 
-    /// Of vectors that were drawn elsewhere, from a set of so many pairs within buckets.
+    /// Creates a sample from vectors drawn elsewhere, from a set with `own_pairs` pairs within buckets.
     pub(super) fn new(
         kernel: Kernel,
         placed: Placed<T>,
@@ -76,7 +77,7 @@ impl<T: Coordinate> PairSample<T> {
         Self { kernel, placed, centers, second: None, own_pairs, meets }
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes of a sample.
     pub(super) fn memory_bytes(buckets: &Buckets<'_>) -> u64 {
         let (dimensions, vectors) = (buckets.vectors().dimensions, VECTORS.min(buckets.rows()));
         Drawn::<T>::memory_bytes(buckets, vectors)
@@ -84,12 +85,12 @@ impl<T: Coordinate> PairSample<T> {
             + 3 * (BLOCK as u64) * vectors * size_of::<T::Distance>() as u64
     }
 
-    /// Pairs within buckets, which every rule compares.
+    /// Returns the number of pairs within buckets, which every rule compares.
     pub(super) fn own_pairs(&self) -> u64 {
         self.own_pairs
     }
 
-    /// How many pairs are within the threshold: of few, no more than their order of magnitude.
+    /// Estimates the number of pairs within the threshold. If they are few, only the order of magnitude is right.
     pub(super) fn expect_results(&self, threshold: &Threshold) -> u64 {
         let (kernel, count) = (self.kernel, self.placed.buckets.len());
         let all: Vec<u32> = (0..count as u32).collect();
@@ -111,7 +112,8 @@ impl<T: Coordinate> PairSample<T> {
         (within as f64 / pairs.max(1) as f64 * self.meets.pairs as f64) as u64
     }
 
-    /// How many vectors before one are paired with it: all of them, or those of the other set, which come first.
+    /// Returns the number of earlier vectors that a vector is paired with: all, or the vectors of the other set, which
+    /// have the lower indices.
     fn earlier_partners(&self, vector: u32) -> u32 {
         match self.second {
             Some(second) if (vector as usize) < second => 0,
@@ -120,7 +122,7 @@ impl<T: Coordinate> PairSample<T> {
         }
     }
 
-    /// How many pairs of different buckets each of some conditions is expected to hold for.
+    /// Estimates the number of pairs of different buckets for which each of N conditions holds.
     pub(super) fn expect<const N: usize>(&self, holds: impl Fn(&DrawnPair) -> [bool; N]) -> [u64; N] {
         let (kernel, count) = (self.kernel, self.placed.buckets.len());
         let all: Vec<u32> = (0..count as u32).collect();
@@ -153,11 +155,11 @@ impl<T: Coordinate> PairSample<T> {
         held.map(|held| (held as f64 / seen.max(1) as f64 * cross) as u64)
     }
 
-    /// What a choice of the rule needs to know, of vectors of which none was farther than `residual` from what it was
-    /// rounded to.
+    /// Returns the facts on which the choice of a rule depends. `residual` bounds the distance between any vector and
+    /// its rounded form.
     pub(super) fn facts(&self, threshold: &Threshold, residual: f64, recall: f64) -> Facts {
         let (eps, guessed) = (threshold.distance, guessed_threshold(recall));
-        // A proof goes by the threshold widened by what rounding took away.
+        // A proof requires the threshold to be widened by the rounding error.
         let proved = threshold.widened(2.0 * residual).distance;
         let [margin_sum_pairs, union_pairs, near_pairs] = self.expect(|pair| {
             let of = |rule: Rule, eps| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
@@ -179,7 +181,7 @@ impl<T: Coordinate> PairSample<T> {
     }
 }
 
-/// Pairs of so many.
+/// Returns the number of pairs of `n` items.
 pub(super) fn pairs_of(n: u64) -> u64 {
     n * n.saturating_sub(1) / 2
 }

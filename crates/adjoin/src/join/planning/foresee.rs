@@ -1,4 +1,4 @@
-//! What planning would decide of vectors of which no store was built yet.
+//! Predicts the decisions of planning for vectors without a store.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -17,15 +17,15 @@ use crate::sink::PairWriter;
 use crate::source::{IdKind, SourceInfo};
 use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};
 
-/// A sample of a set, placed in the buckets that a build would make, about.
+/// A sample of a set, assigned to about the buckets that a build would create.
 pub(crate) struct Foresight<'a, T: Coordinate> {
     pairs: PairSample<T>,
     space: Space<'a>,
 }
 
 impl<'a, T: Coordinate> Foresight<'a, T> {
-    /// Of `vectors` drawn from `rows`, each with its center and its squared distance to that, where a build would make
-    /// `buckets` buckets.
+    /// Creates the sample from drawn vectors, each with its center and its squared distance to that. The set has `rows`
+    /// rows, and a build would create `buckets` buckets.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
@@ -40,8 +40,8 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         Self { pairs, space }
     }
 
-    /// How pairs would be found within a threshold, what each way is expected to cost, and how many vectors a calibration
-    /// would draw.
+    /// Returns how pairs would be found within a threshold, the expected cost of each method, and the number of vectors
+    /// that a calibration would draw.
     pub(crate) fn choice(&self, threshold: &Threshold, aim: Aim) -> (Choice, Costs, u64) {
         let weights = Weights::of(!T::is_float(), self.space.vectors.dimensions);
         let (recall, patience) = (aim.target(), aim.patience());
@@ -55,7 +55,7 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
     }
 }
 
-/// The least that a join needs, where a store would have so many buckets, the largest of so many rows; about.
+/// Estimates the least memory of a join for a store of `buckets` buckets, the largest of which has `rows_max` rows.
 pub(crate) fn least_of_unbuilt<T: Coordinate>(
     vectors: VectorType,
     metric: Metric,
@@ -71,19 +71,19 @@ pub(crate) fn least_of_unbuilt<T: Coordinate>(
     centers + Cache::<T>::table_bytes(buckets as usize) + writer + worker + Queue::least(true) + stored + 2 * bucket
 }
 
-/// A set of which no store is open yet, as far as the memory of a join depends on it.
+/// The properties of a set without an open store that determine the memory of a join.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnopenedSet {
     pub(crate) vectors: VectorType,
     pub(crate) metric: Metric,
     pub(crate) rows: u64,
     pub(crate) buckets: u64,
-    /// Bytes of an id, about.
+    /// Approximate bytes of an id.
     pub(crate) id_bytes: u64,
 }
 
 impl UnopenedSet {
-    /// Returns about the set of which a store is built.
+    /// Estimates the properties of a set from which a store would be built.
     pub(crate) fn of_source(info: &SourceInfo, options: &BuildOptions) -> Self {
         let buckets = options.buckets.unwrap_or(default_buckets(info.rows)).into();
         let id_bytes = match info.ids {
@@ -94,7 +94,7 @@ impl UnopenedSet {
         Self { vectors: info.vectors, metric: options.metric, rows: info.rows, buckets, id_bytes }
     }
 
-    /// Returns what the manifest of a store says.
+    /// Returns the properties that the manifest of a store states.
     pub(crate) fn of_store(manifest: &Manifest) -> Self {
         let Manifest { vectors, metric, rows, buckets, .. } = *manifest;
         let stored = manifest.files[Role::Vectors].bytes / rows.max(1);
@@ -102,8 +102,9 @@ impl UnopenedSet {
         Self { vectors, metric, rows, buckets: buckets.into(), id_bytes }
     }
 
-    /// Returns a bound on what a join of this set needs, with another one whose rows and buckets are counted with its own,
-    /// whatever its planning finds; about, as the largest bucket is not known. A calibration promises `recall`.
+    /// Returns an approximate bound on the memory of a join of this set, whatever its planning finds. If two sets are
+    /// joined, rows and buckets are the totals of both. A calibration aims at `recall`. Approximate because the size of
+    /// the largest bucket is unknown.
     pub(crate) fn join_bytes(&self, with_ids: bool, recall: f64) -> u64 {
         let plain = Space::plain(self.vectors, self.metric);
         let of_bytes = self.bytes_of::<u8>(with_ids, recall);
@@ -140,14 +141,14 @@ impl UnopenedSet {
     }
 }
 
-/// Bytes of an id of text in a source, where nothing is known of it, about.
+/// Assumed bytes of a text id in a source.
 const TEXT_ID_BYTES: u64 = 64;
-/// What a bucket takes beside its members: headers, and what its blocks are rounded up to.
+/// Bytes of a bucket in addition to its members: headers, and rounding up to blocks.
 const BUCKET_MORE_BYTES: u64 = 5 * 4_096;
-/// Rows of the largest bucket, as a multiple of the mean, about.
+/// Assumed rows of the largest bucket, as a multiple of the mean.
 const LARGEST_BUCKET: u64 = 6;
-/// What the passes of planning hold of each center, about.
+/// Approximate bytes that the passes of planning hold per center.
 const CENTER_BYTES: u64 = 160;
 
-/// Row number, id and distances of a loaded member, about.
+/// Approximate bytes of the row number, id and distances of a loaded member.
 const BYTES_A_MEMBER: u64 = 24;

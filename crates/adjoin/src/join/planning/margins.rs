@@ -1,4 +1,4 @@
-//! One pass over the store that tells the plan how near the members of each bucket come to every other center.
+//! One pass over the store that measures how near the members of each bucket are to every other center.
 
 use std::ops::Range;
 
@@ -13,37 +13,39 @@ use crate::geometry::{Coordinate, Threshold};
 use crate::load::{self, Buckets, LoadedBucket, least_read_ahead};
 use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, add_triangle_edges, within};
 
-/// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
+/// Numbers of members and centers to compute distances between at once, so that the distances stay in the second-level
+/// cache until they are used.
 pub(super) const CHUNK_ROWS: usize = 32;
 pub(super) const CHUNK_CENTERS: usize = 512;
 
-/// The least memory for margins on their way to edges.
+/// Least memory for margins in transit.
 pub(super) const MARGIN_BYTES_MIN: u64 = 2 << 20;
 
-/// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
-/// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.
+/// Members that belong to another center than their nearest have negative margins. The first pass assumes that none is
+/// below this fraction of its bucket's squared radius. If that proves wrong, the pass is repeated with the values
+/// found.
 const SHORTFALL_EXPECTED: f64 = 0.5;
-/// Where floats were rounded, residuals are taken to be at most so many times the largest that was seen.
+/// If floats were rounded, residuals are assumed to be at most this multiple of the largest one seen.
 const RESIDUAL_EXPECTED: f64 = 1.25;
 
-/// A bucket graph and what it cost to make.
+/// A bucket graph and its cost.
 pub(super) struct Graph {
     pub(super) graph: BucketGraph,
-    /// Holds the bytes of its edges.
+    /// Memory of its edges.
     pub(super) memory: Reservation,
     pub(super) center_distances: u64,
 }
 
-/// Memory of the pass that makes the graph of the margin-sum rule, beside what its workers hold.
+/// Memory of the pass that computes the graph of the margin-sum rule, without its workers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PassMemory {
     /// For reading ahead.
     pub(super) read_ahead: u64,
-    /// For margins on their way; what does not fit goes to a temporary file.
+    /// For margins in transit. Margins that do not fit go to a temporary file.
     pub(super) margins: u64,
 }
 
-/// The graph of the margin-sum rule. Computes the distance of each vector to each center.
+/// Computes the graph of the margin-sum rule, from the distance of each vector to each center.
 pub(super) fn margin_edges<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -88,7 +90,7 @@ pub(super) fn margin_edges<T: Coordinate>(
     Ok(Graph { graph, memory, center_distances: distances })
 }
 
-/// The graph of DiskJoin's triangle rule. Reads no bucket.
+/// Computes the graph of DiskJoin's triangle rule. Reads no bucket.
 pub(super) fn triangle_edges<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -114,19 +116,18 @@ pub(super) fn triangle_edges<T: Coordinate>(
     Ok(Graph { graph, memory, center_distances: (centers.rows() * centers.rows()) as u64 })
 }
 
-/// The least bytes with which the edges of the margin-sum rule are found, beside the centers.
+/// Returns the least bytes for finding the edges of the margin-sum rule, without the centers.
 pub(super) fn least_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>) -> u64 {
     memory_bytes::<T>(threads, buckets) + least_read_ahead(buckets.extents(), false) + MARGIN_BYTES_MIN
 }
 
-/// Bytes that the pass of the margin-sum rule holds, the centers and those for reading ahead and for margins on their way
-/// apart.
+/// Returns the bytes of the pass of the margin-sum rule, without the centers, read-ahead, and margins in transit.
 pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>) -> u64 {
     let (count, rows, dimensions) = (buckets.extents().len(), buckets.rows_max(), buckets.vectors().dimensions);
     let distance = size_of::<T::Distance>();
     let chunk = CHUNK_ROWS.min(rows) * CHUNK_CENTERS.min(count) * distance;
-    // Of each center its bound, the distance that this is made of and the least margin; of each member its number and
-    // its distance to its own center; sides on their way in.
+    // Each center has a bound, the distance from which it is computed, and the least margin. Each member has its number
+    // and its distance to its own center. Sides are held until they are added.
     let a_worker = chunk + count * (8 + distance + 4 + size_of::<LeastMargin>()) + rows * (4 + 4);
     let depths = 3 * size_of::<Depth>() * count;
     columns_bytes::<T>(buckets.parts(), dimensions)
@@ -134,7 +135,7 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
         + load::BucketPass::<T>::bytes(threads, buckets)
 }
 
-/// Bytes of all centers, packed some at a time.
+/// Returns the bytes of all centers, packed in chunks.
 fn columns_bytes<T: Coordinate>(parts: Vec<Range<u32>>, dimensions: usize) -> u64 {
     let of = |part: Range<u32>| {
         let chunk =
@@ -144,12 +145,12 @@ fn columns_bytes<T: Coordinate>(parts: Vec<Range<u32>>, dimensions: usize) -> u6
     parts.into_iter().map(of).sum()
 }
 
-/// What the members of a bucket add to the margins with which others can take part.
+/// Bounds on the members of a bucket that affect the margins with which other members can take part.
 #[derive(Debug, Clone, Copy)]
 struct Depth {
-    /// How far below 0 their margins are at most.
+    /// How far below 0 their margins are, at most.
     shortfall: f64,
-    /// How far they are at most from what they were rounded to.
+    /// Upper bound on their distance from their rounded form.
     residual: f64,
 }
 
@@ -165,10 +166,10 @@ struct MarginPass<'a, T: Coordinate> {
     buckets: &'a Buckets<'a>,
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
-    /// The centers in question, ascending, and the same packed, some of one part at a time.
+    /// The target centers, ascending, and packed in chunks of one part each.
     towards: Vec<u32>,
     columns: Vec<PackedColumns<T>>,
-    /// For each bucket, what its members are taken to add at most.
+    /// Assumed bounds of each bucket.
     depths: Vec<Depth>,
     /// Bytes for reading ahead.
     read_ahead: u64,
@@ -190,14 +191,14 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         Self { context, buckets, centers, threshold, towards, columns, depths, read_ahead }
     }
 
-    /// Distances that a run computes.
+    /// Returns the number of distances that a run computes.
     fn distances(&self) -> u64 {
         let partners = |&j: &u32| self.buckets.rows_of(self.buckets.partners(j));
         let buckets = self.centers.rows() as u64;
         self.towards.iter().map(partners).sum::<u64>() + buckets * buckets
     }
 
-    /// Hands all margins that may matter to `sink`; says what the members of each bucket add.
+    /// Passes all margins that may matter to `sink`, and returns the bounds of each bucket.
     fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<Depth>> {
         let Self { context, buckets, centers, read_ahead, .. } = *self;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
@@ -208,7 +209,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         Ok(depths)
     }
 
-    /// The least margins of a bucket's members towards the centers that may matter.
+    /// Finds the least margins of a bucket's members towards the centers that may matter.
     fn least_margins(
         &self,
         bucket: u32,
@@ -248,8 +249,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         Ok(Depth { shortfall, residual: loaded.members.residual })
     }
 
-    /// For each center in question, the largest margin towards it with which a member can still take part: the limit
-    /// of the edge less the least margin that any member of that bucket is taken to have.
+    /// Returns, for each target center, the largest margin towards it with which a member can take part: the limit of
+    /// the edge minus the least margin that any member of that center's bucket is assumed to have.
     fn bounds(&self, bucket: u32, residual: f64) -> Vec<f64> {
         let dimensions = self.centers.dimensions();
         let mut squared = vec![T::Distance::default(); self.centers.rows()];
@@ -265,8 +266,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
     }
 }
 
-/// Takes one member into account: its margins, rough by a few roundings of f32, towards all centers. The innermost
-/// loop of the pass; it is kept so simple that the compiler turns it into vector instructions.
+/// Processes one member: its margins towards all centers, inexact by a few f32 roundings. This is the innermost loop of
+/// the pass, kept simple so that the compiler vectorizes it.
 fn fold_margins<T: Coordinate>(squared: &[T::Distance], own: f32, least: &mut [f32]) {
     for (&squared, least) in squared.iter().zip(least) {
         let margin = T::rough(squared) - own;

@@ -1,4 +1,4 @@
-//! From a store and a threshold to a plan: the passes that its inputs need, then the plan itself.
+//! Plans a join from stores and a threshold: runs the passes that collect its inputs, then computes the plan.
 
 mod calibration;
 mod curve;
@@ -33,16 +33,18 @@ use crate::plan::{
 use crate::report::Stopwatch;
 use crate::store::Store;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "this join";
-/// The same of edges, which are known only when they are found.
+/// Purpose of the memory of edges. Their number is known only once they are found.
 const PLAN_PURPOSE: &str = "the plan of this join";
 
 /// Plans a join of a store with itself or of two stores with each other.
 ///
 /// # Errors
-/// Where the predicate is not of the metric of the stores, their vectors cannot be compared, the budget is too small, a store
-/// cannot be read, or the rule that is asked for cannot be shown to reach the recall.
+/// Fails if
+/// - the predicate does not match the metric of the stores, or their vectors cannot be compared,
+/// - the budget is too small or a store cannot be read, or
+/// - the requested rule cannot be shown to reach the recall.
 pub fn prepare<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,
@@ -55,11 +57,11 @@ pub fn prepare<'a>(
     })
 }
 
-/// The least memory that a join without ids can be planned and run with, so that a sink that is made before can refuse,
-/// with the need of both in one message, what would not fit.
+/// Returns the least memory with which a join without ids can be planned and run. A sink that is created earlier uses
+/// it to refuse, in one message, a budget that cannot hold both.
 ///
 /// # Errors
-/// Where the predicate is not of the metric of the stores, or their vectors cannot be compared.
+/// Fails if the predicate does not match the metric of the stores, or their vectors cannot be compared.
 pub fn least_memory<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Result<u64> {
     Ok(least_of_any(&checked(sets.into(), options)?, options, false))
 }
@@ -67,18 +69,18 @@ pub fn least_memory<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Res
 /// Returns how many bytes more than [`least_memory`] a join may need if it is calibrated.
 ///
 /// # Errors
-/// If the predicate is not of the metric of the stores, or their vectors cannot be compared.
+/// Fails if the predicate does not match the metric of the stores, or their vectors cannot be compared.
 pub(crate) fn more_to_calibrate<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Result<u64> {
     let buckets = checked(sets.into(), options)?;
     Ok(advised(&buckets, options, false) - least_of_any(&buckets, options, false))
 }
 
-/// Plans a join by `rule`, which needs a threshold, once for each of some recalls; vectors are drawn and their neighbours
-/// found for all of them together. Each plan is that of [`prepare`] for its recall alone; none where no sample supports
-/// the promise.
+/// Plans a join by `rule`, which needs a threshold, for each of several recalls. Vectors are drawn, and their neighbors
+/// found, for all recalls together. Each plan equals the one that [`prepare`] computes for its recall alone; it is
+/// `None` if no sample supports the promise.
 ///
 /// # Errors
-/// As [`prepare`].
+/// Fails as [`prepare`] does.
 pub fn prepare_each<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,
@@ -93,20 +95,20 @@ pub fn prepare_each<'a>(
     })
 }
 
-/// A plan that was made before, of these sets, and perhaps written down since: as [`prepare`] gave it, for the memory that
-/// this context has.
+/// Prepares an earlier plan of these sets, which may have been written and read since. The result is as [`prepare`]
+/// returned it, for the memory of this context.
 ///
 /// # Errors
-/// Where the plan is not of these sets, or the budget is too small.
+/// Fails if the plan is not for these sets, or the budget is too small.
 pub fn resume<'a>(context: &Context, sets: impl Into<Sets<'a>>, plan: JoinPlan) -> Result<Prepared> {
     let capacity = Some(plan.capacity);
     resume_within(context, sets.into(), plan, capacity)
 }
 
-/// The same with a cache of so many bytes, or of what the memory leaves.
+/// Prepares an earlier plan with a cache of `cache_bytes`, or of the remaining memory if absent.
 ///
 /// # Errors
-/// As [`resume`].
+/// Fails as [`resume`] does.
 pub(crate) fn resume_within(
     context: &Context,
     sets: Sets<'_>,
@@ -125,7 +127,7 @@ pub(crate) fn resume_within(
     })
 }
 
-/// The buckets of sets that can be joined so.
+/// Returns the buckets of sets, after checking that they can be joined with these options.
 fn checked<'a>(sets: Sets<'a>, options: &JoinOptions) -> Result<Buckets<'a>> {
     sets.stores().try_for_each(|store| check_metric(store, options))?;
     if let Some(lead) = options.lead.filter(|_| sets.other().is_none()) {
@@ -154,16 +156,16 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
     ]))
 }
 
-/// A join that begins to be planned.
+/// A join at the start of its planning.
 struct Begun<'a> {
-    /// Its budget is that of the run, from now to its last pair.
+    /// Has the budget of the run, from now to the last pair.
     context: Context,
     buckets: Buckets<'a>,
-    /// Since planning began.
+    /// Time since planning started.
     watch: Stopwatch,
 }
 
-/// Takes the memory of the run, and decides how floats are rounded.
+/// Reserves the memory of the run, and decides how floats are rounded.
 fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, with_ids: bool) -> Result<Begun<'a>> {
     let watch = Stopwatch::start();
     let context = context.naming_at_least(advised(&buckets, options, with_ids));
@@ -173,13 +175,13 @@ fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, wit
 }
 
 struct Planner<'a> {
-    /// Its budget is that of the run, from now to its last pair; its threads are those that find room there.
+    /// Has the budget of the run, from now to the last pair, and as many threads as fit into it.
     context: Context,
     buckets: &'a Buckets<'a>,
     options: &'a JoinOptions,
     with_ids: bool,
     threshold: Threshold,
-    /// Since planning began.
+    /// Time since planning started.
     watch: &'a Stopwatch,
 }
 
@@ -195,17 +197,17 @@ impl<'a> Planner<'a> {
     fn prepare<T: Coordinate>(&self) -> Result<Prepared> {
         let passes = self.passes::<T>()?;
         let edges = passes.edges()?;
-        drop(passes); // and the memory of the centers
+        drop(passes); // frees the centers too
         let prepared = self.plan::<T>(edges, self.context.budget().free())?;
-        self.context.budget().shrink(0); // to what the plan and its run hold
+        self.context.budget().shrink(0); // only the plan and its run hold memory now
         Ok(prepared)
     }
 
     fn prepare_each<T: Coordinate>(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
         let passes = self.passes::<T>()?;
         let all = passes.calibrated(rule, recalls, u64::MAX)?;
-        drop(passes); // and the memory of the centers
-        // Each gets an equal part of what is left, as they may be run at the same time.
+        drop(passes); // frees the centers too
+        // Each plan gets an equal part of the remaining memory, as they may run at the same time.
         let mut left = all.iter().flatten().count() as u64;
         let mut plan = |edges| {
             let free = self.context.budget().free() / left;
@@ -219,7 +221,8 @@ impl<'a> Planner<'a> {
         Passes::new(&self.context, self.buckets, (self.options, &self.threshold))
     }
 
-    /// A plan for edges whose run, as the plan itself, finds room in `free` bytes: from now on it holds what it needs.
+    /// Computes the plan for the edges of a join. The plan and its run fit in `free` bytes; the plan holds their memory
+    /// from now on.
     fn plan<T: Coordinate>(&self, edges: Edges, free: u64) -> Result<Prepared> {
         let Self { buckets, options, with_ids, .. } = *self;
         let Edges { graph, memory, admission, recall, watched, .. } = edges;
@@ -253,7 +256,7 @@ impl<'a> Planner<'a> {
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
 
-    /// A plan that was read, for a run that finds room in what is free.
+    /// Prepares a plan that was read, for a run in the free memory.
     fn resume<T: Coordinate>(&self, plan: JoinPlan) -> Result<Prepared> {
         let JoinPlan { mut decided, watched, order, lead, tasks, .. } = plan;
         let watched =
@@ -267,7 +270,8 @@ impl<'a> Planner<'a> {
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
 
-    /// Reserves what the run of so many tasks needs, `edges` among them, that finds about `results` pairs, in `free` bytes.
+    /// Reserves the memory for a run of `tasks` tasks, which include `edges`, with about `results` result pairs, out of
+    /// `free` bytes.
     fn room<T: Coordinate>(&self, edges: &[Task], (tasks, results): (usize, u64), free: u64) -> Result<Room> {
         let Self { ref context, buckets, with_ids, .. } = *self;
         let sizes = sizes::<T>(buckets, with_ids);
@@ -278,7 +282,7 @@ impl<'a> Planner<'a> {
         Ok(Room { sizes, memory: RunMemory { budget, division, _tasks: of_tasks } })
     }
 
-    /// Divides `free` bytes among the parts of a run; refuses where they hold no edge.
+    /// Divides `free` bytes among the parts of a run. Fails if they cannot hold a single edge.
     fn divide(&self, needs: &Needs, free: u64) -> Result<Division> {
         let Self { ref context, options, .. } = *self;
         let least = needs.least(1, options.least_policy());
@@ -294,21 +298,22 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// What a run has room in.
+/// The memory of a run, and the sizes of its buckets.
 struct Room {
     sizes: BucketSizes,
     memory: RunMemory,
 }
 
 impl Room {
-    /// The cache as the run finds it.
+    /// Returns the state of the cache at the start of the run.
     fn start(&self) -> CacheStart<'static> {
         let Division { capacity, policy, .. } = self.memory.division;
         CacheStart::cold(capacity, policy)
     }
 }
 
-/// Distances to centers that a run computes: of the members of two buckets each to the other's center.
+/// Returns the number of distances to centers that a run computes: for each edge, the members of both buckets to the
+/// other's center.
 fn center_distances(buckets: &Buckets<'_>, rule: Rule, tasks: &[Task]) -> u64 {
     let rows = |bucket: u32| u64::from(buckets.members(bucket));
     let edges = tasks.iter().filter(|(i, j)| i != j && !rule.takes_whole());

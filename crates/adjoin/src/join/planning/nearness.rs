@@ -1,5 +1,5 @@
-//! One pass over the store that finds, for the rules that need a threshold, from which threshold on each pair of
-//! buckets is compared.
+//! One pass over the store that finds, for rules with a threshold, the least threshold at which each pair of buckets is
+//! compared.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, Panel};
@@ -16,40 +16,41 @@ use crate::plan::{
 };
 use crate::workers::map_items;
 
-/// The least memory for edges on their way.
+/// Least memory for edges in transit.
 const EDGES_BYTES_MIN: u64 = 2 << 20;
-/// Memory for edges is asked for by so many.
+/// Memory for edges is reserved in steps of this number.
 const GROWN_AT_ONCE: usize = 1024;
 /// Ranks that are noted.
 const RANKS: [usize; 3] = [1, 2, LEAST_RANKS];
 
-/// How far to look.
+/// Limits of the search for edges.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Horizon {
-    /// The largest threshold that may be wanted.
+    /// The largest threshold that may be needed.
     pub(super) t: f64,
-    /// So many nearest centers of each are looked at, beside all within eps.
+    /// Number of nearest centers to examine for each center, in addition to all within eps.
     pub(super) centers: usize,
 }
 
-/// The edges up to a horizon. Where memory does not hold them, what buckets know of each other is kept instead, of which
-/// edges are made as often as they are asked for.
+/// The edges within a horizon. If they do not fit in memory, the sides of edges are kept instead, and edges are
+/// computed from them on each request.
 pub(super) struct NearGraph {
     sides: Option<Gathered<Nearness>>,
     horizon: Horizon,
-    /// All edges, or those whose thresholds are known at once.
+    /// All edges, or only the edges that must be known at once.
     known: ThresholdGraph,
-    /// Of all that.
+    /// Memory of all this.
     memory: Reservation,
 }
 
 impl NearGraph {
-    /// The least threshold of an edge that was asked for when this was made; infinite where there is none.
+    /// Returns the least threshold of an edge. Infinite if there is no edge, or it was not requested when the graph was
+    /// built.
     pub(super) fn edge_t(&self, i: u32, j: u32) -> f64 {
         self.known.edge_t(i, j)
     }
 
-    /// The edges that a threshold admits, ascending, in memory that is reserved for them.
+    /// Returns the edges that a threshold admits, ascending, and their memory.
     pub(super) fn edges<T: Coordinate>(
         &self,
         search: &NeighbourSearch<'_, T>,
@@ -64,7 +65,7 @@ impl NearGraph {
                 return Ok(());
             }
             edges.push((i, j));
-            // Not for each alone.
+            // Reserve memory in steps, not for each edge.
             match edges.len().is_multiple_of(GROWN_AT_ONCE) {
                 true => context.grow(&mut memory, size_of_val(&*edges) as u64, PLAN_PURPOSE),
                 false => Ok(()),
@@ -76,8 +77,8 @@ impl NearGraph {
         Ok((edges, memory))
     }
 
-    /// Makes all edges, at most as many as there are sides, where memory has room for them beside these; says whether it
-    /// has.
+    /// Computes all edges, at most one per side, if they fit in memory together with the sides. Returns whether they
+    /// do.
     fn make_all<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>) -> Result<bool> {
         let (context, sides) = (search.context, self.sides.as_ref().expect("nothing is made yet"));
         let (free, of_all) = (context.budget().free(), (sides.count() * size_of::<(u32, u32, f32)>()) as u64);
@@ -91,7 +92,7 @@ impl NearGraph {
             edges_of(search, sides, self.horizon, &mut some);
             some.edges
         })?;
-        // Parts go while the whole grows, whose room is not touched before: not all is held twice.
+        // Parts are freed while the whole grows, and unused capacity is not touched, so the edges are not held twice.
         let mut edges = Vec::with_capacity(parts.iter().map(Vec::len).sum());
         parts.into_iter().for_each(|part| edges.extend(part));
         self.known.edges = edges;
@@ -101,7 +102,7 @@ impl NearGraph {
         Ok(true)
     }
 
-    /// Makes the edges `wanted`, which ascend.
+    /// Computes the edges `wanted`, which must ascend.
     fn make_some<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, wanted: &[Task]) -> Result<()> {
         let mut known = Vec::with_capacity(wanted.len());
         self.each_edge(search, |edge| {
@@ -134,7 +135,7 @@ impl NearGraph {
     }
 }
 
-/// Makes the edges of what some buckets know of each other.
+/// Computes the edges of some sides.
 fn edges_of<T: Coordinate>(
     search: &NeighbourSearch<'_, T>,
     sides: &[Nearness],
@@ -146,15 +147,15 @@ fn edges_of<T: Coordinate>(
     edges.add(sides, horizon.t, rows, |i, j| rule.parts(threshold.distance, gap_of(search, i, j)));
 }
 
-/// Finds the edges, and how many distances to centers that took. The thresholds of the edges `wanted`, which ascend, are
-/// known at once.
+/// Finds the edges, and returns the number of distances to centers computed. The thresholds of the edges `wanted`,
+/// which must ascend, are known at once.
 pub(super) fn near_graph<T: Coordinate>(
     search: &NeighbourSearch<'_, T>,
     horizon: Horizon,
     wanted: &[Task],
 ) -> Result<(NearGraph, u64)> {
     let NeighbourSearch { context, buckets, centers, rule, read_ahead, .. } = *search;
-    let of_known = size_of_val(wanted) as u64 / 2 * 3; // with a threshold each
+    let of_known = size_of_val(wanted) as u64 / 2 * 3; // each with a threshold
     let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads) + of_known;
     // The rest is for the edges, once they are known.
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
@@ -185,8 +186,8 @@ fn gap_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, i: u32, j: u32) -> Gap
     Gap { squared: T::at_most(squared, centers.dimensions()) }
 }
 
-/// For each center, the squared distance within which others are looked at: that of the `count`-th nearest, at least
-/// that of eps.
+/// Returns, for each center, the squared distance within which others are examined: the distance of the `count`-th
+/// nearest center, but at least eps squared.
 fn candidate_reach<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
     let NeighbourSearch { context, buckets, centers, threshold, .. } = *search;
     let least = threshold.distance.powi(2);
@@ -199,7 +200,7 @@ fn candidate_reach<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: usize)
         if count >= squared.len() {
             return Ok(f64::INFINITY);
         }
-        // At rank 0 lies the center itself, if it is among them.
+        // Rank 0 is the center itself, if it is among the candidates.
         Ok(squared.select_nth_unstable_by(count, f64::total_cmp).1.max(least))
     })
 }
@@ -211,12 +212,12 @@ struct NearnessPass<'a, T: Coordinate> {
     sides: &'a EdgeSides<'a, Nearness>,
 }
 
-/// Another bucket that is looked at.
+/// Another bucket to examine.
 struct Candidate {
     bucket: u32,
-    /// Parts of the rule, each with the excess beyond which nobody can take part.
+    /// Parts of the rule, each with the excess beyond which no member can take part.
     parts: [Option<(RulePart, f64)>; 2],
-    /// Of the vectors.
+    /// Dimensions of the vectors.
     dimensions: usize,
 }
 
@@ -227,7 +228,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
         pass.run(Vec::new, |least, number, bucket| self.look_around(number, bucket, least))
     }
 
-    /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
+    /// Notes the least measures of a bucket's members towards all candidates. Returns the number of distances computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
         let NeighbourSearch { context, buckets, centers, threshold, rule, .. } = *self.search;
         let own_radius = buckets.radius(number);
@@ -237,7 +238,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
             let radius = buckets.radius(other);
             let [first, second] = excess_limits(&parts, self.horizon.t, gap, radius);
             let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
-            // Where even the nearest a member could be is too far, nothing needs to be computed.
+            // If even the nearest possible member is too far, nothing needs to be computed.
             let reached = |(part, limit): &(RulePart, f64)| part.excess(gap.least(part.measure, own_radius)) <= *limit;
             let near = parts.iter().flatten().any(reached);
             near.then_some(Candidate { bucket: other, parts, dimensions: centers.dimensions() })
@@ -257,7 +258,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
         Ok((all.len() * bucket.len()) as u64)
     }
 
-    /// Candidates of a bucket, ascending, with the squared distances of their centers.
+    /// Returns the candidates of a bucket, ascending, with the squared distances of their centers.
     fn around(&self, number: u32) -> Vec<(u32, f64)> {
         let NeighbourSearch { context, buckets, centers, .. } = *self.search;
         let mut squared = vec![T::Distance::default(); centers.rows()];
@@ -267,7 +268,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
         all.filter(|&(other, at)| at <= self.reach[number as usize].max(self.reach[other as usize])).collect()
     }
 
-    /// For a rule that takes buckets whole: the thresholds at which a bucket asks for others.
+    /// Finds the thresholds at which a bucket selects others, for a rule that compares whole buckets.
     fn whole(&self, number: u32) -> Result<u64> {
         let NeighbourSearch { buckets, threshold, rule, .. } = *self.search;
         let (eps, radius, dimensions) = (threshold.distance, buckets.radius(number), buckets.vectors().dimensions);
@@ -286,7 +287,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
 }
 
 impl Candidate {
-    /// What is noted of it, for a bucket of so many members; none where nobody can take part.
+    /// Returns the side towards the candidate, for a bucket of `members` members; `None` if no member can take part.
     fn nearness<T: Coordinate>(&self, from: u32, members: usize, of: &LeastOfColumn<T>) -> Option<Nearness> {
         let mut least = [[f32::INFINITY; RANKS.len()]; 2];
         for ((part, limit), least) in self.parts.iter().flatten().zip(&mut least) {
@@ -307,12 +308,12 @@ impl Candidate {
     }
 }
 
-/// The least bytes with which edges are found, beside the centers and those for reading ahead.
+/// Returns the least bytes for finding edges, without the centers and read-ahead.
 pub(super) fn least_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
     EDGES_BYTES_MIN + pass_bytes::<T>(rule, buckets, threads)
 }
 
-/// Bytes that a pass holds beside edges on their way.
+/// Returns the bytes of a pass, without the edges in transit.
 fn pass_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
     let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
     let columns = adjoin_kernels::PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);

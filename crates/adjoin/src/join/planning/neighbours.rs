@@ -1,4 +1,5 @@
-//! The true neighbours of drawn vectors, and the least threshold of a rule that finds each: one pass over the store.
+//! Finds the true neighbors of drawn vectors, and the least threshold of a rule that finds each, in one pass over the
+//! store.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -16,69 +17,70 @@ use crate::random::Random;
 use crate::truth::ROWS_MIN;
 use crate::workers::lock;
 
-/// Neighbours noted of all vectors, about. Of a vector that has more than its part, as many are drawn at random.
+/// Approximate number of neighbors noted for all vectors together. For a vector with more than its part, that many are
+/// drawn at random.
 const NOTED: u64 = 300_000;
-/// The part of a vector.
+/// Limits of the part of a vector.
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
 /// Bytes of a vector in two samples of a certification.
 const CERTIFIED_BYTES: usize = 48;
-/// Neighbours that a worker holds before they are noted.
+/// Neighbors that a worker holds before they are noted.
 const FOUND_AT_ONCE: usize = 4096;
-/// Covers the few f64 operations of the bound below.
+/// Covers the rounding of the few f64 operations of the bound below.
 const SLACK: f64 = 1e-12;
 
-/// A drawn vector and its neighbours.
+/// The neighbors of a drawn vector.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Neighbours {
     /// The row of the vector.
     pub(super) row: u64,
-    /// How many there are, by their weights, and each once.
+    /// Number of neighbors, by weight (`count`) and each counted once (`unweighted`).
     pub(super) count: u64,
     pub(super) unweighted: u64,
-    /// Some or all of them.
+    /// Some or all of the neighbors.
     pub(super) noted: Vec<Neighbour>,
 }
 
-/// A neighbour of a drawn vector.
+/// A neighbor of a drawn vector.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbour {
-    /// Drawn by lot which are noted: those of the least.
+    /// Random number. The neighbors with the least lots are kept.
     lot: u32,
-    /// Where it lies.
+    /// Place of the neighbor.
     pub(super) bucket: u32,
     pub(super) member: u32,
-    /// The least threshold at which the rule admits the pair, on an edge that is there.
+    /// The least threshold at which the rule admits the pair, on an existing edge.
     pub(super) t: f32,
 }
 
-/// Bytes of so many vectors, and the most that their neighbours take beside that.
+/// Returns the bytes of `vectors` vectors, and the most bytes of their neighbors.
 pub(super) fn neighbours_bytes(rows: u64, vectors: u64) -> (u64, u64) {
     let noted = noted_and_more(noted_max(rows)) * size_of::<Neighbour>();
-    // Of each its place too, and what a certification holds of it; all twice while more are taken in.
+    // Each vector also has a place and certification data. All exist twice while more vectors are merged in.
     (2 * vectors * (size_of::<Neighbours>() + 8 + CERTIFIED_BYTES) as u64, vectors * noted as u64)
 }
 
-/// Memory for neighbours, of which most vectors have few.
+/// Memory for neighbors. Most vectors have few.
 pub(super) struct Room<'a> {
-    /// Bytes that are left.
+    /// Bytes left.
     pub(super) bytes: u64,
-    /// The error where they do not suffice.
+    /// Returns the error if the memory does not suffice.
     pub(super) refusal: &'a (dyn Fn() -> Error + Sync),
 }
 
-/// Neighbours of a vector that are held before the supernumerary ones go.
+/// Returns the number of neighbors that a vector may hold before the list is cut to `most`.
 fn noted_and_more(most: usize) -> usize {
     most + most / 4
 }
 
-/// Neighbours noted of a vector, at most. Of few vectors all are drawn at once; of others it does not depend on how many are
-/// drawn, so that larger samples hold smaller ones.
+/// Returns the most neighbors noted per vector. Small sets are drawn completely at once. For others the limit does not
+/// depend on the sample size, so that larger samples contain smaller ones.
 fn noted_max(rows: u64) -> usize {
     let drawn_at_first = rows.clamp(1, 2 * ROWS_MIN);
     (NOTED / drawn_at_first).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
 }
 
-/// What is looked for.
+/// Parameters of a search for neighbors.
 #[derive(Clone, Copy)]
 pub(super) struct NeighbourSearch<'a, T: Coordinate> {
     pub(super) context: &'a Context,
@@ -91,10 +93,10 @@ pub(super) struct NeighbourSearch<'a, T: Coordinate> {
     pub(super) read_ahead: u64,
 }
 
-/// The neighbours of drawn vectors, and how many distances it took to find them.
+/// Finds the neighbors of drawn vectors. Also returns the number of distances computed.
 ///
-/// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`: with the members in descending
-/// order of their distance to the center, a prefix is compared.
+/// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`. With the members in descending
+/// order of their distance to the center, it thus suffices to compare a prefix.
 pub(super) fn neighbours<T: Coordinate>(
     search: &NeighbourSearch<'_, T>,
     drawn: &Drawn<T>,
@@ -124,7 +126,7 @@ pub(super) fn neighbours<T: Coordinate>(
 }
 
 impl Neighbours {
-    /// Notes a neighbour, which counts so many times; returns how many bytes more are held.
+    /// Notes a neighbor that counts `weight` times. Returns the increase in bytes held.
     fn add(&mut self, (neighbour, weight): (Neighbour, u64), most: usize) -> u64 {
         let before = self.noted.capacity();
         self.count += weight;
@@ -140,30 +142,30 @@ impl Neighbours {
         ((self.noted.capacity() - before) * size_of::<Neighbour>()) as u64
     }
 
-    /// Keeps those of the least lots, in an order that does not depend on that of their finding.
+    /// Keeps the neighbors with the least lots, in an order that does not depend on the order of discovery.
     fn settle(&mut self, most: usize) {
         self.noted.sort_unstable_by_key(|neighbour| (neighbour.lot, neighbour.bucket, neighbour.member));
         self.noted.truncate(most);
     }
 }
 
-/// Neighbours, each with the number of the vector that has it.
+/// Neighbors, each with the index of the drawn vector.
 type Found = Vec<(u32, Neighbour)>;
 
 /// A worker's state.
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighbourSearch<'a, T>,
     drawn: &'a Drawn<T>,
-    /// Of each drawn vector to the center of the bucket in question, and what stands for it.
+    /// Distance of each drawn vector to the center of the current bucket, and sort keys.
     distances: Vec<T::Distance>,
     keys: Vec<u32>,
-    /// Keys in the upper half, members or vectors in the lower one.
+    /// Keys in the upper half of each entry, members or vectors in the lower half.
     chosen: Vec<u64>,
     /// The members of the bucket, farthest from its center first.
     order: Vec<u32>,
-    /// For each tile of these, the largest key of a vector that may have a neighbour in it.
+    /// For each tile of these, the largest key of a vector that may have a neighbor in it.
     tile_limits: Vec<u32>,
-    /// Drawn vectors that may have a neighbour in the bucket, and with how many of its members they are compared.
+    /// Drawn vectors that may have a neighbor in the bucket, and the number of its members to compare each with.
     rows: Vec<u32>,
     reach: Vec<u32>,
     tiles: Tiles<'a, T>,
@@ -192,18 +194,18 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         }
     }
 
-    /// Bytes that a worker holds for each drawn vector.
+    /// Bytes that a worker holds per drawn vector.
     pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 8 + 4 + 4) as u64;
 
-    /// Bytes that a worker holds for buckets of at most `rows` members, those for each drawn vector apart.
+    /// Returns the bytes that a worker holds for buckets of at most `rows` members, without the bytes per drawn vector.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Of each member its key, as sorted, and its place in the order.
+        // Each member has a key, a sort entry, and an entry in the order.
         let found = FOUND_AT_ONCE * size_of::<(u32, Neighbour)>();
         Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8 + 4) + found) as u64
     }
 
-    /// Finds the neighbours that lie in a bucket, and hands them to `take`, each with the number of the vector that has it;
-    /// returns the distances that were computed.
+    /// Finds the neighbors in a bucket, and passes them to `take` with the index of the drawn vector. Returns the
+    /// number of distances computed.
     fn compare(
         &mut self,
         number: u32,
@@ -220,7 +222,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let columns = Ordered { members: &bucket.members, order };
         let (sides, found) =
             (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
-        // Of many equal vectors, all are neighbours of each other: they are not held for a whole bucket.
+        // In a group of equal vectors, all are neighbors of each other, so do not hold the neighbors of a whole bucket.
         let note = |vector, member| {
             found.extend(sides.neighbour(vector, number, member, bucket));
             if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
@@ -231,8 +233,8 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         Ok(all.len() as u64 + compared.verified_pairs)
     }
 
-    /// Puts the members of a bucket in descending order of their distance to its center, and finds out how far from there
-    /// a vector may lie to have a neighbour in each tile of them.
+    /// Sorts the members of a bucket by descending distance to its center. For each tile of them, computes how far from
+    /// the center a vector with a neighbor in the tile may be.
     fn order(&mut self, bucket: &LoadedBucket<T>) {
         let residuals = bucket.members.residual + self.drawn.members.residual;
         let (eps, dimensions) = (self.search.threshold.widened(residuals).distance, bucket.members.panel.dimensions());
@@ -247,8 +249,8 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         self.tile_limits.extend(farthest.map(|own| T::key_up_to(((own + eps) * (1.0 + SLACK)).powi(2))));
     }
 
-    /// Finds those of some drawn vectors that may have a neighbour in the bucket, and with how many of its members they are compared:
-    /// most first, as rows of a tile share the largest reach.
+    /// Finds the drawn vectors that may have a neighbor in the bucket, and the number of members to compare each with.
+    /// Vectors with the most members are first, since the rows of a tile share the largest reach.
     fn choose_rows(&mut self, of: Range<usize>) {
         let (kernel, members) = (self.search.context.kernel, self.order.len());
         T::measure_keys(&self.distances[of.clone()], None, self.search.threshold.dimensions, &mut self.keys);
@@ -257,7 +259,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         self.chosen.iter_mut().for_each(|chosen| *chosen += of.start as u64); // vectors are the lower halves
         let limits = &self.tile_limits;
         let tiles = |chosen: u64| limits.partition_point(|&limit| (chosen >> 32) as u32 <= limit);
-        // Sorted in one go, by how many reach how many tiles.
+        // A counting sort, by the number of tiles.
         let mut starts = vec![0; limits.len() + 1];
         self.chosen.iter().for_each(|&chosen| starts[limits.len() - tiles(chosen)] += 1);
         let mut start = 0;
@@ -275,16 +277,16 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     }
 }
 
-/// Drawn vectors and a bucket, seen from each other.
+/// Drawn vectors and the distances between them and a bucket's center.
 struct Sides<'a, T: Coordinate> {
     search: &'a NeighbourSearch<'a, T>,
     drawn: &'a Drawn<T>,
-    /// Of each drawn vector to the center of the bucket.
+    /// Distance of each drawn vector to the center of the bucket.
     distances: &'a [T::Distance],
 }
 
 impl<T: Coordinate> Sides<'_, T> {
-    /// Whether a pair counts, if it is within the threshold.
+    /// Returns whether a pair counts if it is within the threshold.
     fn counts(&self, vector: u32, member: u32, bucket: &LoadedBucket<T>) -> bool {
         let (buckets, drawn) = (self.search.buckets, self.drawn);
         let Some(filter) = buckets.pairs() else { return true };
@@ -297,7 +299,7 @@ impl<T: Coordinate> Sides<'_, T> {
         if is_left { filter.accepts(of_vector, of_member) } else { filter.accepts(of_member, of_vector) }
     }
 
-    /// What is noted of a pair within the threshold; nothing of a vector with itself.
+    /// Returns the neighbor for a pair within the threshold; `None` for a vector with itself.
     fn neighbour(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
         let NeighbourSearch { context, centers, threshold, rule, .. } = *self.search;
         let drawn = self.drawn;
@@ -322,11 +324,11 @@ impl<T: Coordinate> Sides<'_, T> {
             };
             pair_threshold(rule, &rule.parts(threshold.distance, gap), x, y)
         };
-        // The same whichever vectors are looked for at once, which the memory decides.
+        // The lot must not depend on which vectors are searched at once, since the memory decides that.
         let own = u64::from(at.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(at.1);
         let lot = Random::new(own << 32 ^ own >> 32 ^ u64::from(number), "lot").below(u64::from(u32::MAX)) as u32;
         let lot = lot.wrapping_add(member.wrapping_mul(0x9E37_79B1)); // spreads the members of one bucket
-        // Rounded up, as a threshold that is a little too small does not admit the pair.
+        // Round up: a threshold that is slightly too small would not admit the pair.
         let t = if t.is_finite() { (t as f32).next_up() } else { t as f32 };
         Some((vector, Neighbour { lot, bucket: number, member, t }))
     }

@@ -1,4 +1,4 @@
-//! Arrow IPC, files and streams, record batch by record batch.
+//! Rewrites Arrow IPC files and streams, one record batch at a time.
 
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::source::foreign::guarded;
 
 const WRITE_BYTES: usize = 1 << 20;
 
-/// The batch, what stays of it, and that as it is written.
+/// Returns the bytes of a batch, of its kept rows, and of these while they are written.
 pub(super) fn held_bytes(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
     Ok(Layout::of(context, path, file)?.batch_bytes.saturating_mul(3) + 2 * WRITE_BYTES as u64)
 }

@@ -1,4 +1,4 @@
-//! Rows at a fixed stride.
+//! Rewrites rows at a fixed stride.
 
 use std::io::{BufWriter, Write};
 
@@ -11,9 +11,9 @@ use crate::output::OutputWriter;
 use crate::source::dense::{DenseFormat, DenseLayout};
 use crate::source::npy;
 
-/// Bytes that are read at a time.
+/// Bytes to read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Rows that are read, and those that are written; a row may be longer than a block.
+/// Bytes of the rows read and of the rows written. A row may be longer than a block.
 pub(super) const HELD_BYTES: u64 = 2 * (BLOCK_BYTES + 8 * DIMENSIONS_MAX) as u64;
 
 pub(super) fn write(
@@ -23,7 +23,7 @@ pub(super) fn write(
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let layout = format.layout(wanted.path, file)?;
-    let dimensions = layout.dimensions.unwrap_or(0); // not known only where there are no rows
+    let dimensions = layout.dimensions.unwrap_or(0); // unknown only if there are no rows
     let row_bytes = layout.row_bytes(dimensions).max(1);
     let rows_at_once = (BLOCK_BYTES / row_bytes).max(1);
     let mut out = BufWriter::with_capacity(rows_at_once * row_bytes, out);
@@ -42,14 +42,14 @@ pub(super) fn write(
     out.into_inner().map_err(|error| cannot_write(error.into_error()))
 }
 
-/// What comes before `rows` rows.
+/// Returns the header for `rows` rows.
 fn header(format: DenseFormat, layout: &DenseLayout, rows: u64) -> Result<Vec<u8>> {
     let dimensions = layout.dimensions.unwrap_or(0);
     Ok(match format {
         DenseFormat::Npy => npy::new_header(layout.element, rows, dimensions),
         DenseFormat::CountedRows(_) => Vec::new(),
         DenseFormat::CountedFile(_) => {
-            // It has no more rows than the file that it is made of.
+            // The result has no more rows than its source.
             let rows = u32::try_from(rows).map_err(|_| Error::input("more than 2^32 - 1 rows in one file"))?;
             [rows.to_le_bytes(), (dimensions as u32).to_le_bytes()].concat()
         }

@@ -1,4 +1,4 @@
-//! JSON lines: those that stay are copied as they lie, and so is what is no row.
+//! Rewrites JSON lines: kept lines are copied unchanged, and so are blank lines.
 
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::output::OutputWriter;
 use crate::source::json_lines::{LineFacts, Lines};
 
 const WRITE_BYTES: usize = 1 << 20;
-/// Rows after which it is told how many are done.
+/// Rows after which progress is reported.
 const ROWS_AT_ONCE: u64 = 1 << 12;
 
 pub(super) fn held_bytes(lines: &LineFacts) -> u64 {

@@ -1,5 +1,5 @@
-//! A file written again, in its own format, without some of its rows. What stays is copied, not made anew: every column,
-//! with its type, in its order.
+//! Writes a file again, in its own format, without some of its rows. Kept rows are copied, not regenerated: every
+//! column, with its type, in order.
 
 mod arrow;
 mod dense;
@@ -22,27 +22,27 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::output::OutputWriter;
 
-/// What is asked for.
+/// A request to write a file without some rows.
 pub(super) struct Without<'a> {
     pub(super) context: &'a Context,
-    /// The file that is read.
+    /// The file to read.
     pub(super) path: &'a Path,
-    /// Its rows.
+    /// Number of its rows.
     pub(super) rows: u64,
-    /// Whether a row goes, by its number in the file.
+    /// Returns whether a row is removed, by its number in the file.
     pub(super) is_gone: &'a (dyn Fn(u64) -> bool + Sync),
-    /// Is told how many rows more are done.
+    /// Called with the number of further rows completed.
     pub(super) done: &'a (dyn Fn(u64) + Sync),
 }
 
-/// What is known of a file whose rows or directory told it.
+/// Facts about a file that were found in its rows or its directory.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) lines: Option<&'a LineFacts>,
     pub(super) arrays: Option<&'a Arc<Arrays>>,
 }
 
-/// Which of some rows stay.
+/// Which rows of a range are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Staying {
     All,
@@ -51,7 +51,7 @@ enum Staying {
 }
 
 impl Without<'_> {
-    /// How many of some rows stay.
+    /// Returns how many rows of a range are kept.
     fn count(&self, rows: Range<u64>) -> u64 {
         rows.filter(|row| !(self.is_gone)(*row)).count() as u64
     }
@@ -64,17 +64,17 @@ impl Without<'_> {
         }
     }
 
-    /// After some rows: tells that, and whether to stop.
+    /// Reports completed rows, and checks for cancellation.
     fn advance(&self, rows: u64) -> Result<()> {
         (self.done)(rows);
         self.context.cancel.check()
     }
 }
 
-/// What writing a file of this format takes.
+/// Returns the memory for writing a file of this format.
 ///
 /// # Errors
-/// Where its headers cannot be read.
+/// Fails if its headers cannot be read.
 pub(super) fn memory(
     (format, known): (Format, Known<'_>),
     context: &Context,
@@ -91,10 +91,10 @@ pub(super) fn memory(
     })
 }
 
-/// Writes what stays, which takes as much memory as [`memory`] says.
+/// Writes the kept rows. `memory` is the result of [`memory`].
 ///
 /// # Errors
-/// Where the file cannot be read, or the result not be written.
+/// Fails if the file cannot be read or the result cannot be written.
 pub(super) fn write(
     (format, known): (Format, Known<'_>),
     memory: ScanMemory,
@@ -113,7 +113,8 @@ pub(super) fn write(
     }
 }
 
-/// The error of a result that cannot be written: the device's own, which names the file, where it is under that of a crate.
+/// Returns the error for a result that cannot be written. Uses the device's own message, which names the file, if it is
+/// beneath the error of a crate.
 fn cannot_write(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     let under = error.source().map(ToString::to_string);
     let words = under.unwrap_or_else(|| format!("cannot write the rows that stay: {error}"));

@@ -1,4 +1,4 @@
-//! A zip of arrays: those with something for each row lose what goes, the others are copied.
+//! Rewrites a zip of arrays: arrays with a value for each row lose the removed rows, others are copied.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -15,15 +15,15 @@ use crate::output::OutputWriter;
 use crate::source::npy;
 use crate::source::npz::{Arrays, READER_BYTES, Stored, Values, refused};
 
-/// Bytes that are copied at a time, where a row is not larger.
+/// Bytes to copy at a time, unless a row is larger.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// A block, the buffer of the result, and what deflating and inflating hold.
+/// A block, the buffer of the result, and the state of deflating and inflating.
 const HELD_BYTES: u64 = 2 * BLOCK_BYTES + (512 << 10) + READER_BYTES;
 
-/// Bytes that a copy holds.
+/// Returns the bytes that a copy holds.
 ///
 /// # Errors
-/// Where rows of an array cannot be told.
+/// Fails if the rows of an array cannot be separated.
 pub(super) fn held_bytes(path: &Path, arrays: &Arrays) -> Result<u64> {
     let mut row_bytes_max = 0;
     for array in arrays.of_rows() {
@@ -74,7 +74,7 @@ pub(super) fn write(
     target.into_inner().map_err(|error| cannot_write(error.into_error()))
 }
 
-/// The array without rows that go; all of it where it has no rows of the set.
+/// Copies an array without the removed rows. Copies all of it if it has no value for each row.
 fn copy(
     array: &Stored,
     rows: u64,

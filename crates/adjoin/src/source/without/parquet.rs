@@ -1,5 +1,6 @@
-//! Parquet, column chunk by column chunk, below Arrow: values with their levels go from a chunk of the file to one of the
-//! result, so types that Arrow does not know stay what they are, and of a row group no more than some pages are held.
+//! Rewrites Parquet, one column chunk at a time, below Arrow: values with their levels are copied from a chunk of the
+//! file to one of the result. Types that Arrow does not know are thus preserved, and only some pages of a row group are
+//! in memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,16 +25,16 @@ use crate::source::parquet::{decode, metadata};
 use crate::source::parquet_pages::page_memory;
 use crate::source::window::{self, WindowedFile};
 
-/// Values that are copied at a time.
+/// Values to copy at a time.
 const VALUES_AT_ONCE: u64 = 1 << 15;
-/// A value with its levels in memory, its own bytes apart.
+/// Bytes of a value with its levels in memory, in addition to the value's own bytes.
 const VALUE_BYTES: u64 = 48;
-/// Pages and a dictionary of the chunk that is written.
+/// Bytes of the pages and the dictionary of the chunk that is being written.
 const WRITING_BYTES: u64 = 8 << 20;
-/// Of a chunk that is written with a dictionary, what its pages take a value until the dictionary is whole.
+/// Bytes per value of a chunk that is written with a dictionary, held by its pages until the dictionary is complete.
 const CODED_BYTES: u64 = 4;
 
-/// Pages larger than `page_bytes_max`, which [`memory`] found, are refused.
+/// Writes the kept rows. Pages larger than `page_bytes_max`, which [`memory`] found, are refused.
 pub(super) fn write(
     page_bytes_max: u64,
     wanted: &Without<'_>,
@@ -62,7 +63,7 @@ pub(super) fn write(
     target.into_inner().map_err(cannot_write)
 }
 
-/// What a copy of a file takes.
+/// Returns the memory of copying a file.
 pub(super) fn memory(path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory> {
     let file = WindowedFile::new(file);
     let metadata = decode(path, &file, "its Parquet footer", || metadata(&file))?;
@@ -70,17 +71,17 @@ pub(super) fn memory(path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory>
     Ok(ScanMemory { held: memory_bytes(&metadata, memory.largest), piece: memory.largest })
 }
 
-/// What is held at once: footer, windows, pages that are read, values, pages that are written.
+/// Returns the bytes held at once: footer, windows, pages that are read, values, pages that are written.
 fn memory_bytes(metadata: &ParquetMetaData, largest_page: u64) -> u64 {
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
     let coded = columns.filter(|chunk| chunk.dictionary_page_offset().is_some() && !holds_vectors(chunk));
     let coded = coded.map(|chunk| chunk.num_values().unsigned_abs().saturating_mul(CODED_BYTES)).max().unwrap_or(0);
     let held = metadata.memory_size() as u64 + window::bytes() + VALUES_AT_ONCE * VALUE_BYTES + WRITING_BYTES;
-    // A page, the one before it, the dictionary, and what refers to them.
+    // A page, the one before it, the dictionary, and the references to them.
     held.saturating_add(coded).saturating_add(largest_page.saturating_mul(4))
 }
 
-/// The result is compressed and coded as the file is, by its first row group.
+/// Returns properties for the result: the compression and encodings of the file, according to its first row group.
 fn properties(metadata: &ParquetMetaData) -> WriterProperties {
     let of_file = metadata.file_metadata();
     let first = metadata.row_groups().first();
@@ -104,13 +105,13 @@ fn properties(metadata: &ParquetMetaData) -> WriterProperties {
     properties.build()
 }
 
-/// Whether a chunk holds the elements of lists of numbers: a dictionary and the least of them serve nobody, and cost more
-/// than all else.
+/// Returns whether a chunk holds the elements of lists of numbers. A dictionary and minimum values of these would be
+/// useless, and cost more than all else.
 fn holds_vectors(chunk: &ColumnChunkMetaData) -> bool {
     chunk.column_descr().max_rep_level() > 0 && chunk.column_type() != Type::BYTE_ARRAY
 }
 
-/// Hadoop's framing of LZ4 is read, and no longer written by anybody.
+/// Returns the compression for the result. Hadoop's framing of LZ4 can be read, but no current writer produces it.
 fn compression(chunk: &ColumnChunkMetaData) -> Compression {
     match chunk.compression() {
         Compression::LZ4 => Compression::LZ4_RAW,
@@ -118,7 +119,7 @@ fn compression(chunk: &ColumnChunkMetaData) -> Compression {
     }
 }
 
-/// How the values of a chunk are coded where no dictionary is.
+/// Returns the encoding of a chunk's values if it has no dictionary.
 fn own_encoding(chunk: &ColumnChunkMetaData) -> Option<Encoding> {
     let of_levels_or_dictionaries = [
         Encoding::RLE,
@@ -130,14 +131,14 @@ fn own_encoding(chunk: &ColumnChunkMetaData) -> Option<Encoding> {
     chunk.encodings().find(|encoding| !of_levels_or_dictionaries.contains(encoding))
 }
 
-/// A file on its way.
+/// A file that is being copied.
 struct Copy<'a> {
     wanted: &'a Without<'a>,
     file: WindowedFile,
 }
 
 impl Copy<'_> {
-    /// The rows of a group that stay, of which the first is `first` of the file.
+    /// Copies the kept rows of a row group. The first row of the group is row `first` of the file.
     fn row_group(
         &self,
         group: &RowGroupMetaData,
@@ -220,24 +221,24 @@ struct Rows {
     at_once: u64,
 }
 
-/// Some rows of a column: a level for each value that is there or not, and those that are there (Dremel).
+/// Some rows of a column: a level for each value, present or not, and the values that are present (Dremel).
 struct Records<T: DataType> {
     values: Vec<T::T>,
     definition_levels: Vec<i16>,
     repetition_levels: Vec<i16>,
-    /// The largest of each; none are kept where that is 0.
+    /// The largest level of each kind. If it is 0, there are no such levels.
     definition: i16,
     repetition: i16,
 }
 
 impl<T: DataType> Records<T> {
-    /// None yet, of a column with these largest levels.
+    /// Creates an empty buffer for a column with these largest levels.
     fn new(definition: i16, repetition: i16) -> Self {
         let (values, definition_levels, repetition_levels) = (Vec::new(), Vec::new(), Vec::new());
         Self { values, definition_levels, repetition_levels, definition, repetition }
     }
 
-    /// Replaces them by the next rows; returns how many there were.
+    /// Replaces the contents by the next rows. Returns the number of rows.
     fn read(&mut self, reader: &mut ColumnReaderImpl<T>, rows: usize) -> parquet::errors::Result<usize> {
         self.values.clear();
         self.definition_levels.clear();
@@ -256,7 +257,7 @@ impl<T: DataType> Records<T> {
         (self.repetition > 0).then_some(&self.repetition_levels)
     }
 
-    /// Drops the rows that go; `row` is the number of the first. A row begins where nothing is repeated.
+    /// Drops the removed rows. `row` is the number of the first row. A row starts where the repetition level is 0.
     fn retain(&mut self, mut row: u64, is_gone: &dyn Fn(u64) -> bool) {
         let levels = if self.definition > 0 { self.definition_levels.len() } else { self.values.len() };
         let (mut level_end, mut value, mut value_end, mut stays) = (0, 0, 0, true);

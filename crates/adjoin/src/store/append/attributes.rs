@@ -1,4 +1,4 @@
-//! Attributes of a store to which rows come: the columns that it has, of the new rows too.
+//! Columns in an append: new rows must have the columns of the store.
 
 use super::old_rows::OldRows;
 use crate::context::Context;
@@ -9,10 +9,10 @@ use crate::sql::common;
 use crate::store::buckets::Tally;
 use crate::store::reader::Store;
 
-/// The columns of new rows that a store has; none where it has none, or no rows come.
+/// Opens those columns of the new rows that the store has. `None` if the store has no columns or there are no new rows.
 ///
 /// # Errors
-/// Where one is missing, or its values are not of the type that the store has.
+/// Fails if a column is missing or its values do not have the type of the store's column.
 pub(super) fn coming<'a>(
     context: &Context,
     store: &Store,
@@ -35,19 +35,20 @@ pub(super) fn coming<'a>(
     Ok(Some(attributes))
 }
 
-/// Where old rows come to lie, place by place: in each bucket those that stay lie before the new ones.
+/// Iterates over the positions of old rows and returns their new positions. In each bucket, kept old rows precede the
+/// new ones.
 pub(super) struct OldPlaces<'a> {
     old: &'a OldRows<'a>,
-    /// Where each bucket begins, and the end of the last one.
+    /// Position of the first row of each bucket.
     starts: Vec<u64>,
-    /// The next place as it was, its bucket, and the rows of that which came before and stay.
+    /// The next old position, its bucket, and the number of earlier rows of that bucket that are kept.
     place: u64,
     bucket: usize,
     before: u64,
 }
 
 impl<'a> OldPlaces<'a> {
-    /// Of buckets that have so many rows now.
+    /// Creates the iterator for buckets with these new row counts.
     pub(super) fn new(old: &'a OldRows<'a>, tallies: &[Tally]) -> Self {
         let mut start = 0;
         let starts = tallies.iter().map(|tally| {
@@ -57,7 +58,7 @@ impl<'a> OldPlaces<'a> {
         Self { old, starts: starts.collect(), place: 0, bucket: 0, before: 0 }
     }
 
-    /// Where the next row lies; nothing where it goes.
+    /// Returns the new position of the next row; `None` if it is removed.
     pub(super) fn next(&mut self) -> Option<u64> {
         let place = self.place;
         self.place += 1;

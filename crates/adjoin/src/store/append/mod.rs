@@ -1,6 +1,6 @@
-//! A store to which rows come and from which rows go: its next generation. New rows are assigned to the centers that there are,
-//! and every bucket is written again in one pass, with those of its rows that stay and the new ones behind them
-//! (decision 0025). The bytes do not depend on the budget.
+//! Appends rows to a store and removes rows from it, by writing its next generation. New rows are assigned to the
+//! existing centers. One pass writes every bucket again: its kept rows, then the new ones (decision 0025). The bytes do
+//! not depend on the budget.
 
 mod attributes;
 mod new_ids;
@@ -34,34 +34,34 @@ use crate::options::{ROWS_MAX, VectorType, format_count};
 use crate::report::Stopwatch;
 use crate::source::{Attributes, IdKind, Ids, VectorSource};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "the append";
 
-/// What is to become of a store.
+/// Changes to make to a store.
 #[derive(Clone, Copy)]
 pub struct Append<'a> {
-    /// The rows that come, numbered behind those that are there.
+    /// Rows to append, numbered after the existing ones.
     pub new: Option<&'a dyn VectorSource>,
-    /// The ids of the rows that go, or their numbers where rows have no ids. Those that no row has are counted.
+    /// Ids of the rows to remove, or their numbers if rows have no ids. Ids that no row has are counted.
     pub delete: Option<&'a Ids>,
-    /// New rows without a usable vector.
+    /// Handling of new rows without a usable vector.
     pub on_bad: OnBad,
-    /// New rows whose id an earlier row has that stays.
+    /// Handling of new rows with the id of an earlier row that is kept.
     pub on_duplicate_id: OnDuplicateId,
 }
 
-/// What an append did.
+/// Result and statistics of an append.
 #[derive(Debug, Clone)]
 pub struct AppendReport {
     /// The manifest that was published.
     pub manifest: Manifest,
-    /// Rows that came.
+    /// Rows appended.
     pub new_rows: u64,
-    /// Rows that came without a usable vector, and were left out.
+    /// New rows left out because they had no usable vector.
     pub skipped_rows: u64,
-    /// Rows that went.
+    /// Rows removed.
     pub removed_rows: u64,
-    /// Ids of rows to go that no row had.
+    /// Ids of rows to remove that no row had.
     pub missing_ids: u64,
     /// Distances to centers that were computed.
     pub center_distances: u64,
@@ -69,17 +69,21 @@ pub struct AppendReport {
     pub bytes_read: u64,
     /// Bytes written to the store.
     pub bytes_written: u64,
-    /// Bytes written to temporary files because they did not fit into memory.
+    /// Bytes written to temporary files because they did not fit in memory.
     pub spill_bytes: u64,
-    /// All of the time.
+    /// Total time, in seconds.
     pub seconds: f64,
 }
 
-/// Publishes the next generation of the store in a folder. Readers of the old one go on with it.
+/// Publishes the next generation of the store in a folder. Open readers keep the old one.
 ///
 /// # Errors
-/// Where there is no store, the new rows do not go with its rows, more rows came since it was built than were there then, no row
-/// would be left, the budget is too small, or the disk refuses. The store is then as it was before.
+/// Fails, and leaves the store unchanged, if
+/// - the folder holds no store,
+/// - the new rows do not match its rows,
+/// - more rows were appended since the store was built than it had then,
+/// - no row would be left, or
+/// - the budget is too small or the disk refuses.
 pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<AppendReport> {
     let watch = Stopwatch::start();
     let context = &naming_all(context, folder, wanted.new)?;
@@ -109,19 +113,21 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
     Ok(AppendReport { seconds: watch.seconds(), ..report })
 }
 
-/// Returns a context whose refusals name what an append to the store in a folder needs, as far as its manifest says it.
+/// Returns a context that names, in refusals, the memory that an append to the store in a folder needs, as far as its
+/// manifest determines it.
 ///
 /// # Errors
-/// If the manifest cannot be read.
+/// Fails if the manifest cannot be read.
 pub fn context_of_append(context: &Context, folder: &Path) -> Result<Context> {
     naming_all(context, folder, None)
 }
 
-/// Returns a context whose refusals name what all of an append needs, about, so that the budget that one of them names is not
-/// refused again. New rows may all come to one bucket, which is written from memory; of many, some do.
+/// Returns a context that names, in refusals, about the memory that all of an append needs, so that a budget of that
+/// size is not refused again. All new rows may belong to one bucket, which is written from memory; in a large set, some
+/// do.
 fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) -> Result<Context> {
     if !has_manifest(context, folder)? {
-        return Ok(context.clone()); // whoever opens it says so
+        return Ok(context.clone()); // opening it reports the error
     }
     let manifest = read_manifest(context, folder)?;
     let (space, columns) =
@@ -144,13 +150,14 @@ fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) 
     Ok(context.naming_at_least(all + (EXTENTS_AT_ONCE * coming).min(DRIFT_BYTES_MAX)))
 }
 
-/// Columns that attributes are taken to have before the store is open.
+/// Number of columns assumed before the store is open.
 const ATTRIBUTES: usize = 8;
-/// Extents that are in memory while buckets are written, and the most for which refusals count rows that may come to one.
+/// Extents that are in memory while buckets are written, and the most bytes of new rows that refusals assume for one
+/// bucket.
 const EXTENTS_AT_ONCE: u64 = 3;
 const DRIFT_BYTES_MAX: u64 = 32 << 20;
 
-/// That new rows can come to those of a store.
+/// Checks that new rows can be appended to a store.
 fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
     let (manifest, info) = (store.manifest(), source.info());
     let at = store.folder().display();
@@ -193,22 +200,22 @@ fn growing(store: &Store) -> Result<Growing> {
     })
 }
 
-/// An append under way.
+/// An append in progress.
 struct Work<'a> {
     context: &'a Context,
     store: &'a Store,
     wanted: &'a Append<'a>,
-    /// Those of the new rows, where the store has some.
+    /// Columns of the new rows, if the store has columns.
     attributes: Option<Attributes<'a>>,
     memory: BuildMemory,
     drafts: Drafts<'a>,
 }
 
-/// New rows with their buckets.
+/// New rows, assigned to buckets.
 struct Assigned {
     records: Records,
     partition_of: Vec<u32>,
-    /// Of each bucket, with the old rows that stay.
+    /// Tallies by bucket, including the old rows that are kept.
     tallies: Vec<Tally>,
     scanned: Scanned,
     duplicate_ids: u64,
@@ -264,7 +271,8 @@ impl Work<'_> {
         })
     }
 
-    /// That the store is still the one that was opened: another process may have published since, where locks are not seen.
+    /// Checks that the store is still the one that was opened. Another process may have published since, on file
+    /// systems without working locks.
     fn check_current(&self) -> Result<()> {
         let folder = self.store.folder();
         if read_manifest(self.context, folder)?.manifest_xxh3 == self.store.manifest().manifest_xxh3 {
@@ -278,7 +286,7 @@ impl Work<'_> {
         self.context.temporary(Some(self.drafts.folder()))
     }
 
-    /// Rows that come, bad ones included.
+    /// Returns the number of new rows, including bad ones.
     fn coming(&self) -> u64 {
         self.wanted.new.map_or(0, |source| source.info().rows)
     }
@@ -288,7 +296,8 @@ impl Work<'_> {
         IdCheck::new(self.context, &self.temporary(), rows, self.memory.id_check)
     }
 
-    /// Scans the new rows; each goes to the partition of its bucket. Equal ids are refused, and counted where they may be.
+    /// Scans the new rows and puts each into the partition of its bucket. Duplicate ids are refused, or counted if they
+    /// are allowed.
     fn assign<T: Coordinate>(
         &self,
         space: Space<'_>,
@@ -327,7 +336,7 @@ impl Work<'_> {
         Intake { context, source, metric, on_bad, left_out: None, remedy, batch_bytes }
     }
 
-    /// Bytes of the rows that are written, about: as many ids as there are have the length of those.
+    /// Estimates the bytes of all rows to write. Assumes that new ids are as long as the old ones on average.
     fn bytes_to_write(&self) -> u64 {
         let (manifest, extents) = (self.store.manifest(), self.store.extents());
         let rows = manifest.rows + self.coming();
@@ -335,7 +344,7 @@ impl Work<'_> {
         rows * (manifest.vectors.bytes() as u64 + RECORD_BYTES + ids / manifest.rows)
     }
 
-    /// Refuses vectors that are longer than the longest one, by which inner products are laid out.
+    /// Refuses vectors longer than the longest one of the build, on which the layout for inner products depends.
     fn check_longest(&self, source: &dyn VectorSource, usable: &UsableRows) -> Result<()> {
         let Manifest { longest: Some(longest), vectors, .. } = *self.store.manifest() else { return Ok(()) };
         let length = |stored: &[u8]| geometry::longest(self.context.kernel, vectors, stored);
@@ -353,7 +362,8 @@ impl Work<'_> {
         ]))
     }
 
-    /// How many rows have the id of an earlier one; refused where a new row does and must not.
+    /// Returns the number of rows with the id of an earlier row. Fails if a new row is among them and duplicates are
+    /// not allowed.
     fn duplicates(&self, check: IdCheck) -> Result<u64> {
         let first_new = self.store.manifest().source_rows;
         let found = check.finish(first_new)?;
@@ -366,7 +376,7 @@ impl Work<'_> {
         }
     }
 
-    /// Where rows come to lie, where that is asked for.
+    /// Creates the map from new rows to positions, if the store has columns.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
         let rows = (self.store.manifest().source_rows, self.coming());
         let places = || RowPlaces::new(self.context, &self.temporary(), rows);
@@ -401,7 +411,8 @@ impl Work<'_> {
         writer.write(&self.drafts.path(Role::Vectors.file()), &mut lies)
     }
 
-    /// Writes the attributes of `rows` rows; returns what a manifest says of them, and what did not fit into memory.
+    /// Writes the columns of `rows` rows. Returns the entry of the file for the manifest, and the bytes that did not
+    /// fit in memory.
     fn write_attributes(&self, places: RowPlaces, mut lie: OldPlaces<'_>, rows: u64) -> Result<(FileFacts, u64)> {
         let (file, files) = self.store.attribute_file();
         let file = file.expect("there are attributes");
@@ -439,7 +450,8 @@ impl Work<'_> {
     }
 }
 
-/// The last of the centers that are equal to one and follow it: buckets that were split share one, and the last of them has room.
+/// Maps each center to the last of the equal centers that follow it. Buckets that were split share a center, and only
+/// the last of them has space left.
 fn last_of_equal<T: Coordinate>(centers: &Panel<T>) -> Vec<u32> {
     let mut last: Vec<u32> = (0..centers.rows() as u32).collect();
     for k in (1..centers.rows()).rev() {

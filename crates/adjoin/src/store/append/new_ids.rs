@@ -1,4 +1,4 @@
-//! Rows that are to be added to a store must not have ids of rows that it has.
+//! Checks that rows to append do not have the ids of existing rows.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,16 +10,16 @@ use crate::source::IdKind;
 use crate::store::ids::{IdCheck, hash_of};
 use crate::store::reader::Store;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for messages.
 const PURPOSE: &str = "checking the ids of new rows";
-/// Most memory for finding ids that occur twice.
+/// Most memory for finding duplicate ids.
 const ID_CHECK_BYTES_MAX: u64 = 64 << 20;
 
-/// Refuses a set of new rows, called `named`, if one of them has the id of a row of `old`; `is_built` says whether options of a
-/// build are heeded.
+/// Refuses a set of new rows, called `named`, if one of them has the id of a row of `old`. `is_built` is true if build
+/// options apply, so that the message may suggest one.
 ///
 /// # Errors
-/// Names the first such row; or if a store cannot be read, or memory does not suffice.
+/// Fails if there is such a row, and names the first; or if a store cannot be read or memory does not suffice.
 pub(crate) fn check_new_ids(
     context: &Context,
     old: &Store,
@@ -61,7 +61,7 @@ pub(crate) fn check_new_ids(
 /// Receives the number of a row, the hash of its id, and a function that returns the id as text.
 type TakeHash<'t> = dyn FnMut(u64, u128, &dyn Fn() -> String) -> Result<()> + 't;
 
-/// Hands over the hash of the id of each row.
+/// Passes the hash of each row's id to `take`.
 fn each_hash(context: &Context, store: &Store, take: &mut TakeHash<'_>) -> Result<()> {
     let bytes = AtomicU64::new(0);
     context.progress.begin("check", "buckets", store.extents().len() as u64);

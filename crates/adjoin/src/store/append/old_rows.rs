@@ -1,4 +1,4 @@
-//! The rows of a store that stay when others come and go.
+//! The existing rows of a store during an append: finds the rows to remove and reads the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,22 +15,22 @@ use crate::store::format::Extent;
 use crate::store::ids::{IdCheck, hash_of};
 use crate::store::reader::Store;
 
-/// The ids of rows that go, or their numbers where rows have no ids.
+/// The ids of rows to remove, or their numbers if rows have no ids.
 pub(super) struct Going {
     /// Hashes of ids, or numbers, ascending.
     keys: Vec<u128>,
-    /// Which of these a row has.
+    /// Keys that belong to at least one row.
     met: RowSet,
-    /// The places of such rows.
+    /// Positions of the rows to remove.
     gone: RowSet,
     _memory: Reservation,
 }
 
 impl Going {
-    /// Of the rows of a store.
+    /// Prepares the removal of rows of a store.
     ///
     /// # Errors
-    /// Where these are ids of another kind than its own, or memory does not suffice.
+    /// Fails if the ids are of another kind than the store's, or memory does not suffice.
     pub(super) fn new(context: &Context, store: &Store, ids: &Ids) -> Result<Self> {
         let manifest = store.manifest();
         let wanted = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
@@ -43,7 +43,7 @@ impl Going {
             count * size_of::<u128>() as u64 + RowSet::memory_bytes(count) + RowSet::memory_bytes(manifest.rows);
         let memory = context.reserve(bytes, PURPOSE)?;
         let mut keys: Vec<u128> = match (manifest.ids, ids) {
-            // A number below zero is that of no row.
+            // A negative number belongs to no row.
             (IdKind::None, Ids::Int64(rows)) => rows.iter().map(|&row| key_of_row(row.cast_unsigned())).collect(),
             _ => (0..ids.len()).filter_map(|k| hash_of(ids, k)).collect(),
         };
@@ -53,7 +53,7 @@ impl Going {
         Ok(Self { keys, met, gone, _memory: memory })
     }
 
-    /// Takes note of a row at a place; returns whether it goes.
+    /// Records the row at a position if it is to be removed, and returns whether it is.
     fn goes(&mut self, key: u128, place: u64) -> bool {
         let Ok(k) = self.keys.binary_search(&key) else { return false };
         self.met.insert(k as u64);
@@ -62,17 +62,17 @@ impl Going {
     }
 }
 
-/// What a row without an id goes by.
+/// Returns the key of a row without an id.
 fn key_of_row(row: u64) -> u128 {
     row.into()
 }
 
-/// The rows of a store, of which some may go.
+/// The rows of a store, some of which may be removed.
 pub(super) struct OldRows<'a> {
     context: &'a Context,
     store: &'a Store,
     going: Option<Going>,
-    /// The place of the first row of each bucket.
+    /// Position of the first row of each bucket.
     firsts: Vec<u64>,
     bytes: AtomicU64,
 }
@@ -87,22 +87,22 @@ impl<'a> OldRows<'a> {
         Self { context, store, going, firsts: firsts.collect(), bytes: AtomicU64::new(0) }
     }
 
-    /// Bytes of a bucket as it is read and taken apart.
+    /// Returns the bytes of a bucket while it is read and decoded.
     pub(super) fn bytes_read(extent: &Extent) -> u64 {
         extent.bytes(true) + extent.id_bytes + u64::from(extent.rows) * size_of::<u64>() as u64
     }
 
-    /// Finds the rows that go, and hands the ids of the others to `check`; returns what stays of each bucket. Where there are
-    /// neither ids nor rows that go, nothing is read.
+    /// Finds the rows to remove, and passes the ids of the others to `check`. Returns the tallies of the rows that each
+    /// bucket keeps. Reads nothing if there are neither ids nor rows to remove.
     ///
     /// # Errors
-    /// Where the store cannot be read or is damaged, the disk refuses, or the work is cancelled.
+    /// Fails if the store cannot be read or is damaged, the disk refuses, or the work is canceled.
     pub(super) fn survey(&mut self, mut check: Option<&mut IdCheck>) -> Result<Vec<Tally>> {
         let extents = self.store.extents();
         let whole = |extent: &Extent| Tally {
             rows: extent.rows.into(),
             id_bytes: 0,
-            // As it was before it was rounded up.
+            // The radius before it was rounded up.
             radius: extent.radius.next_down().into(),
         };
         let mut tallies: Vec<Tally> = extents.iter().map(whole).collect();
@@ -133,27 +133,27 @@ impl<'a> OldRows<'a> {
         Ok(tallies)
     }
 
-    /// Whether the row at a place stays.
+    /// Returns whether the row at a position is kept.
     pub(super) fn stays(&self, place: u64) -> bool {
         self.going.as_ref().is_none_or(|going| !going.gone.contains(place))
     }
 
-    /// The place of the first row of each bucket.
+    /// Returns the position of the first row of each bucket.
     pub(super) fn firsts(&self) -> &[u64] {
         &self.firsts
     }
 
-    /// How many rows go.
+    /// Returns the number of rows to remove.
     pub(super) fn removed(&self) -> u64 {
         self.going.as_ref().map_or(0, |going| going.gone.len())
     }
 
-    /// How many of the ids of rows to go no row has.
+    /// Returns how many of the ids to remove belong to no row.
     pub(super) fn missing(&self) -> u64 {
         self.going.as_ref().map_or(0, |going| going.keys.len() as u64 - going.met.len())
     }
 
-    /// Bytes of buckets that were read.
+    /// Returns the bytes of buckets that were read.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -173,7 +173,7 @@ impl RowsBefore for OldRows<'_> {
     }
 }
 
-/// Hands over the rows of a bucket: the number of each, its vector as stored, and all ids with its place among them.
+/// Reads a bucket and passes each row to `take`: its number, its stored vector, and all ids with its index among them.
 pub(super) fn read_bucket(
     store: &Store,
     number: u32,
