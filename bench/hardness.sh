@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Are generated vectors as hard to join as real ones? Pairs that the exact join compares a vector, at the thresholds
-# that give a vector 10 and 100 neighbours on average, for real sets and for generated ones of the same size.
+# that give a vector 10 and 100 neighbors on average, for real sets and for generated ones of the same size.
 # Needs ADJOIN_DATA, a folder with sift-200k.u8bin, which the generator was fitted to, and any of the others below.
 # --hardness and the like are handed on to `adjoin gen`.
 set -euo pipefail
@@ -19,7 +19,7 @@ first_rows() { # file, rows, to where; 128 dimensions of u8
     tail -c +9 "$1" | head -c $(($2 * 128)) >> "$3" || true # tail complains of the closed pipe
 }
 
-# Raises a threshold until the sampled rows have enough neighbours, and keeps the distances in order.
+# Raises a threshold until the sampled rows have enough neighbors, and keeps the distances in order.
 near_distances() { # file, rows
     local eps=20 enough
     enough=$(rank "$2" "${means[-1]}")
@@ -31,10 +31,10 @@ near_distances() { # file, rows
     tail -n +2 "$work/near.csv" | cut -d, -f3 | sort -g > "$work/near"
 }
 
-# How many pairs have a sampled row, at a mean number of neighbours; those of two sampled rows are listed once.
+# How many pairs have a sampled row, at a mean number of neighbors; those of two sampled rows are listed once.
 rank() { awk -v n="$1" -v s=$sample -v k="$2" 'BEGIN { if (s > n) s = n; printf "%d", s * k * (1 - s / (2 * n)) }'; }
 
-measure() { # file, rows: a line for each mean, "eps neighbours-found compared"
+measure() { # file, rows: a line for each mean, "eps neighbors-found compared"
     near_distances "$1" "$2"
     "$adjoin" build "$1" -o "$work/store" --quiet --force
     local mean eps

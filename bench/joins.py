@@ -21,7 +21,7 @@ from at_recall import shown, table
 from measure import Failed, Ledger, Record, machine, run
 
 FILE, ROWS = "sift-900k.u8bin", 900_000
-#: The threshold that gives each of these rows 100 neighbours.
+#: The threshold that gives each of these rows 100 neighbors.
 EPS = 163.884
 #: Of the data: the cache of buckets.
 CACHE_SHARE = 0.1

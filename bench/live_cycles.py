@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cycles of deletes and inserts of a live index, each followed by a merge: `live_cycles.py FILE NAME=VALUE ...`, in a Python
+"""Cycles of deletes and inserts of a collection, each followed by a merge: `live_cycles.py FILE NAME=VALUE ...`, in a Python
 that has numpy and pyarrow, with `adjoin` (the program), `method` (of the merges), `rows` of the file that are there at a time,
 of which a `share` goes in each of so many `cycles`, and as many others come; `every` so many of them it prints a line of JSON.
 The last line is of an index that was built of the same rows.
@@ -25,7 +25,7 @@ LISTS = (20, 40, 80)
 
 
 class Live:
-    """A live index in a folder."""
+    """A collection in a folder."""
 
     def __init__(self, adjoin: str, folder: Path, threads: int) -> None:
         self.adjoin, self.folder, self.index, self.threads = adjoin, folder, folder / "live", threads

@@ -41,7 +41,7 @@ def turnovers(bench: Bench) -> str:
             body.append([method, after, *figures, *order])
     return (
         f"{ROWS:,} vectors on disk, of which {SHARE:.0%} are deleted and as many others inserted before each merge. `change` is "
-        "the method of `live merge` if little has changed; `change-nearest` replaces a deleted neighbor by one vertex. "
+        "the method of `collection merge` if little has changed; `change-nearest` replaces a deleted neighbor by one vertex. "
         "10-recall@10 and reads per query with lists of 20, 40 and 80, OR(G) of the pages:\n\n"
         + table(["merges", "after", "L 20", "L 40", "L 80", "reads, L 40", "OR(G)", "MB"], body)
     )

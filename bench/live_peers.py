@@ -3,7 +3,7 @@
 with the same cycles and the same records as `crates/adjoin/examples/updates.rs`: `cycles`, `share`, `rows` and `threads`.
 
 hnswlib has one way to delete and insert for good: a vector is marked, and a new one takes its place in the graph
-(`replace_deleted`), for which the neighbours of the old one choose theirs again among those around. Each insert has a label of
+(`replace_deleted`), for which the neighbors of the old one choose theirs again among those around. Each insert has a label of
 its own, the row plus a multiple of the number of rows: hnswlib forgets a label that comes back while its old place waits.
 """
 
@@ -19,7 +19,7 @@ import hnswlib
 import numpy
 
 QUERIES, K, FEW, RECALL = 1_000, 10, 5, 0.95
-#: As degree and list of adjoin's graphs: twice as many neighbours as `M` on the lowest level.
+#: As degree and list of adjoin's graphs: twice as many neighbors as `M` on the lowest level.
 M, CONSTRUCTION = 16, 75
 
 

@@ -25,8 +25,8 @@ SHARES = (0.05, 0.1, 0.5)
 #: Words, rules and alphas.
 RULES = {
     "edges are dropped (policy A)": ("drop", 1.2),
-    "neighbors of the deleted, alpha of 1 (policy B)": ("neighbours", 1.0),
-    "neighbors of the deleted (Algorithm 4)": ("neighbours", 1.2),
+    "neighbors of the deleted, alpha of 1 (policy B)": ("neighbors", 1.0),
+    "neighbors of the deleted (Algorithm 4)": ("neighbors", 1.2),
     "nearest to the deleted (IP-DiskANN)": ("nearest", 1.2),
     "first neighbor of the deleted": ("replace", 1.2),
 }
@@ -97,7 +97,7 @@ FIGURES = (("recall_at_10", 4), ("degree", 1), ("distances", 0))
 
 def shares(bench: Bench) -> str:
     """Figure 2."""
-    rows = [([f"{share:.0%}"], updates(bench, "neighbours", 1.2, share)) for share in SHARES]
+    rows = [([f"{share:.0%}"], updates(bench, "neighbors", 1.2, share)) for share in SHARES]
     return "5-recall@5 by the fraction that a cycle deletes (by Algorithm 4) and inserts (Figure 2):\n\n" + by_cycle(
         rows, ["fraction"], "recall_at_5", 4
     )
@@ -106,7 +106,7 @@ def shares(bench: Bench) -> str:
 def alphas(bench: Bench) -> str:
     """Figures 3 and 12."""
     share = SHARES[0]
-    rows = [([shown(alpha)], updates(bench, "neighbours", alpha, share, cycles)) for alpha, cycles in ALPHAS.items()]
+    rows = [([shown(alpha)], updates(bench, "neighbors", alpha, share, cycles)) for alpha, cycles in ALPHAS.items()]
     parts = [
         f"5-recall@5 by alpha of the build and of updates by Algorithm 4, {share:.0%} per cycle (Figure 3):\n\n",
         by_cycle(rows, ["alpha"], "recall_at_5", 4),

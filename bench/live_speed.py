@@ -1,4 +1,4 @@
-"""How fast writes and searches of a live index are: FreshDiskANN's section 6 and its Figures 5 to 8 in small. `live.py` calls the
+"""How fast writes and searches of a collection are: FreshDiskANN's section 6 and its Figures 5 to 8 in small. `live.py` calls the
 functions; each gives Markdown.
 """
 

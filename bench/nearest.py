@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The nearest neighbours of each row beside faiss and hnswlib, at equal recall and in one run.
+"""The nearest neighbors of each row beside faiss and hnswlib, at equal recall and in one run.
 
 usage: nearest.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
 
 Prints Markdown. What was measured lies in WORK/nearest.jsonl and is not measured again. Sets are files of ADJOIN_DATA; peers
 run in PEERS_PYTHON, by default this Python, with faiss-cpu, hnswlib, numpy and pyarrow (`nearest_peers.py`). In each round all
 take their turn, so that what else the machine does falls on all of them. The seconds of adjoin are those of the whole command,
-from the file of vectors to a Parquet file of neighbours; those of a peer begin with vectors in memory, as floats of length 1 where
-the metric is cosine, and end with neighbours in memory. Of each peer several indexes are made, and the one counts that is
+from the file of vectors to a Parquet file of neighbors; those of a peer begin with vectors in memory, as floats of length 1 where
+the metric is cosine, and end with neighbors in memory. Of each peer several indexes are made, and the one counts that is
 fastest. CPU seconds are those of all threads, and depend less on who else is at work.
 """
 
@@ -44,7 +44,7 @@ SETS = (Set("sift-200k.u8bin", "l2"), Set("debdesc.f16.npy", "cosine"), Set("sif
 
 
 class Bench:
-    """One set, and whoever finds neighbours in it."""
+    """One set, and whoever finds neighbors in it."""
 
     def __init__(self, of: Set, adjoin: str, work: Path, rounds: int) -> None:
         self.of, self.adjoin, self.work, self.rounds = of, adjoin, work, rounds
@@ -61,7 +61,7 @@ class Bench:
         return told | answer
 
     def ours(self) -> Record:
-        found, stats = self.work / "neighbours.parquet", self.work / "nearest.json"
+        found, stats = self.work / "neighbors.parquet", self.work / "nearest.json"
         wanted = ["--nearest", str(K), "--recall", str(RECALL), "--metric", self.of.metric, "--threads", str(THREADS)]
         command = [self.adjoin, "join", self.file, *wanted, "-o", found, "--force", "--stats", stats, "--quiet"]
         told = run(command)

@@ -2,8 +2,8 @@
 """One peer of `nearest.py`, in a process of its own: `nearest_peers.py WHAT JOB`, with the job as JSON: `file` of vectors,
 `metric`, `k`, `threads`, `truth`, a file of what some drawn rows should find.
 
-`write-truth` writes that. `judge` tells the recall of `found`, a Parquet file of neighbours. A peer makes an index of the set,
-small and fast ones first, and asks for the neighbours of the drawn rows with more and more effort, until it reaches `recall`; then
+`write-truth` writes that. `judge` tells the recall of `found`, a Parquet file of neighbors. A peer makes an index of the set,
+small and fast ones first, and asks for the neighbors of the drawn rows with more and more effort, until it reaches `recall`; then
 for those of each row, with that effort and with the one before: `points`, each with `recall`, and the `seconds` and `cpu_seconds`
 of index and search together. Of equal distances all count.
 """
@@ -56,7 +56,7 @@ def squares(queries: Any, others: Any) -> Any:
 
 
 def write_truth(job: Job) -> Job:
-    """The squared distance of the last neighbour of each drawn row."""
+    """The squared distance of the last neighbor of each drawn row."""
     vectors, k = vectors_of(job), job["k"]
     rows = drawn(len(vectors))
     queries = vectors[rows]
@@ -72,7 +72,7 @@ def write_truth(job: Job) -> Job:
 
 
 def recall_of(job: Job, vectors: Any, found: Callable[[int], Any]) -> float:
-    """The share of what drawn rows should find that they did; `found` has the neighbours of a row, maybe itself among them."""
+    """The share of what drawn rows should find that they did; `found` has the neighbors of a row, maybe itself among them."""
     right = 0
     for row, most in zip(drawn(len(vectors)), numpy.load(job["truth"])):
         others = numpy.unique(found(int(row)))
@@ -85,15 +85,15 @@ def recall_of(job: Job, vectors: Any, found: Callable[[int], Any]) -> float:
 def judge(job: Job) -> Job:
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(job["found"], columns=["id", "neighbour"])
-    ids, others = (table[name].to_numpy().astype("int64") for name in ("id", "neighbour"))
+    table = pyarrow.parquet.read_table(job["found"], columns=["id", "neighbor"])
+    ids, others = (table[name].to_numpy().astype("int64") for name in ("id", "neighbor"))
     order = numpy.argsort(ids, kind="stable")
     ids, others = ids[order], others[order]
     of_row = lambda row: others[slice(*numpy.searchsorted(ids, [row, row + 1]))]  # noqa: E731
     return {"recall": recall_of(job, vectors_of(job), of_row)}
 
 
-#: Finds the neighbours of some vectors, with an effort.
+#: Finds the neighbors of some vectors, with an effort.
 Find = Callable[[int, Any], Any]
 
 

@@ -5,7 +5,7 @@ The job: `vectors` (a .npy or .u8bin file), `metric` (`l2` or `cosine`), `thresh
 (seconds for the queries; what does not fit is extrapolated from a seeded sample of them).
 
 The answer: `seconds` from the file to the pairs, of which `build_seconds` before the first query; `queries` and `of` how
-many; `recall` of the sampled vectors' neighbours by brute force, both over pairs and for the average vector.
+many; `recall` of the sampled vectors' neighbors by brute force, both over pairs and for the average vector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy
 
-#: Vectors whose neighbours are known by brute force.
+#: Vectors whose neighbors are known by brute force.
 JUDGED = 500
 #: Queries that are asked at once.
 BLOCK = 1_000
@@ -76,7 +76,7 @@ def read(path: Path) -> Any:
 
 
 def reached(truth: tuple[Any, list[Any]], search: Search) -> dict[str, float]:
-    """Which share of the true neighbours is found: over all pairs, and for the average vector that has any."""
+    """Which share of the true neighbors is found: over all pairs, and for the average vector that has any."""
     rows, near = truth
     found = [len(numpy.intersect1d(theirs, true)) for theirs, true in zip(search(rows), near)]
     shares = [share / len(true) for share, true in zip(found, near) if len(true)]
@@ -182,8 +182,8 @@ def faiss_ivf(job: Job) -> dict[str, Any]:
     return answered(job, faiss_search(job, index), doubled("nprobe", 1, lists, choose))
 
 
-#: Neighbours that a search of a graph is asked for; it knows no radius, so what lies within is picked from them.
-NEIGHBOURS = 200
+#: Neighbors that a search of a graph is asked for; it knows no radius, so what lies within is picked from them.
+NEIGHBORS = 200
 
 
 def usearch(job: Job) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def usearch(job: Job) -> dict[str, Any]:
     index.add(numpy.arange(len(job)), job.vectors, threads=job.threads)
 
     def search(rows: Any) -> list[Any]:
-        found = index.search(job.vectors[rows], NEIGHBOURS, threads=job.threads)
+        found = index.search(job.vectors[rows], NEIGHBORS, threads=job.threads)
         limit = 1 - job.threshold if job.metric == "cosine" else job.threshold**2
         return [keys[near] for keys, near in zip(found.keys, found.distances <= limit)]
 
@@ -211,11 +211,11 @@ def hnswlib(job: Job) -> dict[str, Any]:
     index.add_items(job.vectors, num_threads=job.threads)
 
     def search(rows: Any) -> list[Any]:
-        keys, distances = index.knn_query(job.vectors[rows], k=NEIGHBOURS, num_threads=job.threads)
+        keys, distances = index.knn_query(job.vectors[rows], k=NEIGHBORS, num_threads=job.threads)
         limit = 1 - job.threshold if job.metric == "cosine" else job.threshold**2
         return [one[near].astype(int) for one, near in zip(keys, distances <= limit)]
 
-    return answered(job, search, doubled("ef", NEIGHBOURS, 1_600, index.set_ef))
+    return answered(job, search, doubled("ef", NEIGHBORS, 1_600, index.set_ef))
 
 
 def semhash(job: Job) -> dict[str, Any]:

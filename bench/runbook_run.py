@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Live indexes that follow a runbook: adjoin beside LanceDB and DiskANN, and what each has after it was killed.
+"""Collections that follow a runbook: adjoin beside LanceDB and DiskANN, and what each has after it was killed.
 
 usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--queries N] [--set FILE] [--memory MB]
                       [--work DIR] [--only WORD]

@@ -21,8 +21,8 @@ from search_sweeps import PLENTY
 if TYPE_CHECKING:
     from search import Bench
 
-#: Neighbours within the radius that a query is to have on average, and by how much fewer or more there may be.
-NEIGHBOURS = (1, 10, 100)
+#: Neighbors within the radius that a query is to have on average, and by how much fewer or more there may be.
+NEIGHBORS = (1, 10, 100)
 NEAR_ENOUGH = 0.02
 #: Steps in search of a radius: where many vectors are equal no radius may be near enough.
 STEPS = 40
@@ -40,13 +40,13 @@ def within(bench: Bench, radius: float) -> Record:
     return bench.asked(["search", bench.store(), "--radius", repr(radius), "--exact"])
 
 
-def radius_of(bench: Bench, neighbours: int) -> Record:
-    """The radius within which queries have so many neighbours on average, how many they have, and how many queries have
+def radius_of(bench: Bench, neighbors: int) -> Record:
+    """The radius within which queries have so many neighbors on average, how many they have, and how many queries have
     none."""
 
     def measure() -> Record:
-        low, high = 0.0, sorted(bench.truth(neighbours))[QUERIES // 2]
-        wanted = neighbours * QUERIES
+        low, high = 0.0, sorted(bench.truth(neighbors))[QUERIES // 2]
+        wanted = neighbors * QUERIES
         while within(bench, high)["hits"] < wanted:
             low, high = high, high * 1.2
         for _ in range(STEPS):
@@ -58,7 +58,7 @@ def radius_of(bench: Bench, neighbours: int) -> Record:
         having = len({query for query, _, _ in bench.found()})
         return told | {"radius": radius, "average": told["hits"] / QUERIES, "without": QUERIES - having}
 
-    return bench.measured(["radius", neighbours], measure)
+    return bench.measured(["radius", neighbors], measure)
 
 
 def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, int, float]]) -> float:
@@ -100,8 +100,8 @@ def ranges(bench: Bench) -> str:
 
     nearest = bench.measured(["nearest", BESIDE, PLENTY], beside)
     rows = []
-    for neighbours in NEIGHBOURS:
-        of = radius_of(bench, neighbours)
+    for neighbors in NEIGHBORS:
+        of = radius_of(bench, neighbors)
 
         def walked() -> Record:
             within(bench, of["radius"])
@@ -109,7 +109,7 @@ def ranges(bench: Bench) -> str:
             told = bench.asked([*search, "--radius", repr(of["radius"])], twice(bench))
             return told | {"ap": average_precision(truth, (hit for hit in bench.found() if hit[0] < QUERIES))}
 
-        told = bench.measured(["within", neighbours, PLENTY], walked)
+        told = bench.measured(["within", neighbors, PLENTY], walked)
         if "failed" in told or "failed" in nearest:
             rows.append([shown(of["average"]), told.get("failed") or nearest["failed"]])
             continue

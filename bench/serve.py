@@ -172,7 +172,7 @@ def grouping(bench: Bench) -> str:
 def overlap(bench: Bench) -> str:
     """Figure 3."""
     [r] = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "overlap"]
-    shares = [f"{100 * r[key]:.0f} %" for key in ("neighbours", "all", "largest")]
+    shares = [f"{100 * r[key]:.0f} %" for key in ("neighbors", "all", "largest")]
     return (
         f"[Figure 3] Fraction of the buckets of two of {r['queries']} queries that both probe: {shares[0]} for neighbors, {shares[1]} "
         f"for any two, {shares[2]} for the two with most in common [more than 60 %].\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from measure import Ledger, Record, run
 
-#: Thresholds that give the vectors of the set so many neighbours on average.
+#: Thresholds that give the vectors of the set so many neighbors on average.
 EPS = {10: 79.793, 50: 136.602, 100: 163.884, 200: 193.111, 500: 234.687}
 RECALLS = (0.8, 0.9, 0.95, 0.99)
 CACHES = (5, 10, 15, 20)
@@ -33,14 +33,14 @@ class Run:
     """A join of a store: how it is called in the table, and what is unlike the default."""
 
     label: str
-    neighbours: int = 100
+    neighbors: int = 100
     recall: float = 0.9
     cache_percent: int = 10
     strategy: str = ""
     build: tuple[str, ...] = ()
 
     def key(self) -> str:
-        return json.dumps([self.neighbours, self.recall, self.cache_percent, self.strategy, self.build])
+        return json.dumps([self.neighbors, self.recall, self.cache_percent, self.strategy, self.build])
 
 
 def seconds(phase: str) -> Callable[[Record], str]:
@@ -170,7 +170,7 @@ class Bench:
     def joined(self, asked: Run) -> Record:
         def join() -> Record:
             built, stats = self.built(asked.build), self.work / "stats.json"
-            near = ["--eps", str(EPS[asked.neighbours]), "--recall", str(asked.recall)]
+            near = ["--eps", str(EPS[asked.neighbors]), "--recall", str(asked.recall)]
             cache = ["--cache", str(int(built["store_bytes"] * asked.cache_percent / 100)), "--memory", "4GiB"]
             strategy = ["--strategy", asked.strategy] if asked.strategy else []
             output = ["--output", "counts", "-o", self.work / "counts.parquet", "--stats", stats]

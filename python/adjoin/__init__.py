@@ -53,7 +53,7 @@ __all__ = [
     "Index",
     "InputError",
     "Interval",
-    "Neighbours",
+    "Neighbors",
     "OptionError",
     "OptionTypeError",
     "PromiseWarning",
@@ -632,7 +632,7 @@ class Hits(Table):
         return f"<adjoin.Hits: {self.stats['search']['hits']} hits of {len(self)} queries>"
 
 
-class Neighbours(Hits):
+class Neighbors(Hits):
     """Result of :func:`nearest`. The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block.
 
     Arrays are in the order of row numbers, tables in the order of the rows in the store.
@@ -643,7 +643,7 @@ class Neighbours(Hits):
         self._order: Optional[tuple[Any, Any]] = None
 
     def hits(self) -> ArrowStream:
-        """Returns every neighbor: ``id`` and ``neighbour`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
+        """Returns every neighbor: ``id`` and ``neighbor`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
         ``similarity`` or ``score``."""
         return self._found.hits()
 
@@ -688,7 +688,7 @@ class Neighbours(Hits):
         return int(self.stats["rows"])
 
     def __repr__(self) -> str:
-        return f"<adjoin.Neighbours: {self.stats['nearest']['neighbours']} neighbours of {len(self)} rows>"
+        return f"<adjoin.Neighbors: {self.stats['nearest']['neighbors']} neighbors of {len(self)} rows>"
 
 
 class Result(Table):
@@ -1095,7 +1095,7 @@ def nearest(
     on_duplicate_id: OnDuplicateId = "error",
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
-) -> Neighbours:
+) -> Neighbors:
     """Finds the ``k`` nearest neighbors of each row, without the row itself: a k-NN graph.
 
     Args:
@@ -1122,7 +1122,7 @@ def nearest(
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown):
         resources["temporary"] = folder.name
-        found = Neighbours(_engine.nearest(files, wanted, options, resources, folder.name, shown), folder)
+        found = Neighbors(_engine.nearest(files, wanted, options, resources, folder.name, shown), folder)
     check_memory(found.stats["memory"], found)
     return found
 

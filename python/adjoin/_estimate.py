@@ -23,7 +23,7 @@ class AtThreshold:
     #: Whether the caller requested this threshold.
     asked: bool
     #: Mean number of neighbors of a vector.
-    neighbours: float
+    neighbors: float
     pairs: Interval
     #: Bytes of the pairs as a Parquet file.
     pairs_bytes: Interval

@@ -21,7 +21,7 @@ use crate::run::{Running, raised};
 /// Which rows to keep, and the paths of the output and of the list of removed rows.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Staying {
+pub(crate) struct RowsToKeep {
     keep_by: Option<String>,
     exact_text: Option<String>,
     output: PathBuf,
@@ -35,14 +35,14 @@ pub(crate) fn dedupe(
     py: Python<'_>,
     sources: Vec<String>,
     wanted: Wanted,
-    staying: Staying,
+    staying: RowsToKeep,
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let Staying { keep_by, exact_text, output, removed, force } = &staying;
+        let RowsToKeep { keep_by, exact_text, output, removed, force } = &staying;
         let join = wanted.join_options(store_options.seed())?;
         let what = Dedupe {
             inputs: &sources,

@@ -5,7 +5,7 @@ mod columns;
 mod dedupe;
 mod explain;
 mod join;
-mod live;
+mod collection;
 mod nearest;
 mod options;
 mod pair_file;
@@ -24,7 +24,7 @@ use adjoin_cli::run as run_command;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 
-use live::SomeIds;
+use collection::SomeIds;
 use options::{Resources, StoreOptions, WantedIndex, WantedStore};
 use run::{Running, raised};
 
@@ -161,8 +161,8 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
     module.add_function(wrap_pyfunction!(search::search, module)?)?;
     module.add_function(wrap_pyfunction!(nearest::nearest, module)?)?;
-    module.add_function(wrap_pyfunction!(live::create_live, module)?)?;
-    module.add_class::<live::Collection>()?;
+    module.add_function(wrap_pyfunction!(collection::create_live, module)?)?;
+    module.add_class::<collection::Collection>()?;
     module.add_class::<search::Found>()?;
     module.add_class::<search::Index>()?;
     module.add_class::<join::Joined>()

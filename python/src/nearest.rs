@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 use adjoin::job::NearestJob;
 use adjoin::options::Metric;
-use adjoin::search::{Effort, NearestOptions, neighbour_schema};
+use adjoin::buckets::{NearestOptions, neighbor_schema};
+use adjoin::query::SearchEffort;
 use pyo3::prelude::*;
 
 use crate::options::{Resources, StoreOptions};
 use crate::run::{Running, raised};
-use crate::search::{Found, QUERY_BYTES, into_file};
+use crate::buckets::{Found, QUERY_BYTES, into_file};
 
 /// Target and options of a search for nearest neighbors.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct WantedNeighbours {
+pub(crate) struct WantedNeighbors {
     k: u64,
     within: Option<f64>,
     metric: Option<String>,
@@ -27,7 +28,7 @@ pub(crate) struct WantedNeighbours {
 pub(crate) fn nearest(
     py: Python<'_>,
     sources: Vec<String>,
-    wanted: WantedNeighbours,
+    wanted: WantedNeighbors,
     store_options: StoreOptions,
     resources: Resources,
     folder: PathBuf,
@@ -35,9 +36,9 @@ pub(crate) fn nearest(
 ) -> PyResult<Found> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let WantedNeighbours { k, within, metric, recall, exact } = wanted;
+        let WantedNeighbors { k, within, metric, recall, exact } = wanted;
         let metric = metric.as_deref().map(str::parse::<Metric>).transpose()?;
-        let effort = Effort::of(recall, exact, None)?;
+        let effort = SearchEffort::of(recall, exact, None)?;
         let job = NearestJob {
             inputs: &sources,
             source: store_options.source_options()?,
@@ -47,8 +48,8 @@ pub(crate) fn nearest(
         };
         let opened = job.open(context)?;
         let of_rows = QUERY_BYTES * opened.store.manifest().rows;
-        let _of_rows = context.reserve(of_rows, "numbers of rows and neighbours")?;
-        let file = folder.join("neighbours.parquet");
-        into_file(context, &file, neighbour_schema(&opened.store), |sink| job.run(context, &opened, sink))
+        let _of_rows = context.reserve(of_rows, "numbers of rows and neighbors")?;
+        let file = folder.join("neighbors.parquet");
+        into_file(context, &file, neighbor_schema(&opened.store), |sink| job.run(context, &opened, sink))
     })
 }

@@ -9,7 +9,7 @@ use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
 use adjoin::job::{Conditions, open_source};
-use adjoin::join::{Aim, JoinOptions};
+use adjoin::join::{JoinEffort, JoinOptions};
 use adjoin::options::{Metric, parse_bytes};
 use adjoin::predicate::Predicate;
 use adjoin::source::{IdChoice, SourceOptions, VectorSource, columns_read};
@@ -137,8 +137,8 @@ impl Wanted {
         given.then(|| Predicate::of(self.eps, self.min_similarity)).transpose()
     }
 
-    pub(crate) fn aim(&self) -> Result<Aim> {
-        Aim::of(self.recall, self.exact)
+    pub(crate) fn aim(&self) -> Result<JoinEffort> {
+        JoinEffort::of(self.recall, self.exact)
     }
 
     pub(crate) fn join_options(&self, seed: u64) -> Result<JoinOptions> {

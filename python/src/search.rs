@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index as GraphIndex, IndexEffort, IndexSearchOptions};
+use adjoin::index::{self, Index as GraphIndex, SearchEffort, SearchOptions};
 use adjoin::output::Target;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
+use adjoin::buckets::{QuerySet, hit_schema, search as find};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
@@ -27,7 +28,7 @@ use crate::run::{Running, lock, raised};
 /// Target and effort of a search of a store.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct WantedHits {
+pub(crate) struct TargetHits {
     store: PathBuf,
     calibrate_with: Option<String>,
     k: Option<u64>,
@@ -102,7 +103,7 @@ impl HitSink for Counted<'_> {
 pub(crate) fn search(
     py: Python<'_>,
     sources: Vec<String>,
-    wanted: WantedHits,
+    wanted: TargetHits,
     store_options: StoreOptions,
     resources: Resources,
     folder: PathBuf,
@@ -111,8 +112,8 @@ pub(crate) fn search(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let file = folder.join("hits.parquet");
     running.run(py, |context| {
-        let WantedHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } = wanted;
-        let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, Effort::of(recall, exact, nprobe)?);
+        let TargetHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } = wanted;
+        let (wanted, effort) = (QueryTarget::of(k, radius, min_similarity)?, SearchEffort::of(recall, exact, nprobe)?);
         let condition = condition.as_deref().map(Condition::parse).transpose()?;
         let options = SearchOptions { wanted, effort, condition, seed: store_options.seed() };
         let store = Store::open(context, &store)?;
@@ -156,10 +157,10 @@ pub(crate) struct WantedOfIndex {
 }
 
 impl WantedOfIndex {
-    pub(crate) fn options(&self, seed: u64) -> Result<IndexSearchOptions> {
+    pub(crate) fn options(&self, seed: u64) -> Result<SearchOptions> {
         let Self { k, radius, min_similarity, recall, exact, list, .. } = *self;
-        let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, IndexEffort::of(recall, exact, list)?);
-        let mut options = IndexSearchOptions::new(wanted, effort, seed);
+        let (wanted, effort) = (QueryTarget::of(k, radius, min_similarity)?, SearchEffort::of(recall, exact, list)?);
+        let mut options = SearchOptions::new(wanted, effort, seed);
         options.condition = self.condition.as_deref().map(Condition::parse).transpose()?;
         options.check().map(|()| options)
     }

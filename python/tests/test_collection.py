@@ -73,7 +73,7 @@ def test_what_makes_no_sense_is_refused(vectors, tmp_path):
             live.write(**arguments)
     with pytest.raises(adjoin.InputError, match="is being written by"):
         adjoin.Collection(tmp_path / "live")
-    with pytest.raises(adjoin.InputError, match="is a live index already"):
+    with pytest.raises(adjoin.InputError, match="is a collection already"):
         adjoin.Collection.create(tmp_path / "live", 16)
     assert live.get(numpy.array([3, 99]))[1] is None and live.get([numpy.int64(3)])[0] is not None
     live.close()
@@ -186,7 +186,7 @@ def test_what_is_there_is_written_to_a_file_and_copied(vectors, tmp_path):
             assert len(copy) == 501 and (copy.get([700])[0] == vectors[0]).all()
             copy.write(delete=[701])
         assert live.get([700]) == [None] and live.get([701])[0] is not None
-        with pytest.raises(adjoin.InputError, match="is a live index already; give force"):
+        with pytest.raises(adjoin.InputError, match="is a collection already; give force"):
             live.backup(tmp_path / "copy")
         assert live.backup(tmp_path / "copy", force=True)["rows"] == 500
 

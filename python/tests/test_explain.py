@@ -32,8 +32,8 @@ def test_of_a_larger_set_the_figures_are_near():
         assert 1 / 1.5 < told.asked.pairs.estimate / len(result) < 1.5
         removed = pyarrow.table(result.keep()).num_rows
         assert 1 / 1.5 < told.asked.removed_rows.estimate / removed < 1.5
-    neighbours = [at.neighbours for at in told.thresholds]
-    assert neighbours == sorted(neighbours) and len(told.thresholds) >= 4
+    neighbors = [at.neighbors for at in told.thresholds]
+    assert neighbors == sorted(neighbors) and len(told.thresholds) >= 4
     assert "9000 rows, cosine" in repr(told)
 
 

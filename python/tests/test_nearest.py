@@ -8,7 +8,7 @@ import pytest
 import adjoin
 
 
-def neighbours(vectors, k):
+def neighbors(vectors, k):
     wide = vectors.astype("float64")
     distances = numpy.linalg.norm(wide[:, None] - wide[None], axis=2)
     numpy.fill_diagonal(distances, numpy.inf)
@@ -17,24 +17,24 @@ def neighbours(vectors, k):
 
 
 def test_arrays_go_by_rows_whatever_their_order_in_the_store(vectors, tmp_path):
-    wanted, distances = neighbours(vectors, 5)
+    wanted, distances = neighbors(vectors, 5)
     with adjoin.nearest(vectors, 5, exact=True) as found:
         assert (found.ids == wanted).all() and found.ids.shape == (600, 5)
         assert numpy.allclose(found.values, distances, rtol=1e-6)
         assert (found.rows == numpy.arange(600)).all() and len(found) == 600
-        assert found.stats["nearest"]["neighbours"] == 3_000 and found.stats["recall"]["kept"]
+        assert found.stats["nearest"]["neighbors"] == 3_000 and found.stats["recall"]["kept"]
         table = found.to_arrow()
-    assert table.column_names == ["id", "rank", "neighbour", "distance"]
+    assert table.column_names == ["id", "rank", "neighbor", "distance"]
     lie = table["id"].to_numpy()[::5]
     assert sorted(lie) == list(range(600)) and lie.tolist() != list(range(600))
-    assert (table["neighbour"].to_numpy().reshape(-1, 5) == wanted[lie]).all()
+    assert (table["neighbor"].to_numpy().reshape(-1, 5) == wanted[lie]).all()
     store = adjoin.build(vectors, tmp_path / "store")
     with adjoin.nearest(store, numpy.int64(5), exact=True) as again:
         assert (again.ids == found.ids).all() and again.stats["seconds"]["build"] is None
 
 
 def test_within_a_threshold_rows_have_as_many_as_there_are(vectors):
-    wanted, distances = neighbours(vectors, 8)
+    wanted, distances = neighbors(vectors, 8)
     with adjoin.nearest(vectors, k=8, within=0.3, exact=True) as found:
         counts = (distances <= 0.3).sum(axis=1)
         assert len(set(counts)) > 2 and numpy.diff(found.offsets).tolist() == counts.tolist()
@@ -48,11 +48,11 @@ def test_rows_that_were_skipped_are_missing_and_ids_are_ids(vectors):
     ids = numpy.arange(600) * 3
     with adjoin.nearest((ids, vectors), 2, exact=True, on_bad="skip") as found:
         rows = numpy.delete(numpy.arange(600), [0, 7])
-        wanted, _ = neighbours(vectors[rows], 2)
+        wanted, _ = neighbors(vectors[rows], 2)
         assert (found.rows == rows).all() and (found.ids == rows[wanted] * 3).all()
 
 
-def test_inner_products_have_neighbours(vectors):
+def test_inner_products_have_neighbors(vectors):
     wide = vectors.astype("float64")
     scores = wide @ wide.T
     numpy.fill_diagonal(scores, -numpy.inf)

@@ -35,7 +35,7 @@
         { kind: "target", from: at(recall.target), title: `asked: ${recall.target}` },
       ]));
     }
-    const vectors = recall.sample_vectors_with_neighbours;
+    const vectors = recall.sample_vectors_with_neighbors;
     card.append(element("div", "note", vectors === null ? "by proof" : `from ${count(vectors)} sampled vectors`));
   }
 

@@ -2,7 +2,7 @@
 
 mod append;
 mod flash;
-mod live;
+mod collection;
 mod serve;
 
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use append::Append;
-pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, Searched, count};
-pub(crate) use live::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
+pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, SearchedSet, count};
+pub(crate) use collection::{Live, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite};
 pub(crate) use serve::{BenchServe, Serve};
 
 /// Joins and searches vectors that do not fit in memory: within the memory you set, and to the recall you set.
@@ -47,13 +47,13 @@ pub(crate) enum Command {
     BenchServe(BenchServe),
     /// Show what a join would find and cost, from a sample of a source, or its plan, from a store
     Explain(Explain),
-    /// Show what a store, an index or a live index holds
+    /// Show what a store, an index or a collection holds
     Info(Info),
-    /// Read every byte of a store, an index or a live index and list what is damaged
+    /// Read every byte of a store, an index or a collection and list what is damaged
     Verify(Verify),
     /// Make a file of random vectors that are as hard to join as real ones
     Gen(Gen),
-    /// Find the true pairs or neighbours by comparing everything with everything
+    /// Find the true pairs or neighbors by comparing everything with everything
     Groundtruth(Groundtruth),
     /// Make a page to look at from the pairs of a join
     Report(Report),
@@ -153,14 +153,14 @@ pub(crate) struct Threshold {
 /// Which pairs a join finds: exactly one of these.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct SoughtPairs {
+pub(crate) struct PairTarget {
     /// Pairs at most this far apart (L2, the true distance)
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     pub(crate) eps: Option<f64>,
     /// Pairs at least this similar (cosine)
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(crate) min_similarity: Option<f64>,
-    /// Each row with its so many nearest neighbours, itself left out
+    /// Each row with its so many nearest neighbors, itself left out
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "resume", "with", "new", "condition", "where_other", "where_pair"])]
     pub(crate) nearest: Option<u64>,
     /// With --output keep, of a SOURCE: pairs within the threshold that leaves so many rows, about
@@ -182,7 +182,7 @@ pub(crate) struct OptionalThreshold {
 
 /// How many of the pairs are wanted.
 #[derive(Debug, Args)]
-pub(crate) struct Wanted {
+pub(crate) struct RecallOptions {
     /// Find at least this share, of all pairs and of the average vector's; 0.95 where not given, or all if that is cheap
     #[arg(long, value_name = "R", conflicts_with = "exact", allow_negative_numbers = true)]
     pub(crate) recall: Option<f64>,
@@ -193,7 +193,7 @@ pub(crate) struct Wanted {
 
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs; or a live index as it is now
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs; or a collection as it is now
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Folder of the store
@@ -245,16 +245,16 @@ pub(crate) struct Join {
     #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
     pub(crate) where_pair: Option<String>,
     #[command(flatten)]
-    pub(crate) sought: SoughtPairs,
-    /// With --nearest: only neighbours within this threshold, a distance (L2) or a similarity (cosine)
+    pub(crate) sought: PairTarget,
+    /// With --nearest: only neighbors within this threshold, a distance (L2) or a similarity (cosine)
     #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with_all = ["eps", "min_similarity", "target_rows"])]
     pub(crate) within: Option<f64>,
-    /// With --nearest or --target-rows, of a SOURCE: the metric, l2 (where not given), cosine, or of neighbours ip (inner products)
+    /// With --nearest or --target-rows, of a SOURCE: the metric, l2 (where not given), cosine, or of neighbors ip (inner products)
     #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine", "ip"])]
     pub(crate) metric: Option<String>,
     #[command(flatten)]
-    pub(crate) wanted: Wanted,
-    /// What is wanted: every pair; how many neighbours each row has; which rows are connected by chains of pairs; which rows to remove
+    pub(crate) wanted: RecallOptions,
+    /// What is wanted: every pair; how many neighbors each row has; which rows are connected by chains of pairs; which rows to remove
     #[arg(long = "output", value_name = "WHAT", default_value = "pairs", value_parser = ["pairs", "counts", "clusters", "keep"])]
     pub(crate) what: String,
     /// Where that goes: a .parquet, .csv or .jsonl file, or - for standard output; only a summary where not given
@@ -297,7 +297,7 @@ pub(crate) struct Join {
 
 /// What is wanted of each query.
 #[derive(Debug, Args)]
-pub(crate) struct Sought {
+pub(crate) struct TargetOptions {
     /// Find so many nearest vectors of each query
     #[arg(short, value_name = "K", required_unless_present_any = ["radius", "min_similarity"], conflicts_with_all = ["radius", "min_similarity"])]
     pub(crate) k: Option<u64>,
@@ -348,7 +348,7 @@ pub(crate) struct Search {
     #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
     #[command(flatten)]
-    pub(crate) sought: Sought,
+    pub(crate) sought: TargetOptions,
     /// Find at least this share of that, on average over queries; 0.95 where not given, or all if that is cheap
     #[arg(long, value_name = "R", conflicts_with_all = ["exact", "nprobe"], allow_negative_numbers = true)]
     pub(crate) recall: Option<f64>,
@@ -364,7 +364,7 @@ pub(crate) struct Search {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Index {
-    /// Lay vectors on disk with their neighbours in a graph
+    /// Lay vectors on disk with their neighbors in a graph
     Build(IndexBuild),
     /// Find what is nearest to each of some queries
     Search(IndexSearch),
@@ -379,13 +379,13 @@ pub(crate) enum Index {
 /// What an index is like, however it comes about.
 #[derive(Debug, Args)]
 pub(crate) struct IndexShape {
-    /// Neighbours of a vector at most (R)
+    /// Neighbors of a vector at most (R)
     #[arg(long, value_name = "R", default_value_t = 32)]
     pub(crate) degree: usize,
-    /// Candidates that are looked at for the neighbours of a vector (L)
+    /// Candidates that are looked at for the neighbors of a vector (L)
     #[arg(long, value_name = "L", default_value_t = 75)]
     pub(crate) build_list: usize,
-    /// Leave out a neighbour where another one is nearer to it by this factor (for experts)
+    /// Leave out a neighbor where another one is nearer to it by this factor (for experts)
     #[arg(long, value_name = "A", default_value_t = 1.2, hide_short_help = true)]
     pub(crate) alpha: f64,
     /// Bytes of the code of a vector, which is held in memory
@@ -456,7 +456,7 @@ pub(crate) struct IndexSearch {
     #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
     #[command(flatten)]
-    pub(crate) sought: Sought,
+    pub(crate) sought: TargetOptions,
     #[command(flatten)]
     pub(crate) effort: WalkEffort,
     /// How walks go, beside the default, such as entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
@@ -495,7 +495,7 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine"])]
     pub(crate) metric: Option<String>,
     #[command(flatten)]
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: RecallOptions,
     /// Do not look for a rule that misses some pairs; plan to find every one
     #[arg(long, conflicts_with = "recall")]
     pub(crate) no_calibrate: bool,
@@ -518,7 +518,7 @@ pub(crate) struct Explain {
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// The store, the index or the live index
+    /// The store, the index or the collection
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
     /// Print the manifest as JSON
@@ -528,7 +528,7 @@ pub(crate) struct Info {
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// The store, the index or the live index
+    /// The store, the index or the collection
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
     /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given
@@ -598,9 +598,9 @@ pub(crate) struct Groundtruth {
     pub(crate) resources: Resources,
 }
 
-/// The neighbours of queries, by the flags of DiskANN's compute_groundtruth.
+/// The neighbors of queries, by the flags of DiskANN's compute_groundtruth.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Neighbours of queries, by the flags of DiskANN's compute_groundtruth")]
+#[command(next_help_heading = "Neighbors of queries, by the flags of DiskANN's compute_groundtruth")]
 pub(crate) struct TruthFiles {
     /// The vectors that are found: u32 rows, u32 dimensions, then the rows, whatever the ending is
     #[arg(long = "base_file", value_name = "FILE",
@@ -646,7 +646,7 @@ pub(crate) struct Dedupe {
     #[command(flatten)]
     pub(crate) threshold: Threshold,
     #[command(flatten)]
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: RecallOptions,
     /// Of near rows, which stays: the first by these columns, such as "length(text) desc, date", nulls last unless NULLS FIRST is said; the first of SOURCE where not given
     #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
     pub(crate) keep_by: Option<String>,

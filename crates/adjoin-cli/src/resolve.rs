@@ -10,7 +10,7 @@ use adjoin::context::Context;
 use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, memory_limit};
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{IndexEffort, IndexOptions};
+use adjoin::index::{SearchEffort, IndexOptions};
 use adjoin::job::{Output, open_source};
 use adjoin::kernels::Kernel;
 use adjoin::options::{format_bytes, format_count, parse_bytes};
@@ -102,8 +102,8 @@ pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOption
 }
 
 /// How far a search of an index goes.
-pub(crate) fn effort(effort: &WalkEffort) -> Result<IndexEffort> {
-    IndexEffort::of(effort.recall, effort.exact, effort.list)
+pub(crate) fn effort(effort: &WalkEffort) -> Result<SearchEffort> {
+    SearchEffort::of(effort.recall, effort.exact, effort.list)
 }
 
 /// Opens what is named as one set of vectors; one without rows is refused.
@@ -328,7 +328,7 @@ pub(crate) fn build_options(
 /// What is known of a recall, in a line.
 pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
     let requested = format!("at least {} requested", percent(recall.target));
-    let known = recall.sample_vectors_with_neighbours.zip(recall.pair).zip(recall.per_vector);
+    let known = recall.sample_vectors_with_neighbors.zip(recall.pair).zip(recall.per_vector);
     let Some(((vectors, pair), per_vector)) = known else {
         return format!("100 % (exact); {requested}");
     };

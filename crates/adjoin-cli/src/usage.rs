@@ -22,7 +22,7 @@ const GUESSES: [Guess; 10] = [
     (
         &["-k", "--k", "--top-k", "--neighbors", "--neighbours"],
         &["join"],
-        "--nearest K gives each row its K nearest neighbours",
+        "--nearest K gives each row its K nearest neighbors",
     ),
     (
         &["--metric"],
@@ -37,7 +37,7 @@ const GUESSES: [Guess; 10] = [
     (
         &["-k", "--k", "--top-k", "--neighbors", "--neighbours"],
         COMPARE,
-        "a join finds all pairs within a threshold, not the k nearest; explain lists how many neighbours a threshold gives",
+        "a join finds all pairs within a threshold, not the k nearest; explain lists how many neighbors a threshold gives",
     ),
     (
         &["--eps", "--min-similarity", "--threshold", "--recall", "--exact"],

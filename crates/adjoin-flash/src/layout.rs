@@ -32,7 +32,7 @@ pub enum RefreshTo {
 #[derive(Debug, Clone)]
 pub struct LunCsr {
     offsets: Vec<u64>,
-    neighbours: Vec<u32>,
+    neighbors: Vec<u32>,
     entry: u32,
     lun: Vec<u16>,
     /// Within the LUN: block of the plane times planes, plus plane.
@@ -46,7 +46,7 @@ pub struct LunCsr {
 }
 
 impl LunCsr {
-    /// Lays out a graph whose vertices are numbered in storage order; `neighbours` returns the neighbors of each. A
+    /// Lays out a graph whose vertices are numbered in storage order; `neighbors` returns the neighbors of each. A
     /// vector takes `vector_bytes` bytes, and none is split across pages.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl LunCsr {
     pub fn new<'g>(
         geometry: &Geometry,
         (vertices, entry): (u32, u32),
-        neighbours: impl Fn(u32) -> &'g [u32],
+        neighbors: impl Fn(u32) -> &'g [u32],
         vector_bytes: u32,
         mapping: Mapping,
     ) -> Result<Self, FlashError> {
@@ -68,16 +68,16 @@ impl LunCsr {
         let mut all = Vec::new();
         offsets.push(0);
         for vertex in 0..vertices {
-            all.extend_from_slice(neighbours(vertex));
+            all.extend_from_slice(neighbors(vertex));
             offsets.push(all.len() as u64);
         }
-        if entry >= vertices || all.iter().any(|&neighbour| neighbour >= vertices) {
+        if entry >= vertices || all.iter().any(|&neighbor| neighbor >= vertices) {
             let said = format!("the graph has {vertices} vertices and names another one; give a graph that is whole");
             return Err(FlashError::Input(said));
         }
         let mut layout = Self {
             offsets,
-            neighbours: all,
+            neighbors: all,
             entry,
             lun: Vec::with_capacity(vertices as usize),
             block: Vec::with_capacity(vertices as usize),
@@ -173,9 +173,9 @@ impl LunCsr {
     ///
     /// # Panics
     /// If there is no such vertex.
-    pub fn neighbours(&self, vertex: u32) -> &[u32] {
+    pub fn neighbors(&self, vertex: u32) -> &[u32] {
         let [from, to] = [self.offsets[vertex as usize], self.offsets[vertex as usize + 1]];
-        &self.neighbours[from as usize..to as usize]
+        &self.neighbors[from as usize..to as usize]
     }
 
     /// Returns the bytes of a vector.
@@ -191,9 +191,9 @@ impl LunCsr {
         met[self.entry as usize] = true;
         let mut next = 0;
         while next < order.len() && order.len() < most {
-            for &neighbour in self.neighbours(order[next]) {
-                if !std::mem::replace(&mut met[neighbour as usize], true) {
-                    order.push(neighbour);
+            for &neighbor in self.neighbors(order[next]) {
+                if !std::mem::replace(&mut met[neighbor as usize], true) {
+                    order.push(neighbor);
                 }
             }
             next += 1;
@@ -210,7 +210,7 @@ impl LunCsr {
 /// Returns the mean distance, in vertex numbers, from a vertex to its farthest neighbor (NDSearch, equation 1).
 pub fn bandwidth(layout: &LunCsr) -> f64 {
     let farthest =
-        |vertex: u32| layout.neighbours(vertex).iter().map(|&other| vertex.abs_diff(other)).max().unwrap_or(0);
+        |vertex: u32| layout.neighbors(vertex).iter().map(|&other| vertex.abs_diff(other)).max().unwrap_or(0);
     let sum: u64 = (0..layout.vertices()).map(|vertex| u64::from(farthest(vertex))).sum();
     sum as f64 / f64::from(layout.vertices().max(1))
 }

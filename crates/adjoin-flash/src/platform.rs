@@ -58,7 +58,7 @@ impl Platform {
             Self::Cpu => {
                 "all queries of a batch in step, all their reads under way at once, each query reading for itself; the \
                  vertices nearest to the entry are in memory, as many as fit; the graph is in memory; vectors on disk \
-                 without their neighbours; reads of whole sectors over the host link; all threads compare"
+                 without their neighbors; reads of whole sectors over the host link; all threads compare"
             }
             Self::CpuDram => {
                 "as cpu with all vectors in memory: a miss of the cache for each vertex, all threads compare"

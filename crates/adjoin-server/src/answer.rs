@@ -24,7 +24,7 @@ const TEXT_BYTES: u64 = 2_048;
 const TEXT_BYTES_OF_QUERY: u64 = 4;
 
 /// The hits of the queries of a request.
-pub(crate) struct Found {
+pub(crate) struct RequestHits {
     /// Where the hits of each query end.
     pub(crate) ends: Vec<usize>,
     pub(crate) rows: Vec<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Found {
 
 /// How a request was answered: on average over the queries that were searched together.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct AnswerFacts {
     /// What is promised, and what is known of it; null where only a number of probes was asked for.
     pub(crate) recall: Option<Recall>,
     /// Queries that were searched together.
@@ -48,7 +48,7 @@ pub(crate) struct Told {
     pub(crate) search_ms: f64,
 }
 
-impl Told {
+impl AnswerFacts {
     /// Of a search that has ended.
     pub(crate) fn of(statistics: &SearchStatistics) -> Self {
         let SearchStatistics { common, search } = statistics;
@@ -77,14 +77,14 @@ impl Told {
 /// An answer.
 pub(crate) struct Answer {
     pub(crate) metric: Metric,
-    pub(crate) found: Found,
-    pub(crate) told: Told,
+    pub(crate) found: RequestHits,
+    pub(crate) told: AnswerFacts,
 }
 
 impl Answer {
     /// Bytes of it as text, at most.
     pub(crate) fn text_bytes(&self) -> u64 {
-        let Found { ends, rows, ids, .. } = &self.found;
+        let RequestHits { ends, rows, ids, .. } = &self.found;
         let of_ids = if ids.kind() == IdKind::Utf8 { TEXT_BYTES_OF_BYTE * ids.bytes() } else { 0 };
         TEXT_BYTES + TEXT_BYTES_OF_QUERY * ends.len() as u64 + TEXT_BYTES_OF_HIT * rows.len() as u64 + of_ids
     }
@@ -94,7 +94,7 @@ impl Answer {
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
         let name = value_field(self.metric).name().clone();
         text.extend_from_slice(b"{\"hits\":[");
-        let Found { ends, rows, ids, values, .. } = &self.found;
+        let RequestHits { ends, rows, ids, values, .. } = &self.found;
         let mut start = 0;
         for (query, &end) in ends.iter().enumerate() {
             text.extend_from_slice(if query == 0 { b"[" } else { b",[" });
@@ -122,7 +122,7 @@ impl Answer {
     /// # Errors
     /// Where Arrow refuses: never for columns of one length.
     pub(crate) fn to_arrow(&self) -> std::result::Result<Vec<u8>, ArrowError> {
-        let Found { ends, rows, ids, values, .. } = &self.found;
+        let RequestHits { ends, rows, ids, values, .. } = &self.found;
         let (mut queries, mut ranks, mut start) = (Vec::new(), Vec::new(), 0);
         for (query, &end) in (0u32..).zip(ends) {
             queries.extend((start..end).map(|_| query));
@@ -153,7 +153,7 @@ fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
     };
 }
 
-impl Found {
+impl RequestHits {
     /// Nothing yet.
     pub(crate) fn none(ids: IdKind, memory: Reservation) -> Self {
         Self { ends: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), values: Vec::new(), memory }
@@ -201,8 +201,8 @@ mod tests {
 
     fn answer(ids: Ids) -> Answer {
         let memory = MemoryBudget::new(1).reserve(0).unwrap();
-        let found = Found { ends: vec![2, 2, 3], rows: vec![7, 8, 9], ids, values: vec![0.0, 1.5, 1e-7], memory };
-        let told = Told {
+        let found = RequestHits { ends: vec![2, 2, 3], rows: vec![7, 8, 9], ids, values: vec![0.0, 1.5, 1e-7], memory };
+        let told = AnswerFacts {
             recall: None,
             batch_queries: 4,
             probes_per_query: Some(2.0),

@@ -13,15 +13,15 @@ use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::{Element, VectorType, format_bytes};
 use adjoin::report::{Cancel, Written};
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::serve::{self, ServeOptions, ServeStatistics, Service};
 use adjoin::sink::{HitBatch, HitSink};
 use adjoin::source::IdKind;
 use adjoin::store::Store;
 
-use crate::answer::{Answer, Found, Told};
+use crate::answer::{Answer, RequestHits, AnswerFacts};
 use crate::costs::Costs;
-use crate::request::{Request, Sought, Together};
+use crate::request::{Request, SearchQuestion, Together};
 use crate::served::{Facts, Generation, SEED, Served, effort};
 
 /// Of the memory that is free after opening, the fraction that searches have. The rest holds the next generation while it is
@@ -134,8 +134,8 @@ impl Backend {
         let dimensions = facts.vectors.dimensions;
         let (vectors, stored) = (VectorType { element: Element::U8, dimensions }, vec![1; dimensions]);
         let list = facts.buckets.is_none().then_some(USUAL_K as usize);
-        let wanted = Wanted::Nearest(USUAL_K);
-        let sought = Sought { wanted, recall: None, exact: false, nprobe: None, list, condition: None };
+        let wanted = QueryTarget::Nearest(USUAL_K);
+        let sought = SearchQuestion { wanted, recall: None, exact: false, nprobe: None, list, condition: None };
         let memory = self.clients.reserve(0).expect("nothing can be reserved");
         let deadline = Instant::now() + TRIAL;
         let request = Request { sought, vectors, rows: 1, stored, deadline, _memory: memory };
@@ -171,12 +171,12 @@ impl Backend {
 
     /// The lane of a request: the long one for exact answers, filters, thresholds, many hits or probes, and for a recall of which
     /// is not known yet how it is reached.
-    pub(crate) fn lane(&self, sought: &Sought) -> Lane {
+    pub(crate) fn lane(&self, sought: &SearchQuestion) -> Lane {
         let served = self.served();
         let buckets = served.facts().buckets;
         let is_quick = match sought.wanted {
-            Wanted::Nearest(k) => k <= QUICK_K,
-            Wanted::Within(_) => false,
+            QueryTarget::Nearest(k) => k <= QUICK_K,
+            QueryTarget::Within(_) => false,
         };
         let has_few_probes = match (sought.nprobe, buckets) {
             (Some(nprobe), Some(buckets)) => nprobe <= (buckets / QUICK_PROBES_PART).max(1),
@@ -193,7 +193,7 @@ impl Backend {
 
     /// Predicts the bytes of vectors that the queries of a request are compared with: those of the probed buckets if their
     /// number is given, otherwise as many as earlier queries of the same kind.
-    pub(crate) fn predicted_bytes(&self, sought: &Sought, queries: usize) -> f64 {
+    pub(crate) fn predicted_bytes(&self, sought: &SearchQuestion, queries: usize) -> f64 {
         let Facts { rows, buckets, .. } = self.facts();
         let fraction = match (sought.nprobe, buckets) {
             (Some(nprobe), Some(buckets)) => f64::from(nprobe.min(buckets)) / f64::from(buckets.max(1)),
@@ -393,7 +393,7 @@ impl Backend {
                 if let Ok((_, told)) = &whole {
                     self.learn(&requests[k].sought, told.distances_per_query);
                 }
-                give(k, whole.map(|(found, told)| Answer { metric, found, told: Told { search_ms, ..told } }));
+                give(k, whole.map(|(found, told)| Answer { metric, found, told: AnswerFacts { search_ms, ..told } }));
             });
         }
     }
@@ -426,7 +426,7 @@ impl Backend {
         self.end.cancel();
     }
 
-    /// Lets go of what is served; of a live index all writes are durable then.
+    /// Lets go of what is served; of a collection all writes are durable then.
     ///
     /// # Errors
     /// Where its log cannot be written.
@@ -434,7 +434,7 @@ impl Backend {
         let served = self.served.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(Served::Live { collection, _merger: merger }) = Arc::into_inner(served) else { return Ok(()) };
         drop(merger);
-        Arc::into_inner(collection).map_or(Ok(()), adjoin::live::Collection::close)
+        Arc::into_inner(collection).map_or(Ok(()), adjoin::collection::Collection::close)
     }
 
     /// Searches once for requests that want the same.
@@ -445,7 +445,7 @@ impl Backend {
         let queries = &Together::queries(*vectors, requests);
         let found = Mutex::new(Vec::with_capacity(requests.len()));
         for _ in requests {
-            lock(&found).push(Found::none(ids, reserve(&self.clients, 0, 0)?));
+            lock(&found).push(RequestHits::none(ids, reserve(&self.clients, 0, 0)?));
         }
         let sink = Sharing { found: &found, queries, clients: &self.clients };
         // Given up when nobody waits for it any more.
@@ -453,13 +453,13 @@ impl Backend {
         let mut context = context.clone();
         context.cancel = self.end.with_deadline(deadline);
         let statistics = served.search(&context, queries, sought, Box::new(sink))?;
-        let told = Told::of(&statistics);
+        let told = AnswerFacts::of(&statistics);
         self.learn(sought, told.distances_per_query);
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(found.into_iter().map(|found| Answer { metric, found, told: told.clone() }).collect())
     }
 
-    fn learn(&self, sought: &Sought, distances: f64) {
+    fn learn(&self, sought: &SearchQuestion, distances: f64) {
         // The cost of a number of probes is known without.
         if sought.nprobe.is_none() {
             lock(&self.costs).learn(sought, distances, self.facts().rows);
@@ -504,10 +504,10 @@ impl Gathered {
     ///
     /// # Errors
     /// Where the memory for clients does not hold it.
-    fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(Found, Told)> {
+    fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(RequestHits, AnswerFacts)> {
         let Self { found: each, mut memory, .. } = self;
-        let (queries, mut told) = (each.len(), Told::default());
-        let mut found = Found::none(ids, reserve(clients, 0, 0)?);
+        let (queries, mut told) = (each.len(), AnswerFacts::default());
+        let mut found = RequestHits::none(ids, reserve(clients, 0, 0)?);
         for answer in each.into_iter().flatten() {
             told.add(&answer, queries);
             found.push((&answer.rows, (&answer.ids, 0), &answer.values), |bytes, held| {
@@ -541,7 +541,7 @@ fn groups(requests: &[&Request], places: &[usize]) -> Vec<Vec<usize>> {
 
 /// Hands hits to the requests whose queries found them.
 struct Sharing<'a> {
-    found: &'a Mutex<Vec<Found>>,
+    found: &'a Mutex<Vec<RequestHits>>,
     queries: &'a Together<'a>,
     clients: &'a MemoryBudget,
 }
@@ -661,8 +661,8 @@ mod tests {
         let folder = folder.path().join("set.store");
         publish(&folder, 100);
         let backend = open(&folder);
-        let nearest = |k| Sought {
-            wanted: Wanted::Nearest(k),
+        let nearest = |k| SearchQuestion {
+            wanted: QueryTarget::Nearest(k),
             recall: None,
             exact: false,
             nprobe: None,
@@ -671,9 +671,9 @@ mod tests {
         };
         assert_eq!(backend.lane(&nearest(50)), Lane::Quick);
         assert_eq!(backend.lane(&nearest(51)), Lane::Long);
-        assert_eq!(backend.lane(&Sought { exact: true, ..nearest(1) }), Lane::Long);
-        assert_eq!(backend.lane(&Sought { nprobe: Some(1), ..nearest(1) }), Lane::Quick);
-        let within = Wanted::of(None, Some(1.0), None).unwrap();
-        assert_eq!(backend.lane(&Sought { wanted: within, ..nearest(1) }), Lane::Long);
+        assert_eq!(backend.lane(&SearchQuestion { exact: true, ..nearest(1) }), Lane::Long);
+        assert_eq!(backend.lane(&SearchQuestion { nprobe: Some(1), ..nearest(1) }), Lane::Quick);
+        let within = QueryTarget::of(None, Some(1.0), None).unwrap();
+        assert_eq!(backend.lane(&SearchQuestion { wanted: within, ..nearest(1) }), Lane::Long);
     }
 }

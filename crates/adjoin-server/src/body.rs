@@ -18,7 +18,7 @@ const ARRIVAL_SECONDS: u64 = 30;
 const STEP_BYTES: u64 = 64 << 10;
 
 /// A body that is there.
-pub(crate) struct Held {
+pub(crate) struct BodyBytes {
     pub(crate) bytes: Vec<u8>,
     /// Of the bytes, as many times as was asked for.
     pub(crate) memory: Reservation,
@@ -36,7 +36,7 @@ pub(crate) struct Limits<'a> {
 ///
 /// # Errors
 /// If it is too large, too slow, cut off or not encoded as it says, or there is no room for it now.
-pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -> Result<Held, Problem> {
+pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let encoding = Encoding::of(headers)?;
     if encoding == Encoding::Identity {
         return arrived(body, limits).await;
@@ -45,7 +45,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -
     tokio::task::block_in_place(|| encoding.decode(&compressed.bytes, limits))
 }
 
-async fn arrived(body: Body, limits: &Limits<'_>) -> Result<Held, Problem> {
+async fn arrived(body: Body, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let declared = body.size_hint().lower();
     if declared > limits.bytes {
         return Err(too_large(limits));
@@ -55,9 +55,9 @@ async fn arrived(body: Body, limits: &Limits<'_>) -> Result<Held, Problem> {
     read.await.unwrap_or_else(|_| Err(slow()))
 }
 
-async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<Held, Problem> {
+async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let reserve = |bytes: u64| limits.clients.reserve(limits.times * bytes).map_err(crowded);
-    let mut held = Held { bytes: Vec::new(), memory: reserve(0)? };
+    let mut held = BodyBytes { bytes: Vec::new(), memory: reserve(0)? };
     let mut room = 0;
     while let Some(frame) = body.frame().await {
         let cut = |error| Problem::bad_request(format!("the body was cut off: {error}"));
@@ -94,7 +94,7 @@ pub(crate) fn too_large(limits: &Limits<'_>) -> Problem {
 mod tests {
     use super::*;
 
-    fn read_from(body: Vec<u8>, limits: &Limits<'_>) -> Result<Held, Problem> {
+    fn read_from(body: Vec<u8>, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(read(&HeaderMap::new(), Body::from(body), limits))
     }

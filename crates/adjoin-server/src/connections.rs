@@ -73,7 +73,7 @@ async fn answer_kept(request: Request, next: Next) -> Response {
 
 /// A kept connection.
 #[derive(Default)]
-struct Kept {
+struct OpenConnection {
     /// Whether its request has arrived: then it is not given to another client.
     has_request: AtomicBool,
     /// Notified when another client takes its place.
@@ -82,23 +82,23 @@ struct Kept {
 
 /// Kept connections that are taken, the oldest first.
 #[derive(Default)]
-struct KeptConnections(Mutex<VecDeque<Arc<Kept>>>);
+struct OpenConnections(Mutex<VecDeque<Arc<OpenConnection>>>);
 
-impl KeptConnections {
+impl OpenConnections {
     /// Takes a kept connection, in place of the oldest without a request if there is no other. `None` if all have one.
-    fn take(&self) -> Option<Arc<Kept>> {
+    fn take(&self) -> Option<Arc<OpenConnection>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.len() as u64 >= KEPT {
             let idle = taken.iter().position(|kept| !kept.has_request.load(Ordering::Relaxed))?;
             taken.remove(idle)?.ended.notify_one();
         }
-        let kept = Arc::<Kept>::default();
+        let kept = Arc::<OpenConnection>::default();
         taken.push_back(kept.clone());
         Some(kept)
     }
 
     /// Gives a kept connection back.
-    fn give_back(&self, kept: &Arc<Kept>) {
+    fn give_back(&self, kept: &Arc<OpenConnection>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, kept));
     }
 }
@@ -110,7 +110,7 @@ struct Listening {
     kept_router: Router,
     metrics: Arc<Metrics>,
     slots: Arc<Semaphore>,
-    kept: Arc<KeptConnections>,
+    kept: Arc<OpenConnections>,
     graceful: GracefulShutdown,
 }
 
@@ -190,7 +190,7 @@ impl Listening {
     }
 
     /// Serves one request of a kept connection.
-    fn serve_kept(&self, stream: TcpStream, kept: Arc<Kept>) {
+    fn serve_kept(&self, stream: TcpStream, kept: Arc<OpenConnection>) {
         let (router, own) = (TowerToHyperService::new(self.kept_router.clone()), kept.clone());
         let service = service_fn(move |request| {
             own.has_request.store(true, Ordering::Relaxed);
@@ -229,12 +229,12 @@ mod tests {
 
     #[test]
     fn a_kept_connection_without_a_request_makes_way_and_one_with_a_request_stays() {
-        let all = KeptConnections::default();
+        let all = OpenConnections::default();
         let first = all.take().unwrap();
         first.has_request.store(true, Ordering::Relaxed);
-        let others: Vec<Arc<Kept>> = (1..KEPT).map(|_| all.take().unwrap()).collect();
+        let others: Vec<Arc<OpenConnection>> = (1..KEPT).map(|_| all.take().unwrap()).collect();
         let last = all.take().expect("the oldest without a request makes way");
-        let is_taken = |kept: &Arc<Kept>| all.0.lock().unwrap().iter().any(|other| Arc::ptr_eq(other, kept));
+        let is_taken = |kept: &Arc<OpenConnection>| all.0.lock().unwrap().iter().any(|other| Arc::ptr_eq(other, kept));
         assert!(is_taken(&first) && !is_taken(&others[0]) && is_taken(&others[1]) && is_taken(&last));
         others.iter().chain([&last]).for_each(|kept| kept.has_request.store(true, Ordering::Relaxed));
         assert!(all.take().is_none(), "all have requests");

@@ -1,6 +1,6 @@
 //! The cost of a query before it is searched for: the fraction of all rows that it is compared with, by what it asks for.
 
-use crate::request::Sought;
+use crate::request::SearchQuestion;
 
 /// The weight of the last answer in a known cost.
 const LEARNED: f64 = 0.2;
@@ -12,20 +12,20 @@ const KINDS_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Costs {
     /// The most recently answered kind is the last.
-    kinds: Vec<(Sought, f64)>,
+    kinds: Vec<(SearchQuestion, f64)>,
     /// Over all kinds.
     mean: Option<f64>,
 }
 
 impl Costs {
     /// Predicts the fraction of the rows that a query is compared with: all if nothing is known.
-    pub(crate) fn fraction(&self, sought: &Sought) -> f64 {
+    pub(crate) fn fraction(&self, sought: &SearchQuestion) -> f64 {
         let known = self.kinds.iter().find(|(kind, _)| kind == sought).map(|&(_, fraction)| fraction);
         known.or(self.mean).unwrap_or(1.0)
     }
 
     /// Learns from a query that was compared with `distances` of `rows` rows.
-    pub(crate) fn learn(&mut self, sought: &Sought, distances: f64, rows: u64) {
+    pub(crate) fn learn(&mut self, sought: &SearchQuestion, distances: f64, rows: u64) {
         if rows == 0 {
             return; // of an empty collection any cost is the same
         }
@@ -42,13 +42,13 @@ impl Costs {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::search::Wanted;
+    use adjoin::query::QueryTarget;
 
     use super::*;
 
-    fn nearest(k: u64) -> Sought {
-        let wanted = Wanted::Nearest(k);
-        Sought { wanted, recall: None, exact: false, nprobe: None, list: None, condition: None }
+    fn nearest(k: u64) -> SearchQuestion {
+        let wanted = QueryTarget::Nearest(k);
+        SearchQuestion { wanted, recall: None, exact: false, nprobe: None, list: None, condition: None }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use adjoin::device::Reservation;
 use axum::http::{HeaderMap, StatusCode, header};
 use flate2::bufread::GzDecoder;
 
-use crate::body::{Held, Limits, crowded, too_large};
+use crate::body::{BodyBytes, Limits, crowded, too_large};
 use crate::problem::Problem;
 
 /// Bytes that are decoded at once.
@@ -55,9 +55,9 @@ impl Encoding {
     ///
     /// # Errors
     /// If it is not encoded so, cut off, too large when decoded, or there is no memory for it now.
-    pub(crate) fn decode(self, body: &[u8], limits: &Limits<'_>) -> Result<Held, Problem> {
+    pub(crate) fn decode(self, body: &[u8], limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
         let _decoder = limits.clients.reserve(DECODER_BYTES).map_err(crowded)?;
-        let mut decoded = Decoded { held: Held { bytes: Vec::new(), memory: reserve(limits, 0)? }, limits };
+        let mut decoded = Decoded { held: BodyBytes { bytes: Vec::new(), memory: reserve(limits, 0)? }, limits };
         match self {
             Self::Identity => decoded.fill(body, "")?,
             Self::Gzip => {
@@ -99,13 +99,13 @@ fn reserve(limits: &Limits<'_>, bytes: u64) -> Result<Reservation, Problem> {
 
 /// Bytes that were decoded so far.
 struct Decoded<'a> {
-    held: Held,
+    held: BodyBytes,
     limits: &'a Limits<'a>,
 }
 
 impl Decoded<'_> {
     fn fill(&mut self, mut from: impl Read, name: &str) -> Result<(), Problem> {
-        let Self { held: Held { bytes, memory }, limits } = self;
+        let Self { held: BodyBytes { bytes, memory }, limits } = self;
         loop {
             let start = bytes.len();
             if bytes.capacity() < start + STEP_BYTES {
@@ -155,7 +155,7 @@ mod tests {
         let clients = MemoryBudget::new(16 << 20);
         let limits = Limits { bytes: most, times: 2, clients: &clients };
         let decoded = encoding.decode(body, &limits);
-        if let Ok(Held { bytes, memory }) = &decoded {
+        if let Ok(BodyBytes { bytes, memory }) = &decoded {
             assert!(memory.bytes() >= 2 * bytes.len() as u64);
             assert!(bytes.capacity() as u64 <= most + STEP_BYTES as u64);
         }

@@ -1,4 +1,4 @@
-//! What is nearest to these queries, asked over HTTP? A store, an index or a live index that is served.
+//! What is nearest to these queries, asked over HTTP? A store, an index or a collection that is served.
 //!
 //! A request goes this way: `connections.rs` takes it off the wire within limits, `access.rs` asks who may, `routes.rs`
 //! reads its body, `request.rs` makes queries of it (from JSON in `json.rs`, a table, or raw bytes), the `queue.rs` of its lane

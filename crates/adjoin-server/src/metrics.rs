@@ -18,7 +18,7 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// Why a request was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shed {
+pub(crate) enum LoadShedding {
     /// There was no room, or it would have been late.
     Crowded,
     /// The server is ending, or has all the connections that it may have.
@@ -27,7 +27,7 @@ pub(crate) enum Shed {
     Late,
 }
 
-impl Shed {
+impl LoadShedding {
     const ALL: [Self; 3] = [Self::Crowded, Self::Closed, Self::Late];
 
     fn name(self) -> &'static str {
@@ -67,7 +67,7 @@ pub(crate) struct Metrics {
 }
 
 /// What is true at a moment.
-pub(crate) struct Now {
+pub(crate) struct Gauges {
     pub(crate) budget_bytes: u64,
     pub(crate) waiting: usize,
     pub(crate) rows: u64,
@@ -86,7 +86,7 @@ impl Metrics {
     pub(crate) fn answered(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
         self.responses[class].fetch_add(1, Ordering::Relaxed);
-        if let Some(shed) = Shed::of(status) {
+        if let Some(shed) = LoadShedding::of(status) {
             self.shed[shed as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -124,7 +124,7 @@ impl Metrics {
     }
 
     /// All of it in Prometheus' text format, version 0.0.4.
-    pub(crate) fn text(&self, now: &Now) -> String {
+    pub(crate) fn text(&self, now: &Gauges) -> String {
         let mut text = String::new();
         let named = "adjoin_request_duration_seconds";
         self.request_seconds.write(&mut text, &SECONDS, (named, "From the arrival of a request to its response."));
@@ -135,7 +135,7 @@ impl Metrics {
         let classes =
             CLASSES.iter().zip(&self.responses).map(|(class, count)| (format!("{{class=\"{class}\"}}"), of(count)));
         family(&mut text, ("adjoin_responses_total", "counter", "Responses by class of status."), classes);
-        let shed = Shed::ALL.map(|shed| (format!("{{reason=\"{}\"}}", shed.name()), of(&self.shed[shed as usize])));
+        let shed = LoadShedding::ALL.map(|shed| (format!("{{reason=\"{}\"}}", shed.name()), of(&self.shed[shed as usize])));
         family(&mut text, ("adjoin_shed_total", "counter", "Requests that were not taken."), shed);
         for (name, help, count) in [
             ("adjoin_queries_total", "Queries that were answered.", &self.queries),
@@ -227,7 +227,7 @@ fn family(text: &mut String, (name, kind, help): (&str, &str, &str), values: imp
 mod tests {
     use super::*;
 
-    const NOW: Now = Now { budget_bytes: 100, waiting: 3, rows: 7, service: None };
+    const NOW: Gauges = Gauges { budget_bytes: 100, waiting: 3, rows: 7, service: None };
 
     #[test]
     fn counts_are_as_prometheus_reads_them() {
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn every_name_is_declared_once_before_its_values() {
-        let now = Now { service: Some(ServeStatistics::default()), ..NOW };
+        let now = Gauges { service: Some(ServeStatistics::default()), ..NOW };
         let text = Metrics::default().text(&now);
         let mut declared = std::collections::HashSet::new();
         for line in text.lines() {

@@ -9,7 +9,7 @@ pub use tracing::Level;
 /// How a server is started.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Folder of the store, the index or the live index.
+    /// Folder of the store, the index or the collection.
     pub folder: PathBuf,
     /// Where to listen: an address and a port, 0 for any that is free.
     pub listen: SocketAddr,

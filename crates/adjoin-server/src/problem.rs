@@ -117,15 +117,15 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::search::Wanted;
+    use adjoin::query::QueryTarget;
 
     use super::*;
 
     #[test]
     fn options_are_spelled_as_members_of_a_request() {
-        let refused = Wanted::of(Some(0), None, None).unwrap_err();
+        let refused = QueryTarget::of(Some(0), None, None).unwrap_err();
         assert_eq!(Problem::from(&refused), Problem::bad_request("k 0 asks for nothing; give at least 1"));
-        let refused = Wanted::of(None, None, None).unwrap_err();
+        let refused = QueryTarget::of(None, None, None).unwrap_err();
         assert!(Problem::from(refused).detail.ends_with("either k, radius or min_similarity"));
         let memory = Mention { argument: Argument::Memory, value: Some("31MB".into()) };
         assert_eq!(as_member(&memory), "--memory 31MB");

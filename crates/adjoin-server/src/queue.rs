@@ -51,9 +51,9 @@ pub(crate) struct Outcome {
 
 /// Bytes of vectors that are compared in a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Pace(Option<f64>);
+pub(crate) struct ServiceRate(Option<f64>);
 
-impl Pace {
+impl ServiceRate {
     /// How long so many bytes are predicted to take; 0 where nothing is known yet.
     fn seconds(self, bytes: f64) -> f64 {
         self.0.map_or(0.0, |pace| bytes / pace)
@@ -78,7 +78,7 @@ struct State {
     waiting_bytes: f64,
     /// When the running batch is predicted to end; `None` if none runs.
     busy_until: Option<Instant>,
-    pace: Pace,
+    pace: ServiceRate,
     is_closed: bool,
     /// Whether the thread that takes batches has ended before the queue was closed.
     is_abandoned: bool,
@@ -203,7 +203,7 @@ impl State {
 
 /// How many of the jobs that wait are done together, at least one, and their bytes: as many as are predicted to end before the
 /// first deadline among them.
-fn batch_of(waiting: &VecDeque<Job>, pace: Pace, now: Instant) -> (usize, f64) {
+fn batch_of(waiting: &VecDeque<Job>, pace: ServiceRate, now: Instant) -> (usize, f64) {
     let (mut bytes, mut queries, mut left) = (0.0, 0, BATCH_SECONDS_MAX);
     for (count, job) in waiting.iter().enumerate() {
         let (more, rows) = (bytes + job.bytes, queries + job.request.rows);
@@ -222,10 +222,10 @@ mod tests {
 
     use adjoin::device::MemoryBudget;
     use adjoin::options::{Element, VectorType};
-    use adjoin::search::Wanted;
+    use adjoin::query::QueryTarget;
 
     use super::*;
-    use crate::request::Sought;
+    use crate::request::SearchQuestion;
 
     /// A clock that stands still until it is moved.
     #[derive(Clone)]
@@ -245,8 +245,8 @@ mod tests {
         }
 
         fn job(&self, bytes: f64, deadline_ms: u64) -> Job {
-            let sought = Sought {
-                wanted: Wanted::Nearest(1),
+            let sought = SearchQuestion {
+                wanted: QueryTarget::Nearest(1),
                 recall: None,
                 exact: false,
                 nprobe: None,
@@ -334,7 +334,7 @@ mod tests {
     /// A batch that was cut off by its deadline lowers the pace; a batch that failed at once does not raise it.
     #[test]
     fn batches_that_fail_correct_the_pace_in_one_direction() {
-        let pace = Pace::default().corrected(whole(100.0, 1.0));
+        let pace = ServiceRate::default().corrected(whole(100.0, 1.0));
         let failed = |seconds| pace.corrected(Outcome { bytes: 100.0, seconds, is_whole: false });
         assert_eq!(failed(0.001), pace);
         assert!(failed(30.0).seconds(100.0) > 5.0);
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn the_pace_follows_the_batches() {
-        let mut pace = Pace::default();
+        let mut pace = ServiceRate::default();
         assert_eq!(pace.seconds(5.0), 0.0);
         for _ in 0..50 {
             pace = pace.corrected(whole(100.0, 2.0));

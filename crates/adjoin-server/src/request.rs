@@ -7,7 +7,7 @@ use adjoin::device::Reservation;
 use adjoin::error::Result;
 use adjoin::options::{Element, VectorType};
 use adjoin::predicate::{f16_values, f32_values};
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 use adjoin::sql::Condition;
 
@@ -22,8 +22,8 @@ pub(crate) const K_MAX: u64 = 10_000;
 
 /// What is wanted of each query of a request. Requests that agree in it are searched together.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sought {
-    pub(crate) wanted: Wanted,
+pub(crate) struct SearchQuestion {
+    pub(crate) wanted: QueryTarget,
     pub(crate) recall: Option<f64>,
     pub(crate) exact: bool,
     pub(crate) nprobe: Option<u32>,
@@ -31,7 +31,7 @@ pub(crate) struct Sought {
     pub(crate) condition: Option<Condition>,
 }
 
-impl Sought {
+impl SearchQuestion {
     /// Of the members of a request.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Sought {
         if let Some(k) = k.filter(|&k| k > K_MAX) {
             return Err(Problem::bad_request(format!("k is {k}; ask for at most {K_MAX}")));
         }
-        let wanted = Wanted::of(k, radius, min_similarity)?;
+        let wanted = QueryTarget::of(k, radius, min_similarity)?;
         let condition = members.r#where.as_deref().map(Condition::parse).transpose()?;
         Ok(Self { wanted, recall, exact, nprobe, list, condition })
     }
@@ -54,7 +54,7 @@ impl Sought {
 
 /// A request to search.
 pub(crate) struct Request {
-    pub(crate) sought: Sought,
+    pub(crate) sought: SearchQuestion,
     pub(crate) vectors: VectorType,
     pub(crate) rows: usize,
     /// The queries, end to end, as their type says.
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn queries_of_every_type_are_floats() {
         let of = |element, stored: Vec<u8>| {
-            let sought = Sought::of(&Members { k: Some(1), ..Members::default() }).unwrap();
+            let sought = SearchQuestion::of(&Members { k: Some(1), ..Members::default() }).unwrap();
             let vectors = VectorType { element, dimensions: 2 };
             let memory = adjoin::device::MemoryBudget::new(1).reserve(0).unwrap();
             let (rows, deadline) = (stored.len() / vectors.bytes(), Instant::now());
@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn too_much_is_refused() {
         let members = Members { k: Some(K_MAX + 1), ..Members::default() };
-        assert_eq!(Sought::of(&members).unwrap_err().detail, "k is 10001; ask for at most 10000");
+        assert_eq!(SearchQuestion::of(&members).unwrap_err().detail, "k is 10001; ask for at most 10000");
         let members = Members { k: Some(1), r#where: Some("a =".into()), ..Members::default() };
-        assert_eq!(Sought::of(&members).unwrap_err().status, 400);
+        assert_eq!(SearchQuestion::of(&members).unwrap_err().status, 400);
     }
 }

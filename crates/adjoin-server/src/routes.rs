@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::ErrorKind;
-use adjoin::live::{Collection, Written};
+use adjoin::collection::{Collection, Written};
 use adjoin::options::{DIMENSIONS_MAX, format_bytes};
 use adjoin::report::Cancel;
 use adjoin::source::{ArrowTable, Ids};
@@ -24,12 +24,12 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::access::{self, Access};
 use crate::answer::Answer;
 use crate::backend::{Backend, Lane};
-use crate::body::{self, Held, Limits};
+use crate::body::{self, BodyBytes, Limits};
 use crate::json::{self, Members, Vectors};
-use crate::metrics::{Metrics, Now};
+use crate::metrics::{Metrics, Gauges};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
-use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, names_of, queries_count, queries_of, raw};
+use crate::request::{K_MAX, QUERIES_MAX, Request, SearchQuestion, element_of, names_of, queries_count, queries_of, raw};
 use crate::served::Served;
 use crate::server::WRITES;
 use crate::writes::{self, WRITE_TIMES};
@@ -153,7 +153,7 @@ async fn page() -> Response {
 }
 
 async fn metrics(State(server): State<Arc<Server>>) -> Response {
-    let now = Now {
+    let now = Gauges {
         budget_bytes: server.backend.context().memory_bytes(),
         waiting: server.queues.iter().map(|queue| queue.waiting()).sum(),
         rows: server.backend.facts().rows,
@@ -199,7 +199,7 @@ async fn search(
         ARROW => apart(held.bytes.len(), || of_arrow(&server, held, in_address))?,
         _ => of_raw(&server, held, in_address)?,
     };
-    let asked = Asked::of(&server, &members, arrived)?;
+    let asked = SearchBody::of(&server, &members, arrived)?;
     let queries = match queries {
         Queries::Vectors(vectors, memory) => (vectors, memory),
         Queries::Names(names) => look_up(&server, names, asked.deadline).await?,
@@ -224,7 +224,7 @@ async fn delete(State(server): State<Arc<Server>>, headers: HeaderMap, body: Bod
     write(server, &headers, body, writes::delete).await
 }
 
-/// A write to the live index, on a thread that may wait for others, for merges and for the disk.
+/// A write to the collection, on a thread that may wait for others, for merges and for the disk.
 async fn write(
     server: Arc<Server>,
     headers: &HeaderMap,
@@ -235,7 +235,7 @@ async fn write(
     content_type(headers, &[JSON])?;
     let collection = server.backend.served().collection()?.clone();
     let limits = Limits { bytes: server.body_bytes, times: WRITE_TIMES, clients: server.backend.clients() };
-    let Held { bytes, memory } = body::read(headers, body, &limits).await?;
+    let BodyBytes { bytes, memory } = body::read(headers, body, &limits).await?;
     let turn = tokio::time::timeout_at(deadline.into(), server.writes.clone().acquire_owned());
     let turn =
         turn.await.map_err(|_| writes::problem_of(&Problem::late(), true, false))?.map_err(|_| Problem::draining())?;
@@ -274,8 +274,8 @@ enum Queries {
     Names(Ids),
 }
 
-fn of_json(held: Held) -> Result<(Members, Queries), Problem> {
-    let Held { bytes, memory } = held;
+fn of_json(held: BodyBytes) -> Result<(Members, Queries), Problem> {
+    let BodyBytes { bytes, memory } = held;
     let mut members: Members = json::object(&bytes, Members::EXAMPLE)?;
     drop(bytes);
     if members.element.is_some() {
@@ -289,16 +289,16 @@ fn of_json(held: Held) -> Result<(Members, Queries), Problem> {
     Ok((members, queries))
 }
 
-fn of_raw(server: &Server, held: Held, members: Members) -> Result<(Members, Queries), Problem> {
-    let Held { bytes, memory } = held;
+fn of_raw(server: &Server, held: BodyBytes, members: Members) -> Result<(Members, Queries), Problem> {
+    let BodyBytes { bytes, memory } = held;
     let mut vectors = server.backend.facts().vectors;
     vectors.element = element_of(members.element.as_deref(), vectors.element)?;
     let rows = raw(vectors, &bytes)?;
     Ok((members, Queries::Vectors(Vectors { rows, kind: vectors, stored: bytes }, memory)))
 }
 
-fn of_arrow(server: &Server, held: Held, members: Members) -> Result<(Members, Queries), Problem> {
-    let Held { bytes, mut memory } = held;
+fn of_arrow(server: &Server, held: BodyBytes, members: Members) -> Result<(Members, Queries), Problem> {
+    let BodyBytes { bytes, mut memory } = held;
     if members.element.is_some() {
         return Err(Problem::bad_request("element is for raw bodies; a table says what its numbers are"));
     }
@@ -323,7 +323,7 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
     context.cancel = context.cancel.with_deadline(Some(deadline));
     let found = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        // Searches hold that memory for moments; a live index has its rows in memory.
+        // Searches hold that memory for moments; a collection has its rows in memory.
         let run = context.for_run(context.budget().total() / LOOK_UP_PART, "looking up rows by their names");
         let context = match (&*served, run) {
             (Served::Store(_) | Served::Index(_), Ok(run)) => run,
@@ -342,14 +342,14 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
 }
 
 /// What a request asks for, but for its queries.
-struct Asked {
-    sought: Sought,
+struct SearchBody {
+    sought: SearchQuestion,
     deadline: Instant,
 }
 
-impl Asked {
+impl SearchBody {
     fn of(server: &Server, members: &Members, arrived: Instant) -> Result<Self, Problem> {
-        let sought = Sought::of(members)?;
+        let sought = SearchQuestion::of(members)?;
         server.backend.served().check(&sought)?;
         let deadline_ms = members.deadline_ms.unwrap_or(DEADLINE_MS);
         if !(1..=DEADLINE_MS_MAX).contains(&deadline_ms) {

@@ -1,22 +1,23 @@
-//! What is served: a store, an index or a live index that is open.
+//! What is served: a store, an index or a collection that is open.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexEffort, IndexSearchOptions};
-use adjoin::live::{Collection, Merger, MergerOptions};
+use adjoin::index::{self, Index, SearchEffort, SearchOptions};
+use adjoin::collection::{Collection, Merger, MergerOptions};
 use adjoin::load;
 use adjoin::options::{Metric, VectorType};
 use adjoin::report::SearchStatistics;
-use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
+use adjoin::buckets::{self, QuerySet};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::HitSink;
 use adjoin::source::{IdKind, Ids, VectorSource};
 use adjoin::store::{Kind, Store, kind_of};
 use serde::Serialize;
 
-use crate::request::Sought;
+use crate::request::SearchQuestion;
 
 /// Seed of what searches draw.
 pub(crate) const SEED: u64 = 1;
@@ -39,7 +40,7 @@ pub(crate) struct Facts {
     pub(crate) ids: IdKind,
     /// Of a store.
     pub(crate) buckets: Option<u32>,
-    /// Of a live index, the number of the last write.
+    /// Of a collection, the number of the last write.
     pub(crate) sequence: Option<u64>,
 }
 
@@ -60,7 +61,7 @@ impl Served {
             None => {
                 let at = folder.display();
                 return Err(Error::input(format!(
-                    "{at} is not a store, an index or a live index; make a store with: adjoin build"
+                    "{at} is not a store, an index or a collection; make a store with: adjoin build"
                 )));
             }
         })
@@ -131,7 +132,7 @@ impl Served {
         }
     }
 
-    /// The live index, where it is one.
+    /// The collection, where it is one.
     ///
     /// # Errors
     /// Where it is not.
@@ -140,7 +141,7 @@ impl Served {
             Self::Live { collection, .. } => Ok(collection),
             Self::Store(_) | Self::Index(_) => {
                 let kind = self.facts().kind;
-                Err(Error::option(format!("the {kind} that is served does not change; serve a live index to write")))
+                Err(Error::option(format!("the {kind} that is served does not change; serve a collection to write")))
             }
         }
     }
@@ -149,7 +150,7 @@ impl Served {
     ///
     /// # Errors
     /// Where it has none.
-    pub(crate) fn check(&self, sought: &Sought) -> Result<()> {
+    pub(crate) fn check(&self, sought: &SearchQuestion) -> Result<()> {
         match self {
             Self::Store(store) => {
                 sought.condition.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
@@ -160,10 +161,10 @@ impl Served {
     }
 
     /// Whether a search for what is asked knows how far it must look, or learns that in a moment.
-    pub(crate) fn is_calibrated(&self, sought: &Sought) -> bool {
-        let Wanted::Nearest(k) = sought.wanted else { return false };
+    pub(crate) fn is_calibrated(&self, sought: &SearchQuestion) -> bool {
+        let QueryTarget::Nearest(k) = sought.wanted else { return false };
         let known = |is_calibrated: &dyn Fn(f64) -> bool| match walk(sought) {
-            Ok(IndexEffort::Recall(recall)) => is_calibrated(recall),
+            Ok(SearchEffort::Recall(recall)) => is_calibrated(recall),
             _ => true,
         };
         match self {
@@ -201,7 +202,7 @@ impl Served {
         &self,
         context: &Context,
         queries: &dyn VectorSource,
-        sought: &Sought,
+        sought: &SearchQuestion,
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
         let condition = sought.condition.clone();
@@ -209,8 +210,8 @@ impl Served {
             let options = SearchOptions { wanted: sought.wanted, effort: effort(sought)?, condition, seed: SEED };
             return search::search(context, store, (QuerySet::Source(queries), QuerySet::Rows), &options, sink);
         }
-        let options = IndexSearchOptions::new(sought.wanted, walk(sought)?, SEED);
-        let options = IndexSearchOptions { condition, ..options };
+        let options = SearchOptions::new(sought.wanted, walk(sought)?, SEED);
+        let options = SearchOptions { condition, ..options };
         match self {
             Self::Index(index) => index::search(context, index, (queries, None), &options, sink),
             Self::Live { collection, .. } => collection.search(context, (queries, None), &options, sink),
@@ -220,19 +221,19 @@ impl Served {
 }
 
 /// How far a search of a store looks.
-pub(crate) fn effort(sought: &Sought) -> Result<Effort> {
+pub(crate) fn effort(sought: &SearchQuestion) -> Result<SearchEffort> {
     if sought.list.is_some() {
         return Err(Error::option("list is for graph indexes; of a store give nprobe or recall"));
     }
-    Effort::of(sought.recall, sought.exact, sought.nprobe)
+    SearchEffort::of(sought.recall, sought.exact, sought.nprobe)
 }
 
 /// How far walks of an index go.
-fn walk(sought: &Sought) -> Result<IndexEffort> {
+fn walk(sought: &SearchQuestion) -> Result<SearchEffort> {
     if sought.nprobe.is_some() {
         return Err(Error::option("nprobe is for stores; for a graph index give list, recall or exact"));
     }
-    IndexEffort::of(sought.recall, sought.exact, sought.list)
+    SearchEffort::of(sought.recall, sought.exact, sought.list)
 }
 
 /// When what is in a folder was published: changes with every generation.

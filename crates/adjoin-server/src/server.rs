@@ -28,7 +28,7 @@ use crate::routes::{Server, router};
 /// Threads that talk to clients, and their stacks.
 const THREADS: usize = 2;
 const STACK_BYTES: usize = 512 << 10;
-/// Writes to a live index that are under way at the same time: the log makes those durable together.
+/// Writes to a collection that are under way at the same time: the log makes those durable together.
 pub(crate) const WRITES: usize = 8;
 /// How long writes that wait for the disk may take when the server ends; those that are acknowledged are safe in any case.
 const END_TIME: Duration = Duration::from_secs(10);

@@ -1,10 +1,10 @@
-//! Rows of a live index that come and go.
+//! Rows of a collection that come and go.
 
 use std::path::PathBuf;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::live::{Collection, Durability, Write, Written};
+use adjoin::collection::{Collection, Durability, Write, Written};
 use adjoin::options::{Element, VectorType};
 use adjoin::report::Cancel;
 use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, VectorScan, VectorSource};
@@ -47,7 +47,7 @@ pub(crate) fn problem_of(error: &Problem, is_alone: bool, log_failed: bool) -> P
 /// Rows that come.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Coming<'a> {
+struct UpsertRequest<'a> {
     vectors: Vectors,
     #[serde(default)]
     ids: GivenIds,
@@ -63,7 +63,7 @@ struct Coming<'a> {
 /// Rows that go: those of some ids, or those that meet a condition.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Going {
+struct DeleteRequest {
     ids: Option<GivenIds>,
     r#where: Option<String>,
     #[serde(default)]
@@ -100,7 +100,7 @@ impl From<DurabilityName> for Durability {
 /// # Errors
 /// Where the body is not as expected, or as [`Collection::write`].
 pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
-    let coming: Coming<'_> = json::object(body, r#"{"ids": [1], "vectors": [[0.5, 1.5]]}"#)?;
+    let coming: UpsertRequest<'_> = json::object(body, r#"{"ids": [1], "vectors": [[0.5, 1.5]]}"#)?;
     let manifest = collection.manifest();
     let Vectors { rows, kind, stored } = coming.vectors;
     let given = coming.ids.0.len();
@@ -133,7 +133,7 @@ fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
 /// # Errors
 /// Where the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
 pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
-    let Going { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
+    let DeleteRequest { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
     Ok(match (ids, r#where) {
         (Some(GivenIds(Ids::None)), None) => Written { sequence: collection.facts().sequence, ..Written::default() },
         (Some(GivenIds(ids)), None) => {

@@ -24,7 +24,7 @@ const NEAREST: usize = 100;
 /// Nearest vectors that are looked for, and how many are taken by code distance.
 const WANTED: usize = 10;
 const TAKEN: [usize; 4] = [10, 20, 40, 80];
-/// Codes whose distances are timed together: as many neighbours as a vertex of a graph has.
+/// Codes whose distances are timed together: as many neighbors as a vertex of a graph has.
 const TIMED: usize = 64;
 const TIMED_ROUNDS: usize = 200;
 const KINDS: [CodeKind; 2] = [CodeKind::Product, CodeKind::Rabitq];

@@ -14,10 +14,11 @@ use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions, WalkStrategy};
+use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions, WalkStrategy};
 use adjoin::kernels::Kernel;
 use adjoin::report::LatencyStatistics;
-use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
+use adjoin::buckets::{self, QuerySet};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{self, BuildOptions, Store};
@@ -96,13 +97,13 @@ fn run(arguments: &[String]) -> Result<()> {
             if named(arguments, "lone", 0)? == 1 {
                 measure_lone((&context, &index), &*queries, list)?;
             } else {
-                measure((&context, &index), (&*queries, &truth), (IndexEffort::List(list), strategy))?;
+                measure((&context, &index), (&*queries, &truth), (SearchEffort::List(list), strategy))?;
             }
         }
     }
     for recall in named(arguments, "recalls", RECALLS.to_owned())?.split(',').filter_map(|recall| recall.parse().ok()) {
         println!("asked for {recall}:");
-        measure((&context, &index), (&*queries, &truth), (IndexEffort::Recall(recall), strategy))?;
+        measure((&context, &index), (&*queries, &truth), (SearchEffort::Recall(recall), strategy))?;
     }
     Ok(())
 }
@@ -111,10 +112,10 @@ fn run(arguments: &[String]) -> Result<()> {
 fn measure(
     (context, index): (&Context, &Index),
     (queries, truth): (&dyn VectorSource, &[f32]),
-    (effort, strategy): (IndexEffort, WalkStrategy),
+    (effort, strategy): (SearchEffort, WalkStrategy),
 ) -> Result<()> {
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { strategy, ..IndexSearchOptions::new(Wanted::Nearest(K as u64), effort, 1) };
+    let options = SearchOptions { strategy, ..SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1) };
     let before = processor_ms();
     let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
     let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));
@@ -137,7 +138,7 @@ fn measure(
 fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource, list: usize) -> Result<()> {
     let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
     let (before, options) =
-        (processor_ms(), IndexSearchOptions::new(Wanted::Nearest(K as u64), IndexEffort::List(list), 1));
+        (processor_ms(), SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::List(list), 1));
     let mut scan = queries.scan(1)?;
     while let Some(batch) = scan.next_batch()? {
         let bytes = queries.info().vectors.bytes();
@@ -169,7 +170,7 @@ fn processor_ms() -> f64 {
 /// The distance of the farthest of the nearest vectors of each query.
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
     let sink = CollectHits::default();
-    let options = SearchOptions { wanted: Wanted::Nearest(K as u64), effort: Effort::Every, condition: None, seed: 1 };
+    let options = SearchOptions { wanted: QueryTarget::Nearest(K as u64), effort: SearchEffort::Every, condition: None, seed: 1 };
     let sets = (QuerySet::Source(queries), QuerySet::Rows);
     search::search(context, store, sets, &options, Box::new(sink.clone()))?;
     Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexEffort, IndexSearchOptions, Layout};
+use adjoin::index::{self, Index, SearchEffort, SearchOptions, Layout};
 use adjoin::report::SearchStatistics;
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 
@@ -96,7 +96,7 @@ fn search(
     list: usize,
 ) -> Result<(Hits, SearchStatistics)> {
     let sink = CollectHits::default();
-    let options = IndexSearchOptions::new(Wanted::Nearest(K as u64), IndexEffort::List(list), 1);
+    let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::List(list), 1);
     let statistics = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }

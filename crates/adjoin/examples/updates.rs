@@ -6,13 +6,13 @@
 //! nothing is said:
 //!
 //! - `cycles=50`, `share=0.05`
-//! - `rule=neighbours`, what a vertex has in the place of deleted out-neighbours: or `drop`, `nearest`, `replace`
+//! - `rule=neighbors`, what a vertex has in the place of deleted out-neighbors: or `drop`, `nearest`, `replace`
 //! - `alpha=1.2`, of the build and of all updates
 //! - `passes=1` of the build: each further one inserts all vectors again
 //! - `rows=0`, how many of the vectors are taken, 0 is all; `threads=2`
 //!
 //! Recalls are those of a list of candidates whose length is chosen once, as the least with a 5-recall@5 of 0.95 before
-//! the first cycle. `lists` are vertices whose out-neighbours a step has changed, `edges` those that these did not have
+//! the first cycle. `lists` are vertices whose out-neighbors a step has changed, `edges` those that these did not have
 //! before, `candidates` what Algorithm 4 has to choose from, a vertex that it changes.
 
 mod held_out;
@@ -66,7 +66,7 @@ struct Found {
     distances: f64,
 }
 
-/// Out-neighbours of all vertices, and who was in the graph.
+/// Out-neighbors of all vertices, and who was in the graph.
 struct Snapshot(Vec<Option<Vec<u32>>>);
 
 impl Study {
@@ -170,7 +170,7 @@ impl Study {
     /// Prints what is true of the graph after a cycle, and the rest of its record.
     fn print(&self, graph: &Graph, cycle: usize, list: usize, rest: Value) {
         let found = self.search(graph, list);
-        let edges: usize = (0..self.base.rows() as u32).map(|vertex| graph.neighbours(vertex).len()).sum();
+        let edges: usize = (0..self.base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
         let mut record = json!({
             "cycle": cycle, "list": list, "recall_at_5": found.recall_of_few, "recall_at_10": found.recall,
             "distances": found.distances, "degree": edges as f64 / graph.live().max(1) as f64,
@@ -185,26 +185,26 @@ impl Study {
 impl Snapshot {
     fn of(graph: &Graph) -> Self {
         let vertices = 0..graph.vertices() as u32;
-        Self(vertices.map(|vertex| graph.is_live(vertex).then(|| graph.neighbours(vertex).to_vec())).collect())
+        Self(vertices.map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
     }
 
-    /// How many vertices that were in the graph then and now have other out-neighbours, and how many of these are new.
+    /// How many vertices that were in the graph then and now have other out-neighbors, and how many of these are new.
     fn changes_from(&self, before: &Self) -> (usize, usize) {
         let both = before.0.iter().zip(&self.0).filter_map(|(before, now)| before.as_ref().zip(now.as_ref()));
         both.filter(|(before, now)| before != now).fold((0, 0), |(lists, edges), (before, now)| {
-            (lists + 1, edges + now.iter().filter(|neighbour| !before.contains(neighbour)).count())
+            (lists + 1, edges + now.iter().filter(|neighbor| !before.contains(neighbor)).count())
         })
     }
 }
 
-/// Candidates of Algorithm 4, a vertex that has a deleted out-neighbour.
+/// Candidates of Algorithm 4, a vertex that has a deleted out-neighbor.
 fn candidates(graph: &Graph) -> f64 {
-    let live = |vertex: u32| graph.neighbours(vertex).iter().filter(|&&next| graph.is_live(next)).count();
+    let live = |vertex: u32| graph.neighbors(vertex).iter().filter(|&&next| graph.is_live(next)).count();
     let (mut vertices, mut candidates) = (0_usize, 0);
     for vertex in (0..graph.vertices() as u32).filter(|&vertex| graph.is_live(vertex)) {
-        if live(vertex) < graph.neighbours(vertex).len() {
+        if live(vertex) < graph.neighbors(vertex).len() {
             let of = |&next: &u32| if graph.is_live(next) { 1 } else { live(next) };
-            candidates += graph.neighbours(vertex).iter().map(of).sum::<usize>();
+            candidates += graph.neighbors(vertex).iter().map(of).sum::<usize>();
             vertices += 1;
         }
     }
@@ -221,10 +221,10 @@ fn first_rows(all: &Panel<u8>, rows: usize) -> Panel<u8> {
 fn rule_named(name: &str) -> Result<DeleteRule> {
     match name {
         "drop" => Ok(DeleteRule::Drop),
-        "neighbours" => Ok(DeleteRule::Neighbours),
+        "neighbors" => Ok(DeleteRule::Neighbors),
         "nearest" => Ok(DeleteRule::Nearest),
         "replace" => Ok(DeleteRule::Replace),
-        _ => Err(Error::option(format!("{name} is no rule; give drop, neighbours, nearest or replace"))),
+        _ => Err(Error::option(format!("{name} is no rule; give drop, neighbors, nearest or replace"))),
     }
 }
 

@@ -47,7 +47,7 @@ fn run(arguments: &[String]) -> Result<()> {
     let graph = Graph::build(&context, &base, &options)?;
     println!("{} vectors, {options:?}, {} threads: {:.1} s", base.rows(), context.threads, watch.seconds());
     graph.verify()?;
-    let edges: usize = (0..base.rows() as u32).map(|vertex| graph.neighbours(vertex).len()).sum();
+    let edges: usize = (0..base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
     println!("mean degree {:.2}", edges as f64 / base.rows().max(1) as f64);
     let truth = truth::<K>(&context, &base, &queries)?;
     LISTS.iter().for_each(|&list| measure(&context, (&graph, &base), &queries, &truth, list));

@@ -198,12 +198,12 @@ impl Searches {
         let order = whole_order(context, &self.graph, layout, records)?;
         let mut place_of = vec![0; order.len()];
         (0..).zip(&order).for_each(|(place, &row)| place_of[row as usize] = place);
-        let neighbours: Vec<Vec<u32>> = order
+        let neighbors: Vec<Vec<u32>> = order
             .iter()
-            .map(|&row| self.graph.neighbours(row).iter().map(|&neighbour| place_of[neighbour as usize]).collect())
+            .map(|&row| self.graph.neighbors(row).iter().map(|&neighbor| place_of[neighbor as usize]).collect())
             .collect();
         let entry = place_of[self.graph.entry().expect("a graph of some vectors has an entry") as usize];
-        let of = |place: u32| &neighbours[place as usize][..];
+        let of = |place: u32| &neighbors[place as usize][..];
         let layout = LunCsr::new(geometry, (self.vertices(), entry), of, self.vector_bytes, mapping)?;
         Ok(LaidOut { searches: self, order, place_of, layout, _memory: memory })
     }

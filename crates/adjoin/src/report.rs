@@ -388,7 +388,7 @@ pub struct NearestStatistics {
 pub struct NearestCounts {
     pub k: u64,
     pub within: Option<f64>,
-    pub neighbours: u64,
+    pub neighbors: u64,
     pub buckets: u64,
     pub probes_per_row: f64,
     pub distances_per_row: f64,
@@ -438,7 +438,7 @@ pub struct RecallStatistics {
     /// Recall of the second set's vectors, if two sets are joined.
     pub per_right_vector: Option<Interval>,
     pub sample_vectors: Option<u64>,
-    pub sample_vectors_with_neighbours: Option<u64>,
+    pub sample_vectors_with_neighbors: Option<u64>,
     pub sample_pairs: Option<u64>,
 }
 
@@ -456,7 +456,7 @@ impl RecallStatistics {
             per_vector: None,
             per_right_vector: None,
             sample_vectors: None,
-            sample_vectors_with_neighbours: None,
+            sample_vectors_with_neighbors: None,
             sample_pairs: None,
         }
     }

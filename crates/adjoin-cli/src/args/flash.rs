@@ -32,17 +32,17 @@ pub(crate) struct ModelOptions {
 
 /// Which vectors are searched, and for what.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Searched {
+pub(crate) struct SearchedSet {
     /// Vectors to search: files, folders or globs
     #[arg(value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) inputs: Vec<String>,
     /// The queries
     #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
-    /// The graph: that of DiskANN, or layers with as many neighbours in the lowest and half of that above
+    /// The graph: that of DiskANN, or layers with as many neighbors in the lowest and half of that above
     #[arg(long, value_name = "NAME", default_value = "vamana", value_parser = ["vamana", "hnsw"])]
     pub(crate) graph: String,
-    /// Most neighbours of a vertex of the graph
+    /// Most neighbors of a vertex of the graph
     #[arg(long, value_name = "R", default_value_t = 32)]
     pub(crate) degree: usize,
     /// Candidates that a search keeps
@@ -76,7 +76,7 @@ pub(crate) struct FlashRun {
     #[command(flatten)]
     pub(crate) model: ModelOptions,
     #[command(flatten)]
-    pub(crate) searched: Searched,
+    pub(crate) searched: SearchedSet,
     /// A trace whose reads are carried out instead, as --trace of other commands writes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["inputs", "queries"])]
     pub(crate) trace: Option<PathBuf>,
@@ -147,7 +147,7 @@ pub(crate) struct FlashTables {
     #[command(flatten)]
     pub(crate) model: ModelOptions,
     #[command(flatten)]
-    pub(crate) searched: Searched,
+    pub(crate) searched: SearchedSet,
     /// Traces for a table of which device is best for which of them
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Vec<PathBuf>,

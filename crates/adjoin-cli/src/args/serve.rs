@@ -11,7 +11,7 @@ use super::{ColumnOptions, Resources};
 #[derive(Debug, Args)]
 #[cfg_attr(not(feature = "serve"), allow(dead_code))] // a program without a server refuses
 pub(crate) struct Serve {
-    /// A store, an index or a live index
+    /// A store, an index or a collection
     #[arg(value_name = "STORE|INDEX|LIVE")]
     pub(crate) folder: PathBuf,
     /// Address and port to listen on; port 0 for any that is free, which is printed

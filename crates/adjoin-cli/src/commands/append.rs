@@ -28,13 +28,13 @@ pub(crate) fn append(arguments: &Append, stopped: &Stopped) -> Result<Outcome> {
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet {
-        summarise(arguments, &report);
+        summarize(arguments, &report);
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
 }
 
-fn summarise(Append { store, .. }: &Append, report: &AppendReport) {
+fn summarize(Append { store, .. }: &Append, report: &AppendReport) {
     let [came, went] = [report.new_rows, report.removed_rows].map(|count| format_count(count, "row"));
     let (rows, read, written) =
         (report.manifest.rows, format_bytes(report.bytes_read), format_bytes(report.bytes_written));

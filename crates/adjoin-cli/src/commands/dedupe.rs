@@ -2,7 +2,7 @@ use std::path::Path;
 
 use adjoin::dedupe::{Dedupe, Deduped};
 use adjoin::error::Result;
-use adjoin::join::{Aim, JoinOptions};
+use adjoin::join::{JoinEffort, JoinOptions};
 use adjoin::options::{Metric, format_count, format_number};
 use adjoin::output::{check_free, parent};
 use adjoin::predicate::Predicate;
@@ -22,7 +22,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
-    let aim = Aim::of(arguments.wanted.recall, arguments.wanted.exact)?;
+    let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let (seed, on_bad) = (arguments.seed, arguments.on_bad.parse()?);
     let what = Dedupe {
         inputs: &arguments.sources,
@@ -42,7 +42,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     stats.map_or(Ok(()), |stats| stats.finish(&mut done.statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise(&done, arguments);
+        summarize(&done, arguments);
     }
     let common = &done.statistics.common;
     match common.recall.as_ref().filter(|recall| !recall.kept) {
@@ -71,7 +71,7 @@ fn called(row: u64, text: &Option<String>) -> String {
     format!("row {}{text}", format_number(row))
 }
 
-fn summarise(done: &Deduped, arguments: &args::Dedupe) {
+fn summarize(done: &Deduped, arguments: &args::Dedupe) {
     let DedupeStatistics { common, dedupe } = &done.statistics;
     let [equal, near, kept] = [dedupe.equal_rows, dedupe.near_rows, dedupe.kept_rows].map(format_number);
     let equal = if arguments.exact_text.is_some() { format!("{equal} equal another in text, ") } else { String::new() };

@@ -4,7 +4,7 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::estimate::{AtThreshold, Estimate, Footprint, Question, estimate};
 use adjoin::job::{context_of_join, only_for_builds, open_source};
-use adjoin::join::{Aim, JoinOptions, neighbour_curve, prepare};
+use adjoin::join::{JoinEffort, JoinOptions, neighbor_curve, prepare};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::predicate::Predicate;
 use adjoin::report::{CommonStatistics, Interval};
@@ -20,7 +20,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
     let aim =
-        if arguments.no_calibrate { Aim::Every } else { Aim::of(arguments.wanted.recall, arguments.wanted.exact)? };
+        if arguments.no_calibrate { JoinEffort::Every } else { JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)? };
     let source = resolve::source_options(&arguments.store.columns)?;
     let asked = match (arguments.threshold.eps, arguments.threshold.min_similarity) {
         (None, None) => None,
@@ -51,7 +51,7 @@ fn refuse_of_stores(arguments: &Explain) -> Result<()> {
     }
 }
 
-fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Aim) -> Result<Outcome> {
+fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: JoinEffort) -> Result<Outcome> {
     if arguments.metric.is_some() {
         return Err(Error::option(format!(
             "{} has a metric, and the threshold decides the metric: --eps is a distance (L2), --min-similarity a \
@@ -69,15 +69,15 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Aim)
     let options = JoinOptions { predicate, aim, rule, t, seed, order, lead: None, policy, cache_bytes };
     let context = context_of_join(&context, folder, true)?;
     let store = Store::open(&context, folder)?;
-    let curve = neighbour_curve(&context, &store, seed)?; // first: a plan holds the memory of its run
+    let curve = neighbor_curve(&context, &store, seed)?; // first: a plan holds the memory of its run
     let prepared = prepare(&context, &store, &options, true)?;
     drop(context); // ends the progress bar
     let recall = resolve::recall_in_words(prepared.recall());
     let name = option_of(store.manifest().metric);
-    let point = |(neighbours, threshold): &(f64, f64)| format!("             {neighbours:>6}  {name} {threshold:.4}\n");
+    let point = |(neighbors, threshold): &(f64, f64)| format!("             {neighbors:>6}  {name} {threshold:.4}\n");
     let curve: String = curve.iter().map(point).collect();
     let plan = prepared.explain(&store);
-    print(&format!("{plan}recall       {recall}\nneighbours   of a vector on average, by threshold, about:\n{curve}"))?;
+    print(&format!("{plan}recall       {recall}\nneighbors   of a vector on average, by threshold, about:\n{curve}"))?;
     Ok(Outcome::Done)
 }
 
@@ -117,11 +117,11 @@ fn in_words(estimate: &Estimate, option: &str) -> String {
 }
 
 fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
-    let AtThreshold { threshold, asked, neighbours, pairs, pairs_bytes, removed_rows, seconds } = *at;
+    let AtThreshold { threshold, asked, neighbors, pairs, pairs_bytes, removed_rows, seconds } = *at;
     let asked = if asked { ", asked for" } else { "" };
     format!(
-        "\n{option} {threshold}{asked}: {} neighbours a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
-        short(neighbours),
+        "\n{option} {threshold}{asked}: {} neighbors a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
+        short(neighbors),
         between(pairs, |number| format_number(number.round() as u64)),
         format_bytes(pairs_bytes.estimate as u64),
         between(removed_rows, |number| format_number(number.round() as u64)),

@@ -5,7 +5,7 @@ use adjoin::error::{Error, Result};
 use adjoin::options::{Element, Metric, format_count, format_number};
 use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairWriter};
-use adjoin::truth::{self, GroundtruthOptions, RangeForm, Sought};
+use adjoin::truth::{self, GroundtruthOptions, RangeForm, GroundtruthTarget};
 
 use crate::Outcome;
 use crate::args::{Groundtruth, TruthFiles};
@@ -15,7 +15,7 @@ use crate::signals::Stopped;
 pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     match given(&arguments.files, arguments.force)? {
-        Some((files, metric, sought)) => neighbours(context, arguments, &files, metric, sought),
+        Some((files, metric, sought)) => neighbors(context, arguments, &files, metric, sought),
         None => pairs(context, arguments),
     }
 }
@@ -45,12 +45,12 @@ fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
 }
 
 /// The rows of a base that queries are to find.
-fn neighbours(
+fn neighbors(
     context: Context,
     arguments: &Groundtruth,
     files: &truth::TruthFiles<'_>,
     metric: Metric,
-    sought: Sought,
+    sought: GroundtruthTarget,
 ) -> Result<Outcome> {
     let inputs = [Some(files.base), Some(files.queries), files.tags].into_iter().flatten();
     let inputs: Vec<String> = inputs.map(|path| path.display().to_string()).collect();
@@ -66,7 +66,7 @@ fn neighbours(
 }
 
 /// What DiskANN's flags ask for, where they are given; clap sees to it that those come together which must.
-fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFiles<'_>, Metric, Sought)>> {
+fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFiles<'_>, Metric, GroundtruthTarget)>> {
     let paths = [&arguments.base_file, &arguments.query_file, &arguments.gt_file].map(|path| path.as_deref());
     let [Some(base), Some(queries), Some(truth)]: [Option<&Path>; 3] = paths else { return Ok(None) };
     let element = match arguments.data_type.as_deref() {
@@ -81,8 +81,8 @@ fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFile
     };
     let form = if arguments.range_form == "diskann" { RangeForm::DiskAnn } else { RangeForm::BigAnn };
     let sought = match (arguments.count, arguments.range_threshold) {
-        (Some(count), _) => Sought::Nearest(count),
-        (None, Some(most)) => Sought::Within(most, form),
+        (Some(count), _) => GroundtruthTarget::Nearest(count),
+        (None, Some(most)) => GroundtruthTarget::Within(most, form),
         (None, None) => {
             return Err(Error::option("give --K for so many nearest rows, or --range_threshold for all near ones"));
         }

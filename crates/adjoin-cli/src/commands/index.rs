@@ -3,7 +3,7 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{
-    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, Relaid,
+    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, SearchOptions, RelayoutReport,
     build as build_index, hit_schema, relayout as lay_out_anew, search as find, search_bytes, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
@@ -53,7 +53,7 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise_build(&built, &arguments.output);
+        summarize_build(&built, &arguments.output);
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
@@ -65,7 +65,7 @@ fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
     Ok(IndexOptions { method, navigation: arguments.navigation, layout, ..of_shape })
 }
 
-fn summarise_build(built: &BuiltIndex, output: &Path) {
+fn summarize_build(built: &BuiltIndex, output: &Path) {
     let BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds, calibrate_seconds } =
         built;
     let BuildIo { bytes_read, bytes_written, spill_bytes } = *io;
@@ -80,7 +80,7 @@ fn summarise_build(built: &BuiltIndex, output: &Path) {
     );
     eprintln!(
         "read in {load_seconds:.1} s, graph in {graph_seconds:.1} s, order of pages in {layout_seconds:.1} s, codes and \
-         pages in {write_seconds:.1} s, its recall learned in {calibrate_seconds:.1} s; {} of a vector's page are neighbours",
+         pages in {write_seconds:.1} s, its recall learned in {calibrate_seconds:.1} s; {} of a vector's page are neighbors",
         percent(manifest.overlap_ratio)
     );
     eprintln!("{} read of the store, {} to temporary files", format_bytes(bytes_read), format_bytes(spill_bytes));
@@ -90,7 +90,7 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let mut context = resolve::context(&run.resources, stopped)?;
     let effort = resolve::effort(&arguments.effort)?;
-    let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
+    let mut options = SearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
     options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     if let Some(strategy) = &arguments.strategy {
         options.strategy = strategy.parse()?;
@@ -114,12 +114,12 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !run.resources.quiet {
-        summarise_search(&statistics, run);
+        summarize_search(&statistics, run);
     }
     Ok(verdict(&statistics.common))
 }
 
-fn summarise_search(statistics: &SearchStatistics, run: &SearchRun) {
+fn summarize_search(statistics: &SearchStatistics, run: &SearchRun) {
     let SearchStatistics { common, search } = statistics;
     print_found(statistics, &run.output);
     let (reads, distances) = (search.reads_per_query, search.distances_per_query);
@@ -162,17 +162,17 @@ fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet {
-        summarise_relayout(&relaid, output.as_ref().unwrap_or(index));
+        summarize_relayout(&relaid, output.as_ref().unwrap_or(index));
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
 }
 
-fn summarise_relayout(relaid: &Relaid, output: &Path) {
-    let Relaid { manifest, bandwidth, bytes_written, layout_seconds, write_seconds, calibrate_seconds } = relaid;
+fn summarize_relayout(relaid: &RelayoutReport, output: &Path) {
+    let RelayoutReport { manifest, bandwidth, bytes_written, layout_seconds, write_seconds, calibrate_seconds } = relaid;
     eprintln!("{}: {} written in the order {}", output.display(), format_bytes(*bytes_written), manifest.layout);
     eprintln!(
-        "{} of a vector's page are neighbours; the farthest neighbour of a vector is {bandwidth:.0} places away on average",
+        "{} of a vector's page are neighbors; the farthest neighbor of a vector is {bandwidth:.0} places away on average",
         percent(manifest.overlap_ratio)
     );
     eprintln!(
@@ -193,11 +193,11 @@ fn describe(facts: &IndexManifest) -> String {
         format!("ids          {}", kind_of_ids(facts.ids)),
         format!("metric       {}", facts.metric),
         format!(
-            "graph        {}: {} neighbours at most, of {} candidates, alpha {}",
+            "graph        {}: {} neighbors at most, of {} candidates, alpha {}",
             facts.method, facts.degree, facts.build_list, facts.alpha
         ),
         format!(
-            "pages        of {}, in the order {}; {} of a vector's page are neighbours",
+            "pages        of {}, in the order {}; {} of a vector's page are neighbors",
             format_bytes(facts.page_bytes),
             facts.layout,
             percent(facts.overlap_ratio)

@@ -20,7 +20,7 @@ pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
 pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcome> {
     match kind {
         Kind::Index => return index::info(folder, *json),
-        Kind::Live => return live::info(folder, *json),
+        Kind::Live => return collection::info(folder, *json),
         Kind::Store => {}
     }
     let store = Store::open(&Context::default(), folder)?;

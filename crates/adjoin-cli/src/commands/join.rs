@@ -4,7 +4,7 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::estimate::{Leaving, threshold_leaving};
 use adjoin::job::{Conditions, Job, Output};
-use adjoin::join::{Aim, JoinOptions};
+use adjoin::join::{JoinEffort, JoinOptions};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
@@ -31,7 +31,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let (predicate, missed) = predicate(&context, arguments)?;
     let strategy =
         resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "lead", "cache", "centers"])?;
-    let aim = Aim::of(arguments.wanted.recall, arguments.wanted.exact)?;
+    let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let [rows, other_rows, pairs] = [&arguments.condition, &arguments.where_other, &arguments.where_pair];
     let conditions = Conditions::parse(rows.as_deref(), other_rows.as_deref(), pairs.as_deref())?;
@@ -65,7 +65,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise(&statistics, &job.output);
+        summarize(&statistics, &job.output);
     }
     let outcome = verdict(&statistics, arguments);
     let Some(missed) = missed else { return Ok(outcome) };
@@ -161,7 +161,7 @@ impl<'a> StatisticsFile<'a> {
     }
 }
 
-fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
+fn summarize(statistics: &JoinStatistics, output: &Output<'_>) {
     let JoinStatistics { common, join, written, resume } = statistics;
     let found = format_count(join.pairs, "pair");
     eprintln!("{found} found in {:.1} s", common.seconds.total);
@@ -181,7 +181,7 @@ fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
             eprintln!("{what} written to {}", path.display());
         }
     }
-    summarise_rows(statistics);
+    summarize_rows(statistics);
     let rows = join.passing_rows.unwrap_or(common.rows) as f64;
     let [with, new] = [join.with_passing_rows.or(join.with_rows), join.new_passing_rows.or(join.new_rows)]
         .map(|rows| rows.map(|rows| rows as f64));
@@ -203,7 +203,7 @@ fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
 }
 
 /// Says how many rows took part, where not all did.
-fn summarise_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
+fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
     let sides = [
         (join.passing_rows, Some(common.rows)),
         (join.with_passing_rows, join.with_rows),

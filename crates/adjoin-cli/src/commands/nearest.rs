@@ -1,11 +1,12 @@
-//! `adjoin join --nearest`: the nearest neighbours of each row.
+//! `adjoin join --nearest`: the nearest neighbors of each row.
 
 use adjoin::error::Result;
 use adjoin::job::NearestJob;
 use adjoin::options::{Metric, format_count, format_number};
 use adjoin::output::{Target, parent};
 use adjoin::report::NearestStatistics;
-use adjoin::search::{Effort, NearestOptions, neighbour_schema};
+use adjoin::buckets::{NearestOptions, neighbor_schema};
+use adjoin::query::SearchEffort;
 use adjoin::sink::Discard;
 
 use super::join::{StatisticsFile, check_results};
@@ -22,7 +23,7 @@ use crate::signals::Stopped;
 pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
-    let effort = Effort::of(arguments.wanted.recall, arguments.wanted.exact, None)?;
+    let effort = SearchEffort::of(arguments.wanted.recall, arguments.wanted.exact, None)?;
     let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
     let job = NearestJob {
         inputs: &arguments.inputs,
@@ -44,7 +45,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     let opened = job.open(&context)?;
     let mut statistics = match &target {
         Some(target) => {
-            let schema = neighbour_schema(&opened.store);
+            let schema = neighbor_schema(&opened.store);
             with_writer(&context, target, schema, |sink| job.run(&context, &opened, sink))?
         }
         None => job.run(&context, &opened, Box::new(Discard))?,
@@ -54,13 +55,13 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise(&statistics, target.as_ref());
+        summarize(&statistics, target.as_ref());
     }
     Ok(verdict(&statistics.common))
 }
 
-fn summarise(NearestStatistics { common, nearest }: &NearestStatistics, target: Option<&Target>) {
-    let (rows, found) = (format_number(common.rows), format_count(nearest.neighbours, "neighbour"));
+fn summarize(NearestStatistics { common, nearest }: &NearestStatistics, target: Option<&Target>) {
+    let (rows, found) = (format_number(common.rows), format_count(nearest.neighbors, "neighbor"));
     let place =
         target.and_then(Target::path).map_or_else(String::new, |path| format!(" written to {}", path.display()));
     eprintln!("rows: {rows}; {found} found in {:.1} s{place}", common.seconds.total);

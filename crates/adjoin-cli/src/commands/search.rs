@@ -6,7 +6,8 @@ use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::output::{Target, check_free};
 use adjoin::report::{CommonStatistics, SearchStatistics};
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
+use adjoin::buckets::{QuerySet, hit_schema, search as find};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::{HitSchema, HitSink, HitWriter, TableFormat};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
@@ -16,7 +17,7 @@ use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
 use super::tracing::Tracing;
 use crate::Outcome;
-use crate::args::{Search, SearchRun, Sought};
+use crate::args::{Search, SearchRun, TargetOptions};
 use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -25,7 +26,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let mut context = resolve::context(&run.resources, stopped)?;
     let wanted = wanted_of(&arguments.sought)?;
-    let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
+    let effort = SearchEffort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
     let condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     let options = SearchOptions { wanted, effort, condition, seed: run.seed };
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
@@ -46,14 +47,14 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !run.resources.quiet {
-        summarise(&statistics, arguments);
+        summarize(&statistics, arguments);
     }
     Ok(verdict(&statistics.common))
 }
 
 /// What is wanted of each query.
-pub(super) fn wanted_of(sought: &Sought) -> Result<Wanted> {
-    Wanted::of(sought.k, sought.radius, sought.min_similarity)
+pub(super) fn wanted_of(sought: &TargetOptions) -> Result<QueryTarget> {
+    QueryTarget::of(sought.k, sought.radius, sought.min_similarity)
 }
 
 /// The queries that those of a search are like, where they were given.
@@ -121,7 +122,7 @@ pub(super) fn print_found(SearchStatistics { common, search }: &SearchStatistics
     }
 }
 
-fn summarise(statistics: &SearchStatistics, arguments: &Search) {
+fn summarize(statistics: &SearchStatistics, arguments: &Search) {
     let SearchStatistics { common, search } = statistics;
     print_found(statistics, &arguments.run.output);
     let read = format_bytes(search.bytes_per_query as u64);

@@ -29,7 +29,7 @@ pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Re
     let context = resolve::context(&Resources { memory, threads: None, kernel: None, device: None, quiet }, stopped)?;
     match kind {
         Kind::Index => return index::verify(context, folder, quiet),
-        Kind::Live => return live::verify(context, folder, quiet),
+        Kind::Live => return collection::verify(context, folder, quiet),
         Kind::Store => {}
     }
     let report = store::verify(&context, folder)?;

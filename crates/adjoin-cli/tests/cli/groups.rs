@@ -1,4 +1,4 @@
-//! Results for rows: how many neighbours each has, which are connected by chains of pairs, which to remove.
+//! Results for rows: how many neighbors each has, which are connected by chains of pairs, which to remove.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
     let place = Place::new();
     let said = place.done(&sample_join("--output counts -o counts.csv")).said;
     assert!(
-        said.contains("rows have neighbours") && said.contains("\ncounts of 24,000 rows written to counts.csv\n"),
+        said.contains("rows have neighbors") && said.contains("\ncounts of 24,000 rows written to counts.csv\n"),
         "{said}"
     );
     let counts = lines(&place, "counts.csv", "id,count");
@@ -64,7 +64,7 @@ fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
 fn without_a_file_only_the_summary_is_told() {
     let place = Place::new();
     let before = place.listing();
-    for (what, words) in [("counts", "rows have neighbours"), ("clusters", "clusters of"), ("keep", "to keep, ")] {
+    for (what, words) in [("counts", "rows have neighbors"), ("clusters", "clusters of"), ("keep", "to keep, ")] {
         let ran = place.done(&sample_join(&format!("--output {what}")));
         assert!(ran.said.contains(words) && ran.out.is_empty(), "{}", ran.said);
         assert_eq!(place.listing(), before);

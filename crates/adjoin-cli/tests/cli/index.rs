@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::inputs::{fbin, sample};
 use crate::place::Place;
-use crate::search::find_themselves;
+use crate::buckets::find_themselves;
 
 /// An index of 9 vectors of the plane, of which two are equal, and queries.
 fn small() -> Place {
@@ -94,7 +94,7 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
     let place = Place::new();
     let build = format!("index build {} --id-column name --metric cosine -o names.index", sample());
     let said = place.done(&build).said;
-    for words in ["names.index: 24,000 vectors", "graph in", "neighbours", "memory: "] {
+    for words in ["names.index: 24,000 vectors", "graph in", "neighbors", "memory: "] {
         assert!(said.contains(words), "{said}");
     }
     assert_eq!(place.listing().iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "store")).count(), 0);
@@ -128,7 +128,7 @@ fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
     let search = |index: &str| place.done(&format!("index search {index} --queries queries.fbin -k 9 --quiet")).out;
     let before = search("set.index");
     let said = place.done("index relayout set.index --layout margo -o other.index").said;
-    for words in ["other.index: ", "in the order margo", "are neighbours", "places away", "memory: "] {
+    for words in ["other.index: ", "in the order margo", "are neighbors", "places away", "memory: "] {
         assert!(said.contains(words), "{said}");
     }
     assert_eq!(search("other.index"), before);

@@ -42,7 +42,7 @@ fn write_large_page(place: &Place, name: &str) {
     writer.close().unwrap();
 }
 
-/// Where all vectors are equal, every vector of a sample has all others as neighbours.
+/// Where all vectors are equal, every vector of a sample has all others as neighbors.
 #[test]
 fn a_calibration_of_equal_vectors_keeps_its_budget() {
     let place = Place::new();

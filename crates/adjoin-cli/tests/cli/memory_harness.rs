@@ -77,14 +77,14 @@ const COMMANDS: &[Tried] = &[
         "index search --where",
         "index search index --queries queries.parquet -k {k} --where \"number < 500\" -o out.{table}",
     ),
-    changes("live write", "live write live --upsert more.parquet", "live"),
-    changes("live write --delete-where", "live write live --delete-where \"number < 300\"", "live"),
-    changes("live merge", "live merge live", "live"),
+    changes("collection write", "collection write live --upsert more.parquet", "live"),
+    changes("collection write --delete-where", "collection write live --delete-where \"number < 300\"", "live"),
+    changes("collection merge", "collection merge live", "live"),
     reads("live search", "live search live --queries queries.parquet -k {k} -o out.{table}"),
     reads("live search radius", "live search live --queries queries.parquet --radius {radius} -o out.{table}"),
     reads("live search of new rows", "live search fresh --queries queries.parquet -k {k} -o out.{table}"),
-    reads("live snapshot", "live snapshot live -o out.parquet"),
-    reads("live backup", "live backup live out.live"),
+    reads("collection snapshot", "collection snapshot live -o out.parquet"),
+    reads("collection backup", "collection backup live out.live"),
     reads("join live", "join live --eps {eps} -o out.{table}"),
     reads("verify store", "verify store"),
     reads("verify index", "verify index"),
@@ -145,10 +145,10 @@ impl Sets {
             }
             "live" | "fresh" => {
                 self.create(name);
-                self.done(&format!("live write {name} --upsert set.parquet --memory 2GB --quiet"));
+                self.done(&format!("collection write {name} --upsert set.parquet --memory 2GB --quiet"));
                 if name == "live" {
-                    self.done("live merge live --memory 2GB --quiet");
-                    self.done("live write live --upsert more.parquet --memory 2GB --quiet");
+                    self.done("collection merge live --memory 2GB --quiet");
+                    self.done("collection write live --upsert more.parquet --memory 2GB --quiet");
                 }
             }
             _ => panic!("{name} is a file of the set"),
@@ -160,7 +160,7 @@ impl Sets {
         let ids = if matches!(ids, IdLength::Number) { "int64" } else { "text" };
         let columns = if *text_bytes > 0 { "--attributes number:int64,text:text" } else { "--attributes number:int64" };
         let element = element.name();
-        self.done(&format!("live create {name} --dimensions {dimensions} --element {element} --ids {ids} {columns}"));
+        self.done(&format!("collection create {name} --dimensions {dimensions} --element {element} --ids {ids} {columns}"));
     }
 
     fn done(&self, line: &str) {

@@ -1,4 +1,4 @@
-//! `adjoin join --nearest`: the neighbours of each row, in every format, and what is refused.
+//! `adjoin join --nearest`: the neighbors of each row, in every format, and what is refused.
 
 use serde_json::Value;
 
@@ -21,12 +21,12 @@ fn sorted(table: &str) -> Vec<&str> {
 }
 
 #[test]
-fn each_row_has_its_neighbours_nearest_first_and_equal_ones_by_row() {
+fn each_row_has_its_neighbors_nearest_first_and_equal_ones_by_row() {
     let place = small();
     let within = "0,1,1,1.0 0,2,5,1.0 1,1,5,0.0 1,2,0,1.0 2,1,1,2.0 2,2,5,2.0 5,1,1,0.0 5,2,0,1.0 7,1,0,2.0 7,2,1,3.0";
     for input in ["set.store", "set.fbin"] {
         let table = place.done(&format!("join {input} --nearest 2 --within 3 -o - --quiet")).out;
-        assert_eq!(table.lines().next(), Some("id,rank,neighbour,distance"));
+        assert_eq!(table.lines().next(), Some("id,rank,neighbor,distance"));
         assert_eq!(sorted(&table).join(" "), within, "{input}");
     }
     place.done("join set.store --nearest 1 --exact -o one.csv --quiet");
@@ -37,19 +37,19 @@ fn each_row_has_its_neighbours_nearest_first_and_equal_ones_by_row() {
     let lines = "join set.store --nearest 1 -o hits.jsonl --quiet";
     place.done(lines);
     let of_row = |line: &str| serde_json::from_str::<Value>(line).unwrap();
-    let wanted = serde_json::json!({"id": 3, "rank": 1, "neighbour": 0, "distance": 4.0});
+    let wanted = serde_json::json!({"id": 3, "rank": 1, "neighbor": 0, "distance": 4.0});
     assert!(place.text("hits.jsonl").lines().map(of_row).any(|row| row == wanted));
     place.refused(lines, &["hits.jsonl", "--force"]);
     let said = place.done("join set.store --nearest 2 --within 3").said;
-    assert!(said.contains("rows: 8; 10 neighbours found"), "counted without a result: {said}");
+    assert!(said.contains("rows: 8; 10 neighbors found"), "counted without a result: {said}");
 }
 
 #[test]
-fn inner_products_have_neighbours_where_the_metric_says_so() {
+fn inner_products_have_neighbors_where_the_metric_says_so() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 3., 4., 1., 0., -2., 0.]));
     let table = place.done("join set.fbin --metric ip --nearest 1 -o - --quiet").out;
-    assert_eq!(table.lines().next(), Some("id,rank,neighbour,score"));
+    assert_eq!(table.lines().next(), Some("id,rank,neighbor,score"));
     assert_eq!(sorted(&table), ["0,1,1,0.0", "1,1,2,3.0", "2,1,1,3.0", "3,1,0,0.0"]);
     let cosine = place.done("join set.fbin --metric cosine --on-bad skip --nearest 1 --within 0.5 -o - --quiet").out;
     assert_eq!(sorted(&cosine), ["1,1,2,0.6", "2,1,1,0.6"], "a zero vector has no direction");
@@ -60,20 +60,20 @@ fn a_real_set_is_told_of_by_names_and_keeps_its_promises() {
     let place = Place::new();
     let line = format!("join {} --id-column name --metric cosine --nearest 5 --recall 0.9", sample());
     let said = place.done(&format!("{line} -o hits.csv --stats stats.json --memory 100MB")).said;
-    for words in ["rows: 24,000; 120,000 neighbours found", "of all)", "at least 90 % requested", "memory: "] {
+    for words in ["rows: 24,000; 120,000 neighbors found", "of all)", "at least 90 % requested", "memory: "] {
         assert!(said.contains(words), "{said}");
     }
     let text = place.text("hits.csv");
-    assert_eq!(text.lines().next(), Some("id,rank,neighbour,similarity"));
+    assert_eq!(text.lines().next(), Some("id,rank,neighbor,similarity"));
     let itself = |line: &&str| {
         let fields: Vec<&str> = line.split(',').collect();
         fields[0] == fields[2]
     };
-    assert_eq!(text.lines().skip(1).filter(itself).count(), 0, "no row is its own neighbour");
+    assert_eq!(text.lines().skip(1).filter(itself).count(), 0, "no row is its own neighbor");
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert_eq!((&statistics["version"], &statistics["command"]), (&2.into(), &"join".into()));
     assert_eq!((&statistics["nearest"]["k"], &statistics["nearest"]["within"]), (&5.into(), &Value::Null));
-    assert_eq!(statistics["nearest"]["neighbours"], 120_000);
+    assert_eq!(statistics["nearest"]["neighbors"], 120_000);
     assert!(statistics["nearest"]["distances_share"].as_f64().unwrap() < 0.5);
     assert!(statistics["recall"]["at_k"]["estimate"].as_f64().unwrap() > 0.9);
     assert!(statistics["seconds"]["build"].as_f64().is_some(), "the store was built for it");

@@ -80,7 +80,7 @@ fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_
 #[test]
 fn clients_that_there_is_no_room_for_are_told_so_until_others_have_gone() {
     let place = Place::new();
-    place.done("live create set.live --dimensions 2");
+    place.done("collection create set.live --dimensions 2");
     let serving = Serving::start(&place, "set.live --memory 64MB");
     let idle: Vec<TcpStream> = (0..500).map(|_| serving.connect()).collect();
     let find = || serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1}));

@@ -130,7 +130,7 @@ fn requests_that_http_forbids_are_refused() {
 #[test]
 fn attributes_are_stored_exactly_or_refused() {
     let place = Place::new();
-    place.done("live create set.live --dimensions 1 --ids int64 --attributes t:text,n:int64,x:float64");
+    place.done("collection create set.live --dimensions 1 --ids int64 --attributes t:text,n:int64,x:float64");
     let serving = Serving::start(&place, "set.live --memory 128MB");
     let put = |id: u32, attributes: &str| {
         let body = format!(r#"{{"ids": [{id}], "vectors": [[0]], "attributes": [{attributes}]}}"#);

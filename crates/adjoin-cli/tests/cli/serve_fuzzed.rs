@@ -48,7 +48,7 @@ fn right() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn no_request_is_more_than_the_server_can_bear() {
     let place = Place::new();
-    place.done("live create set.live --dimensions 2 --ids text --attributes lang:text,year:int64");
+    place.done("collection create set.live --dimensions 2 --ids text --attributes lang:text,year:int64");
     let serving = Serving::start(&place, "set.live --memory 128MB");
     let number = |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse::<u64>().unwrap());
     let from = number("ADJOIN_FUZZ_FROM", 0);

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
-use adjoin::live::Collection;
+use adjoin::collection::Collection;
 use adjoin::random::Random;
 use adjoin::source::Ids;
 use rustix::process::{Pid, Signal, kill_process};
@@ -252,7 +252,7 @@ fn a_server_recovers_from_everything_at_once_and_loses_nothing() {
     let place = Place::on_disk();
     // A collection for each budget: rows that a large budget holds unmerged need not fit into a smaller one.
     for (memory, _) in BUDGETS {
-        place.done(&format!("live create {memory}.live --dimensions {DIMENSIONS}"));
+        place.done(&format!("collection create {memory}.live --dimensions {DIMENSIONS}"));
     }
     let (long, begun) = (long_run(), Instant::now());
     let requests = if long.is_some() { 20 * REQUESTS } else { REQUESTS };

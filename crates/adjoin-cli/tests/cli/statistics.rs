@@ -16,7 +16,7 @@ fn keys() -> Value {
         "recall": {
             "target": true, "kept": true, "at_k": false, "p5": false, "queries": false, "sample_queries": false,
             "pair": interval(), "per_vector": interval(), "per_right_vector": false,
-            "sample_vectors": false, "sample_vectors_with_neighbours": false, "sample_pairs": false,
+            "sample_vectors": false, "sample_vectors_with_neighbors": false, "sample_pairs": false,
         },
         "memory": {
             "budget_bytes": true, "share": false, "share_of_bytes": false, "share_of": false, "peak_bytes": true, "before_bytes": false, "kept": true, "over_time": true,

@@ -42,12 +42,12 @@ fn edit(place: &Place, before: &str, more: &str) {
 fn folders_of_other_kinds() {
     for (kind, words) in [
         ("index", ["store is a graph index, not a store", "adjoin build"]),
-        ("live", ["store is a live index, not a store", "choose another folder"]),
+        ("live", ["store is a collection, not a store", "choose another folder"]),
         ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "use a newer adjoin"]),
     ] {
         let (place, _) = store();
         edit(&place, r#""format_version""#, &format!(r#""kind": "{kind}", "#));
-        // These take an index as it is, and a live index as a source: here one without pages, or without a log.
+        // These take an index as it is, and a collection as a source: here one without pages, or without a log.
         let no_pages = ["no file for the role pages", "build the index again"];
         let no_log = ["missing field `salt`", "bring the folder back from a backup"];
         for line in ["join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
@@ -144,8 +144,8 @@ fn a_sound_store() {
 fn files_of_others_are_named_in_every_folder() {
     let (place, _) = store();
     place.done("index build store -o set.index --quiet");
-    place.done("live create set.live --dimensions 2");
-    for (folder, whole) in [("store", "the store"), ("set.index", "the index"), ("set.live", "the live index")] {
+    place.done("collection create set.live --dimensions 2");
+    for (folder, whole) in [("store", "the store"), ("set.index", "the index"), ("set.live", "the collection")] {
         let names = [".DS_Store", ".manifest.json.swp", ".nfs0001", "manifest.json (conflicted copy)", "vectors.bin~"];
         names.iter().for_each(|name| place.write(&format!("{folder}/{name}"), b""));
         let said = place.done(&format!("verify {folder}")).out;

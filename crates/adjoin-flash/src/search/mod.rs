@@ -30,7 +30,7 @@ const STEP_BIT: u32 = 32;
 /// Bytes of an offset in the layout's arrays.
 const OFFSET_BYTES: u64 = 8;
 /// Bytes of a neighbor's number.
-const NEIGHBOUR_BYTES: u64 = 4;
+const NEIGHBOR_BYTES: u64 = 4;
 /// Bytes of a vertex's LUN and block.
 const PLACE_BYTES: u64 = 4;
 
@@ -344,9 +344,9 @@ impl<'a> Run<'a> {
         if self.options.platform.place() > Place::Channel {
             return;
         }
-        let neighbours: u64 = leading.iter().map(|&(_, vertex)| self.layout.neighbours(vertex).len() as u64).sum();
-        let bytes = leading.len() as u64 * OFFSET_BYTES + neighbours * (NEIGHBOUR_BYTES + PLACE_BYTES);
-        let cycles = neighbours as f64 * 1e6 / self.device.config.value("search.clock");
+        let neighbors: u64 = leading.iter().map(|&(_, vertex)| self.layout.neighbors(vertex).len() as u64).sum();
+        let bytes = leading.len() as u64 * OFFSET_BYTES + neighbors * (NEIGHBOR_BYTES + PLACE_BYTES);
+        let cycles = neighbors as f64 * 1e6 / self.device.config.value("search.clock");
         let takes = (cycles.round() as Ps).max(self.device.dram.time(bytes));
         self.stages.allocating += takes;
         self.spend("allocating", takes);
@@ -469,7 +469,7 @@ impl<'a> Run<'a> {
         for &(query, vertex) in leading {
             vertices.clear();
             looked_at += speculate(self.layout, (&walks[(query - first) as usize], vertex), most, &mut vertices);
-            if self.device.dram.time(looked_at * NEIGHBOUR_BYTES) > searched {
+            if self.device.dram.time(looked_at * NEIGHBOR_BYTES) > searched {
                 break;
             }
             let on_flash = vertices.iter().filter(|&&vertex| !self.is_in_memory[vertex as usize]);

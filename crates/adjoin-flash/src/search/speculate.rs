@@ -6,9 +6,9 @@ use crate::layout::LunCsr;
 
 /// Adds to `wanted` up to `most` vertices that the walk has not seen. Returns how many neighbor numbers were read.
 pub(super) fn speculate(layout: &LunCsr, (walk, vertex): (&Walk, u32), most: usize, wanted: &mut Vec<u32>) -> u64 {
-    let of_second_order = layout.neighbours(vertex).iter().flat_map(|&first| layout.neighbours(first));
+    let of_second_order = layout.neighbors(vertex).iter().flat_map(|&first| layout.neighbors(first));
     let mut second: Vec<u32> = of_second_order.copied().collect();
-    let looked_at = second.len() + layout.neighbours(vertex).len();
+    let looked_at = second.len() + layout.neighbors(vertex).len();
     second.sort_unstable();
     let ties = second.chunk_by(|a, b| a == b).map(|same| (same.len(), same[0]));
     let mut likely: Vec<(usize, u32)> = ties.filter(|&(_, vertex)| !walk.has_seen(vertex)).collect();

@@ -67,7 +67,7 @@ fn oracle(graph: &[Vec<u32>], query: u32) -> Vec<(u64, u32)> {
     let (mut seen, mut expanded) = (BTreeSet::from([key(0)]), BTreeSet::new());
     while let Some(&next) = seen.iter().take(LIST).find(|&candidate| !expanded.contains(candidate)) {
         expanded.insert(next);
-        seen.extend(graph[(VERTICES - next.1) as usize].iter().map(|&neighbour| key(neighbour)));
+        seen.extend(graph[(VERTICES - next.1) as usize].iter().map(|&neighbor| key(neighbor)));
     }
     seen.into_iter().take(K).map(|(distance, rank)| (distance, VERTICES - rank)).collect()
 }

@@ -70,7 +70,7 @@ impl Walk {
         let nearest = self.list.iter_mut().find(|candidate| !candidate.is_expanded)?;
         nearest.is_expanded = true;
         let vertex = nearest.hit.vertex;
-        wanted.extend(layout.neighbours(vertex).iter().copied().filter(|&neighbour| self.seen.insert(neighbour)));
+        wanted.extend(layout.neighbors(vertex).iter().copied().filter(|&neighbor| self.seen.insert(neighbor)));
         Some(vertex)
     }
 

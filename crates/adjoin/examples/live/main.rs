@@ -1,4 +1,4 @@
-//! What writes and searches of a live index cost, one JSON object a line.
+//! What writes and searches of a collection cost, one JSON object a line.
 //!
 //! `live writes FOLDER [NAME=VALUE]...`: writes of one row, buffered and grouped, by one writer and by many, of `rows` in all.
 //! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time; FILE is a `.u8bin`. Names:

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
 use adjoin::error::Result;
-use adjoin::index::{IndexEffort, IndexOptions, IndexSearchOptions};
-use adjoin::live::{Collection, Durability, LiveOptions, Merger, MergerOptions, Put, Write};
+use adjoin::index::{SearchEffort, IndexOptions, SearchOptions};
+use adjoin::collection::{Collection, Durability, CollectionOptions, Merger, MergerOptions, Put, Write};
 use adjoin::options::{Element, Metric, VectorType};
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
 use serde_json::json;
@@ -25,7 +25,7 @@ const TOGETHER: usize = 10;
 const QUERIES: usize = 10_000;
 const K: u64 = 10;
 const LIST: usize = 40;
-/// Budgets of the live index and of its searches.
+/// Budgets of the collection and of its searches.
 const MEMORY: u64 = 1 << 30;
 const SEARCH_MEMORY: u64 = 256 << 20;
 
@@ -83,7 +83,7 @@ impl File {
 /// Searches for one query after the other until it is told to end.
 fn search(collection: &Collection, file: &File, (times, ended): (&Times, &AtomicBool)) -> Result<()> {
     let context = Context::default().with_memory(SEARCH_MEMORY);
-    let options = IndexSearchOptions::new(Wanted::Nearest(K), IndexEffort::List(LIST), 1);
+    let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
     for number in 0.. {
         if ended.load(Ordering::Relaxed) {
             break;
@@ -96,11 +96,11 @@ fn search(collection: &Collection, file: &File, (times, ended): (&Times, &Atomic
     Ok(())
 }
 
-/// A live index of the first rows of a file, all of them on disk.
+/// A collection of the first rows of a file, all of them on disk.
 fn opened(context: &Context, folder: &Path, (file, rows): (&File, usize)) -> Result<Arc<Collection>> {
     let (vectors, metric, ids, attributes, index) =
         (file.vectors, Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());
-    Collection::create(context, folder, &LiveOptions { vectors, metric, ids, attributes, index })?;
+    Collection::create(context, folder, &CollectionOptions { vectors, metric, ids, attributes, index })?;
     let collection = Collection::open(context, folder)?;
     collection.load(&file.part(0, rows, 0), Put::Insert, Durability::Buffered)?;
     collection.merge(context)?;

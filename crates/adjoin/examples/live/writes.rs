@@ -8,7 +8,7 @@ use std::time::Instant;
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::index::IndexOptions;
-use adjoin::live::{Collection, Durability, LiveOptions, Write};
+use adjoin::collection::{Collection, Durability, CollectionOptions, Write};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::source::{IdKind, Ids};
 use serde_json::json;
@@ -55,7 +55,7 @@ pub(crate) fn run(folder: &Path, writes: i64) -> Result<()> {
     }
     println!("{}", json!({"what": "sync", "per_second": SYNCS as f64 / begun.elapsed().as_secs_f64()}));
     let (metric, ids, attributes, index) = (Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());
-    Collection::create(&context, folder, &LiveOptions { vectors: VECTORS, metric, ids, attributes, index })?;
+    Collection::create(&context, folder, &CollectionOptions { vectors: VECTORS, metric, ids, attributes, index })?;
     let collection = Collection::open(&context, folder)?;
     let (mut next, mut before) = (0, 0);
     for (durability, named, share) in [(Durability::Buffered, "buffered", 8), (Durability::Group, "group", 16)] {
@@ -96,7 +96,7 @@ pub(crate) fn run(folder: &Path, writes: i64) -> Result<()> {
             next,
             (next..writes).flat_map(|id| (0..128).map(move |place| (id * 31 + place) as u8)).collect(),
         ),
-        adjoin::live::Put::Insert,
+        adjoin::collection::Put::Insert,
         Durability::Buffered,
     )?;
     collection.close()?;

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::Result;
-use adjoin::join::{Aim, JoinOptions};
+use adjoin::join::{JoinEffort, JoinOptions};
 use adjoin::plan::Rule;
 
 use crate::setting::{Joined, Setting};
 
-/// Sets and thresholds: those with 10 and 100 neighbours a vector on average, and round ones.
+/// Sets and thresholds: those with 10 and 100 neighbors a vector on average, and round ones.
 const SETTINGS: [(&str, f64); 8] = [
     ("sift-200k.u8bin", 126.566),
     ("sift-200k.u8bin", 226.555),
@@ -49,7 +49,7 @@ pub(crate) fn print(context: &Context, data: &Path, work: &Path) -> Result<()> {
         let proved = [(Rule::MarginSum, None, None)];
         let as_printed = [(Rule::Arc, None, Some(LAMBDA))];
         for (rule, recall, given) in calibrated.chain(as_printed).chain(proved) {
-            let aim = if rule.is_exact() { Aim::Every } else { Aim::recall(recall.unwrap_or(LAMBDA))? };
+            let aim = if rule.is_exact() { JoinEffort::Every } else { JoinEffort::recall(recall.unwrap_or(LAMBDA))? };
             let base = JoinOptions { aim, ..JoinOptions::exact(setting.predicate) };
             let options = JoinOptions { rule: Some(rule), t: given, ..base };
             let label = format!("  {:<12}  {:<6}", rule.name(), recall.map_or("-".into(), |recall| recall.to_string()));

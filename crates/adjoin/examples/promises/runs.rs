@@ -8,12 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::join::{Aim, JoinOptions};
+use adjoin::join::{JoinEffort, JoinOptions};
 use adjoin::plan::Rule;
 
 use crate::setting::{Joined, Reached, Setting};
 
-/// Sets and thresholds: those with 1, 10 and 100 neighbours a vector on average, and round ones.
+/// Sets and thresholds: those with 1, 10 and 100 neighbors a vector on average, and round ones.
 const SETTINGS: [(&str, &[f64]); 5] = [
     ("sift-200k.u8bin", &[62.426, 126.566, 226.555]),
     ("sift-stars-50k.u8bin", &[43.243, 77.569, 174.880]),
@@ -47,7 +47,7 @@ pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bo
         let list = format!("{}.csv", joined.name());
         let made = Runs { context, data, work, rule, joined, settings: &PARTS }.make(&list, &seeds)?;
         println!("{}:", joined.name());
-        holds &= summarise(&made);
+        holds &= summarize(&made);
     }
     Ok(holds)
 }
@@ -60,9 +60,9 @@ pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let forced = by(Some(Rule::Union)).make("runs.csv", &seeds)?;
     let chosen = by(None).make("chosen.csv", &seeds[..SEEDS_CHOSEN])?;
     println!("the union rule, whatever it costs:");
-    let forced_holds = summarise(&forced);
+    let forced_holds = summarize(&forced);
     println!("\nthe rule that the planner chooses:");
-    Ok(summarise(&chosen) && forced_holds)
+    Ok(summarize(&chosen) && forced_holds)
 }
 
 /// Runs by one way to choose the rule.
@@ -139,8 +139,8 @@ impl Runs<'_> {
     fn join(&self, one: &Context, setting: &Setting, seed: u64, recalls: &[f64]) -> Result<Vec<Option<Reached>>> {
         let options = |aim| JoinOptions { seed, ..JoinOptions::approximate(setting.predicate, aim) };
         match self.rule {
-            Some(rule) => setting.join_each(one, &options(Aim::Unsaid), (rule, recalls)),
-            None => recalls.iter().map(|&recall| setting.join(one, &options(Aim::recall(recall)?)).map(Some)).collect(),
+            Some(rule) => setting.join_each(one, &options(JoinEffort::Unsaid), (rule, recalls)),
+            None => recalls.iter().map(|&recall| setting.join(one, &options(JoinEffort::recall(recall)?)).map(Some)).collect(),
         }
     }
 }
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn summarise(list: &str) -> bool {
+fn summarize(list: &str) -> bool {
     let mut lines: Vec<&str> = list.lines().collect();
     lines.sort_unstable();
     let runs: Vec<Run> = lines.into_iter().filter_map(Run::parse).collect();

@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions};
 use adjoin::options::Metric;
 use adjoin::random::Random;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::buckets::{QuerySet, search};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
 use adjoin::store::{BuildOptions, Store, build};
@@ -104,7 +105,7 @@ fn all_of(context: &Context, data: &Path, work: &Path, searched: Searched) -> Re
             let mut file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
             for run @ (seed, k, recall) in missing {
                 let (reached, probes) = match &setting.index {
-                    None => setting.reached(context, k, Effort::Recall(recall), seed)?,
+                    None => setting.reached(context, k, SearchEffort::Recall(recall), seed)?,
                     Some(index) => setting.reached_by_walks(context, index, (k, recall, seed))?,
                 };
                 writeln!(file, "{}{reached},{probes}", key(run)).map_err(failed)?;
@@ -112,7 +113,7 @@ fn all_of(context: &Context, data: &Path, work: &Path, searched: Searched) -> Re
         }
     }
     let unit = if searched == Searched::Stores { "buckets" } else { "list" };
-    Ok(summarise(&fs::read_to_string(&list).map_err(failed)?, unit))
+    Ok(summarize(&fs::read_to_string(&list).map_err(failed)?, unit))
 }
 
 /// Rows that a query found, with their values.
@@ -159,13 +160,13 @@ impl Setting {
             }
         };
         let mut setting = Self { store, queries, like, truth: Vec::new(), index, known: RefCell::default() };
-        setting.truth = setting.search(context, KS[KS.len() - 1], Effort::Every, 1)?.0;
+        setting.truth = setting.search(context, KS[KS.len() - 1], SearchEffort::Every, 1)?.0;
         Ok(setting)
     }
 
-    fn search(&self, context: &Context, k: u64, effort: Effort, seed: u64) -> Result<(Vec<Hits>, f64)> {
+    fn search(&self, context: &Context, k: u64, effort: SearchEffort, seed: u64) -> Result<(Vec<Hits>, f64)> {
         let sink = CollectHits::default();
-        let options = SearchOptions { wanted: Wanted::Nearest(k), effort, condition: None, seed };
+        let options = SearchOptions { wanted: QueryTarget::Nearest(k), effort, condition: None, seed };
         let like = self.like.as_ref().map_or(QuerySet::Rows, |like| QuerySet::Source(like));
         let queries = QuerySet::Source(&self.queries);
         let done = search(context, &self.store, (queries, like), &options, Box::new(sink.clone()))?;
@@ -173,7 +174,7 @@ impl Setting {
     }
 
     /// The recall@k of the queries, on average, and how many buckets each looked into.
-    fn reached(&self, context: &Context, k: u64, effort: Effort, seed: u64) -> Result<(f64, f64)> {
+    fn reached(&self, context: &Context, k: u64, effort: SearchEffort, seed: u64) -> Result<(f64, f64)> {
         let (found, probes) = self.search(context, k, effort, seed)?;
         Ok((self.share(&found, k as usize), probes))
     }
@@ -188,16 +189,16 @@ impl Setting {
         let like = self.like.as_ref().map(|like| like as &dyn VectorSource);
         let search = |queries: &InMemory, like, effort| -> Result<(Vec<Hits>, f64)> {
             let sink = CollectHits::default();
-            let options = IndexSearchOptions::new(Wanted::Nearest(k), effort, seed);
+            let options = SearchOptions::new(QueryTarget::Nearest(k), effort, seed);
             let done = index::search(context, index, (queries, like), &options, Box::new(sink.clone()))?;
             Ok((sink.hits(), done.common.strategy.t.unwrap_or_default()))
         };
-        let list = search(&self.queries.first(), like, IndexEffort::Recall(recall))?.1;
+        let list = search(&self.queries.first(), like, SearchEffort::Recall(recall))?.1;
         let key = (k, list as usize);
         if let Some(&reached) = self.known.borrow().get(&key) {
             return Ok((reached, list));
         }
-        let found = search(&self.queries, None, IndexEffort::List(key.1))?.0;
+        let found = search(&self.queries, None, SearchEffort::List(key.1))?.0;
         let reached = self.share(&found, k as usize);
         self.known.borrow_mut().insert(key, reached);
         Ok((reached, list))
@@ -212,7 +213,7 @@ impl Setting {
     }
 }
 
-fn summarise(runs: &str, unit: &str) -> bool {
+fn summarize(runs: &str, unit: &str) -> bool {
     println!("{:<22} {:>4} {:>7} {:>9} {:>9} {unit:>8}", "set", "k", "recall", "reached", "mean");
     let (mut all, mut kept) = (0, 0);
     let settings = ALL.iter().flat_map(|asked| KS.map(|k| (asked, k)));

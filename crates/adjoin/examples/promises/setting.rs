@@ -56,7 +56,7 @@ impl Joined {
     }
 }
 
-/// Stores of the parts of a set, and how much the neighbours of each row count.
+/// Stores of the parts of a set, and how much the neighbors of each row count.
 pub(crate) struct Setting {
     joined: Joined,
     stores: Vec<Store>,
@@ -67,7 +67,7 @@ pub(crate) struct Setting {
 /// What a join did and reached.
 pub(crate) struct Reached {
     pub(crate) statistics: JoinStatistics,
-    /// Share of all pairs, and mean share of a vector's neighbours, over the first of two sets and over the second.
+    /// Share of all pairs, and mean share of a vector's neighbors, over the first of two sets and over the second.
     pub(crate) pair: f64,
     pub(crate) per_vector: f64,
     pub(crate) per_right_vector: f64,
@@ -80,14 +80,14 @@ impl Reached {
     }
 }
 
-/// Counts the neighbours of each row, of which the second part begins at one.
-struct Neighbours {
+/// Counts the neighbors of each row, of which the second part begins at one.
+struct Neighbors {
     joined: Joined,
     second: u64,
     counts: Arc<Mutex<Vec<u32>>>,
 }
 
-impl PairSink for Neighbours {
+impl PairSink for Neighbors {
     fn wants_ids(&self) -> bool {
         false
     }
@@ -148,7 +148,7 @@ impl Setting {
                     context,
                     &*source,
                     &options,
-                    Box::new(Neighbours { joined, second, counts: counts.clone() }),
+                    Box::new(Neighbors { joined, second, counts: counts.clone() }),
                 )?;
                 let truth = std::mem::take(&mut *counts.lock().unwrap());
                 let bytes: Vec<u8> = truth.iter().flat_map(|count: &u32| count.to_le_bytes()).collect();
@@ -188,7 +188,7 @@ impl Setting {
     fn run(&self, context: &Context, prepared: &Prepared) -> Result<Reached> {
         let counts = Arc::new(Mutex::new(vec![0; self.truth.len()]));
         let (joined, second) = (self.joined, self.joined.second(self.truth.len() as u64));
-        let sink = Box::new(Neighbours { joined, second, counts: counts.clone() });
+        let sink = Box::new(Neighbors { joined, second, counts: counts.clone() });
         let statistics = join(context, self.sets(), prepared, sink)?;
         let found = counts.lock().unwrap();
         let sum = |counts: &[u32]| counts.iter().map(|&count| f64::from(count)).sum::<f64>();

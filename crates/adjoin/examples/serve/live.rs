@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::report::LatencyStatistics;
-use adjoin::search::{Effort, Wanted};
+use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::serve::{Request, ServeOptions, ServeStatistics, Service};
 use adjoin::store::Store;
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ use crate::{Options, queries};
 pub(crate) struct Asking {
     pub(crate) service: Service,
     queries: Vec<Vec<f32>>,
-    pub(crate) wanted: Wanted,
-    pub(crate) effort: Effort,
+    pub(crate) wanted: QueryTarget,
+    pub(crate) effort: SearchEffort,
 }
 
 impl Asking {
@@ -43,15 +43,15 @@ impl Asking {
             ..ServeOptions::default()
         };
         let service = Service::open(&context, store, options_of_service)?;
-        let wanted = Wanted::Nearest(options.value("k", 10.0) as u64);
-        Ok(Self { service, queries, wanted, effort: Effort::Probes(options.value("nprobe", 30.0) as u32) })
+        let wanted = QueryTarget::Nearest(options.value("k", 10.0) as u64);
+        Ok(Self { service, queries, wanted, effort: SearchEffort::Probes(options.value("nprobe", 30.0) as u32) })
     }
 
     /// How many hits are asked for.
     fn hits(&self) -> usize {
         match self.wanted {
-            Wanted::Nearest(hits) => hits as usize,
-            Wanted::Within(_) => 0,
+            QueryTarget::Nearest(hits) => hits as usize,
+            QueryTarget::Within(_) => 0,
         }
     }
 

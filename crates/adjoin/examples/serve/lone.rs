@@ -6,14 +6,15 @@ use std::time::Instant;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::report::LatencyStatistics;
-use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
+use adjoin::buckets::{self, QuerySet};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source;
 use adjoin::store::Store;
 use serde_json::json;
 
 use crate::Options;
-use crate::live::Asking;
+use crate::collection::Asking;
 use crate::one_query::OneQuery;
 
 /// How long each takes, in turns, of the same queries. Both must find the same.
@@ -46,7 +47,7 @@ fn searched(
     context: &Context,
     store: &Store,
     query: &OneQuery,
-    (wanted, effort): (Wanted, Effort),
+    (wanted, effort): (QueryTarget, SearchEffort),
 ) -> Result<Vec<u64>> {
     let hits = CollectHits::default();
     let options = SearchOptions { wanted, effort, condition: None, seed: 1 };

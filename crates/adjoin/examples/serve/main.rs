@@ -14,7 +14,7 @@
 #![allow(clippy::unwrap_used, reason = "a poisoned lock is a bug here")]
 
 mod arrivals;
-mod live;
+mod collection;
 mod lone;
 #[path = "../one_query/mod.rs"]
 mod one_query;
@@ -44,10 +44,10 @@ fn main() -> Result<()> {
     match words[..] {
         ["plans", store, queries, ref options @ ..] => plans::run(Path::new(store), queries, &Options(options)),
         ["batches", store, queries, order, cache, ref options @ ..] => {
-            live::batches(Path::new(store), queries, (order, cache), &Options(options))
+            collection::batches(Path::new(store), queries, (order, cache), &Options(options))
         }
         ["replay", store, queries, order, cache, ref options @ ..] => {
-            live::replay(Path::new(store), queries, (order, cache), &Options(options))
+            collection::replay(Path::new(store), queries, (order, cache), &Options(options))
         }
         ["lone", store, queries, ref options @ ..] => lone::run(Path::new(store), queries, &Options(options)),
         _ => {

@@ -177,7 +177,7 @@ fn grouping(lists: &[Vec<u32>], buckets: u32) {
 fn overlap(lists: &[Vec<u32>], buckets: u32) {
     let some = &lists[..OVERLAPPING.min(lists.len())];
     let (sets, mut common) = (Bitmaps::new(some, buckets), Vec::new());
-    let [mut neighbours, mut all] = [const { Vec::new() }; 2];
+    let [mut neighbors, mut all] = [const { Vec::new() }; 2];
     for a in 1..some.len() {
         sets.common_with_earlier(a, &mut common);
         let shares = common.iter().enumerate().map(|(b, &common)| {
@@ -185,13 +185,13 @@ fn overlap(lists: &[Vec<u32>], buckets: u32) {
             f64::from(common) / f64::from(either.max(1))
         });
         all.extend(shares);
-        neighbours.extend(all.last());
+        neighbors.extend(all.last());
     }
     let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len().max(1) as f64;
     let largest = all.iter().copied().fold(0.0, f64::max);
     println!(
         "{}",
-        json!({"what": "overlap", "queries": some.len(), "neighbours": mean(&neighbours), "all": mean(&all), "largest": largest})
+        json!({"what": "overlap", "queries": some.len(), "neighbors": mean(&neighbors), "all": mean(&all), "largest": largest})
     );
 }
 

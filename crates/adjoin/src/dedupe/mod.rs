@@ -17,7 +17,7 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 use serde::Serialize;
 
-use self::place::Place;
+use self::place::OutputPlace;
 use self::removed::Removed;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ use crate::options::VectorType;
 use crate::output::Target;
 use crate::report::{CommonStatistics, DedupeCounts, DedupeStatistics, JoinCounts, JoinStatistics, Stopwatch};
 use crate::row_numbers::{RowNumbers, RowSet};
-use crate::sink::{Decided, Removals, RemovedTable};
+use crate::sink::{RemovedRows, Removals, RemovedTable};
 use crate::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions};
 use crate::sql::OrderBy;
@@ -99,7 +99,7 @@ impl Dedupe<'_> {
         let source = source::open_nonempty(context, self.inputs, &by_number)?;
         let (rows, vectors) = (source.info().rows, source.info().vectors);
         let tables = Tables { context, files: source.files(), rows, vectors };
-        let place = Place::new(self.output, &tables.files, self.inputs, self.force)?;
+        let place = OutputPlace::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
         place.check_memory(&tables)?;
@@ -140,7 +140,7 @@ impl Dedupe<'_> {
         for input in self.inputs {
             if let Some(kind) = kind_of(context, Path::new(input))? {
                 let remedy = match kind {
-                    Kind::Live => "write its vectors to a file with: adjoin live snapshot",
+                    Kind::Live => "write its vectors to a file with: adjoin collection snapshot",
                     Kind::Store | Kind::Index => "name the data set that it was built of",
                 };
                 return Err(Error::input(format!("{input} is {kind}, which holds vectors alone; {remedy}")));
@@ -160,7 +160,7 @@ impl Dedupe<'_> {
         tables: &Tables<'_>,
         source: SourceOptions,
         (left_out, places): (Option<Arc<RowSet>>, Option<Arc<RowNumbers>>),
-    ) -> Result<(Joined, Decided)> {
+    ) -> Result<(Joined, RemovedRows)> {
         let context = tables.context;
         let removals = Removals::new(places);
         let job = Job {
@@ -187,9 +187,9 @@ impl Dedupe<'_> {
     }
 
     /// Returns the result if no row has a vector, so that all are kept.
-    fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Joined, Decided)> {
+    fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Joined, RemovedRows)> {
         let (sorter, memory) = tables.sorter(SORTING_SHARE)?;
-        let decided = Decided { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
+        let decided = RemovedRows { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
         let (eps, min_similarity) = self.join.predicate.thresholds();
         let common = CommonStatistics {
             dimensions: tables.vectors.dimensions,

@@ -17,14 +17,14 @@ use crate::source::SourceFile;
 use crate::workers::map_items;
 
 /// Output location of a data set.
-pub(super) enum Place<'a> {
+pub(super) enum OutputPlace<'a> {
     /// A file, if the source is one.
     File { path: &'a Path, force: bool },
     /// A folder of files named by their paths relative to the input paths.
     Folder { path: &'a Path },
 }
 
-impl<'a> Place<'a> {
+impl<'a> OutputPlace<'a> {
     /// Chooses a file or a folder, as the source is.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(notes.into_iter().map(|notes| notes.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
     }
 
-    /// The first rung within which each row has an earlier neighbour, up to `last`.
+    /// The first rung within which each row has an earlier neighbor, up to `last`.
     pub(super) fn first_rungs(&self, ladder: &Ladder, last: usize) -> Result<Vec<u8>> {
         let predicate = ladder.predicate(last)?;
         let threshold = Threshold::new(predicate, self.space);

@@ -12,7 +12,7 @@ use super::survey::{Scans, Survey};
 use crate::context::RUNTIME_BYTES;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space, Threshold};
-use crate::join::{Aim, Foresight, least_of_unbuilt};
+use crate::join::{JoinEffort, Foresight, least_of_unbuilt};
 use crate::load::Members;
 use crate::plan::{Choice, Costs, Weights};
 use crate::report::Interval;
@@ -27,7 +27,7 @@ const BYTE_NANOSECONDS: f64 = 3.5;
 /// How many times as long what planning weighs takes with all that it does not: loading, decisions, waiting.
 const EXACT_FACTOR: f64 = 1.5;
 const CALIBRATED_FACTOR: f64 = 2.4;
-/// Where fewer vectors than this share have neighbours, a calibration may have to look at all centers around each. It does
+/// Where fewer vectors than this share have neighbors, a calibration may have to look at all centers around each. It does
 /// so in some sets and not in others.
 const SHARE_SPARSE: f64 = 0.04;
 const SPARSE_FACTOR: f64 = 0.5;
@@ -57,7 +57,7 @@ pub struct Footprint {
 /// How long it takes to find pairs within a threshold.
 pub(super) struct Clock<'a, T: Coordinate> {
     foresight: Foresight<'a, T>,
-    aim: Aim,
+    aim: JoinEffort,
     /// Seconds for each nanosecond of a core that [`Weights`] speak of, on this machine with its threads.
     rate: f64,
     build_seconds: f64,
@@ -70,7 +70,7 @@ pub(super) struct Clock<'a, T: Coordinate> {
 impl<'a, T: Coordinate> Clock<'a, T> {
     /// Places some of the compared rows in buckets such as a build would make. `nanoseconds` are those of a distance between
     /// drawn vectors and others, on one thread.
-    pub(super) fn new(compared: &Compared<'a, T>, survey: &Survey, nanoseconds: f64, aim: Aim) -> Result<Self> {
+    pub(super) fn new(compared: &Compared<'a, T>, survey: &Survey, nanoseconds: f64, aim: JoinEffort) -> Result<Self> {
         let Scans { context, options, sizes, source } = compared.scans;
         let (space, rows) = (compared.space, survey.scanned.usable_rows);
         let vectors = sample_panel(compared);
@@ -102,7 +102,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         })
     }
 
-    /// Of a join that writes its pairs, where this share of the vectors has neighbours.
+    /// Of a join that writes its pairs, where this share of the vectors has neighbors.
     pub(super) fn seconds(&self, threshold: &Threshold, pairs: Interval, share: f64) -> Interval {
         let (choice, Costs { exact, approximate, a_vector }, sample) = self.foresight.choice(threshold, self.aim);
         let (find, more) = match choice {

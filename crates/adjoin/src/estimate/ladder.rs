@@ -1,4 +1,4 @@
-//! Thresholds at which everything is counted: from that of the nearest pairs to one at which a vector has many neighbours.
+//! Thresholds at which everything is counted: from that of the nearest pairs to one at which a vector has many neighbors.
 
 use crate::error::Result;
 use crate::options::Metric;

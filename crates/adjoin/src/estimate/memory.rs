@@ -86,7 +86,7 @@ impl Sizes {
         let drawn = 8 * (2 * self.compared + self.training) + self.compared_bytes + self.training_bytes;
         let stored = self.compared * a_vector;
         let noted = (self.compared / TRACED_SHARE + 1) * NOTES_MAX as u64 * (a_vector + 64);
-        // Those whose earlier neighbours are looked for take the place of what was noted of them.
+        // Those whose earlier neighbors are looked for take the place of what was noted of them.
         let later = (noted / (a_vector + 64)).min(self.compared * 2);
         let counts = self.compared * (128 * 4 + 64);
         let columns = COLUMNS.min(info.rows as usize);

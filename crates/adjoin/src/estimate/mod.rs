@@ -1,7 +1,7 @@
 //! What would a join of these vectors find and take? Told from a sample, before anything is built.
 //!
 //! One scan checks the rows and draws some (`survey.rs`), a second one compares those with all (`compare.rs`) and counts
-//! neighbours within many thresholds at once (`ladder.rs`, `notes.rs`), and a third one looks for the neighbours of some of
+//! neighbors within many thresholds at once (`ladder.rs`, `notes.rs`), and a third one looks for the neighbors of some of
 //! those, which tells how many rows go where of near ones the first stays (`removed.rs`). Time, memory and disk follow from
 //! what the scans measured and from what planning would decide (`cost.rs`).
 
@@ -21,13 +21,13 @@ use self::cost::Clock;
 pub use self::cost::Footprint;
 use self::ladder::Ladder;
 use self::memory::Sizes;
-use self::removed::Going;
+use self::removed::RemovalEstimate;
 use self::survey::{Scans, Survey};
 pub use self::target::{Leaving, threshold_leaving};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
-use crate::join::Aim;
+use crate::join::JoinEffort;
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::predicate::Predicate;
@@ -38,12 +38,12 @@ use crate::truth::means;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this estimate";
-/// Numbers of neighbours at whose thresholds is told what a join would find.
-const NEIGHBOURS: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
-/// The farthest pairs that are counted are those at which a vector has so many neighbours, about.
-const NEIGHBOURS_MAX: f64 = 200.0;
+/// Numbers of neighbors at whose thresholds is told what a join would find.
+const NEIGHBORS: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
+/// The farthest pairs that are counted are those at which a vector has so many neighbors, about.
+const NEIGHBORS_MAX: f64 = 200.0;
 /// Where a vector has more within the threshold that was asked for, fewer rows are compared; but so many.
-const NEIGHBOURS_MANY: f64 = 1_000.0;
+const NEIGHBORS_MANY: f64 = 1_000.0;
 const COMPARED_MIN: usize = 256;
 /// From fewer distances among the drawn rows no threshold is told.
 const PAIRS_MIN: u64 = 32;
@@ -55,7 +55,7 @@ pub struct Question<'a> {
     /// A threshold that is told of beside the others.
     pub asked: Option<Predicate>,
     /// How many of the pairs the join is to find.
-    pub aim: Aim,
+    pub aim: JoinEffort,
 }
 
 /// What a join would find and take.
@@ -93,8 +93,8 @@ pub struct AtThreshold {
     pub threshold: f64,
     /// Whether it was asked for.
     pub asked: bool,
-    /// Neighbours of a vector on average.
-    pub neighbours: f64,
+    /// Neighbors of a vector on average.
+    pub neighbors: f64,
     /// Pairs within it.
     pub pairs: Interval,
     /// Bytes of these as a Parquet file.
@@ -193,11 +193,11 @@ impl Estimator<'_> {
         let among = compared.among()?;
         let (ladder, count) = self.ladder(&compared, &among)?;
         let notes = compared.with_all(&ladder, count)?;
-        let neighbours = |rung: usize| notes.iter().flat_map(move |notes| notes.neighbours(rung));
-        let mean = |rung: usize| neighbours(rung).sum::<u64>() as f64 / count as f64;
+        let neighbors = |rung: usize| notes.iter().flat_map(move |notes| notes.neighbors(rung));
+        let mean = |rung: usize| neighbors(rung).sum::<u64>() as f64 / count as f64;
         let rungs = rungs(&ladder, mean, survey.scanned.usable_rows);
-        let of: Vec<Vec<u64>> = rungs.iter().map(|&rung| neighbours(rung).collect()).collect();
-        let going = Going::new(&compared, &ladder, notes, &rungs, (survey.scanned.usable_rows, question.build.seed))?;
+        let of: Vec<Vec<u64>> = rungs.iter().map(|&rung| neighbors(rung).collect()).collect();
+        let going = RemovalEstimate::new(&compared, &ladder, notes, &rungs, (survey.scanned.usable_rows, question.build.seed))?;
         let whole = count as u64 == survey.scanned.usable_rows;
         let numbers: Vec<Vec<f64>> = of.iter().map(|of| of.iter().map(|&n| n as f64).collect()).collect();
         let means = means(&numbers, whole, question.build.seed);
@@ -212,7 +212,7 @@ impl Estimator<'_> {
             Ok(AtThreshold {
                 threshold: ladder.threshold(rung),
                 asked: ladder.asked == Some(rung),
-                neighbours: means[k].estimate,
+                neighbors: means[k].estimate,
                 pairs,
                 pairs_bytes: clock.bytes(pairs),
                 removed_rows: going.removed(rung),
@@ -222,12 +222,12 @@ impl Estimator<'_> {
         rungs.iter().enumerate().map(at).collect()
     }
 
-    /// Thresholds up to one at which vectors have many neighbours, or that was asked for; and how many rows are compared.
+    /// Thresholds up to one at which vectors have many neighbors, or that was asked for; and how many rows are compared.
     fn ladder<T: Coordinate>(&self, compared: &Compared<'_, T>, among: &Among) -> Result<(Ladder, usize)> {
         let Self { question, survey, .. } = *self;
         let others = (survey.scanned.usable_rows - 1) as f64;
         let &Among { ref histogram, pairs, .. } = among;
-        let share = (NEIGHBOURS_MAX / others).min(1.0);
+        let share = (NEIGHBORS_MAX / others).min(1.0);
         let rank = ((share * pairs as f64).ceil() as u64).clamp(PAIRS_MIN.min(pairs), pairs.max(1));
         let squared = histogram.squared_of(rank).unwrap_or(0.0);
         let farthest = compared.space.stored_length(squared.sqrt());
@@ -236,15 +236,15 @@ impl Estimator<'_> {
         let many = histogram.count_within(last.distance * last.distance) as f64 / pairs as f64 * others;
         let all = survey.places.len();
         let whole = all as u64 == survey.scanned.usable_rows;
-        if whole || many <= NEIGHBOURS_MANY {
+        if whole || many <= NEIGHBORS_MANY {
             return Ok((ladder, all));
         }
-        let fewer = (all as f64 * NEIGHBOURS_MANY / many) as usize;
+        let fewer = (all as f64 * NEIGHBORS_MANY / many) as usize;
         Ok((ladder, fewer.max(COMPARED_MIN).min(all)))
     }
 }
 
-/// The rungs that are told of: that which was asked for, and those at which a vector has so many neighbours, about.
+/// The rungs that are told of: that which was asked for, and those at which a vector has so many neighbors, about.
 fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> {
     let means: Vec<f64> = (0..ladder.len()).map(mean).collect();
     let nearest = |wanted: f64| {
@@ -252,10 +252,10 @@ fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> 
         let some = (0..ladder.len()).filter(|&rung| means[rung] > 0.0);
         some.min_by(|a, b| off(a).total_cmp(&off(b)))
     };
-    let possible = NEIGHBOURS.into_iter().filter(|wanted| *wanted <= (rows - 1) as f64);
+    let possible = NEIGHBORS.into_iter().filter(|wanted| *wanted <= (rows - 1) as f64);
     let mut rungs: Vec<usize> = possible.filter_map(nearest).chain(ladder.asked).collect();
     if rungs.is_empty() {
-        rungs.push(ladder.len() - 1); // nobody has a neighbour there
+        rungs.push(ladder.len() - 1); // nobody has a neighbor there
     }
     rungs.sort_unstable();
     rungs.dedup();

@@ -1,18 +1,18 @@
-//! What is noted of a compared row: how many neighbours it has within each threshold, and which of those come before it.
+//! What is noted of a compared row: how many neighbors it has within each threshold, and which of those come before it.
 
 use std::ops::Range;
 
 use super::ladder::{Rungs, before_rung, from_rung};
 
-/// Of one compared row in so many, earlier neighbours are noted.
+/// Of one compared row in so many, earlier neighbors are noted.
 pub(super) const TRACED_SHARE: u64 = 8;
-/// Earlier neighbours noted of a row, at most, and within one threshold: those that come first are the likeliest to stay.
+/// Earlier neighbors noted of a row, at most, and within one threshold: those that come first are the likeliest to stay.
 pub(super) const NOTES_MAX: usize = 8;
 const NOTES_WITHIN: usize = 2;
-/// No rung: of a row without earlier neighbours.
+/// No rung: of a row without earlier neighbors.
 pub(super) const NO_RUNG: u8 = u8::MAX;
 
-/// An earlier neighbour.
+/// An earlier neighbor.
 pub(super) struct Note {
     /// From which rung on it is one.
     pub(super) rung: u8,
@@ -26,11 +26,11 @@ pub(super) struct Notes {
     /// Which rows.
     pub(super) rows: Range<usize>,
     rungs: usize,
-    /// Neighbours of each row that lie within a rung and not within the one before.
+    /// Neighbors of each row that lie within a rung and not within the one before.
     counts: Vec<u32>,
-    /// The first rung within which each has an earlier neighbour.
+    /// The first rung within which each has an earlier neighbor.
     pub(super) earlier: Vec<u8>,
-    /// Of every so many rows, earlier neighbours.
+    /// Of every so many rows, earlier neighbors.
     pub(super) traced: Vec<Vec<Note>>,
 }
 
@@ -41,13 +41,13 @@ impl Notes {
         Self { rows, rungs, counts: vec![0; count * rungs], earlier: vec![NO_RUNG; count], traced }
     }
 
-    /// Notes a neighbour.
+    /// Notes a neighbor.
     pub(super) fn count(&mut self, row: usize, rung: u8) {
         let count = &mut self.counts[(row - self.rows.start) * self.rungs + usize::from(rung)];
         *count = count.saturating_add(1);
     }
 
-    /// Notes that it comes before the row; neighbours come in ascending order of their places.
+    /// Notes that it comes before the row; neighbors come in ascending order of their places.
     pub(super) fn count_earlier(&mut self, row: usize, rung: u8, place: u64, vector: &[u8]) {
         let row = row - self.rows.start;
         self.earlier[row] = self.earlier[row].min(rung);
@@ -61,20 +61,20 @@ impl Notes {
         }
     }
 
-    /// Neighbours of each row within a rung.
-    pub(super) fn neighbours(&self, rung: usize) -> impl Iterator<Item = u64> {
+    /// Neighbors of each row within a rung.
+    pub(super) fn neighbors(&self, rung: usize) -> impl Iterator<Item = u64> {
         self.counts.chunks_exact(self.rungs).map(move |of| of[..=rung].iter().map(|&count| u64::from(count)).sum())
     }
 }
 
 impl Note {
-    /// Whether it is an earlier neighbour within a rung.
+    /// Whether it is an earlier neighbor within a rung.
     pub(super) fn is_within(&self, rung: usize) -> bool {
         usize::from(self.rung) <= rung
     }
 }
 
-/// Which rows go, of all there are, by the rule that a row goes where an earlier one that stays is a neighbour.
+/// Which rows go, of all there are, by the rule that a row goes where an earlier one that stays is a neighbor.
 pub(super) struct Removal {
     /// For each row so far, the rungs with which it stays.
     stays: Vec<Rungs>,
@@ -85,7 +85,7 @@ impl Removal {
         Self { stays: Vec::with_capacity(rows) }
     }
 
-    /// Decides the next row, given its earlier neighbours and from which rung on they are.
+    /// Decides the next row, given its earlier neighbors and from which rung on they are.
     pub(super) fn decide(&mut self, earlier: impl Iterator<Item = (u32, u8)>) {
         let goes = earlier.fold(0, |goes, (row, rung)| goes | (from_rung(rung) & self.stays[row as usize]));
         self.stays.push(!goes);
@@ -97,7 +97,7 @@ impl Removal {
     }
 }
 
-/// The rungs with which a row stays whatever others do, as it has no earlier neighbour then.
+/// The rungs with which a row stays whatever others do, as it has no earlier neighbor then.
 pub(super) fn surely_stays(first_with_earlier: u8) -> Rungs {
     before_rung(first_with_earlier)
 }
@@ -110,14 +110,14 @@ mod tests {
     fn a_chain_loses_every_other_row_and_equal_rows_all_but_one() {
         let mut removal = Removal::new(4);
         for row in 0u32..4 {
-            // Neighbours within rung 1 are next to each other, within rung 3 are all.
+            // Neighbors within rung 1 are next to each other, within rung 3 are all.
             removal.decide((0..row).map(|other| (other, if other + 1 == row { 1 } else { 3 })));
         }
         assert_eq!([0, 1, 2, 3].map(|rung| removal.removed(rung)), [0, 2, 2, 3]);
     }
 
     #[test]
-    fn the_first_neighbours_within_each_rung_are_noted() {
+    fn the_first_neighbors_within_each_rung_are_noted() {
         let mut notes = Notes::new(8..24, 5);
         for (place, rung) in [(3, 4), (4, 4), (5, 4), (6, 2), (7, 3), (9, 2), (10, 2), (11, 0)] {
             notes.count(8, rung);
@@ -125,7 +125,7 @@ mod tests {
         }
         let noted: Vec<u64> = notes.traced[0].iter().map(|note| note.place).collect();
         assert_eq!((noted, notes.earlier[0]), (vec![3, 4, 6, 7, 9, 11], 0));
-        assert_eq!([0, 2, 4].map(|rung| notes.neighbours(rung).next().unwrap()), [1, 4, 8]);
+        assert_eq!([0, 2, 4].map(|rung| notes.neighbors(rung).next().unwrap()), [1, 4, 8]);
         assert_eq!((notes.traced.len(), notes.earlier[1]), (2, NO_RUNG));
     }
 }

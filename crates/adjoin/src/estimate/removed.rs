@@ -1,8 +1,8 @@
 //! What part of the rows goes, where of near rows the first stays.
 //!
-//! A row without an earlier neighbour stays; one with an earlier neighbour goes, unless all earlier neighbours go
-//! themselves. So the share of rows with an earlier neighbour is a bound from above. It goes surely where one of its
-//! earliest neighbours has no earlier neighbour itself. What lies between is taken to go as often as such rows go in all.
+//! A row without an earlier neighbor stays; one with an earlier neighbor goes, unless all earlier neighbors go
+//! themselves. So the share of rows with an earlier neighbor is a bound from above. It goes surely where one of its
+//! earliest neighbors has no earlier neighbor itself. What lies between is taken to go as often as such rows go in all.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::truth::{least_share, means};
 const ROUNDS: usize = 64;
 
 /// How many rows go.
-pub(super) enum Going<'a> {
+pub(super) enum RemovalEstimate<'a> {
     /// All were looked at.
     Whole(Removal),
     /// Some were.
-    Drawn {
-        /// The numbers of their neighbours.
+    DrawnVectors {
+        /// The numbers of their neighbors.
         notes: Vec<Notes>,
         traces: Traces,
         /// Their places among all rows, of which there are so many.
@@ -34,7 +34,7 @@ pub(super) enum Going<'a> {
     },
 }
 
-impl<'a> Going<'a> {
+impl<'a> RemovalEstimate<'a> {
     /// What can be told of some rungs, given the notes about compared rows, of so many in all.
     pub(super) fn new<T: Coordinate>(
         compared: &Compared<'a, T>,
@@ -48,34 +48,34 @@ impl<'a> Going<'a> {
             return Ok(Self::Whole(compared.removal(ladder)?));
         }
         let traces = Traces::new(compared, ladder, &mut notes, rungs)?;
-        Ok(Self::Drawn { notes, traces, places, rows, seed })
+        Ok(Self::DrawnVectors { notes, traces, places, rows, seed })
     }
 
     /// Rows that go with a rung.
     pub(super) fn removed(&self, rung: usize) -> Interval {
         match self {
             Self::Whole(removal) => certain(removal.removed(rung) as f64),
-            Self::Drawn { notes, traces, places, rows, seed } => {
+            Self::DrawnVectors { notes, traces, places, rows, seed } => {
                 let first = notes.iter().flat_map(|notes| &notes.earlier);
                 let has_earlier = |&first: &u8| f64::from(u8::from(first != NO_RUNG && usize::from(first) <= rung));
                 let with_earlier = means(&[first.map(has_earlier).collect()], false, *seed)[0];
-                let neighbours = notes.iter().flat_map(|notes| notes.neighbours(rung));
+                let neighbors = notes.iter().flat_map(|notes| notes.neighbors(rung));
                 let before = |place: u64| place as f64 / *rows as f64;
-                let earlier = neighbours.zip(*places).map(|(count, &place)| count as f64 * before(place));
+                let earlier = neighbors.zip(*places).map(|(count, &place)| count as f64 * before(place));
                 times(traces.share(rung, with_earlier, &earlier.collect::<Vec<f64>>()), *rows as f64)
             }
         }
     }
 }
 
-/// What is known of the rows whose earlier neighbours were looked at.
+/// What is known of the rows whose earlier neighbors were looked at.
 pub(super) struct Traces {
     traced: Vec<Traced>,
-    /// By place, the rungs with which a noted neighbour surely stays.
+    /// By place, the rungs with which a noted neighbor surely stays.
     stays: BTreeMap<u64, Rungs>,
 }
 
-/// A row, with its earlier neighbours that were noted.
+/// A row, with its earlier neighbors that were noted.
 struct Traced {
     notes: Vec<(u8, u64)>,
     /// Its number among the compared rows.
@@ -83,7 +83,7 @@ struct Traced {
 }
 
 impl Traces {
-    /// Looks for the earlier neighbours of those that were noted, within some rungs.
+    /// Looks for the earlier neighbors of those that were noted, within some rungs.
     fn new<T: Coordinate>(
         compared: &Compared<'_, T>,
         ladder: &Ladder,
@@ -106,14 +106,14 @@ impl Traces {
         let (places, vectors): (Vec<u64>, Vec<Box<[u8]>>) = wanted.into_iter().unzip();
         let stored = vectors.concat();
         drop(vectors);
-        let neighbours = Compared::<T>::new(compared.scans, compared.space, &stored, &places);
+        let neighbors = Compared::<T>::new(compared.scans, compared.space, &stored, &places);
         drop(stored);
-        let first = neighbours.first_rungs(ladder, last)?;
+        let first = neighbors.first_rungs(ladder, last)?;
         let stays = places.iter().copied().zip(first.into_iter().map(surely_stays)).collect();
         Ok(Self { traced, stays })
     }
 
-    /// The share of rows that go with a rung, given that of rows with an earlier neighbour and how many each compared row
+    /// The share of rows that go with a rung, given that of rows with an earlier neighbor and how many each compared row
     /// has, about.
     fn share(&self, rung: usize, with_earlier: Interval, earlier: &[f64]) -> Interval {
         let (mut all, mut surely, mut open) = (0u64, 0u64, Vec::new());
@@ -129,10 +129,10 @@ impl Traces {
         if all == 0 {
             return Interval { low: 0.0, ..with_earlier };
         }
-        // An earlier neighbour of those in between has earlier neighbours, so goes as often as such rows do.
+        // An earlier neighbor of those in between has earlier neighbors, so goes as often as such rows do.
         let mut goes = 1.0;
         for _ in 0..ROUNDS {
-            let of_open: f64 = open.iter().map(|&neighbours| 1.0 - f64::powf(goes, neighbours)).sum();
+            let of_open: f64 = open.iter().map(|&neighbors| 1.0 - f64::powf(goes, neighbors)).sum();
             goes = (goes + (surely as f64 + of_open) / all as f64) / 2.0; // halved, as it would swing
         }
         Interval {

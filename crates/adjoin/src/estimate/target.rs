@@ -2,13 +2,13 @@
 
 use super::compare::Compared;
 use super::ladder::Ladder;
-use super::removed::Going;
+use super::removed::RemovalEstimate;
 use super::{Estimator, Question, surveyed};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::job::open_source;
-use crate::join::Aim;
+use crate::join::JoinEffort;
 use crate::options::{format_count, format_number};
 use crate::predicate::Predicate;
 use crate::report::Interval;
@@ -47,7 +47,7 @@ impl Leaving {
 ///
 /// # Errors
 /// As [`estimate`](super::estimate); where the sources have no more rows than that, or where no threshold leaves so few at
-/// which rows have some hundred neighbours at most; where a store is named, whose rows do not lie in the order in which they
+/// which rows have some hundred neighbors at most; where a store is named, whose rows do not lie in the order in which they
 /// are kept.
 pub fn threshold_leaving(
     context: &Context,
@@ -62,7 +62,7 @@ pub fn threshold_leaving(
         )));
     }
     let source = &*open_source(context, inputs, source)?;
-    let question = Question { build, asked: None, aim: Aim::Unsaid };
+    let question = Question { build, asked: None, aim: JoinEffort::Unsaid };
     surveyed(
         context,
         source,
@@ -119,7 +119,7 @@ impl Estimator<'_> {
         let all = self.survey.scanned.usable_rows;
         let rungs: Vec<usize> = (0..ladder.len()).collect();
         let notes = compared.with_all(ladder, count)?;
-        let going = Going::new(compared, ladder, notes, &rungs, (all, self.question.build.seed))?;
+        let going = RemovalEstimate::new(compared, ladder, notes, &rungs, (all, self.question.build.seed))?;
         let left = |&rung: &usize| {
             let Interval { estimate, low, high } = going.removed(rung);
             Interval { estimate: all as f64 - estimate, low: all as f64 - high, high: all as f64 - low }

@@ -97,7 +97,7 @@ struct Visit<T: Coordinate> {
 }
 
 /// An execution in progress.
-struct Run<'a, T: Coordinate> {
+struct ExecutionRun<'a, T: Coordinate> {
     of: &'a Execution<'a, T>,
     waits: &'a Waits,
     failed: Mutex<Option<Error>>,
@@ -117,7 +117,7 @@ impl Drop for StopOnPanic<'_> {
 }
 
 /// The calling thread's part in an execution.
-pub(crate) trait Taker<B, R> {
+pub(crate) trait BatchConsumer<B, R> {
     /// Consumes a batch of a worker.
     fn take(&mut self, batch: B) -> Result<()>;
 
@@ -127,12 +127,12 @@ pub(crate) trait Taker<B, R> {
 }
 
 /// Consumes batches as they arrive, and collects all reports.
-struct Whole<F, R> {
+struct CollectAll<F, R> {
     take: F,
     reports: Vec<R>,
 }
 
-impl<B, R, F: FnMut(B) -> Result<()>> Taker<B, R> for Whole<F, R> {
+impl<B, R, F: FnMut(B) -> Result<()>> BatchConsumer<B, R> for CollectAll<F, R> {
     fn take(&mut self, batch: B) -> Result<()> {
         (self.take)(batch)
     }
@@ -157,7 +157,7 @@ impl<T: Coordinate> Execution<'_, T> {
         take: impl FnMut(V::Batch) -> Result<()>,
         waits: &Waits,
     ) -> Result<Vec<V::Report>> {
-        let mut whole = Whole { take, reports: Vec::new() };
+        let mut whole = CollectAll { take, reports: Vec::new() };
         self.run_in_legs(cache, visitor, (&[self.schedule.tasks.len()], &mut whole), waits)?;
         Ok(whole.reports)
     }
@@ -171,10 +171,10 @@ impl<T: Coordinate> Execution<'_, T> {
         &self,
         cache: &mut Cache<T>,
         visitor: impl Fn() -> V + Sync,
-        (ends, taker): (&[usize], &mut dyn Taker<V::Batch, V::Report>),
+        (ends, taker): (&[usize], &mut dyn BatchConsumer<V::Batch, V::Report>),
         waits: &Waits,
     ) -> Result<()> {
-        let run = Run { of: self, waits, failed: Mutex::default(), stop: Cancel::default() };
+        let run = ExecutionRun { of: self, waits, failed: Mutex::default(), stop: Cancel::default() };
         let (first, tasks) = (self.done_before, self.schedule.tasks.len() as u64);
         self.context.progress.begin(self.phase, "tasks", first + tasks);
         std::thread::scope(|scope| {
@@ -213,7 +213,7 @@ struct Leg<T: Coordinate> {
     jobs: Sender<Job<T>>,
 }
 
-impl<T: Coordinate> Run<'_, T> {
+impl<T: Coordinate> ExecutionRun<'_, T> {
     /// Keeps the first error and stops all threads.
     fn note(&self, result: Result<()>) {
         if let Err(error) = result {
@@ -280,7 +280,7 @@ impl<T: Coordinate> Run<'_, T> {
         &self,
         visitor: &(impl Fn() -> V + Sync),
         jobs: Receiver<Job<T>>,
-        taker: &mut dyn Taker<V::Batch, V::Report>,
+        taker: &mut dyn BatchConsumer<V::Batch, V::Report>,
     ) -> Vec<V::Report> {
         let (batch_sender, batches) = bounded(self.of.workers() * QUEUED_PER_WORKER);
         let reports = Mutex::new(Vec::new());

@@ -5,7 +5,7 @@ use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_R
 
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::{Members, Wanted};
+use crate::load::{Members, PairDetail};
 use crate::predicate::Predicate;
 
 /// Rows passed to the kernel at once.
@@ -81,12 +81,12 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         is_new: impl Fn(u32, u32) -> bool,
         take: impl FnMut(u32, u32, f32) -> Result<()>,
     ) -> Result<Compared> {
-        self.decide(Wanted::Values, (rows, columns, reach), is_new, take)
+        self.decide(PairDetail::Values, (rows, columns, reach), is_new, take)
     }
 
     fn decide(
         &mut self,
-        wanted: Wanted,
+        wanted: PairDetail,
         (rows, columns, reach): (Ordered<'_, T>, Ordered<'_, T>, &[u32]),
         is_new: impl Fn(u32, u32) -> bool,
         mut take: impl FnMut(u32, u32, f32) -> Result<()>,
@@ -125,7 +125,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         mut take: impl FnMut(u32, u32) -> Result<()>,
     ) -> Result<Compared> {
         if !rows.members.are_exact() {
-            return self.decide(Wanted::Members, (rows, columns, reach), is_new, |x, y, _| take(x, y));
+            return self.decide(PairDetail::Members, (rows, columns, reach), is_new, |x, y, _| take(x, y));
         }
         self.each_block(rows, columns, reach, |tiles, order| {
             let mut new = members(&tiles.hits, order, columns.order).filter(|&(x, y)| is_new(x, y));

@@ -15,7 +15,7 @@ use crate::random::Random;
 /// Rows that a layer has at least: a search of fewer from the medoid takes a few steps.
 const LAYER_ROWS_MIN: usize = 64;
 
-/// Options of the lowest layer, in which all rows are: it has twice the neighbours of those above.
+/// Options of the lowest layer, in which all rows are: it has twice the neighbors of those above.
 pub(super) fn lowest(options: &GraphOptions) -> GraphOptions {
     GraphOptions { alpha: 1.0, ..*options }
 }

@@ -82,7 +82,7 @@ impl Coding {
     }
 
     /// Returns whether it distinguishes most vectors from their nearest neighbors.
-    pub(crate) fn tells_neighbours_apart(&self) -> bool {
+    pub(crate) fn tells_neighbors_apart(&self) -> bool {
         self.tells_apart(self.nearest)
     }
 
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn codes_of_ordinary_vectors_are_near_them() {
         let coding = Coding::fit(Kernel::detect(), &vectors(500, 64, 0.1, 3)).unwrap();
-        assert!(coding.residual < 0.02 * coding.nearest && coding.tells_neighbours_apart());
+        assert!(coding.residual < 0.02 * coding.nearest && coding.tells_neighbors_apart());
         let coding = Coding::fit(Kernel::detect(), &vectors(500, 64, 1e4, 3)).unwrap();
         assert!(!coding.tells_apart(1.0) && coding.tells_apart(1e5), "{} {}", coding.residual, coding.nearest);
     }

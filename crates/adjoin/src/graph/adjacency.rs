@@ -77,8 +77,8 @@ impl Graph {
     ///
     /// # Panics
     /// If there is no such vertex.
-    pub fn neighbours(&self, vertex: u32) -> &[u32] {
-        neighbours_in(self.slot(vertex))
+    pub fn neighbors(&self, vertex: u32) -> &[u32] {
+        neighbors_in(self.slot(vertex))
     }
 
     /// Returns whether a vertex is in the graph and not deleted.
@@ -104,9 +104,9 @@ impl Graph {
     ///
     /// # Panics
     /// If they do not fit into the slot.
-    pub(super) fn set_neighbours(&mut self, vertex: u32, neighbours: &[u32]) {
+    pub(super) fn set_neighbors(&mut self, vertex: u32, neighbors: &[u32]) {
         let size = self.room + 1;
-        set_neighbours_in(&mut self.slots[vertex as usize * size..][..size], neighbours);
+        set_neighbors_in(&mut self.slots[vertex as usize * size..][..size], neighbors);
     }
 
     /// Splits the slots into parts of `vertices` vertices.
@@ -141,7 +141,7 @@ impl Graph {
         let vertices = self.vertices();
         for vertex in 0..vertices {
             let start = vertex * from;
-            assert!(self.slots[start] as usize <= room, "vertex {vertex} has more than {room} out-neighbours");
+            assert!(self.slots[start] as usize <= room, "vertex {vertex} has more than {room} out-neighbors");
             self.slots.copy_within(start..start + to, vertex * to);
         }
         self.slots.truncate(vertices * to);
@@ -164,12 +164,12 @@ impl Part<'_> {
         self.first..self.first + (self.slots.len() / self.size) as u32
     }
 
-    pub(super) fn neighbours(&self, vertex: u32) -> &[u32] {
-        neighbours_in(&self.slots[(vertex - self.first) as usize * self.size..][..self.size])
+    pub(super) fn neighbors(&self, vertex: u32) -> &[u32] {
+        neighbors_in(&self.slots[(vertex - self.first) as usize * self.size..][..self.size])
     }
 
-    pub(super) fn set_neighbours(&mut self, vertex: u32, neighbours: &[u32]) {
-        set_neighbours_in(&mut self.slots[(vertex - self.first) as usize * self.size..][..self.size], neighbours);
+    pub(super) fn set_neighbors(&mut self, vertex: u32, neighbors: &[u32]) {
+        set_neighbors_in(&mut self.slots[(vertex - self.first) as usize * self.size..][..self.size], neighbors);
     }
 
     /// Appends to the out-neighbors of a vertex if all of them fit; returns whether they do.
@@ -188,11 +188,11 @@ fn building_room(options: &GraphOptions) -> usize {
     options.degree * ROOM_PERCENT / 100
 }
 
-fn neighbours_in(slot: &[u32]) -> &[u32] {
+fn neighbors_in(slot: &[u32]) -> &[u32] {
     &slot[1..][..slot[0] as usize]
 }
 
-fn set_neighbours_in(slot: &mut [u32], neighbours: &[u32]) {
-    slot[0] = neighbours.len() as u32;
-    slot[1..][..neighbours.len()].copy_from_slice(neighbours);
+fn set_neighbors_in(slot: &mut [u32], neighbors: &[u32]) {
+    slot[0] = neighbors.len() as u32;
+    slot[1..][..neighbors.len()].copy_from_slice(neighbors);
 }

@@ -145,20 +145,20 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         let chunks: Vec<&[u32]> = batch.chunks(MEMBERS_TOGETHER).collect();
         let found = self.on_threads(chunks.len(), |pruner, chunk| {
             let mut search = lock(&self.idle).pop().unwrap_or_else(|| GreedySearch::new(graph));
-            let of = |&vertex: &u32| self.out_neighbours(&mut search, pruner, graph, vertex);
+            let of = |&vertex: &u32| self.out_neighbors(&mut search, pruner, graph, vertex);
             let lists: Vec<Vec<u32>> = chunks[chunk].iter().map(of).collect();
             lock(&self.idle).push(search);
             lists
         })?;
-        for (&vertex, neighbours) in batch.iter().zip(found.iter().flatten()) {
-            graph.set_neighbours(vertex, neighbours);
+        for (&vertex, neighbors) in batch.iter().zip(found.iter().flatten()) {
+            graph.set_neighbors(vertex, neighbors);
             graph.present.insert(vertex.into());
         }
         self.add_back_edges(graph, batch)
     }
 
     /// Chooses the out-neighbors of a vertex.
-    fn out_neighbours(
+    fn out_neighbors(
         &self,
         search: &mut GreedySearch<T>,
         pruner: &mut Pruner<T>,
@@ -168,7 +168,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         let Vectors { kernel, panel } = self.vectors;
         search.run(kernel, graph, panel, panel.row(vertex as usize), self.options.build_list);
         pruner.begin(vertex);
-        let known: Vec<u32> = graph.neighbours(vertex).iter().copied().filter(|&known| graph.is_live(known)).collect();
+        let known: Vec<u32> = graph.neighbors(vertex).iter().copied().filter(|&known| graph.is_live(known)).collect();
         pruner.add_vertices(self.vectors, &known);
         pruner.add(search.expanded().iter().copied().filter(|visited| graph.is_live(visited.vertex())));
         pruner.prune(self.vectors).to_vec()
@@ -179,8 +179,8 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         let part_vertices = part_len(graph);
         let mut edges = vec![Vec::new(); PARTS];
         for &vertex in batch {
-            for &neighbour in graph.neighbours(vertex) {
-                edges[neighbour as usize / part_vertices].push((neighbour, vertex));
+            for &neighbor in graph.neighbors(vertex) {
+                edges[neighbor as usize / part_vertices].push((neighbor, vertex));
             }
         }
         let parts: Vec<_> = graph.parts(part_vertices).zip(edges).filter(|(_, edges)| !edges.is_empty()).collect();
@@ -190,23 +190,23 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
             edges.sort_unstable();
             edges.dedup();
             for group in edges.chunk_by(|a, b| a.0 == b.0) {
-                self.add_neighbours(pruner, part, group);
+                self.add_neighbors(pruner, part, group);
             }
         })?;
         Ok(())
     }
 
     /// Adds edges of one vertex, and prunes them if there are too many.
-    fn add_neighbours(&self, pruner: &mut Pruner<T>, part: &mut Part<'_>, edges: &[(u32, u32)]) {
+    fn add_neighbors(&self, pruner: &mut Pruner<T>, part: &mut Part<'_>, edges: &[(u32, u32)]) {
         let vertex = edges[0].0;
-        let known = part.neighbours(vertex);
-        let new = edges.iter().map(|edge| edge.1).filter(|neighbour| !known.contains(neighbour));
+        let known = part.neighbors(vertex);
+        let new = edges.iter().map(|edge| edge.1).filter(|neighbor| !known.contains(neighbor));
         let new: Vec<u32> = new.collect();
         if !part.try_append(vertex, &new) {
             pruner.begin(vertex);
-            pruner.add_vertices(self.vectors, part.neighbours(vertex));
+            pruner.add_vertices(self.vectors, part.neighbors(vertex));
             pruner.add_vertices(self.vectors, &new);
-            part.set_neighbours(vertex, pruner.prune(self.vectors));
+            part.set_neighbors(vertex, pruner.prune(self.vectors));
         }
     }
 
@@ -217,10 +217,10 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         self.on_threads(parts.len(), |pruner, part| {
             let part = &mut *lock(&parts[part]);
             for vertex in part.vertices() {
-                if part.neighbours(vertex).len() > self.options.degree {
+                if part.neighbors(vertex).len() > self.options.degree {
                     pruner.begin(vertex);
-                    pruner.add_vertices(self.vectors, part.neighbours(vertex));
-                    part.set_neighbours(vertex, pruner.prune(self.vectors));
+                    pruner.add_vertices(self.vectors, part.neighbors(vertex));
+                    part.set_neighbors(vertex, pruner.prune(self.vectors));
                 }
             }
         })?;

@@ -5,7 +5,7 @@ use adjoin_kernels::Panel;
 
 use super::adjacency::Graph;
 use super::medoid::nearest_live;
-use super::mend::{Around, DeleteRule, Mender};
+use super::mend::{LiveNeighborhoods, DeleteRule, Mender};
 use super::prune::Vectors;
 use super::reach;
 use crate::context::Context;
@@ -43,7 +43,7 @@ impl Graph {
             Some(entry) if !self.is_live(entry) => nearest_live(context, panel, self, entry)?,
             entry => entry,
         };
-        let around = Around::find(context, panel, self, rule)?;
+        let around = LiveNeighborhoods::find(context, panel, self, rule)?;
         for first in (0..self.vertices()).step_by(ROUND) {
             let chunks = (self.vertices() - first).min(ROUND).div_ceil(TOGETHER);
             let mender = || Mender::new(rule, self, Vectors { kernel: context.kernel, panel }, &around);
@@ -54,7 +54,7 @@ impl Graph {
                 let mended = live.filter_map(|vertex| Some((vertex, mender.mended(vertex)?.to_vec())));
                 Ok(mended.collect::<Vec<_>>())
             })?;
-            lists.into_iter().flatten().for_each(|(vertex, neighbours)| self.set_neighbours(vertex, &neighbours));
+            lists.into_iter().flatten().for_each(|(vertex, neighbors)| self.set_neighbors(vertex, &neighbors));
         }
         self.entry = entry;
         self.forget_deleted();
@@ -65,7 +65,7 @@ impl Graph {
     fn forget_deleted(&mut self) {
         for vertex in 0..self.vertices() as u32 {
             if self.deleted.contains(vertex.into()) {
-                self.set_neighbours(vertex, &[]);
+                self.set_neighbors(vertex, &[]);
                 self.present.remove(vertex.into());
                 self.deleted.remove(vertex.into());
             }

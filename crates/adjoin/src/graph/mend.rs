@@ -26,7 +26,7 @@ pub enum DeleteRule {
     Drop,
     /// Prunes the remaining out-neighbors together with the out-neighbors of deleted ones (FreshDiskANN, Algorithm 4).
     #[default]
-    Neighbours,
+    Neighbors,
     /// Replaces each deleted vertex by the 3 nearest of the 50 live vertices around it ("In-Place Updates of a Graph
     /// Index for Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from
     /// these vertices to the out-neighbors of the deleted one). Costs one search per deleted vertex.
@@ -41,55 +41,55 @@ pub(super) struct Mender<'a, T: Coordinate> {
     rule: DeleteRule,
     graph: &'a Graph,
     vectors: Vectors<'a, T>,
-    around: &'a Around,
+    around: &'a LiveNeighborhoods,
     pruner: Pruner<T>,
     candidates: Vec<u32>,
 }
 
 impl<'a, T: Coordinate> Mender<'a, T> {
-    pub(super) fn new(rule: DeleteRule, graph: &'a Graph, vectors: Vectors<'a, T>, around: &'a Around) -> Self {
+    pub(super) fn new(rule: DeleteRule, graph: &'a Graph, vectors: Vectors<'a, T>, around: &'a LiveNeighborhoods) -> Self {
         let pruner = Pruner::new(graph.options());
         Self { rule, graph, vectors, around, pruner, candidates: Vec::new() }
     }
 
     /// Returns the new out-neighbors of a live vertex; `None` if no out-neighbor is deleted.
     pub(super) fn mended(&mut self, vertex: u32) -> Option<&[u32]> {
-        let neighbours = self.graph.neighbours(vertex);
-        if neighbours.iter().all(|&neighbour| self.graph.is_live(neighbour)) {
+        let neighbors = self.graph.neighbors(vertex);
+        if neighbors.iter().all(|&neighbor| self.graph.is_live(neighbor)) {
             return None;
         }
         self.candidates.clear();
         match self.rule {
-            DeleteRule::Drop => self.candidates.extend(self.live_neighbours(vertex)),
-            DeleteRule::Neighbours => self.take_neighbours(neighbours),
-            DeleteRule::Nearest => self.take_nearest(vertex, neighbours),
-            DeleteRule::Replace => self.replace_deleted(vertex, neighbours),
+            DeleteRule::Drop => self.candidates.extend(self.live_neighbors(vertex)),
+            DeleteRule::Neighbors => self.take_neighbors(neighbors),
+            DeleteRule::Nearest => self.take_nearest(vertex, neighbors),
+            DeleteRule::Replace => self.replace_deleted(vertex, neighbors),
         }
-        let is_pruned = self.rule == DeleteRule::Neighbours || self.candidates.len() > self.graph.options().degree;
+        let is_pruned = self.rule == DeleteRule::Neighbors || self.candidates.len() > self.graph.options().degree;
         Some(if is_pruned { self.pruned(vertex) } else { &self.candidates })
     }
 
-    fn live_neighbours(&self, vertex: u32) -> impl Iterator<Item = u32> + use<'a, T> {
+    fn live_neighbors(&self, vertex: u32) -> impl Iterator<Item = u32> + use<'a, T> {
         let graph = self.graph;
-        graph.neighbours(vertex).iter().copied().filter(|&neighbour| graph.is_live(neighbour))
+        graph.neighbors(vertex).iter().copied().filter(|&neighbor| graph.is_live(neighbor))
     }
 
-    /// Adds the candidates of [`DeleteRule::Neighbours`]. The paper also prunes the old out-neighbors, including
+    /// Adds the candidates of [`DeleteRule::Neighbors`]. The paper also prunes the old out-neighbors, including
     /// deleted ones, because Algorithm 3 adds them again. Here no deleted vertex becomes a candidate.
-    fn take_neighbours(&mut self, neighbours: &[u32]) {
-        for &neighbour in neighbours {
-            match self.graph.is_live(neighbour) {
-                true => self.candidates.push(neighbour),
-                false => self.candidates.extend(self.live_neighbours(neighbour)),
+    fn take_neighbors(&mut self, neighbors: &[u32]) {
+        for &neighbor in neighbors {
+            match self.graph.is_live(neighbor) {
+                true => self.candidates.push(neighbor),
+                false => self.candidates.extend(self.live_neighbors(neighbor)),
             }
         }
     }
 
-    fn take_nearest(&mut self, vertex: u32, neighbours: &[u32]) {
-        self.candidates.extend(self.live_neighbours(vertex));
+    fn take_nearest(&mut self, vertex: u32, neighbors: &[u32]) {
+        self.candidates.extend(self.live_neighbors(vertex));
         let Vectors { kernel, panel } = self.vectors;
         let x = panel.row(vertex as usize);
-        for &deleted in neighbours.iter().filter(|&&neighbour| !self.graph.is_live(neighbour)) {
+        for &deleted in neighbors.iter().filter(|&&neighbor| !self.graph.is_live(neighbor)) {
             let others = self.around.of(deleted).iter().filter(|&&other| other != vertex);
             let candidate = |&other: &u32| Candidate::new::<T>(kernel.distance(x, panel.row(other as usize)), other);
             let mut others: Vec<Candidate> = others.map(candidate).collect();
@@ -102,12 +102,12 @@ impl<'a, T: Coordinate> Mender<'a, T> {
         }
     }
 
-    fn replace_deleted(&mut self, vertex: u32, neighbours: &[u32]) {
-        for &neighbour in neighbours {
-            let is_new = |next: &u32| *next != vertex && !neighbours.contains(next) && !self.candidates.contains(next);
-            let instead = match self.graph.is_live(neighbour) {
-                true => Some(neighbour),
-                false => self.live_neighbours(neighbour).find(is_new),
+    fn replace_deleted(&mut self, vertex: u32, neighbors: &[u32]) {
+        for &neighbor in neighbors {
+            let is_new = |next: &u32| *next != vertex && !neighbors.contains(next) && !self.candidates.contains(next);
+            let instead = match self.graph.is_live(neighbor) {
+                true => Some(neighbor),
+                false => self.live_neighbors(neighbor).find(is_new),
             };
             self.candidates.extend(instead);
         }
@@ -121,14 +121,14 @@ impl<'a, T: Coordinate> Mender<'a, T> {
 }
 
 /// The live vertices around each deleted one, for rules that need them.
-pub(super) struct Around {
+pub(super) struct LiveNeighborhoods {
     /// Deleted vertices, ascending.
     deleted: Vec<u32>,
     nearest: Vec<Vec<u32>>,
     _reservation: Reservation,
 }
 
-impl Around {
+impl LiveNeighborhoods {
     /// Searches for each deleted vertex in the unchanged graph, with the list of the build.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ impl Reached {
     fn flood(&mut self, graph: &Graph, vertex: u32) {
         self.take(vertex);
         while let Some(vertex) = self.open.pop() {
-            graph.neighbours(vertex).iter().for_each(|&neighbour| self.take(neighbour));
+            graph.neighbors(vertex).iter().for_each(|&neighbor| self.take(neighbor));
         }
     }
 
@@ -72,19 +72,19 @@ pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: 
 /// of the nearest vertex, and links to that out-neighbor itself, so that nothing reached is cut off.
 fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, vertex: u32, search: &GreedySearch<T>) {
     let degree = graph.options().degree;
-    if let Some(near) = search.list().find(|&near| graph.neighbours(near).len() < degree) {
+    if let Some(near) = search.list().find(|&near| graph.neighbors(near).len() < degree) {
         return replace(graph, near, None, vertex);
     }
-    let sorted = |neighbours: &[u32]| {
+    let sorted = |neighbors: &[u32]| {
         let x = panel.row(vertex as usize);
-        let distance = |neighbour: u32| context.kernel.distance(x, panel.row(neighbour as usize));
-        neighbours.iter().map(|&neighbour| Candidate::new::<T>(distance(neighbour), neighbour)).collect::<Vec<_>>()
+        let distance = |neighbor: u32| context.kernel.distance(x, panel.row(neighbor as usize));
+        neighbors.iter().map(|&neighbor| Candidate::new::<T>(distance(neighbor), neighbor)).collect::<Vec<_>>()
     };
     // A vertex without space has out-neighbors, and a nonempty graph has an entry point.
     let Some(nearest) = search.list().next() else { return };
-    let Some(passed_on) = sorted(graph.neighbours(nearest)).into_iter().min() else { return };
+    let Some(passed_on) = sorted(graph.neighbors(nearest)).into_iter().min() else { return };
     replace(graph, nearest, Some(passed_on.vertex()), vertex);
-    let own = graph.neighbours(vertex);
+    let own = graph.neighbors(vertex);
     if !own.contains(&passed_on.vertex()) {
         let farthest = sorted(own).into_iter().max().filter(|_| own.len() == degree);
         replace(graph, vertex, farthest.map(Candidate::vertex), passed_on.vertex());
@@ -93,12 +93,12 @@ fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, v
 
 /// Replaces an old out-neighbor by a new one, or appends the new one.
 fn replace(graph: &mut Graph, vertex: u32, old: Option<u32>, new: u32) {
-    let mut neighbours = graph.neighbours(vertex).to_vec();
-    match neighbours.iter_mut().find(|neighbour| Some(**neighbour) == old) {
+    let mut neighbors = graph.neighbors(vertex).to_vec();
+    match neighbors.iter_mut().find(|neighbor| Some(**neighbor) == old) {
         Some(place) => *place = new,
-        None => neighbours.push(new),
+        None => neighbors.push(new),
     }
-    graph.set_neighbours(vertex, &neighbours);
+    graph.set_neighbors(vertex, &neighbors);
 }
 
 impl Graph {
@@ -127,23 +127,23 @@ impl Graph {
     fn fault_of(&self, vertex: u32) -> Option<String> {
         let degree = self.slot(vertex)[0] as usize;
         if degree > self.options().degree {
-            return Some(format!("has {degree} out-neighbours, more than {}", self.options().degree));
+            return Some(format!("has {degree} out-neighbors, more than {}", self.options().degree));
         }
-        let neighbours = self.neighbours(vertex);
+        let neighbors = self.neighbors(vertex);
         if !self.present.contains(vertex.into()) && degree > 0 {
-            return Some("is not in it, but has out-neighbours".into());
+            return Some("is not in it, but has out-neighbors".into());
         }
-        let mut sorted = neighbours.to_vec();
+        let mut sorted = neighbors.to_vec();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Some(format!("has the out-neighbour {} twice", twice[0]));
+            return Some(format!("has the out-neighbor {} twice", twice[0]));
         }
-        let is_wrong = |&&neighbour: &&u32| {
-            neighbour == vertex || neighbour as usize >= self.vertices() || !self.present.contains(neighbour.into())
+        let is_wrong = |&&neighbor: &&u32| {
+            neighbor == vertex || neighbor as usize >= self.vertices() || !self.present.contains(neighbor.into())
         };
-        neighbours
+        neighbors
             .iter()
             .find(is_wrong)
-            .map(|neighbour| format!("has the out-neighbour {neighbour}, which it must not"))
+            .map(|neighbor| format!("has the out-neighbor {neighbor}, which it must not"))
     }
 }

@@ -19,9 +19,9 @@ impl Graph {
         assert_eq!(self.live(), u64::from(vertices), "all vertices are in the graph");
         let mut numbers = vec![vertices, self.options().degree as u32, self.entry().unwrap_or_default()];
         for vertex in 0..vertices {
-            let neighbours = self.neighbours(vertex);
-            numbers.push(neighbours.len() as u32);
-            numbers.extend_from_slice(neighbours);
+            let neighbors = self.neighbors(vertex);
+            numbers.push(neighbors.len() as u32);
+            numbers.extend_from_slice(neighbors);
         }
         numbers.into_iter().flat_map(u32::to_le_bytes).collect()
     }
@@ -42,20 +42,20 @@ impl Graph {
             return Err(damaged("it has fewer vertices than it says"));
         }
         let mut graph = Self::empty(context, vertices as usize, &options)?;
-        let mut neighbours = Vec::new();
+        let mut neighbors = Vec::new();
         for vertex in 0..vertices {
             let count = next()?;
             if count > degree {
-                return Err(damaged("a vertex has too many neighbours"));
+                return Err(damaged("a vertex has too many neighbors"));
             }
-            neighbours.clear();
+            neighbors.clear();
             for _ in 0..count {
-                neighbours.push(next()?);
+                neighbors.push(next()?);
             }
-            if neighbours.iter().any(|&neighbour| neighbour >= vertices || neighbour == vertex) {
-                return Err(damaged("a vertex has neighbours that cannot be"));
+            if neighbors.iter().any(|&neighbor| neighbor >= vertices || neighbor == vertex) {
+                return Err(damaged("a vertex has neighbors that cannot be"));
             }
-            graph.set_neighbours(vertex, &neighbours);
+            graph.set_neighbors(vertex, &neighbors);
             graph.present.insert(vertex.into());
         }
         graph.entry = (vertices > 0).then_some(entry);

@@ -84,7 +84,7 @@ impl<T: Coordinate> GreedySearch<T> {
             if let Some(likely) = self.first_from(place + 1) {
                 prefetch(graph.slot(self.list[likely].vertex()));
             }
-            next = self.look_at(kernel, panel, x, graph.neighbours(vertex), list).min(place + 1);
+            next = self.look_at(kernel, panel, x, graph.neighbors(vertex), list).min(place + 1);
         }
     }
 

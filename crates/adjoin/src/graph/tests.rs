@@ -65,7 +65,7 @@ fn built<T: Coordinate>(panel: &Panel<T>, options: &GraphOptions) -> Graph {
 }
 
 fn edges(graph: &Graph) -> Vec<Vec<u32>> {
-    (0..graph.vertices() as u32).map(|vertex| graph.neighbours(vertex).to_vec()).collect()
+    (0..graph.vertices() as u32).map(|vertex| graph.neighbors(vertex).to_vec()).collect()
 }
 
 /// Implements Algorithm 1 with sets, as in the paper: returns the final list, the visited vertices in order, and the
@@ -77,8 +77,8 @@ fn naive_search(graph: &Graph, values: &Values, query: &[u8], list: usize) -> (V
     let mut visited = Vec::new();
     while let Some(&(_, vertex)) = nearest.iter().find(|(_, vertex)| !visited.contains(vertex)) {
         visited.push(vertex);
-        nearest.extend(graph.neighbours(vertex).iter().map(|&neighbour| key(neighbour)));
-        seen.extend(graph.neighbours(vertex));
+        nearest.extend(graph.neighbors(vertex).iter().map(|&neighbor| key(neighbor)));
+        seen.extend(graph.neighbors(vertex));
         while nearest.len() > list {
             nearest.pop_last();
         }
@@ -307,8 +307,8 @@ fn what_is_deleted_is_not_found_and_then_gone() {
     graph.consolidate(&Context::default(), &panel, DeleteRule::default()).unwrap();
     graph.verify().unwrap();
     assert_eq!(graph.live(), live);
-    assert!(gone.iter().all(|&vertex| !graph.is_live(vertex) && graph.neighbours(vertex).is_empty()));
-    assert!(edges(&graph).iter().flatten().all(|&neighbour| graph.is_live(neighbour)));
+    assert!(gone.iter().all(|&vertex| !graph.is_live(vertex) && graph.neighbors(vertex).is_empty()));
+    assert!(edges(&graph).iter().flatten().all(|&neighbor| graph.is_live(neighbor)));
     assert!(recall(&graph, &panel, 40) > before - 0.02, "{} from {before}", recall(&graph, &panel, 40));
 
     let once = edges(&graph);
@@ -334,7 +334,7 @@ fn random_graph(random: &mut Random, rows: usize, degree: usize) -> Graph {
         let count = random.below(degree as u64 + 1).min(rows as u64 - 1);
         let others = random.ascending_sample(count, rows as u64 - 1);
         let others: Vec<u32> = others.into_iter().map(|v| v as u32 + u32::from(v as u32 >= vertex)).collect();
-        graph.set_neighbours(vertex, &others);
+        graph.set_neighbors(vertex, &others);
     }
     graph
 }
@@ -344,7 +344,7 @@ fn reached(graph: &Graph) -> BTreeSet<u32> {
     let mut open: Vec<u32> = graph.entry().into_iter().collect();
     while let Some(vertex) = open.pop() {
         if reached.insert(vertex) {
-            open.extend(graph.neighbours(vertex));
+            open.extend(graph.neighbors(vertex));
         }
     }
     reached
@@ -372,20 +372,20 @@ fn repair_reaches_all_and_cuts_nothing_off() {
 #[test]
 fn canary_faults_of_a_graph_are_named() {
     let values: Values = (0..10).map(|row| vec![20 * row]).collect();
-    let broken = |vertex: u32, neighbours: &[u32]| {
+    let broken = |vertex: u32, neighbors: &[u32]| {
         let mut graph = Graph::empty(&Context::default(), 10, &options(4, 8, 1.2)).unwrap();
         graph.entry = Some(0);
         (0..10).for_each(|vertex| graph.present.insert(vertex));
         repair(&Context::default(), &panel::<u8>(&values), &mut graph).unwrap();
         graph.verify().unwrap();
-        graph.set_neighbours(vertex, neighbours);
+        graph.set_neighbors(vertex, neighbors);
         graph
     };
     let fault = |graph: &Graph| graph.verify().unwrap_err().to_string();
-    assert!(fault(&broken(3, &[3])).contains("vertex 3 of a graph has the out-neighbour 3, which it must not"));
-    assert!(fault(&broken(3, &[10])).contains("has the out-neighbour 10"));
-    assert!(fault(&broken(3, &[4, 4])).contains("has the out-neighbour 4 twice"));
-    assert!(fault(&broken(3, &[4, 5, 6, 7, 8])).contains("has 5 out-neighbours, more than 4"));
+    assert!(fault(&broken(3, &[3])).contains("vertex 3 of a graph has the out-neighbor 3, which it must not"));
+    assert!(fault(&broken(3, &[10])).contains("has the out-neighbor 10"));
+    assert!(fault(&broken(3, &[4, 4])).contains("has the out-neighbor 4 twice"));
+    assert!(fault(&broken(3, &[4, 5, 6, 7, 8])).contains("has 5 out-neighbors, more than 4"));
     assert!(fault(&broken(0, &[])).contains("is reached by no search"));
     let mut graph = broken(3, &[5]);
     graph.present.remove(5);
@@ -415,7 +415,7 @@ fn graphs_come_back_from_their_bytes_and_no_other_bytes_are_a_panic() {
     let bytes = graph.to_bytes();
     let read = Graph::from_bytes(&context, &bytes).unwrap();
     assert_eq!((read.vertices(), read.entry(), read.live()), (60, graph.entry(), 60));
-    assert!((0..60).all(|vertex| read.neighbours(vertex) == graph.neighbours(vertex)));
+    assert!((0..60).all(|vertex| read.neighbors(vertex) == graph.neighbors(vertex)));
     for len in 0..bytes.len() {
         assert!(Graph::from_bytes(&context, &bytes[..len]).is_err(), "{len} bytes");
     }
@@ -425,7 +425,7 @@ fn graphs_come_back_from_their_bytes_and_no_other_bytes_are_a_panic() {
         other[at] ^= 0x80;
         // If the bytes still are a graph, its neighbors exist.
         if let Ok(other) = Graph::from_bytes(&context, &other) {
-            assert!((0..60).all(|vertex| other.neighbours(vertex).iter().all(|&neighbour| neighbour < 60)));
+            assert!((0..60).all(|vertex| other.neighbors(vertex).iter().all(|&neighbor| neighbor < 60)));
         }
     }
 }

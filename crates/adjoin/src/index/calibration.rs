@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::random::Random;
 use crate::report::Interval;
-use crate::truth::NeighbourSample;
+use crate::truth::NeighborSample;
 
 /// The shortest list of a ladder.
 const SHORTEST: usize = 4;
@@ -170,8 +170,8 @@ impl Calibration {
     }
 
     /// Some of the queries, each of `k` of its hits with the list that finds it.
-    fn sample(&self, k: u64, queries: Range<usize>, whole: bool) -> NeighbourSample {
-        let mut sample = NeighbourSample { whole, ..NeighbourSample::default() };
+    fn sample(&self, k: u64, queries: Range<usize>, whole: bool) -> NeighborSample {
+        let mut sample = NeighborSample { whole, ..NeighborSample::default() };
         let of_query = self.noted_of_query();
         let hits = k.min(self.hits_of_query.into());
         let counted = of_query.min(hits as usize);
@@ -181,14 +181,14 @@ impl Calibration {
             let list = |&from: &u8| self.lists.get(usize::from(from)).map_or(f32::INFINITY, |&list| list as f32);
             sample.pair_ts.extend(from.iter().map(list));
             if hits > 0 {
-                sample.neighbours.push((hits, sample.pair_ts.len() as u32));
+                sample.neighbors.push((hits, sample.pair_ts.len() as u32));
             }
         }
         sample
     }
 
     /// The queries that were drawn of all rows, and those that were inserted, if any: a promise holds for both.
-    fn samples(&self, k: u64) -> impl Iterator<Item = NeighbourSample> {
+    fn samples(&self, k: u64) -> impl Iterator<Item = NeighborSample> {
         let inserted =
             (self.drawn() < self.queries).then(|| self.sample(k, self.drawn()..self.queries, self.inserted.whole));
         std::iter::once(self.sample(k, 0..self.drawn(), false)).chain(inserted)
@@ -359,7 +359,7 @@ mod tests {
         assert!(some.len() == NOTED && some.is_sorted() && some != noted(all, 2));
         let calibration = Calibration::new(7, 1_000, &[some.clone(), some], Inserted::default());
         assert!(calibration.serves(1_000) && !calibration.serves(10));
-        assert_eq!(calibration.sample(1_000, 0..2, false).neighbours, [(1_000, 100), (1_000, 200)]);
+        assert_eq!(calibration.sample(1_000, 0..2, false).neighbors, [(1_000, 100), (1_000, 200)]);
     }
 
     #[test]

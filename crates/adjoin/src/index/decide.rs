@@ -1,39 +1,39 @@
 //! How does a search go? As it is told, or as far as a recall that is promised needs.
 
-use super::admitted::Admitted;
+use super::filtered_vertices::FilteredVertices;
 use super::calibration::NOTED;
-use super::options::{IndexEffort, IndexSearchOptions};
-use super::run::{Decided, Way};
-use super::walk::Aim;
+use super::options::{SearchEffort, SearchOptions};
+use super::run::{SearchPlan, SearchMethod};
+use super::walk::WalkAim;
 use super::{Index, IndexManifest, promise, within};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::search::Wanted;
+use crate::query::QueryTarget;
 use crate::source::VectorSource;
 
 /// A way that takes no more memory than the one that will be decided, as far as the options tell.
-pub(super) fn least_way(facts: &IndexManifest, options: &IndexSearchOptions) -> Way {
+pub(super) fn least_way(facts: &IndexManifest, options: &SearchOptions) -> SearchMethod {
     match (options.wanted, options.effort) {
-        (_, effort) if effort.compares_all() => Way::Whole,
-        (Wanted::Nearest(k), effort) => {
+        (_, effort) if effort.compares_all() => SearchMethod::PageScan,
+        (QueryTarget::Nearest(k), effort) => {
             let hits = k.min(facts.rows) as usize;
-            let list = if let IndexEffort::List(list) = effort { list.max(hits) } else { hits };
-            Way::Walk(Aim::nearest(hits, list))
+            let list = if let SearchEffort::List(list) = effort { list.max(hits) } else { hits };
+            SearchMethod::Walk(WalkAim::nearest(hits, list))
         }
-        (Wanted::Within(predicate), IndexEffort::List(list)) => Way::Walk(Aim::within(predicate, (list, 0.0))),
-        (Wanted::Within(predicate), _) => Way::Walk(Aim::within(predicate, (1, 0.0))),
+        (QueryTarget::Within(predicate), SearchEffort::List(list)) => SearchMethod::Walk(WalkAim::within(predicate, (list, 0.0))),
+        (QueryTarget::Within(predicate), _) => SearchMethod::Walk(WalkAim::within(predicate, (1, 0.0))),
     }
 }
 
 /// Ways of which one takes as much memory as the way that will be decided, as far as the options tell.
-pub(super) fn longest_ways(facts: &IndexManifest, options: &IndexSearchOptions) -> Vec<Way> {
+pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Vec<SearchMethod> {
     match (options.wanted, options.effort) {
-        (_, IndexEffort::List(_)) => vec![least_way(facts, options)],
-        (_, effort) if effort.compares_all() => vec![Way::Whole],
-        (Wanted::Nearest(k), _) => vec![Way::Walk(promise::longest_walk(facts, k)), Way::Whole],
-        (Wanted::Within(predicate), _) => {
-            vec![Way::Walk(Aim::within(predicate, (within::LONGEST, 0.0))), Way::Whole]
+        (_, SearchEffort::List(_)) => vec![least_way(facts, options)],
+        (_, effort) if effort.compares_all() => vec![SearchMethod::PageScan],
+        (QueryTarget::Nearest(k), _) => vec![SearchMethod::Walk(promise::longest_walk(facts, k)), SearchMethod::PageScan],
+        (QueryTarget::Within(predicate), _) => {
+            vec![SearchMethod::Walk(WalkAim::within(predicate, (within::LONGEST, 0.0))), SearchMethod::PageScan]
         }
     }
 }
@@ -43,12 +43,12 @@ pub(super) fn deciding_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
     like: Option<&dyn VectorSource>,
-    options: &IndexSearchOptions,
+    options: &SearchOptions,
 ) -> u64 {
     let target = match (options.wanted, options.effort) {
-        (_, effort) if effort.compares_all() || matches!(effort, IndexEffort::List(_)) => return 0,
-        (Wanted::Nearest(k), _) => (k, promise::longest(k)),
-        (Wanted::Within(_), _) => (NOTED as u64, within::LONGEST),
+        (_, effort) if effort.compares_all() || matches!(effort, SearchEffort::List(_)) => return 0,
+        (QueryTarget::Nearest(k), _) => (k, promise::longest(k)),
+        (QueryTarget::Within(_), _) => (NOTED as u64, within::LONGEST),
     };
     promise::learning_bytes::<T>(context, facts, like, target)
 }
@@ -62,32 +62,32 @@ pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (options, admitted): (&IndexSearchOptions, Option<&Admitted>),
-    running: &dyn Fn(Way) -> u64,
-) -> Result<Decided> {
-    let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
+    (options, admitted): (&SearchOptions, Option<&FilteredVertices>),
+    running: &dyn Fn(SearchMethod) -> u64,
+) -> Result<SearchPlan> {
+    let unpromised = |aim| Ok(SearchPlan { way: SearchMethod::Walk(aim), recall: None, reads: None });
     let apart = admitted.filter(|admitted| admitted.is_apart(index));
     // A calibration by all rows may be off for those that are left.
     let thinned = admitted.filter(|admitted| apart.is_some() || admitted.is_thinned(index));
     let mut decided = match (options.wanted, options.effort) {
-        (Wanted::Nearest(k), IndexEffort::List(list)) => {
+        (QueryTarget::Nearest(k), SearchEffort::List(list)) => {
             let hits = k.min(index.facts().rows) as usize;
             unpromised(promise::aim_at(index, apart, (hits, list.max(hits))))
         }
-        (Wanted::Within(predicate), IndexEffort::List(list)) => {
-            unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
+        (QueryTarget::Within(predicate), SearchEffort::List(list)) => {
+            unpromised(WalkAim::within(predicate, (list, predicate.squared_distance() as f32)))
         }
         // No sample supports a recall of 1: that everything is found takes a comparison with everything.
-        (_, effort) if effort.compares_all() => Ok(Decided::whole(1.0, None)),
-        (_, IndexEffort::Exact) => unreachable!("it compares all"),
-        (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
+        (_, effort) if effort.compares_all() => Ok(SearchPlan::whole(1.0, None)),
+        (_, SearchEffort::Exact) => unreachable!("it compares all"),
+        (QueryTarget::Nearest(k), SearchEffort::Recall(target)) => {
             promise::decide::<T>(context, index, (queries, like), (k, apart, thinned), (target, options), running)
         }
-        (Wanted::Within(predicate), IndexEffort::Recall(target)) => {
+        (QueryTarget::Within(predicate), SearchEffort::Recall(target)) => {
             within::decide::<T>(context, index, (queries, like), (predicate, thinned), (target, options), running)
         }
     }?;
-    if let (Way::Walk(aim), Some(admitted)) = (&mut decided.way, admitted)
+    if let (SearchMethod::Walk(aim), Some(admitted)) = (&mut decided.way, admitted)
         && !aim.by_codes
     {
         aim.held = admitted.held(index, aim.list);

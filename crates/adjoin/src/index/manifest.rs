@@ -50,9 +50,9 @@ pub struct IndexManifest {
     pub ids: IdKind,
     /// How the graph was made.
     pub method: GraphMethod,
-    /// Most neighbours of a vertex.
+    /// Most neighbors of a vertex.
     pub degree: usize,
-    /// Candidates that the search for a vertex's neighbours kept.
+    /// Candidates that the search for a vertex's neighbors kept.
     pub build_list: usize,
     /// The factor of distances by which edges were left out.
     pub alpha: f64,
@@ -67,7 +67,7 @@ pub struct IndexManifest {
     pub page_bytes: u64,
     /// In which order vertices lie on pages.
     pub layout: Layout,
-    /// Which share of the other vertices on its page are neighbours of a vertex, on average.
+    /// Which share of the other vertices on its page are neighbors of a vertex, on average.
     pub overlap_ratio: f64,
     /// The vertex from which all can be reached.
     pub entry: u32,

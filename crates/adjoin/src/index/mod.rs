@@ -1,18 +1,18 @@
 //! A graph index on disk: *which vectors are near this query, by a walk over pages?*
 //!
 //! An index is a folder that [`build`] makes of a store and [`search()`] reads. It owns copies of the vectors: each lies on a
-//! page with its neighbours in a Vamana graph (`page.rs`), near ones on one page where the order of `layout/` can have it so
+//! page with its neighbors in a Vamana graph (`page.rs`), near ones on one page where the order of `layout/` can have it so
 //! (Starling: Wang et al., SIGMOD 2024). In memory are a code of each vector (`crate::quantize`), by which walks choose their
 //! way, and a graph over a sample, which leads them in (`navigation.rs`). `walk.rs` is the walk of one query, `run.rs` keeps
 //! many under way. How a search goes is decided in `decide.rs`; how long the list of a walk must be for a recall, in `promise.rs`: by a `calibration.rs`, which
 //! rows of the index or other queries made, whose true hits `sample.rs` finds.
 
-mod admitted;
+mod filtered_vertices;
 mod blocks;
 mod build;
 mod cache;
 mod calibration;
-mod changed;
+mod unmerged_rows;
 mod decide;
 mod drafting;
 mod layout;
@@ -36,25 +36,25 @@ mod strategy;
 mod tests;
 mod verify;
 mod walk;
-mod whole;
+mod page_scan;
 mod within;
 
 use std::path::Path;
 
-use self::admitted::Admitted;
+use self::filtered_vertices::FilteredVertices;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
-use self::changed::Sought;
-pub(crate) use self::changed::{Beside, Changes};
+use self::unmerged_rows::ChangedTarget;
+pub(crate) use self::unmerged_rows::{UnmergedRows, CollectionChanges};
 pub use self::layout::Layout;
 pub(crate) use self::layout::whole_order;
 pub use self::manifest::IndexManifest;
 pub(crate) use self::manifest::file_names;
 pub(crate) use self::merge::{Merge, Newcomers, Repair};
-pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};
+pub use self::options::{GraphMethod, SearchEffort, IndexOptions, SearchOptions};
 pub use self::reader::Index;
-pub use self::relayout::{Relaid, TriedLayout, relayout, try_layout};
-use self::run::{Needs, Run, Way};
+pub use self::relayout::{RelayoutReport, TriedLayout, relayout, try_layout};
+use self::run::{SearchNeeds, IndexSearch, SearchMethod};
 pub(crate) use self::source::IndexRows;
 pub use self::strategy::{Entry, WalkStrategy};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
@@ -63,7 +63,7 @@ use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::message::{Argument, message};
 use crate::report::{SearchStatistics, Stopwatch};
-use crate::search::{HandOver, IdMemory, SourceQueries};
+use crate::query::{HitDelivery, IdMemory, SourceQueries};
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};
 use crate::store::{Drafts, Kind, Store, check_target};
@@ -146,7 +146,7 @@ pub fn search(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    options: &IndexSearchOptions,
+    options: &SearchOptions,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     find(context, index, (queries, like), (options, None), sink)
@@ -162,8 +162,8 @@ pub(crate) fn search_changed(
     context: &Context,
     index: &Index,
     queries: (&dyn VectorSource, Option<&dyn VectorSource>),
-    options: &IndexSearchOptions,
-    changes: &Changes<'_>,
+    options: &SearchOptions,
+    changes: &CollectionChanges<'_>,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     find(context, index, queries, (options, Some(changes)), sink)
@@ -174,7 +174,7 @@ fn find(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (options, changes): (&IndexSearchOptions, Option<&Changes<'_>>),
+    (options, changes): (&SearchOptions, Option<&CollectionChanges<'_>>),
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     options.check()?;
@@ -185,13 +185,13 @@ fn find(
     }
     let facts = index.facts();
     let ids = if sink.wants_ids() { facts.ids } else { IdKind::None };
-    let handing = HandOver::least_bytes(&*sink) + IdMemory::least_bytes(ids, 0);
-    let sought = Sought { wanted: options.wanted, changes };
+    let handing = HitDelivery::least_bytes(&*sink) + IdMemory::least_bytes(ids, 0);
+    let sought = ChangedTarget { wanted: options.wanted, changes };
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
-        let needs = Needs { context, facts, source: queries, sought, strategy: options.strategy, handing };
-        let running = |way: Way| Run::<T>::least_bytes(&needs, way);
-        let of_admitted = Admitted::least_bytes(facts, (options.condition.is_some(), changes));
+        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.strategy, handing };
+        let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
+        let of_admitted = FilteredVertices::least_bytes(facts, (options.condition.is_some(), changes));
         let held = context.budget().total() - context.budget().free();
         let context = &context.naming_at_least(held + bytes_of_any::<T>(&needs, like, options, of_admitted));
         if of_admitted > 0 {
@@ -200,20 +200,20 @@ fn find(
         let admitted = match (&options.condition, changes) {
             (Some(condition), changes) => {
                 let deleted = changes.map(|changes| changes.deleted);
-                Some(Admitted::of(context, index, (condition, deleted))?)
+                Some(FilteredVertices::of(context, index, (condition, deleted))?)
             }
-            (None, Some(changes)) => Admitted::without(context, index, changes.deleted)?,
+            (None, Some(changes)) => FilteredVertices::without(context, index, changes.deleted)?,
             (None, None) => None,
         };
         let admitted = admitted.as_ref();
         let decided = decide::decide::<T>(context, index, (queries, like), (options, admitted), &running)?;
         let context = &context.for_run(running(decided.way), PURPOSE_SEARCH)?;
-        let enough = Run::<T>::enough_bytes(&needs, decided.way);
+        let enough = IndexSearch::<T>::enough_bytes(&needs, decided.way);
         let keep = if options.strategy.shares { enough } else { u64::MAX };
         let cache = &PageCache::beside(context, index, keep)?;
         let with = (cache, options.strategy);
         let how = ((decided, watch.seconds()), ids, &*sink);
-        Run::<T>::new(context, index, queries, with, (sought, admitted), how)?.run(sink)
+        IndexSearch::<T>::new(context, index, queries, with, (sought, admitted), how)?.run(sink)
     })
 }
 
@@ -223,28 +223,28 @@ pub fn search_bytes(
     context: &Context,
     facts: &IndexManifest,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    options: &IndexSearchOptions,
+    options: &SearchOptions,
     sink_bytes: u64,
 ) -> u64 {
-    let handing = HandOver::bytes_with(sink_bytes) + IdMemory::least_bytes(facts.ids, 0);
-    let sought = Sought { wanted: options.wanted, changes: None };
-    let of_admitted = Admitted::least_bytes(facts, (options.condition.is_some(), None));
+    let handing = HitDelivery::bytes_with(sink_bytes) + IdMemory::least_bytes(facts.ids, 0);
+    let sought = ChangedTarget { wanted: options.wanted, changes: None };
+    let of_admitted = FilteredVertices::least_bytes(facts, (options.condition.is_some(), None));
     with_coordinates!(facts.space(), T => {
-        let needs = Needs { context, facts, source: queries, sought, strategy: options.strategy, handing };
+        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.strategy, handing };
         bytes_of_any::<T>(&needs, like, options, of_admitted)
     })
 }
 
 /// Bytes that suffice for a search whichever way is decided.
 fn bytes_of_any<T: Coordinate>(
-    needs: &Needs<'_>,
+    needs: &SearchNeeds<'_>,
     like: Option<&dyn VectorSource>,
-    options: &IndexSearchOptions,
+    options: &SearchOptions,
     of_admitted: u64,
 ) -> u64 {
-    let Needs { context, facts, .. } = *needs;
+    let SearchNeeds { context, facts, .. } = *needs;
     let ways = decide::longest_ways(facts, options).into_iter();
-    let running = ways.map(|way| Run::<T>::least_bytes(needs, way)).max().unwrap_or(0);
+    let running = ways.map(|way| IndexSearch::<T>::least_bytes(needs, way)).max().unwrap_or(0);
     of_admitted.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, like, options)))
 }
 

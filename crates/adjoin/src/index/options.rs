@@ -10,7 +10,7 @@ use super::strategy::WalkStrategy;
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
-use crate::search::{RECALL_UNSAID, Wanted, check_recall};
+use crate::query::{RECALL_UNSAID, QueryTarget, check_recall};
 use crate::sql::Condition;
 
 /// Sizes of pages that may be asked for.
@@ -114,7 +114,7 @@ impl IndexOptions {
 
 /// How far walks of an index go.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum IndexEffort {
+pub enum SearchEffort {
     /// As far as at least this share of what is nearest is found, on average over queries.
     Recall(f64),
     /// As far as a list of so many candidates leads (L), 1 to 2^20, whatever that finds; as many as are wanted where that is more.
@@ -123,13 +123,13 @@ pub enum IndexEffort {
     Exact,
 }
 
-impl Default for IndexEffort {
+impl Default for SearchEffort {
     fn default() -> Self {
         Self::Recall(RECALL_UNSAID)
     }
 }
 
-impl IndexEffort {
+impl SearchEffort {
     /// Returns the effort for the options of a caller, who gives at most one of them.
     ///
     /// # Errors
@@ -159,22 +159,22 @@ impl IndexEffort {
 
 /// How an index is searched.
 #[derive(Debug, Clone, PartialEq)]
-pub struct IndexSearchOptions {
+pub struct SearchOptions {
     /// What is wanted of each query.
-    pub wanted: Wanted,
+    pub wanted: QueryTarget,
     /// What must be true of the rows that are found; of any where there is none.
     pub condition: Option<Condition>,
     /// How far walks go to find that.
-    pub effort: IndexEffort,
+    pub effort: SearchEffort,
     /// Seed of what is drawn to learn the recall.
     pub seed: u64,
     /// How walks go: the default, or what it is compared with.
     pub strategy: WalkStrategy,
 }
 
-impl IndexSearchOptions {
+impl SearchOptions {
     /// With walks of the default.
-    pub fn new(wanted: Wanted, effort: IndexEffort, seed: u64) -> Self {
+    pub fn new(wanted: QueryTarget, effort: SearchEffort, seed: u64) -> Self {
         Self { wanted, condition: None, effort, seed, strategy: WalkStrategy::default() }
     }
 
@@ -183,15 +183,15 @@ impl IndexSearchOptions {
     /// # Errors
     /// Names the first option that is out of range, and its range.
     pub fn check(&self) -> Result<()> {
-        if self.wanted == Wanted::Nearest(0) {
+        if self.wanted == QueryTarget::Nearest(0) {
             return Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]));
         }
         match self.effort {
-            IndexEffort::Recall(recall) => check_recall(recall),
-            IndexEffort::List(list) if !(1..=LIST_MAX).contains(&list) => {
+            SearchEffort::Recall(recall) => check_recall(recall),
+            SearchEffort::List(list) if !(1..=LIST_MAX).contains(&list) => {
                 Err(Error::option(message![Argument::List, format!(" is {list}; give 1 to {LIST_MAX}")]))
             }
-            IndexEffort::List(_) | IndexEffort::Exact => Ok(()),
+            SearchEffort::List(_) | SearchEffort::Exact => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The bytes of a page: vectors, each with its neighbours, its row and how many neighbours those are.
+//! The bytes of a page: vectors, each with its neighbors, its row and how many neighbors those are.
 //!
 //! A page has a checksum of what follows it, seeded by its number, so that a page in the place of another is found. Then come
-//! the vectors of its records end to end, their neighbours, their rows, and their degrees; each of these parts has room for
+//! the vectors of its records end to end, their neighbors, their rows, and their degrees; each of these parts has room for
 //! as many records as fit, and zeros where the last page has fewer. The number of a vertex says where it lies: vertices are
 //! numbered in the order of the pages.
 
@@ -11,7 +11,7 @@ use crate::options::VectorType;
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 
 const CHECKSUM_BYTES: usize = size_of::<u64>();
-const NEIGHBOUR_BYTES: usize = size_of::<u32>();
+const NEIGHBOR_BYTES: usize = size_of::<u32>();
 const DEGREE_BYTES: usize = size_of::<u16>();
 
 /// How the pages of an index are divided.
@@ -26,7 +26,7 @@ pub(super) struct PageShape {
 
 impl PageShape {
     pub(super) fn new(vectors: VectorType, degree: usize, page_bytes: u64) -> Self {
-        let record = vectors.bytes() + degree * NEIGHBOUR_BYTES + ROW_BYTES + DEGREE_BYTES;
+        let record = vectors.bytes() + degree * NEIGHBOR_BYTES + ROW_BYTES + DEGREE_BYTES;
         let bytes = (CHECKSUM_BYTES + record).next_multiple_of(page_bytes as usize);
         Self { vector_bytes: vectors.bytes(), degree, bytes, records: (bytes - CHECKSUM_BYTES) / record }
     }
@@ -56,12 +56,12 @@ impl PageShape {
         first..vertices.min(first + self.records as u32)
     }
 
-    fn neighbours_at(&self, slot: usize) -> usize {
-        CHECKSUM_BYTES + self.records * self.vector_bytes + slot * self.degree * NEIGHBOUR_BYTES
+    fn neighbors_at(&self, slot: usize) -> usize {
+        CHECKSUM_BYTES + self.records * self.vector_bytes + slot * self.degree * NEIGHBOR_BYTES
     }
 
     fn row_at(&self, slot: usize) -> usize {
-        self.neighbours_at(self.records) + slot * ROW_BYTES
+        self.neighbors_at(self.records) + slot * ROW_BYTES
     }
 
     fn degree_at(&self, slot: usize) -> usize {
@@ -69,12 +69,12 @@ impl PageShape {
     }
 
     /// Puts a record into a page that is being made.
-    pub(super) fn put(&self, page: &mut [u8], slot: usize, vector: &[u8], row: u64, neighbours: &[u32]) {
+    pub(super) fn put(&self, page: &mut [u8], slot: usize, vector: &[u8], row: u64, neighbors: &[u32]) {
         page[CHECKSUM_BYTES + slot * self.vector_bytes..][..self.vector_bytes].copy_from_slice(vector);
-        let to = page[self.neighbours_at(slot)..].chunks_exact_mut(NEIGHBOUR_BYTES);
-        to.zip(neighbours).for_each(|(to, neighbour)| to.copy_from_slice(&neighbour.to_le_bytes()));
+        let to = page[self.neighbors_at(slot)..].chunks_exact_mut(NEIGHBOR_BYTES);
+        to.zip(neighbors).for_each(|(to, neighbor)| to.copy_from_slice(&neighbor.to_le_bytes()));
         page[self.row_at(slot)..][..ROW_BYTES].copy_from_slice(&packed(row));
-        page[self.degree_at(slot)..][..DEGREE_BYTES].copy_from_slice(&(neighbours.len() as u16).to_le_bytes());
+        page[self.degree_at(slot)..][..DEGREE_BYTES].copy_from_slice(&(neighbors.len() as u16).to_le_bytes());
     }
 
     /// Ends a page that is being made.
@@ -113,13 +113,13 @@ impl<'a> Page<'a> {
         unpacked(&self.bytes[self.shape.row_at(slot)..][..ROW_BYTES])
     }
 
-    /// The neighbours of a record; none where it says that it has more than there is room for.
-    pub(super) fn neighbours(self, slot: usize) -> Option<impl Iterator<Item = u32> + 'a> {
+    /// The neighbors of a record; none where it says that it has more than there is room for.
+    pub(super) fn neighbors(self, slot: usize) -> Option<impl Iterator<Item = u32> + 'a> {
         let degree = &self.bytes[self.shape.degree_at(slot)..][..DEGREE_BYTES];
         let degree = usize::from(u16::from_le_bytes([degree[0], degree[1]]));
-        let stored = &self.bytes[self.shape.neighbours_at(slot)..][..self.shape.degree * NEIGHBOUR_BYTES];
-        let stored = stored.as_chunks::<NEIGHBOUR_BYTES>().0.get(..degree)?;
-        Some(stored.iter().map(|&neighbour| u32::from_le_bytes(neighbour)))
+        let stored = &self.bytes[self.shape.neighbors_at(slot)..][..self.shape.degree * NEIGHBOR_BYTES];
+        let stored = stored.as_chunks::<NEIGHBOR_BYTES>().0.get(..degree)?;
+        Some(stored.iter().map(|&neighbor| u32::from_le_bytes(neighbor)))
     }
 }
 
@@ -135,15 +135,15 @@ mod tests {
             assert_eq!((shape.records(), shape.bytes() % 4_096), (records, 0));
             let mut bytes = vec![0; shape.bytes()];
             let vector = |slot: usize| vec![slot as u8 ^ 0x5a; dimensions];
-            let neighbours = |slot: usize| (0..(slot % (degree + 1)) as u32).map(|k| u32::MAX - k).collect::<Vec<_>>();
+            let neighbors = |slot: usize| (0..(slot % (degree + 1)) as u32).map(|k| u32::MAX - k).collect::<Vec<_>>();
             let row = |slot: usize| (1 << 40) - 1 - slot as u64;
-            (0..records).for_each(|slot| shape.put(&mut bytes, slot, &vector(slot), row(slot), &neighbours(slot)));
+            (0..records).for_each(|slot| shape.put(&mut bytes, slot, &vector(slot), row(slot), &neighbors(slot)));
             PageShape::seal(&mut bytes, 7);
             let page = Page::check(shape, 7, &bytes).unwrap();
             for slot in 0..records {
                 assert_eq!(page.vectors(records)[slot * dimensions..][..dimensions], vector(slot));
                 assert_eq!(page.row(slot), row(slot));
-                assert_eq!(page.neighbours(slot).unwrap().collect::<Vec<_>>(), neighbours(slot));
+                assert_eq!(page.neighbors(slot).unwrap().collect::<Vec<_>>(), neighbors(slot));
             }
             assert!(Page::check(shape, 8, &bytes).is_none(), "a page in the place of another");
             for bit in (0..bytes.len() * 8).step_by(7) {
@@ -159,6 +159,6 @@ mod tests {
         let shape = PageShape::new(VectorType { element: Element::U8, dimensions: 1 }, 2, 4_096);
         let mut bytes = vec![0xff; shape.bytes()];
         PageShape::seal(&mut bytes, 0);
-        assert!(Page::check(shape, 0, &bytes).unwrap().neighbours(0).is_none());
+        assert!(Page::check(shape, 0, &bytes).unwrap().neighbors(0).is_none());
     }
 }

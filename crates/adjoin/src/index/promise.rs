@@ -2,14 +2,14 @@
 //! until the bootstrap is content. That is done once for every k up to a hundred, when an index is built, by rows of it; what
 //! an index does not know is learned by the search that wants it.
 
-use super::admitted::Admitted;
+use super::filtered_vertices::FilteredVertices;
 use super::cache::PageCache;
 use super::calibration::{Calibration, Inserted, NOTED, Reached, next_list};
-use super::options::IndexSearchOptions;
-use super::run::{Decided, Walks, Way};
+use super::options::SearchOptions;
+use super::run::{SearchPlan, Walks, SearchMethod};
 use super::sample::{self, Sample};
 use super::strategy::WalkStrategy;
-use super::walk::{Aim, WALKS};
+use super::walk::{WalkAim, WALKS};
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
@@ -17,7 +17,7 @@ use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::options::VectorType;
 use crate::report::RecallStatistics;
-use crate::search::SourceQueries;
+use crate::query::SourceQueries;
 use crate::source::VectorSource;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
@@ -81,7 +81,7 @@ pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &Inde
 fn calibration_of<T: Coordinate>(context: &Context, index: &Index, inserted: &Inserted) -> Result<Vec<u8>> {
     let seed = index.facts().seed;
     let sample = Sample::of_rows((context, index), None, &inserted.entries)?;
-    let mut climb = Climb::new((context, index), (sample, None), WalkStrategy::default());
+    let mut climb = ListSearch::new((context, index), (sample, None), WalkStrategy::default());
     let mut calibration = climb.begin::<T>(NOTED as u64, seed, inserted)?;
     for (k, recalls) in AT_BUILD {
         for &recall in recalls {
@@ -98,7 +98,7 @@ pub(super) fn least_bytes<T: Coordinate>(
     vectors: VectorType,
     (k, longest): (u64, usize),
 ) -> u64 {
-    let aim = Aim::nearest(k.min(index.rows) as usize + 1, longest);
+    let aim = WalkAim::nearest(k.min(index.rows) as usize + 1, longest);
     let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, aim, WalkStrategy::default());
     sample::least_bytes::<T>(context, index, vectors, k) + walks
 }
@@ -109,9 +109,9 @@ fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest)
 }
 
 /// So many nearest with a list: of all by a walk, of some also by their codes.
-pub(super) fn aim_at(index: &Index, admitted: Option<&Admitted>, (hits, list): (usize, usize)) -> Aim {
+pub(super) fn aim_at(index: &Index, admitted: Option<&FilteredVertices>, (hits, list): (usize, usize)) -> WalkAim {
     let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
-    Aim { by_codes, ..Aim::nearest(hits, list) }
+    WalkAim { by_codes, ..WalkAim::nearest(hits, list) }
 }
 
 /// Decides how a search goes where so many nearest are wanted with a recall, for queries like those of a source, or like the
@@ -124,15 +124,15 @@ pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (k, apart, thinned): (u64, Option<&Admitted>, Option<&Admitted>),
-    (target, options): (f64, &IndexSearchOptions),
-    running: &dyn Fn(Way) -> u64,
-) -> Result<Decided> {
-    let wanted = Asked { k, admitted: apart, target, seed: options.seed, like: like.is_some() };
+    (k, apart, thinned): (u64, Option<&FilteredVertices>, Option<&FilteredVertices>),
+    (target, options): (f64, &SearchOptions),
+    running: &dyn Fn(SearchMethod) -> u64,
+) -> Result<SearchPlan> {
+    let wanted = RecallQuestion { k, admitted: apart, target, seed: options.seed, like: like.is_some() };
     if let Some(admitted) = apart {
         let drawn = sample::drawn(index, like);
         if queries.info().rows <= drawn || admitted.rows() <= k.max(drawn) {
-            return Ok(Decided::whole(target, None));
+            return Ok(SearchPlan::whole(target, None));
         }
     }
     let by_default = options.strategy.finds_the_same(&WalkStrategy::default());
@@ -142,13 +142,13 @@ pub(super) fn decide<T: Coordinate>(
         return learn::<T>(context, index, (queries, like), (wanted, thinned), options.strategy, running);
     }
     if let Some((list, recall)) = index.promises.get(promise) {
-        let way = list.map_or(Way::Whole, |list| Way::Walk(Aim::nearest(wanted.hits(index), list)));
-        return Ok(Decided { way, recall: Some(recall), reads: None });
+        let way = list.map_or(SearchMethod::PageScan, |list| SearchMethod::Walk(WalkAim::nearest(wanted.hits(index), list)));
+        return Ok(SearchPlan { way, recall: Some(recall), reads: None });
     }
     let decided = learn::<T>(context, index, (queries, like), (wanted, None), options.strategy, running)?;
     let list = match decided.way {
-        Way::Walk(aim) => Some(aim.list),
-        Way::Whole => None,
+        SearchMethod::Walk(aim) => Some(aim.list),
+        SearchMethod::PageScan => None,
     };
     decided.recall.iter().for_each(|recall| index.promises.put(promise, (list, recall.clone())));
     Ok(decided)
@@ -159,11 +159,11 @@ fn learn<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (mut wanted, thinned): (Asked<'_>, Option<&Admitted>),
+    (mut wanted, thinned): (RecallQuestion<'_>, Option<&FilteredVertices>),
     strategy: WalkStrategy,
-    running: &dyn Fn(Way) -> u64,
-) -> Result<Decided> {
-    let Asked { k, admitted: apart, target, seed, .. } = wanted;
+    running: &dyn Fn(SearchMethod) -> u64,
+) -> Result<SearchPlan> {
+    let RecallQuestion { k, admitted: apart, target, seed, .. } = wanted;
     let (promise, longest) = ((target, seed), longest(k));
     let of_rows = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
@@ -185,12 +185,12 @@ fn learn<T: Coordinate>(
         }
     } else if is_usual && queries.info().rows < sample::drawn(index, like) {
         // To learn the list takes a comparison of as many rows with all pages, and more after it.
-        return Ok(Decided::whole(target, None));
+        return Ok(SearchPlan::whole(target, None));
     }
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
     let admitted = wanted.admitted;
     let least = learning_bytes::<T>(context, index.facts(), like, (k, longest));
-    let after = running(Way::Walk(longest_walk(index.facts(), k))).max(admitted.map_or(0, |_| running(Way::Whole)));
+    let after = running(SearchMethod::Walk(longest_walk(index.facts(), k))).max(admitted.map_or(0, |_| running(SearchMethod::PageScan)));
     let context = &context.for_run(least.max(after), PURPOSE)?;
     let inserted = index.calibration.as_ref().map(Calibration::inserted).filter(|_| like.is_none()).cloned();
     let mut inserted = inserted.unwrap_or_default();
@@ -199,9 +199,9 @@ fn learn<T: Coordinate>(
     }
     let sample = Sample::draw((context, index), admitted, (queries, seed), &inserted.entries)?;
     if sample.len() == inserted.entries.len() {
-        return Ok(Decided::whole(target, None)); // no row that was drawn is left
+        return Ok(SearchPlan::whole(target, None)); // no row that was drawn is left
     }
-    let mut climb = Climb::new((context, index), (sample, admitted), strategy);
+    let mut climb = ListSearch::new((context, index), (sample, admitted), strategy);
     // A file that was written with other queries says nothing about these.
     let mut calibration = match known.filter(|known| known.queries() == climb.sample.len()) {
         Some(known) => known.clone(),
@@ -220,9 +220,9 @@ pub(super) fn longest(k: u64) -> usize {
 }
 
 /// The longest walk for `k` hits that may be decided.
-pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> Aim {
+pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> WalkAim {
     let hits = k.min(facts.rows) as usize;
-    Aim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
+    WalkAim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
 }
 
 /// Bytes with which it is learned how long a list must be, by queries like those of a source or by rows of the index.
@@ -249,24 +249,24 @@ fn list_to_try(index: &Index, calibration: &Calibration, k: u64, promise: (f64, 
 }
 
 /// What a search is to reach, and for whom.
-struct Asked<'a> {
+struct RecallQuestion<'a> {
     k: u64,
-    admitted: Option<&'a Admitted>,
+    admitted: Option<&'a FilteredVertices>,
     target: f64,
     seed: u64,
     like: bool,
 }
 
-impl Asked<'_> {
+impl RecallQuestion<'_> {
     /// By what was learned, where the list that supports the promise may be missing.
-    fn of(&self, index: &Index, calibration: &Calibration, list: Option<usize>, reads: Option<ReadCounts>) -> Decided {
+    fn of(&self, index: &Index, calibration: &Calibration, list: Option<usize>, reads: Option<ReadCounts>) -> SearchPlan {
         let vertices = index.facts().vertices as usize;
         if list.is_none() && self.admitted.is_some() {
-            return Decided::whole(self.target, reads);
+            return SearchPlan::whole(self.target, reads);
         }
         if list.is_none() && vertices <= longest(self.k) {
-            let way = Way::Walk(Aim::nearest(self.hits(index), vertices));
-            return Decided { way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
+            let way = SearchMethod::Walk(WalkAim::nearest(self.hits(index), vertices));
+            return SearchPlan { way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
         }
         let list_is_enough = list.is_some();
         let list = list.or(calibration.longest()).unwrap_or(LONGEST);
@@ -275,7 +275,7 @@ impl Asked<'_> {
         let recall = recall_of(reached, (self.target, kept), self.like);
         let hits = self.hits(index);
         let aim = aim_at(index, self.admitted, (hits, list.max(hits)));
-        Decided { way: Way::Walk(aim), recall: Some(recall), reads }
+        SearchPlan { way: SearchMethod::Walk(aim), recall: Some(recall), reads }
     }
 
     /// How many hits there are.
@@ -303,21 +303,21 @@ pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: boo
 }
 
 /// A sample that walks with longer and longer lists.
-struct Climb<'a> {
+struct ListSearch<'a> {
     context: &'a Context,
     index: &'a Index,
     sample: Sample<'a>,
-    admitted: Option<&'a Admitted>,
+    admitted: Option<&'a FilteredVertices>,
     strategy: WalkStrategy,
     /// Pages that one walk after the other needs.
     cache: Option<PageCache>,
     reads: ReadCounts,
 }
 
-impl<'a> Climb<'a> {
+impl<'a> ListSearch<'a> {
     fn new(
         (context, index): (&'a Context, &'a Index),
-        (sample, admitted): (Sample<'a>, Option<&'a Admitted>),
+        (sample, admitted): (Sample<'a>, Option<&'a FilteredVertices>),
         strategy: WalkStrategy,
     ) -> Self {
         Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }

@@ -25,7 +25,7 @@ use crate::quantize::Quantizer;
 use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
-use crate::store::{AttributeFile, FolderFiles, Kind, Passing, Role, has_manifest, is_replaced, passing};
+use crate::store::{AttributeFile, FolderFiles, Kind, FilterBitmap, Role, has_manifest, is_replaced, passing};
 
 const PURPOSE: &str = "opening the index";
 /// What is taken for a calibration that is still to be written.
@@ -205,7 +205,7 @@ impl Index {
     /// # Errors
     /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
     /// does not suffice.
-    pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
+    pub fn passing(&self, context: &Context, condition: &Condition) -> Result<FilterBitmap> {
         self.passing_without(context, condition, None)
     }
 
@@ -218,7 +218,7 @@ impl Index {
         context: &Context,
         condition: &Condition,
         deleted: Option<&RowSet>,
-    ) -> Result<Passing> {
+    ) -> Result<FilterBitmap> {
         passing(context, (self.attributes.as_ref(), self.files()), (condition, deleted), self.manifest.rows)
     }
 
@@ -291,23 +291,23 @@ impl Index {
         }
     }
 
-    /// Adds the neighbours of a vertex, which lies in a slot of a page, nearest first.
+    /// Adds the neighbors of a vertex, which lies in a slot of a page, nearest first.
     ///
     /// # Errors
     /// Where they cannot be.
-    pub(super) fn add_neighbours(
+    pub(super) fn add_neighbors(
         &self,
         vertex: u32,
         (page, slot): (Page<'_>, usize),
-        neighbours: &mut Vec<u32>,
+        neighbors: &mut Vec<u32>,
     ) -> Result<()> {
-        let (start, found) = (neighbours.len(), page.neighbours(slot));
+        let (start, found) = (neighbors.len(), page.neighbors(slot));
         let fits = found.is_some();
-        neighbours.extend(found.into_iter().flatten());
-        if fits && neighbours[start..].iter().all(|&neighbour| neighbour < self.manifest.vertices) {
+        neighbors.extend(found.into_iter().flatten());
+        if fits && neighbors[start..].iter().all(|&neighbor| neighbor < self.manifest.vertices) {
             return Ok(());
         }
-        let why = format!("vertex {vertex} has neighbours that cannot be");
+        let why = format!("vertex {vertex} has neighbors that cannot be");
         Err(self.damaged_page(self.manifest.shape().page_of(vertex), &why))
     }
 

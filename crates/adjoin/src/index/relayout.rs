@@ -13,7 +13,7 @@ use adjoin_kernels::Panel;
 use super::Index;
 use super::calibration::{Calibration, Inserted};
 use super::drafting::{Contents, Draft, Drafted, write_rest};
-use super::layout::{Arrangement, Layout, Places, Way, window_bytes, window_vertices, windows};
+use super::layout::{Arrangement, Layout, Places, PageOrder, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
@@ -33,10 +33,10 @@ const PURPOSE: &str = "laying out the index anew";
 
 /// What [`relayout`] did.
 #[derive(Debug, Clone)]
-pub struct Relaid {
+pub struct RelayoutReport {
     /// The manifest that was published; the overlap ratio OR(G) is in it.
     pub manifest: IndexManifest,
-    /// The bandwidth of the order: how far, in places, the farthest out-neighbour of a vertex is from it, on average (NDSearch,
+    /// The bandwidth of the order: how far, in places, the farthest out-neighbor of a vertex is from it, on average (NDSearch,
     /// section VI-A, equation 1).
     pub bandwidth: f64,
     /// Bytes written to the index.
@@ -69,7 +69,7 @@ pub fn try_layout(context: &Context, index: &Index, layout: Layout, rounds_max: 
     let least = Places::memory_bytes(facts.vertices.into()) + worker_bytes(facts, layout);
     let context = &context.for_run(least, PURPOSE)?;
     let shape = facts.shape();
-    let way = Way { rounds_max, ..Way::usual(layout, shape.records()) };
+    let way = PageOrder { rounds_max, ..PageOrder::usual(layout, shape.records()) };
     let mut watch = Stopwatch::start();
     let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
     let overlap_ratio = Relayout { context, index, shape, way }.arrange()?.overlap_ratio;
@@ -97,7 +97,7 @@ pub fn relayout(
     output: Option<&Path>,
     layout: Layout,
     force: bool,
-) -> Result<Relaid> {
+) -> Result<RelayoutReport> {
     check_layout(layout)?;
     let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
@@ -112,7 +112,7 @@ pub fn relayout(
     // Only now, as nobody else can replace an index in whose place the new one is to go.
     let index = Index::open(context, folder)?;
     let shape = index.facts().shape();
-    let relayout = Relayout { context, index: &index, shape, way: Way::usual(layout, shape.records()) };
+    let relayout = Relayout { context, index: &index, shape, way: PageOrder::usual(layout, shape.records()) };
     let (mut relaid, inserted) = relayout.run(&drafts)?;
     // The codes in memory make room for those of the new index.
     drop(index);
@@ -158,12 +158,12 @@ struct Relayout<'a> {
     context: &'a Context,
     index: &'a Index,
     shape: PageShape,
-    way: Way,
+    way: PageOrder,
 }
 
 /// What an order of a window goes by.
 struct Window {
-    /// For each vertex how many neighbours it has, these, and room up to the degree.
+    /// For each vertex how many neighbors it has, these, and room up to the degree.
     slots: Vec<u32>,
     /// Their vectors, where the layout goes by them.
     vectors: Option<Panel<f32>>,
@@ -171,7 +171,7 @@ struct Window {
 
 impl Relayout<'_> {
     /// Writes all files but the calibration; returns also the rows by which the recall of inserted ones is measured.
-    fn run(&self, drafts: &Drafts<'_>) -> Result<(Relaid, Inserted)> {
+    fn run(&self, drafts: &Drafts<'_>) -> Result<(RelayoutReport, Inserted)> {
         let (context, facts) = (self.context, self.index.facts());
         let mut watch = Stopwatch::start();
         let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
@@ -198,7 +198,7 @@ impl Relayout<'_> {
         };
         let write_seconds = watch.lap();
         let relaid =
-            Relaid { manifest, bandwidth, bytes_written: 0, layout_seconds, write_seconds, calibrate_seconds: 0.0 };
+            RelayoutReport { manifest, bandwidth, bytes_written: 0, layout_seconds, write_seconds, calibrate_seconds: 0.0 };
         Ok((relaid, self.inserted(places)))
     }
 
@@ -231,12 +231,12 @@ impl Relayout<'_> {
             |scan, number| {
                 let window = windows[number].clone();
                 let of_window = self.window(scan, window.clone())?;
-                let neighbours = |vertex: u32| {
+                let neighbors = |vertex: u32| {
                     let slot = &of_window.slots[(vertex - window.start) as usize * (facts.degree + 1)..];
                     &slot[1..][..slot[0] as usize]
                 };
                 let vectors = of_window.vectors.as_ref().map(|panel| (context.kernel, panel));
-                let of = Arrangement::of_window(&context.cancel, self.way, window.clone(), neighbours, vectors);
+                let of = Arrangement::of_window(&context.cancel, self.way, window.clone(), neighbors, vectors);
                 context.progress.advance(1 + done.fetch_add(1, Ordering::Relaxed));
                 of
             },
@@ -248,15 +248,15 @@ impl Relayout<'_> {
     fn window(&self, scan: &mut Scan, window: Range<u32>) -> Result<Window> {
         let facts = self.index.facts();
         let size = facts.degree + 1;
-        let (mut slots, mut neighbours) = (vec![0; window.len() * size], Vec::new());
+        let (mut slots, mut neighbors) = (vec![0; window.len() * size], Vec::new());
         let panel = || Panel::zeroed(window.len(), facts.vectors.dimensions);
         let mut vectors = self.way.layout.goes_by_vectors().then(panel);
         self.each_record(scan, window.clone(), &mut |vertex, page, slot| {
             let at = (vertex - window.start) as usize;
             let own = &mut slots[at * size..][..size];
-            self.neighbours(vertex, page, slot, &mut neighbours)?;
-            own[0] = neighbours.len() as u32;
-            own[1..][..neighbours.len()].copy_from_slice(&neighbours);
+            self.neighbors(vertex, page, slot, &mut neighbors)?;
+            own[0] = neighbors.len() as u32;
+            own[1..][..neighbors.len()].copy_from_slice(&neighbors);
             if let Some(panel) = &mut vectors {
                 self.load(self.stored(page, slot), panel.row_mut(at));
             }
@@ -296,10 +296,10 @@ impl Relayout<'_> {
         })
     }
 
-    /// Takes the neighbours of a vertex in place of what `neighbours` held.
-    fn neighbours(&self, vertex: u32, page: Page<'_>, slot: usize, neighbours: &mut Vec<u32>) -> Result<()> {
-        neighbours.clear();
-        self.index.add_neighbours(vertex, (page, slot), neighbours)
+    /// Takes the neighbors of a vertex in place of what `neighbors` held.
+    fn neighbors(&self, vertex: u32, page: Page<'_>, slot: usize, neighbors: &mut Vec<u32>) -> Result<()> {
+        neighbors.clear();
+        self.index.add_neighbors(vertex, (page, slot), neighbors)
     }
 
     /// Writes all pages into a draft; returns the bandwidth, too.
@@ -329,7 +329,7 @@ impl Relayout<'_> {
     }
 
     /// Makes the pages of the vertices whose new numbers are those of a part of a window; returns how far each of them is from
-    /// its farthest neighbour, added up.
+    /// its farthest neighbor, added up.
     fn fill(
         &self,
         scan: &mut Scan,
@@ -338,19 +338,19 @@ impl Relayout<'_> {
         places: &[u32],
     ) -> Result<u64> {
         let shape = self.shape;
-        let (mut farthest, mut neighbours) = (0, Vec::new());
+        let (mut farthest, mut neighbors) = (0, Vec::new());
         pages.fill(0);
         self.each_record(scan, window, &mut |vertex, page, slot| {
             let place = places[vertex as usize];
             if !part.contains(&place) {
                 return Ok(());
             }
-            self.neighbours(vertex, page, slot, &mut neighbours)?;
-            neighbours.iter_mut().for_each(|neighbour| *neighbour = places[*neighbour as usize]);
-            farthest += neighbours.iter().map(|&neighbour| u64::from(neighbour.abs_diff(place))).max().unwrap_or(0);
+            self.neighbors(vertex, page, slot, &mut neighbors)?;
+            neighbors.iter_mut().for_each(|neighbor| *neighbor = places[*neighbor as usize]);
+            farthest += neighbors.iter().map(|&neighbor| u64::from(neighbor.abs_diff(place))).max().unwrap_or(0);
             let at = (place - part.start) as usize;
             let to = &mut pages[at / shape.records() * shape.bytes()..][..shape.bytes()];
-            shape.put(to, at % shape.records(), self.stored(page, slot), page.row(slot), &neighbours);
+            shape.put(to, at % shape.records(), self.stored(page, slot), page.row(slot), &neighbors);
             Ok(())
         })?;
         let first = shape.page_of(part.start);

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
-use super::admitted::Admitted;
+use super::filtered_vertices::FilteredVertices;
 use super::cache::PageCache;
-use super::changed::Sought;
+use super::unmerged_rows::ChangedTarget;
 use super::navigation::Navigator;
 use super::page::Page;
 use super::strategy::WalkStrategy;
-use super::walk::{Aim, Searched, Walk, WalkCounts};
-use super::whole::{self, Whole};
+use super::walk::{WalkAim, WalkedIndex, Walk, WalkCounts};
+use super::page_scan::{self, PageScan};
 use super::{Index, IndexManifest, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -24,9 +24,7 @@ use crate::report::{
     CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
     SharedSeconds, Stopwatch, StrategyStatistics,
 };
-use crate::search::{
-    Answered, Give, HandOver, IdMemory, IdRoom, QueryBatch, SourceQueries, Wanted, give_hits, in_halves,
-};
+use crate::query::{Answered, Give, HitDelivery, IdMemory, IdRoom, QueryBatch, SourceQueries, QueryTarget, give_hits, in_halves};
 use crate::sink::HitSink;
 use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
@@ -50,8 +48,8 @@ const PAGES_BEYOND: u64 = 64;
 pub(super) struct Walks<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
-    aim: Aim,
-    admitted: Option<&'a Admitted>,
+    aim: WalkAim,
+    admitted: Option<&'a FilteredVertices>,
     strategy: WalkStrategy,
     at_once: usize,
     cache: &'a PageCache,
@@ -60,20 +58,20 @@ pub(super) struct Walks<'a, T: Coordinate> {
 
 /// How queries are answered.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Way {
+pub(super) enum SearchMethod {
     /// By walks.
-    Walk(Aim),
+    Walk(WalkAim),
     /// By a comparison with all pages.
-    Whole,
+    PageScan,
 }
 
 /// What the memory of a search depends on, besides the way in which queries are answered.
 #[derive(Clone, Copy)]
-pub(super) struct Needs<'a> {
+pub(super) struct SearchNeeds<'a> {
     pub(super) context: &'a Context,
     pub(super) facts: &'a IndexManifest,
     pub(super) source: &'a dyn VectorSource,
-    pub(super) sought: Sought<'a>,
+    pub(super) sought: ChangedTarget<'a>,
     pub(super) strategy: WalkStrategy,
     /// Bytes of hits on their way, of their ids and of the sink.
     pub(super) handing: u64,
@@ -81,41 +79,41 @@ pub(super) struct Needs<'a> {
 
 /// How a search is to go.
 #[derive(Debug)]
-pub(super) struct Decided {
-    pub(super) way: Way,
+pub(super) struct SearchPlan {
+    pub(super) way: SearchMethod,
     pub(super) recall: Option<RecallStatistics>,
     /// What was read to know that; none where the index knew.
     pub(super) reads: Option<ReadCounts>,
 }
 
-impl Decided {
+impl SearchPlan {
     /// A comparison with all rows, which reaches any recall.
     pub(super) fn whole(target: f64, reads: Option<ReadCounts>) -> Self {
-        Self { way: Way::Whole, recall: Some(RecallStatistics::proved_at_k(target)), reads }
+        Self { way: SearchMethod::PageScan, recall: Some(RecallStatistics::proved_at_k(target)), reads }
     }
 }
 
 /// A search under way.
-pub(super) struct Run<'a, T: Coordinate> {
+pub(super) struct IndexSearch<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
     /// Where queries are answered by walks.
     walks: Option<Walks<'a, T>>,
     queries: SourceQueries<'a>,
     /// What is asked for of each query, which may be more than there is, and what may be found in the index, where not all.
-    sought: Sought<'a>,
-    admitted: Option<&'a Admitted>,
+    sought: ChangedTarget<'a>,
+    admitted: Option<&'a FilteredVertices>,
     at_once: usize,
     /// What was decided before, and how long that took.
-    decided: (Decided, f64),
+    decided: (SearchPlan, f64),
     ids: IdMemory<'a>,
-    handing: HandOver<'a>,
+    handing: HitDelivery<'a>,
     /// Of queries that are read.
     _reading: Reservation,
 }
 
 /// What one query found, and what that took.
-pub(super) struct Found {
+pub(super) struct WalkHits {
     pub(super) query: u32,
     pub(super) hits: Vec<Hit>,
     pub(super) counts: WalkCounts,
@@ -147,7 +145,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     /// As many at a time as memory holds, with pages from `cache` where it has them.
     pub(super) fn new(
         (context, index): (&'a Context, &'a Index),
-        (aim, admitted): (Aim, Option<&'a Admitted>),
+        (aim, admitted): (WalkAim, Option<&'a FilteredVertices>),
         (strategy, cache): (WalkStrategy, &'a PageCache),
     ) -> Self {
         let of_walk = Self::walk_bytes(index.facts(), aim, strategy);
@@ -158,7 +156,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     }
 
     /// Bytes of a walk: the pages that it waits for, its list, what it has seen, and a table of distances.
-    pub(super) fn walk_bytes(facts: &IndexManifest, aim: Aim, strategy: WalkStrategy) -> u64 {
+    pub(super) fn walk_bytes(facts: &IndexManifest, aim: WalkAim, strategy: WalkStrategy) -> u64 {
         let pages = (aim.held as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
         let seen = 4 * 4 * pages * facts.degree as u64;
         let awaited = strategy.beam as u64 * facts.shape().bytes() as u64;
@@ -186,7 +184,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         &self,
         (queries, hidden): (&Members<T>, &[Option<u32>]),
         range: Range<u32>,
-    ) -> Result<Option<Vec<Found>>> {
+    ) -> Result<Option<Vec<WalkHits>>> {
         let Context { threads, cancel, .. } = self.context;
         let order = self.order(queries, range)?;
         let shared =
@@ -197,7 +195,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         if shared.full.into_inner() {
             return Ok(None);
         }
-        let mut found: Vec<Found> = found.into_iter().flatten().collect();
+        let mut found: Vec<WalkHits> = found.into_iter().flatten().collect();
         found.sort_unstable_by_key(|found| found.query);
         Ok(Some(found))
     }
@@ -225,7 +223,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     }
 }
 
-impl<'a, T: Coordinate> Run<'a, T> {
+impl<'a, T: Coordinate> IndexSearch<'a, T> {
     /// # Errors
     /// Where the budget is too small.
     pub(super) fn new(
@@ -233,50 +231,50 @@ impl<'a, T: Coordinate> Run<'a, T> {
         index: &'a Index,
         source: &'a dyn VectorSource,
         (cache, strategy): (&'a PageCache, WalkStrategy),
-        (sought, admitted): (Sought<'a>, Option<&'a Admitted>),
-        (decided, ids, sink): ((Decided, f64), IdKind, &(dyn HitSink + '_)),
+        (sought, admitted): (ChangedTarget<'a>, Option<&'a FilteredVertices>),
+        (decided, ids, sink): ((SearchPlan, f64), IdKind, &(dyn HitSink + '_)),
     ) -> Result<Self> {
         let queries = SourceQueries { source, space: index.facts().space() };
         let reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
         let ids = IdMemory::new(context, ids, 0)?;
-        let handing = HandOver::new(context, sink)?;
+        let handing = HitDelivery::new(context, sink)?;
         let walks = match decided.0.way {
-            Way::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
-            Way::Whole => None,
+            SearchMethod::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
+            SearchMethod::PageScan => None,
         };
         let working =
-            walks.as_ref().map_or_else(|| whole::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
+            walks.as_ref().map_or_else(|| page_scan::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
         let room = context.budget().free().saturating_sub(working.max(sought.finding_bytes(context))) / 2;
         let at_once = (room / Self::query_bytes(index.facts(), sought)).clamp(1, QUERIES_MAX) as usize;
         Ok(Self { context, index, walks, queries, sought, admitted, at_once, decided, ids, handing, _reading: reading })
     }
 
     /// Bytes that one query at a time takes.
-    pub(super) fn least_bytes(needs: &Needs<'_>, way: Way) -> u64 {
+    pub(super) fn least_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         Self::bytes_for(needs, way, (1, 1))
     }
 
     /// Bytes with which nothing waits for memory; more may hold pages.
-    pub(super) fn enough_bytes(needs: &Needs<'_>, way: Way) -> u64 {
+    pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         Self::bytes_for(needs, way, (needs.strategy.walks, QUERIES_MAX.min(needs.source.info().rows)))
     }
 
     /// Bytes that so many walks on each thread take, of so many queries that were taken in.
-    fn bytes_for(needs: &Needs<'_>, way: Way, (walks, queries): (usize, u64)) -> u64 {
-        let Needs { context, facts, source, sought, strategy, handing } = *needs;
+    fn bytes_for(needs: &SearchNeeds<'_>, way: SearchMethod, (walks, queries): (usize, u64)) -> u64 {
+        let SearchNeeds { context, facts, source, sought, strategy, handing } = *needs;
         let reading = SourceQueries { source, space: facts.space() }.reading_bytes();
         let workers = match way {
-            Way::Walk(aim) => {
+            SearchMethod::Walk(aim) => {
                 let of_walk = Walks::<T>::walk_bytes(facts, aim, strategy);
                 2 * context.threads as u64 * Walks::<T>::worker_bytes(facts, of_walk, walks)
             }
-            Way::Whole => whole::working_bytes::<T>(context, facts),
+            SearchMethod::PageScan => page_scan::working_bytes::<T>(context, facts),
         };
         let of_queries = (4 * queries).saturating_mul(Self::query_bytes(facts, sought));
         (reading + workers.max(sought.finding_bytes(context)) + handing).saturating_add(of_queries)
     }
 
-    fn query_bytes(facts: &IndexManifest, sought: Sought<'_>) -> u64 {
+    fn query_bytes(facts: &IndexManifest, sought: ChangedTarget<'_>) -> u64 {
         Members::<T>::memory_bytes(1, facts.space())
             + 4 * facts.vectors.dimensions as u64
             + 4 * (bytes_of_hits(facts, sought.wanted) + sought.bytes_of_hits())
@@ -321,11 +319,11 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let search = SearchCounts {
             queries: answered.queries,
             k: match self.sought.wanted {
-                Wanted::Nearest(k) => Some(k),
-                Wanted::Within(_) => None,
+                QueryTarget::Nearest(k) => Some(k),
+                QueryTarget::Within(_) => None,
             },
             hits: answered.hits,
-            passing_rows: self.admitted.and_then(Admitted::passing_rows),
+            passing_rows: self.admitted.and_then(FilteredVertices::passing_rows),
             buckets: None,
             probes_per_query: None,
             distances_per_query: per(distances),
@@ -353,9 +351,9 @@ impl<'a, T: Coordinate> Run<'a, T> {
 
     fn strategy(&self) -> StrategyStatistics {
         let (probes, t) = match self.decided.0.way {
-            Way::Walk(aim) if aim.by_codes => ("codes", Some(aim.list as f64)),
-            Way::Walk(aim) => ("walk", Some(aim.list as f64)),
-            Way::Whole => ("whole", None),
+            SearchMethod::Walk(aim) if aim.by_codes => ("codes", Some(aim.list as f64)),
+            SearchMethod::Walk(aim) => ("walk", Some(aim.list as f64)),
+            SearchMethod::PageScan => ("whole", None),
         };
         let order = Some(self.index.facts().layout.name());
         StrategyStatistics { order, probes: Some(probes), t, ..StrategyStatistics::default() }
@@ -397,7 +395,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
     ) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
         let Some(found) = walks.search((queries, &[]), range)? else { return Ok(None) };
         let (mut totals, mut all) = (Totals::default(), Vec::with_capacity(found.len()));
-        for Found { hits, counts, pages_read, latency_ms, .. } in found {
+        for WalkHits { hits, counts, pages_read, latency_ms, .. } in found {
             let latencies_ms = vec![latency_ms];
             totals += Totals { counts, pages_read, latencies_ms, ..Totals::default() };
             all.push(hits);
@@ -410,7 +408,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let Self { context, index, sought, admitted, .. } = *self;
         let (facts, count) = (index.facts(), range.len() as u64);
         let wanted = sought.wanted.among(facts.rows);
-        let whole = Whole { context, index, queries, wanted, admitted, purpose: PURPOSE_SEARCH, phase: "search" };
+        let whole = PageScan { context, index, queries, wanted, admitted, purpose: PURPOSE_SEARCH, phase: "search" };
         let compared = admitted.map_or(facts.vertices, |admitted| admitted.vertices().len());
         let Some((hits, reads)) = whole.search(range, |_| None)? else { return Ok(None) };
         let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(compared), ..WalkCounts::default() };
@@ -419,10 +417,10 @@ impl<'a, T: Coordinate> Run<'a, T> {
 }
 
 /// Bytes of the hits of a query, where memory for so many is taken at once.
-fn bytes_of_hits(facts: &IndexManifest, wanted: Wanted) -> u64 {
+fn bytes_of_hits(facts: &IndexManifest, wanted: QueryTarget) -> u64 {
     match wanted.among(facts.rows) {
-        Wanted::Nearest(k) => Nearest::memory_bytes(k),
-        Wanted::Within(_) => Nearest::memory_bytes(HITS_EXPECTED.min(facts.rows)),
+        QueryTarget::Nearest(k) => Nearest::memory_bytes(k),
+        QueryTarget::Within(_) => Nearest::memory_bytes(HITS_EXPECTED.min(facts.rows)),
     }
 }
 
@@ -441,7 +439,7 @@ struct Worker<'a, T: Coordinate> {
     run: &'a Walks<'a, T>,
     queries: &'a Members<T>,
     hidden: &'a [Option<u32>],
-    searched: Searched<'a, T>,
+    searched: WalkedIndex<'a, T>,
     shared: &'a Shared<'a>,
     /// Hits for which there is room.
     room: u64,
@@ -455,7 +453,7 @@ struct Worker<'a, T: Coordinate> {
     /// Pages that a walk is likely to need: of the moment.
     likely: Vec<u32>,
     spare: Vec<AlignedBuffer>,
-    found: Vec<Found>,
+    found: Vec<WalkHits>,
     _memory: Reservation,
 }
 
@@ -502,7 +500,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     ) -> Result<Self> {
         let (context, index) = (run.context, run.index);
         let facts = index.facts();
-        let searched = Searched {
+        let searched = WalkedIndex {
             kernel: context.kernel,
             index,
             shape: facts.shape(),
@@ -534,7 +532,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     }
 
     /// Answers queries until there are no more.
-    fn run(mut self) -> Result<Vec<Found>> {
+    fn run(mut self) -> Result<Vec<WalkHits>> {
         for slot in 0..self.run.at_once {
             let (walk, begun) = (Walk::new(&self.searched), Stopwatch::start());
             let (needed, asked) = (Vec::new(), Vec::new());
@@ -611,7 +609,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         self.spare.extend(asked.drain(..).filter_map(|(_, page)| Arc::into_inner(page?)));
         let latency_ms = (begun.seconds() * 1e3) as f32;
         let (query, counts, pages_read) = (*query, walk.counts, *pages_read);
-        self.found.push(Found { query, hits, counts, pages_read, latency_ms });
+        self.found.push(WalkHits { query, hits, counts, pages_read, latency_ms });
         self.under_way -= 1;
     }
 

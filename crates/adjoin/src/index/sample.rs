@@ -6,14 +6,14 @@ use std::ops::Range;
 use adjoin_device::{AlignedBuffer, Reservation};
 
 use super::Index;
-use super::admitted::Admitted;
+use super::filtered_vertices::FilteredVertices;
 use super::cache::PageCache;
 use super::calibration::{Inserted, NOTED, noted};
 use super::page::Page;
 use super::run::Walks;
 use super::strategy::WalkStrategy;
-use super::walk::Aim;
-use super::whole::{self, Whole};
+use super::walk::WalkAim;
+use super::page_scan::{self, PageScan};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
@@ -23,7 +23,8 @@ use crate::options::VectorType;
 use crate::predicate::Predicate;
 use crate::quantize::Table;
 use crate::random::Random;
-use crate::search::{CALIBRATION_VECTORS, SourceQueries, Wanted, in_halves};
+use crate::buckets::CALIBRATION_VECTORS;
+use crate::query::{SourceQueries, QueryTarget, in_halves};
 use crate::source::VectorSource;
 use crate::store::Role;
 
@@ -37,18 +38,18 @@ pub(super) struct Sample<'a> {
     context: &'a Context,
     index: &'a Index,
     /// What may be found, where that is not all.
-    admitted: Option<&'a Admitted>,
+    admitted: Option<&'a FilteredVertices>,
     vectors: VectorType,
     /// The vectors end to end.
     stored: Vec<u8>,
     /// What each is itself, where they are rows of the index.
-    own: Vec<Own>,
+    own: Vec<RowQuery>,
     _memory: Reservation,
 }
 
 /// A row of the index as a query.
 #[derive(Debug, Clone, Copy)]
-struct Own {
+struct RowQuery {
     entry: u32,
     vertex: u32,
     /// Whether no other row has its vector.
@@ -105,7 +106,7 @@ pub(super) fn least_bytes<T: Coordinate>(
     k: u64,
 ) -> u64 {
     let drawn = CALIBRATION_VECTORS * (2 * vectors.bytes() as u64 + 8 * NOTED as u64 + 64);
-    drawn + whole::working_bytes::<T>(context, index) + 4 * query_bytes::<T>(index, vectors, k)
+    drawn + page_scan::working_bytes::<T>(context, index) + 4 * query_bytes::<T>(index, vectors, k)
 }
 
 impl<'a> Sample<'a> {
@@ -116,7 +117,7 @@ impl<'a> Sample<'a> {
     /// Where they cannot be read, or memory does not suffice.
     pub(super) fn of_rows(
         (context, index): (&'a Context, &'a Index),
-        admitted: Option<&'a Admitted>,
+        admitted: Option<&'a FilteredVertices>,
         inserted: &[u32],
     ) -> Result<Self> {
         let facts = index.facts();
@@ -127,7 +128,7 @@ impl<'a> Sample<'a> {
             drawn.retain(|&entry| admitted.admits(entry));
         }
         let memory = context.reserve(drawn.len() as u64 * (vectors.bytes() as u64 + 64), PURPOSE)?;
-        let own: Vec<Own> = drawn.iter().map(|&entry| Own::of(index, entry)).collect();
+        let own: Vec<RowQuery> = drawn.iter().map(|&entry| RowQuery::of(index, entry)).collect();
         let mut sample = Self { context, index, admitted, vectors, stored: Vec::new(), own, _memory: memory };
         let mut buffer = AlignedBuffer::zeroed(facts.shape().bytes());
         for k in 0..sample.own.len() {
@@ -154,7 +155,7 @@ impl<'a> Sample<'a> {
     /// Where they cannot be read or are none that the index can have, or memory does not suffice.
     fn of_queries(
         (context, index): (&'a Context, &'a Index),
-        admitted: Option<&'a Admitted>,
+        admitted: Option<&'a FilteredVertices>,
         queries: SourceQueries<'_>,
         seed: u64,
     ) -> Result<Self> {
@@ -177,7 +178,7 @@ impl<'a> Sample<'a> {
     /// As those of both.
     pub(super) fn draw(
         of: (&'a Context, &'a Index),
-        admitted: Option<&'a Admitted>,
+        admitted: Option<&'a FilteredVertices>,
         (like, seed): (Option<SourceQueries<'_>>, u64),
         inserted: &[u32],
     ) -> Result<Self> {
@@ -193,7 +194,7 @@ impl<'a> Sample<'a> {
 
     /// How many hits each query has where it is to find `k`: a row does not find itself.
     pub(super) fn hits_of_query(&self, k: u64) -> u32 {
-        let all = self.admitted.map_or(self.index.facts().rows, Admitted::rows);
+        let all = self.admitted.map_or(self.index.facts().rows, FilteredVertices::rows);
         k.min(all.saturating_sub((!self.own.is_empty()).into())) as u32
     }
 
@@ -233,7 +234,7 @@ impl<'a> Sample<'a> {
     /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
     pub(super) fn find_noted<'n, T: Coordinate>(
         &self,
-        (aim, k): (Aim, u64),
+        (aim, k): (WalkAim, u64),
         (strategy, cache): (WalkStrategy, &PageCache),
         noted: impl Fn(usize) -> &'n [u32],
         reads: &mut ReadCounts,
@@ -280,7 +281,7 @@ impl<'a> Sample<'a> {
         let (mut counts, mut table, mut vertices) = (ReadCounts::default(), Table::default(), Vec::new());
         for part in self.parts::<T>(NOTED as u64) {
             let (members, _memory) = self.members::<T>(part.clone(), NOTED as u64)?;
-            let whole = self.whole(&members, Wanted::Within(predicate));
+            let whole = self.whole(&members, QueryTarget::Within(predicate));
             let find = |range| whole.search(range, |query| self.hidden(part.start + query as usize));
             in_halves((context, index.facts().rows), part.len() as u32, find, |range, (found, reads)| {
                 counts += reads;
@@ -305,9 +306,9 @@ impl<'a> Sample<'a> {
         Ok((truth, counts))
     }
 
-    fn whole<'q, T: Coordinate>(&'q self, queries: &'q Members<T>, wanted: Wanted) -> Whole<'q, T> {
+    fn whole<'q, T: Coordinate>(&'q self, queries: &'q Members<T>, wanted: QueryTarget) -> PageScan<'q, T> {
         let Self { context, index, admitted, .. } = *self;
-        Whole { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "calibrate" }
+        PageScan { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "calibrate" }
     }
 
     /// The entries of what is truly nearest to each query, as many as are noted; and what was read for that.
@@ -320,7 +321,7 @@ impl<'a> Sample<'a> {
         for part in self.parts::<T>(k) {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
             // One more, which may be itself.
-            let whole = self.whole(&members, Wanted::Nearest(wanted as u64 + 1));
+            let whole = self.whole(&members, QueryTarget::Nearest(wanted as u64 + 1));
             let found = whole.search(0..part.len() as u32, |query| self.hidden(part.start + query as usize))?;
             let (found, reads) = found.expect("there is room for so many hits");
             counts += reads;
@@ -377,7 +378,7 @@ impl Truth {
     }
 }
 
-impl Own {
+impl RowQuery {
     fn of(index: &Index, entry: u32) -> Self {
         let vertex = index.vertex_of(entry);
         Self { entry, vertex, alone: index.duplicates.of(vertex).1.is_empty() }

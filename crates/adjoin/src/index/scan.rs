@@ -132,13 +132,13 @@ impl<'a> Pieces<'a> {
         Ok(&page.vectors(slot + 1)[slot * bytes..])
     }
 
-    /// Adds the neighbours of a vertex, nearest first.
+    /// Adds the neighbors of a vertex, nearest first.
     ///
     /// # Errors
     /// As [`Self::vector`].
-    pub(super) fn neighbours(&mut self, vertex: u32, neighbours: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn neighbors(&mut self, vertex: u32, neighbors: &mut Vec<u32>) -> Result<()> {
         let index = self.index;
         let (page, slot) = self.page(vertex)?;
-        index.add_neighbours(vertex, (page, slot), neighbours)
+        index.add_neighbors(vertex, (page, slot), neighbors)
     }
 }

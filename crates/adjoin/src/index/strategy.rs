@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 const WALKS: usize = 16;
 /// Pages that a lone query asks for at the same time, the one that it needs among them.
 const AHEAD: usize = 8;
-/// Share of the vertices of a page, the nearest, whose neighbours are seen even where the list has nearer vertices (Starling's
+/// Share of the vertices of a page, the nearest, whose neighbors are seen even where the list has nearer vertices (Starling's
 /// sigma, appendix K).
 const EXPANDED: f64 = 0.3;
 /// The most of each number that may be asked for.
@@ -28,7 +28,7 @@ pub enum Entry {
 /// How walks go. What they find depends on `expanded`, `entry` and `beam`, what they cost on all of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WalkStrategy {
-    /// Share of the vertices of a page, the nearest, whose neighbours are always seen, 0 to 1.
+    /// Share of the vertices of a page, the nearest, whose neighbors are always seen, 0 to 1.
     pub expanded: f64,
     /// Where walks begin.
     pub entry: Entry,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::{
-    Beside, Changes, Index, IndexEffort, IndexOptions, IndexRows, IndexSearchOptions, build, hit_schema, search_changed,
+    UnmergedRows, CollectionChanges, Index, SearchEffort, IndexOptions, IndexRows, SearchOptions, build, hit_schema, search_changed,
 };
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
@@ -17,7 +17,7 @@ use crate::predicate::Predicate;
 use crate::random::Random;
 use crate::report::SearchStatistics;
 use crate::row_numbers::RowSet;
-use crate::search::{IdRoom, Wanted};
+use crate::query::{IdRoom, QueryTarget};
 use crate::sink::{CollectHits, HitBatch};
 use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
 use crate::sql::Condition;
@@ -139,7 +139,7 @@ impl VectorScan for Once {
 /// A set beside an index, each of whose vectors is compared.
 struct Compared<'a>(&'a Set, Metric);
 
-impl Beside for Compared<'_> {
+impl UnmergedRows for Compared<'_> {
     fn rows(&self) -> u64 {
         self.0.info.rows
     }
@@ -152,11 +152,11 @@ impl Beside for Compared<'_> {
         &self,
         _context: &Context,
         (vectors, queries): (VectorType, &[u8]),
-        wanted: Wanted,
+        wanted: QueryTarget,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
         let Self(set, metric) = *self;
-        let predicate = if let Wanted::Within(within) = wanted { within } else { Predicate::all(metric) };
+        let predicate = if let QueryTarget::Within(within) = wanted { within } else { Predicate::all(metric) };
         let found = |query: &[u8]| {
             let hit = |row: usize| {
                 let value = predicate.decide(set.info.vectors, query, set.stored(row))?;
@@ -251,7 +251,7 @@ impl Indexed {
     }
 
     /// What each query is to find of the rows that were not deleted and those beside them.
-    fn wanted(&self, queries: &Set, beside: &Set, is_deleted: &dyn Fn(usize) -> bool, wanted: Wanted) -> Vec<Hits> {
+    fn wanted(&self, queries: &Set, beside: &Set, is_deleted: &dyn Fn(usize) -> bool, wanted: QueryTarget) -> Vec<Hits> {
         let left = (0..self.set.rows()).filter(|&row| !is_deleted(row)).map(|row| (row as u64, self.set.vector(row)));
         let first = self.set.info.rows;
         let more = (0..beside.rows()).map(|row| (first + row as u64, beside.vector(row)));
@@ -262,12 +262,12 @@ impl Indexed {
             let sign = if self.metric == Metric::L2 { 1.0 } else { -1.0 };
             hits.sort_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)).then(a.0.cmp(&b.0)));
             match wanted {
-                Wanted::Nearest(k) => hits.truncate(k as usize),
-                Wanted::Within(Predicate::L2 { eps }) => hits.retain(|hit| f64::from(hit.1) <= eps),
-                Wanted::Within(Predicate::Cosine { min_similarity }) => {
+                QueryTarget::Nearest(k) => hits.truncate(k as usize),
+                QueryTarget::Within(Predicate::L2 { eps }) => hits.retain(|hit| f64::from(hit.1) <= eps),
+                QueryTarget::Within(Predicate::Cosine { min_similarity }) => {
                     hits.retain(|hit| f64::from(hit.1) >= min_similarity);
                 }
-                Wanted::Within(Predicate::InnerProduct { .. }) => panic!("of inner products there are no thresholds"),
+                QueryTarget::Within(Predicate::InnerProduct { .. }) => panic!("of inner products there are no thresholds"),
             }
             hits
         };
@@ -278,12 +278,12 @@ impl Indexed {
         &self,
         context: &Context,
         (queries, beside, deleted): (&Set, &Set, &RowSet),
-        (wanted, effort): (Wanted, IndexEffort),
+        (wanted, effort): (QueryTarget, SearchEffort),
     ) -> Result<Found> {
         let sink = CollectHits::default();
-        let options = IndexSearchOptions::new(wanted, effort, 1);
+        let options = SearchOptions::new(wanted, effort, 1);
         let beside = &Compared(beside, self.metric);
-        let changes = Changes { deleted, beside };
+        let changes = CollectionChanges { deleted, beside };
         let of = (queries as &dyn VectorSource, None);
         let statistics = search_changed(context, &self.index, of, &options, &changes, Box::new(sink.clone()))?;
         assert_eq!(statistics.search.passing_rows, None, "nothing is asked of attributes");
@@ -330,8 +330,8 @@ type Deletes<'a> = (&'static str, &'a dyn Fn(usize) -> bool);
 fn searches_find_what_the_formula_says_of_what_is_left_and_what_lies_beside() {
     let f32s = VectorType { element: Element::F32, dimensions: 5 };
     let within = [
-        Some(Wanted::Within(Predicate::L2 { eps: 5.0 })),
-        Some(Wanted::Within(Predicate::Cosine { min_similarity: 0.4 })),
+        Some(QueryTarget::Within(Predicate::L2 { eps: 5.0 })),
+        Some(QueryTarget::Within(Predicate::Cosine { min_similarity: 0.4 })),
         None,
     ];
     let cases = [(u8s(4), Metric::L2), (f32s, Metric::Cosine), (f32s, Metric::Ip)];
@@ -354,10 +354,10 @@ fn searches_find_what_the_formula_says_of_what_is_left_and_what_lies_beside() {
         for (name, is_deleted) in deletes {
             let deleted = &indexed.deleted(is_deleted);
             for beside in &besides {
-                for wanted in [1, 10, 2_000].map(Wanted::Nearest).into_iter().chain(within) {
+                for wanted in [1, 10, 2_000].map(QueryTarget::Nearest).into_iter().chain(within) {
                     let what = format!("{metric}, {name} deleted, {} beside, {wanted:?}", beside.rows());
                     let right = indexed.wanted(&queries, beside, is_deleted, wanted);
-                    for (threads, effort) in [(1, IndexEffort::List(600)), (3, IndexEffort::Recall(1.0))] {
+                    for (threads, effort) in [(1, SearchEffort::List(600)), (3, SearchEffort::Recall(1.0))] {
                         let of = (&queries, beside, deleted);
                         let found = indexed.search(&context_of(threads), of, (wanted, effort)).unwrap();
                         assert_eq!(found.hits, right, "{what}, {effort:?}");
@@ -381,7 +381,7 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
     let indexed = Indexed::new(Set::spread(vectors, 6_000, 1), Metric::L2);
     let (queries, one) = (Set::spread(vectors, 200, 2), Set::spread(vectors, 1, 4));
     let none = Set::spread(vectors, 0, 3);
-    let asked = (Wanted::Nearest(10), IndexEffort::Recall(0.9));
+    let asked = (QueryTarget::Nearest(10), SearchEffort::Recall(0.9));
     let mut lists = Vec::new();
     for share in [0.0, 0.1, 0.5, 0.8] {
         let mut random = Random::new(5, "deletes");
@@ -401,7 +401,7 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
             lists.push(common.strategy.t);
             let again = indexed.search(&context_of(3), (queries, &none, deleted), asked).unwrap();
             assert_eq!(again.hits, found.hits, "{share} on three threads");
-            let same = (Wanted::Nearest(10), IndexEffort::List(common.strategy.t.unwrap() as usize));
+            let same = (QueryTarget::Nearest(10), SearchEffort::List(common.strategy.t.unwrap() as usize));
             let by_list = indexed.search(&context_of(2), (queries, &none, deleted), same).unwrap();
             assert_eq!(by_list.hits, found.hits, "{share} by a list of that length");
         }
@@ -410,7 +410,7 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
     assert!(lists.is_sorted() && lists[..4].iter().all(|list| *list == lists[0]), "{lists:?}");
     assert!(lists[0].unwrap() < 200.0, "walks end early");
     // More hits than the index knows about: one query costs less than to learn what a list finds.
-    let (is_deleted, many) = (|row: usize| row % 3 == 1, (Wanted::Nearest(150), IndexEffort::Recall(0.9)));
+    let (is_deleted, many) = (|row: usize| row % 3 == 1, (QueryTarget::Nearest(150), SearchEffort::Recall(0.9)));
     let deleted = &indexed.deleted(&is_deleted);
     let found = indexed.search(&context_of(2), (&one, &none, deleted), many).unwrap();
     assert_eq!(found.statistics.common.strategy.probes, Some("whole"));
@@ -428,8 +428,8 @@ fn the_least_memory_that_is_asked_for_finds_the_same() {
     let (queries, beside) = (Set::drawn(u8s(4), 300, 0, 2), Set::drawn(u8s(4), 900, 1_000_000, 3));
     let deleted = &indexed.deleted(&|row| row % 5 == 2);
     let of = (&queries, &beside, deleted);
-    for wanted in [Wanted::Nearest(2_000), Wanted::Within(Predicate::L2 { eps: 4.0 })] {
-        for effort in [IndexEffort::List(40), IndexEffort::Recall(0.9)] {
+    for wanted in [QueryTarget::Nearest(2_000), QueryTarget::Within(Predicate::L2 { eps: 4.0 })] {
+        for effort in [SearchEffort::List(40), SearchEffort::Recall(0.9)] {
             let all = indexed.search(&context_of(2), of, (wanted, effort)).unwrap();
             let refused = indexed.search(&context_of(2).with_memory(15_500_000), of, (wanted, effort)).err().unwrap();
             assert_eq!(refused.kind(), ErrorKind::Budget);
@@ -446,10 +446,10 @@ fn the_least_memory_that_is_asked_for_finds_the_same() {
 #[test]
 fn a_condition_on_an_index_without_attributes_is_refused() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 20, 1, 1), Metric::L2);
-    let mut options = IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::default(), 1);
+    let mut options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
     options.condition = Some(Condition::parse("year > 2000").unwrap());
     let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), RowSet::new(20));
-    let changes = Changes { deleted: &deleted, beside: &Compared(&queries, Metric::L2) };
+    let changes = CollectionChanges { deleted: &deleted, beside: &Compared(&queries, Metric::L2) };
     let sink = Box::new(CollectHits::default());
     let of = (&queries as &dyn VectorSource, None);
     let refused = search_changed(&Context::default(), &indexed.index, of, &options, &changes, sink).unwrap_err();

@@ -69,7 +69,7 @@ impl IndexVerifyReport {
     }
 }
 
-/// Reads every file of an index: checksums, degrees, neighbours, that each row is there once, and that each vertex can be
+/// Reads every file of an index: checksums, degrees, neighbors, that each row is there once, and that each vertex can be
 /// reached. Needs some bits for each row whatever the size of the index, and reads its pages several times.
 ///
 /// # Errors
@@ -172,16 +172,16 @@ impl<'a> Check<'a> {
             }
         }
         let (shape, vertices) = (self.shape, self.vertices);
-        let mut neighbours = Vec::new();
+        let mut neighbors = Vec::new();
         self.each_page(&mut |number, page, report| {
             report.pages += 1;
             for (slot, vertex) in shape.vertices(number, vertices).enumerate() {
-                let fault = match page.neighbours(slot) {
-                    None => Some("has more neighbours than there is room for"),
+                let fault = match page.neighbors(slot) {
+                    None => Some("has more neighbors than there is room for"),
                     Some(all) => {
-                        neighbours.clear();
-                        neighbours.extend(all);
-                        impossible(&mut neighbours, vertex, vertices)
+                        neighbors.clear();
+                        neighbors.extend(all);
+                        impossible(&mut neighbors, vertex, vertices)
                     }
                 };
                 if let Some(fault) = fault {
@@ -213,8 +213,8 @@ impl<'a> Check<'a> {
                 for (slot, vertex) in shape.vertices(number, vertices).enumerate() {
                     if reached.contains(vertex.into()) && !followed.contains(vertex.into()) {
                         followed.insert(vertex.into());
-                        let neighbours = page.neighbours(slot).into_iter().flatten();
-                        neighbours.for_each(|neighbour| reached.insert(neighbour.into()));
+                        let neighbors = page.neighbors(slot).into_iter().flatten();
+                        neighbors.for_each(|neighbor| reached.insert(neighbor.into()));
                     }
                 }
             })?;
@@ -245,14 +245,14 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What is wrong with the neighbours of a vertex.
-fn impossible(neighbours: &mut [u32], vertex: u32, vertices: u32) -> Option<&'static str> {
-    neighbours.sort_unstable();
-    if neighbours.contains(&vertex) {
-        return Some("is its own neighbour");
+/// What is wrong with the neighbors of a vertex.
+fn impossible(neighbors: &mut [u32], vertex: u32, vertices: u32) -> Option<&'static str> {
+    neighbors.sort_unstable();
+    if neighbors.contains(&vertex) {
+        return Some("is its own neighbor");
     }
-    if neighbours.windows(2).any(|two| two[0] == two[1]) {
-        return Some("has a neighbour twice");
+    if neighbors.windows(2).any(|two| two[0] == two[1]) {
+        return Some("has a neighbor twice");
     }
-    neighbours.last().is_some_and(|&last| last >= vertices).then_some("has a neighbour that is not there")
+    neighbors.last().is_some_and(|&last| last >= vertices).then_some("has a neighbor that is not there")
 }

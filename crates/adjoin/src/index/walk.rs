@@ -1,6 +1,6 @@
 //! Block search (Starling, Algorithm 2): the walk of one query over the pages of an index.
 //!
-//! A walk keeps the nearest vertices that it has seen, by codes, and looks at the page of the nearest whose neighbours it does
+//! A walk keeps the nearest vertices that it has seen, by codes, and looks at the page of the nearest whose neighbors it does
 //! not know. All vertices of a page are compared exactly and seen; those that are near enough to be kept lead on at once, so
 //! that no page is needed twice. A walk depends on nothing but the index and the query.
 
@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 use adjoin_kernels::{Kernel, prefetch};
 
 use super::Index;
-use super::admitted::Admitted;
+use super::filtered_vertices::FilteredVertices;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
 use super::strategy::{Entry, WalkStrategy};
@@ -20,7 +20,7 @@ use crate::graph::GreedySearch;
 use crate::load::Members;
 use crate::predicate::Predicate;
 use crate::quantize::Table;
-use crate::search::Wanted;
+use crate::query::QueryTarget;
 
 /// Number of the way in which walks go: another one where they come to find others, so that what was learned of the recall of
 /// earlier ones is not taken for theirs.
@@ -34,7 +34,7 @@ const SEEN_TOGETHER: usize = 256;
 struct Candidate {
     distance: f32,
     vertex: u32,
-    /// Its neighbours were seen.
+    /// Its neighbors were seen.
     expanded: bool,
 }
 
@@ -46,8 +46,8 @@ impl Candidate {
 
 /// What walks look for, and how far they go.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Aim {
-    pub(super) wanted: Wanted,
+pub(super) struct WalkAim {
+    pub(super) wanted: QueryTarget,
     /// Candidates that a walk keeps.
     pub(super) list: usize,
     /// The distance by codes up to which vertices are looked at, whatever else is kept.
@@ -58,32 +58,32 @@ pub(super) struct Aim {
     pub(super) by_codes: bool,
 }
 
-impl Aim {
+impl WalkAim {
     /// So many nearest.
     pub(super) fn nearest(k: usize, list: usize) -> Self {
-        Self { wanted: Wanted::Nearest(k as u64), list, reach: f32::NEG_INFINITY, held: list, by_codes: false }
+        Self { wanted: QueryTarget::Nearest(k as u64), list, reach: f32::NEG_INFINITY, held: list, by_codes: false }
     }
 
     /// All within a threshold.
     pub(super) fn within(predicate: Predicate, (list, reach): (usize, f32)) -> Self {
-        Self { wanted: Wanted::Within(predicate), list, reach, held: list, by_codes: false }
+        Self { wanted: QueryTarget::Within(predicate), list, reach, held: list, by_codes: false }
     }
 }
 
 /// Queries that are searched for, and what they are searched in.
-pub(super) struct Searched<'a, T: Coordinate> {
+pub(super) struct WalkedIndex<'a, T: Coordinate> {
     pub(super) kernel: Kernel,
     pub(super) index: &'a Index,
     pub(super) shape: PageShape,
     pub(super) space: Space<'a>,
     pub(super) navigator: &'a Navigator<'a, T>,
-    pub(super) aim: Aim,
+    pub(super) aim: WalkAim,
     /// What may be found, where that is not all.
-    pub(super) admitted: Option<&'a Admitted>,
+    pub(super) admitted: Option<&'a FilteredVertices>,
     pub(super) strategy: WalkStrategy,
 }
 
-impl<T: Coordinate> Searched<'_, T> {
+impl<T: Coordinate> WalkedIndex<'_, T> {
     fn admits(&self, vertex: u32) -> bool {
         self.admitted.is_none_or(|admitted| admitted.vertices().contains(vertex))
     }
@@ -124,9 +124,9 @@ pub(super) struct Walk<T: Coordinate> {
     kept: usize,
     /// Vertices that are within reach, but not in the list.
     beyond: Vec<u32>,
-    seen: Seen,
+    seen: SeenVertices,
     /// Pages that were taken, where any may lie within reach.
-    taken: Seen,
+    taken: SeenVertices,
     table: Table,
     nearest: Nearest,
     navigation: GreedySearch<T>,
@@ -140,15 +140,15 @@ pub(super) struct Walk<T: Coordinate> {
 }
 
 impl<T: Coordinate> Walk<T> {
-    pub(super) fn new(searched: &Searched<'_, T>) -> Self {
+    pub(super) fn new(searched: &WalkedIndex<'_, T>) -> Self {
         Self {
             query: 0,
             hidden: None,
             list: Vec::new(),
             kept: 0,
             beyond: Vec::new(),
-            seen: Seen::default(),
-            taken: Seen::default(),
+            seen: SeenVertices::default(),
+            taken: SeenVertices::default(),
             table: Table::default(),
             nearest: Nearest::of(0, searched.space.metric, None),
             navigation: searched.navigator.search(),
@@ -163,7 +163,7 @@ impl<T: Coordinate> Walk<T> {
     /// Begins with a query. A `hidden` vertex is neither found nor does it lead on, as if the index did not have it.
     pub(super) fn begin(
         &mut self,
-        searched: &Searched<'_, T>,
+        searched: &WalkedIndex<'_, T>,
         (queries, query): (&Members<T>, u32),
         hidden: Option<u32>,
     ) {
@@ -192,7 +192,7 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Takes the nearest of all that may be found into the list.
-    fn see_all(&mut self, searched: &Searched<'_, T>, admitted: &Admitted) {
+    fn see_all(&mut self, searched: &WalkedIndex<'_, T>, admitted: &FilteredVertices) {
         let hidden = self.hidden;
         let mut vertices = admitted.vertices().iter().filter(|&vertex| hidden != Some(vertex)).peekable();
         while vertices.peek().is_some() {
@@ -203,7 +203,7 @@ impl<T: Coordinate> Walk<T> {
 
     /// Adds to `pages` those that the walk needs next, at most so many: the first one surely, the others unless a page before
     /// leads it elsewhere. None where it has ended.
-    pub(super) fn likely(&mut self, searched: &Searched<'_, T>, most: usize, pages: &mut Vec<u32>) {
+    pub(super) fn likely(&mut self, searched: &WalkedIndex<'_, T>, most: usize, pages: &mut Vec<u32>) {
         let Self { list, beyond, taken, .. } = self;
         let page_of = |vertex: u32| searched.shape.page_of(vertex);
         while beyond.last().is_some_and(|&vertex| taken.contains(page_of(vertex))) {
@@ -221,14 +221,14 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Takes a page that was read: compares its vertices, sees them, and sees the neighbours of those that lead on: the nearest
+    /// Takes a page that was read: compares its vertices, sees them, and sees the neighbors of those that lead on: the nearest
     /// ones, and all that are kept. A vertex that is not kept now will not be later, as what is kept only comes nearer.
     ///
     /// # Errors
     /// Where it says what cannot be.
     pub(super) fn take(
         &mut self,
-        searched: &Searched<'_, T>,
+        searched: &WalkedIndex<'_, T>,
         queries: &Members<T>,
         (number, page): (u32, Page<'_>),
     ) -> Result<()> {
@@ -265,8 +265,8 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Lets all vertices of a page lead on that are within reach.
-    fn lead_within(&mut self, searched: &Searched<'_, T>, vertices: std::ops::Range<u32>) {
-        let Searched { kernel, index, aim, .. } = *searched;
+    fn lead_within(&mut self, searched: &WalkedIndex<'_, T>, vertices: std::ops::Range<u32>) {
+        let WalkedIndex { kernel, index, aim, .. } = *searched;
         let Self { table, distances, leading, new, .. } = self;
         new.clear();
         new.extend(vertices);
@@ -281,18 +281,18 @@ impl<T: Coordinate> Walk<T> {
     /// Compares the vertices of a page with the query.
     fn compare(
         &mut self,
-        searched: &Searched<'_, T>,
+        searched: &WalkedIndex<'_, T>,
         queries: &Members<T>,
         (first, page): (u32, Page<'_>),
         count: usize,
     ) {
-        let Searched { kernel, space, aim, .. } = *searched;
+        let WalkedIndex { kernel, space, aim, .. } = *searched;
         let members = Members::new(kernel, space, page.vectors(count));
         let all = Predicate::all(space.metric);
         let Self { nearest, on_page, hidden, .. } = self;
         let row_of = |member: u32| searched.row_of(first + member, page.row(member as usize));
         let hit = |member: u32, nearness| Hit { nearness, row: row_of(member), place: (first + member, 0) };
-        let offers_all = matches!(aim.wanted, Wanted::Nearest(_));
+        let offers_all = matches!(aim.wanted, QueryTarget::Nearest(_));
         on_page.clear();
         queries.each_nearness((kernel, all), self.query, (&members, 0..count as u32), |member, nearness| {
             if offers_all && searched.admits(first + member) {
@@ -303,7 +303,7 @@ impl<T: Coordinate> Walk<T> {
             }
             all
         });
-        if let Wanted::Within(within) = aim.wanted {
+        if let QueryTarget::Within(within) = aim.wanted {
             let found = (0..count as u32).filter(|member| searched.admits(first + member));
             queries.each_nearness((kernel, within), self.query, (&members, found), |member, nearness| {
                 nearest.offer(hit(member, nearness));
@@ -319,7 +319,7 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// What was found, nearest first.
-    pub(super) fn end(&mut self, searched: &Searched<'_, T>) -> Vec<Hit> {
+    pub(super) fn end(&mut self, searched: &WalkedIndex<'_, T>) -> Vec<Hit> {
         let nearest = std::mem::replace(&mut self.nearest, Nearest::of(0, searched.space.metric, None));
         let vertices = searched.index.facts().vertices;
         let (hits, most) = (nearest.into_sorted(), searched.aim.wanted.hits_max());
@@ -329,31 +329,31 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Adds to the new vertices the neighbours of a vertex.
-    fn expand(&mut self, searched: &Searched<'_, T>, (number, page): (u32, Page<'_>), slot: usize) -> Result<()> {
-        let Searched { index, .. } = *searched;
+    /// Adds to the new vertices the neighbors of a vertex.
+    fn expand(&mut self, searched: &WalkedIndex<'_, T>, (number, page): (u32, Page<'_>), slot: usize) -> Result<()> {
+        let WalkedIndex { index, .. } = *searched;
         let vertices = index.facts().vertices;
-        let impossible = || index.damaged_page(number, "a vertex has neighbours that cannot be");
-        for neighbour in page.neighbours(slot).ok_or_else(impossible)? {
-            if neighbour >= vertices {
+        let impossible = || index.damaged_page(number, "a vertex has neighbors that cannot be");
+        for neighbor in page.neighbors(slot).ok_or_else(impossible)? {
+            if neighbor >= vertices {
                 return Err(impossible());
             }
-            self.seen.prefetch(neighbour);
-            self.new.push(neighbour);
+            self.seen.prefetch(neighbor);
+            self.new.push(neighbor);
         }
         Ok(())
     }
 
     /// Takes those of the new vertices into the list that were not seen before and are near enough; then none is new.
-    fn see(&mut self, searched: &Searched<'_, T>) {
+    fn see(&mut self, searched: &WalkedIndex<'_, T>) {
         let seen = &mut self.seen;
         self.new.retain(|&vertex| seen.insert(vertex));
         self.keep_near(searched);
     }
 
     /// Takes those of the new vertices into the list that are near enough; then none is new.
-    fn keep_near(&mut self, searched: &Searched<'_, T>) {
-        let Searched { kernel, index, aim, .. } = *searched;
+    fn keep_near(&mut self, searched: &WalkedIndex<'_, T>) {
+        let WalkedIndex { kernel, index, aim, .. } = *searched;
         let mut new = std::mem::take(&mut self.new);
         self.distances.resize(new.len(), 0.0);
         index.quantizer.distances(kernel, &self.table, &index.codes, &new, &mut self.distances);
@@ -373,7 +373,7 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Keeps a candidate; returns the one that goes where there are too many.
-    fn insert(&mut self, searched: &Searched<'_, T>, candidate: Candidate) -> Option<Candidate> {
+    fn insert(&mut self, searched: &WalkedIndex<'_, T>, candidate: Candidate) -> Option<Candidate> {
         let is_full = self.kept == searched.aim.list;
         if is_full && self.list.last().is_none_or(|last| !candidate.is_before(last)) {
             return Some(candidate);
@@ -396,13 +396,13 @@ impl<T: Coordinate> Walk<T> {
 
 /// Vertices that a walk has seen: a table of vertices with open addresses.
 #[derive(Default)]
-struct Seen {
+struct SeenVertices {
     /// One more than the vertex, 0 where there is none; a power of two of them.
     table: Vec<u32>,
     count: usize,
 }
 
-impl Seen {
+impl SeenVertices {
     const LEAST: usize = 1 << 10;
     /// Spreads numbers over the table (Knuth, TAOCP 3, 6.4).
     const MULTIPLIER: u32 = 0x9e37_79b1;
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_a_set() {
-        let (mut seen, mut random) = (Seen::default(), Random::new(1, "seen"));
+        let (mut seen, mut random) = (SeenVertices::default(), Random::new(1, "seen"));
         for values in [10, 3_000, 1 << 31] {
             seen.clear();
             let mut wanted = HashSet::new();

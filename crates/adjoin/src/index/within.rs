@@ -8,22 +8,22 @@
 //! Few queries are not worth that: they are compared with all pages in one pass, which is exact.
 
 use super::Index;
-use super::admitted::Admitted;
+use super::filtered_vertices::FilteredVertices;
 use super::cache::PageCache;
 use super::calibration::{NOTED, Reached, next_list};
-use super::options::IndexSearchOptions;
+use super::options::SearchOptions;
 use super::promise::{learning_bytes, recall_of};
-use super::run::{Decided, Way};
+use super::run::{SearchPlan, SearchMethod};
 use super::sample::{Sample, Truth, drawn};
-use super::walk::Aim;
+use super::walk::WalkAim;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::predicate::Predicate;
-use crate::search::SourceQueries;
+use crate::query::SourceQueries;
 use crate::source::VectorSource;
-use crate::truth::{NeighbourSample, setting_half};
+use crate::truth::{NeighborSample, setting_half};
 
 /// The shortest and the longest list that is tried.
 const SHORTEST: usize = 16;
@@ -41,19 +41,19 @@ pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (predicate, admitted): (Predicate, Option<&Admitted>),
-    (target, options): (f64, &IndexSearchOptions),
-    running: &dyn Fn(Way) -> u64,
-) -> Result<Decided> {
-    let whole = |reads| Decided::whole(target, reads);
+    (predicate, admitted): (Predicate, Option<&FilteredVertices>),
+    (target, options): (f64, &SearchOptions),
+    running: &dyn Fn(SearchMethod) -> u64,
+) -> Result<SearchPlan> {
+    let whole = |reads| SearchPlan::whole(target, reads);
     let facts = index.facts();
     if queries.info().rows <= drawn(index, like) || facts.vertices as usize <= LONGEST {
         return Ok(whole(None));
     }
     let like_them = like.map(|source| SourceQueries { source, space: facts.space() });
     let least = learning_bytes::<T>(context, facts, like, (NOTED as u64, LONGEST));
-    let longest_walk = Way::Walk(Aim::within(predicate, (LONGEST, 0.0)));
-    let after = running(longest_walk).max(running(Way::Whole));
+    let longest_walk = SearchMethod::Walk(WalkAim::within(predicate, (LONGEST, 0.0)));
+    let after = running(longest_walk).max(running(SearchMethod::PageScan));
     let context = &context.for_run(least.max(after), PURPOSE)?;
     let sample = Sample::draw((context, index), admitted, (like_them, options.seed), &[])?;
     let (truth, reads) = sample.within::<T>(predicate, options.seed)?;
@@ -65,7 +65,7 @@ pub(super) fn decide<T: Coordinate>(
         || whole(reads),
         |(aim, reached)| {
             let recall = Some(recall_of(reached, (target, true), like.is_some()));
-            Decided { way: Way::Walk(aim), recall, reads }
+            SearchPlan { way: SearchMethod::Walk(aim), recall, reads }
         },
     ))
 }
@@ -79,13 +79,13 @@ struct Tried<'a> {
     /// Which of them decide; the others say what is reached.
     sets: Vec<bool>,
     predicate: Predicate,
-    options: &'a IndexSearchOptions,
+    options: &'a SearchOptions,
     reads: ReadCounts,
 }
 
 impl Tried<'_> {
     /// The shortest list that supports the promise, and what it reaches.
-    fn first_that_supports<T: Coordinate>(&mut self, target: f64) -> Result<Option<(Aim, Reached)>> {
+    fn first_that_supports<T: Coordinate>(&mut self, target: f64) -> Result<Option<(WalkAim, Reached)>> {
         let seed = self.options.seed;
         let reach = self.truth.reach(1.0 - (1.0 - target) * MISSES_OF_REACH, |query| self.sets[query]);
         let Some(reach) = reach else { return Ok(None) };
@@ -97,7 +97,7 @@ impl Tried<'_> {
         let mut cache = None;
         let lists = std::iter::successors(Some(SHORTEST), |&list| Some(next_list(Some(list))));
         for list in lists.take_while(|&list| list <= LONGEST) {
-            let aim = Aim::within(self.predicate, (list, reach));
+            let aim = WalkAim::within(self.predicate, (list, reach));
             let found = self.walk::<T>(aim, &mut cache)?;
             if self.of(&found, |query| self.sets[query]).calibrate(target, seed).is_some() {
                 let aside = self.of(&found, |query| !self.sets[query]);
@@ -113,21 +113,21 @@ impl Tried<'_> {
     }
 
     /// Some of the queries: hits that walks found at a threshold of 0, and those that they did not.
-    fn of(&self, found: &[bool], takes: impl Fn(usize) -> bool) -> NeighbourSample {
-        let mut sample = NeighbourSample::default();
+    fn of(&self, found: &[bool], takes: impl Fn(usize) -> bool) -> NeighborSample {
+        let mut sample = NeighborSample::default();
         for (query, &count) in self.truth.counts.iter().enumerate().filter(|&(query, _)| takes(query)) {
             sample.vectors += 1;
             if count > 0 {
                 let found = &found[self.truth.noted_of(query)];
                 sample.pair_ts.extend(found.iter().map(|&found| if found { 0.0 } else { f32::INFINITY }));
-                sample.neighbours.push((count, sample.pair_ts.len() as u32));
+                sample.neighbors.push((count, sample.pair_ts.len() as u32));
             }
         }
         sample
     }
 
     /// Whether walks find each of the noted hits.
-    fn walk<T: Coordinate>(&mut self, aim: Aim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
+    fn walk<T: Coordinate>(&mut self, aim: WalkAim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
         let Self { context, index, sample, truth, options, reads, .. } = self;
         let cache = match cache {
             Some(cache) => cache,

@@ -2,7 +2,7 @@
 //! it.
 
 mod conditions;
-mod kept;
+mod checkpoint;
 mod nearest;
 mod output;
 mod sources;
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::join::{Aim, JoinOptions, PairFilter, RowFilter, Sets, Side, UnopenedSet, join, prepare};
-use crate::kept::damaged;
+use crate::join::{JoinEffort, JoinOptions, PairFilter, RowFilter, Sets, Side, UnopenedSet, join, prepare};
+use crate::checkpoint::damaged;
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;
@@ -26,7 +26,7 @@ use crate::store::{
 };
 use crate::workers::lock;
 
-use kept::KeptJoin;
+use checkpoint::JoinCheckpoint;
 
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
@@ -78,7 +78,7 @@ pub struct OpenedSets {
     /// Filter on pairs, if any.
     pairs: Option<PairFilter>,
     /// Checkpoints, until the join has run.
-    kept: Mutex<Option<KeptJoin>>,
+    kept: Mutex<Option<JoinCheckpoint>>,
 }
 
 /// A named set: a store, or sources to build one from.
@@ -234,7 +234,7 @@ impl Job<'_> {
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
         let context = &context.naming_at_least(self.bound(&named, &build));
-        let mut kept = self.resume.then(|| KeptJoin::open(context, self, &named)).transpose()?;
+        let mut kept = self.resume.then(|| JoinCheckpoint::open(context, self, &named)).transpose()?;
         let mut opened = |(set, names): (usize, &[String]), named, condition: &Option<Condition>| {
             let attributes = self.conditions.columns(set, are_two_sets);
             if let Named::Source(_) = named {
@@ -310,7 +310,7 @@ impl Job<'_> {
 /// Fails if the manifest cannot be read.
 pub fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
     let manifest = read_manifest(context, folder)?;
-    Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, Aim::Unsaid.target())))
+    Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, JoinEffort::Unsaid.target())))
 }
 
 /// Returns an option that applies only to builds, if one was given.

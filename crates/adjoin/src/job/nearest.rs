@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::message::Argument;
 use crate::options::Metric;
 use crate::report::NearestStatistics;
-use crate::search::{NearestOptions, nearest};
+use crate::buckets::{NearestOptions, nearest};
 use crate::sink::HitSink;
 use crate::source::SourceOptions;
 use crate::store::BuildOptions;

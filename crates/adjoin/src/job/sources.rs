@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::only_for_files;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::live;
+use crate::collection;
 use crate::message::message;
 use crate::source::{self, SourceOptions, VectorSource};
 use crate::store::{Kind, kind_of};
@@ -15,7 +15,7 @@ use crate::store::{Kind, kind_of};
 /// this moment, with its ids.
 ///
 /// # Errors
-/// Fails as [`source::open`] and [`live::open_rows`] do. Also fails if there are no rows, or a collection is not the
+/// Fails as [`source::open`] and [`collection::open_rows`] do. Also fails if there are no rows, or a collection is not the
 /// only name or is given together with an option for files.
 pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     for name in names {
@@ -34,19 +34,19 @@ fn open_live(
 ) -> Result<Arc<dyn VectorSource>> {
     if names.len() > 1 {
         return Err(Error::option(format!(
-            "{name} is a live index, which is read alone; give it alone, or only files"
+            "{name} is a collection, which is read alone; give it alone, or only files"
         )));
     }
     if let Some(option) = only_for_files(options) {
         return Err(Error::option(message![
-            format!("{name} is a live index, and "),
+            format!("{name} is a collection, and "),
             option,
             " has a meaning only for files; leave it out"
         ]));
     }
-    let rows = live::open_rows(context, Path::new(name))?;
+    let rows = collection::open_rows(context, Path::new(name))?;
     if rows.info().rows == 0 {
-        return Err(Error::input(format!("{name} has no rows; write some to it with: adjoin live write")));
+        return Err(Error::input(format!("{name} has no rows; write some to it with: adjoin collection write")));
     }
     Ok(rows)
 }

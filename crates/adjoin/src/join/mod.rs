@@ -9,8 +9,8 @@ mod watched;
 
 pub use crate::load::{PairFilter, RowFilter, Sets, Side};
 pub use execution::{Done, join, run};
-pub(crate) use execution::{KeepLegs, hand_over, run_in_legs};
-pub use options::{Aim, JoinOptions};
+pub(crate) use execution::{SaveCheckpoints, hand_over, run_in_legs};
+pub use options::{JoinEffort, JoinOptions};
 pub(crate) use planning::{Foresight, UnopenedSet, least_of_unbuilt, more_to_calibrate, resume_within};
-pub use planning::{least_memory, neighbour_curve, prepare, prepare_each, resume};
+pub use planning::{least_memory, neighbor_curve, prepare, prepare_each, resume};
 pub use prepared::{JoinPlan, Prepared};

@@ -12,7 +12,7 @@ const PATIENCE: f64 = 2.0;
 
 /// How many of the pairs to find.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Aim {
+pub enum JoinEffort {
     /// All pairs.
     Every,
     /// At least this fraction, of all pairs and of the average vector's neighbors.
@@ -21,7 +21,7 @@ pub enum Aim {
     Unsaid,
 }
 
-impl Aim {
+impl JoinEffort {
     /// Asks for at least this recall.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Aim {
     /// Converts a caller's options: a recall, or a flag for every pair.
     ///
     /// # Errors
-    /// Fails if both are given, or as [`Aim::recall`] does.
+    /// Fails if both are given, or as [`JoinEffort::recall`] does.
     pub fn of(recall: Option<f64>, exact: bool) -> Result<Self> {
         match recall {
             Some(_) if exact => {
@@ -69,7 +69,7 @@ pub struct JoinOptions {
     /// The pairs to find.
     pub predicate: Predicate,
     /// How many of them to find.
-    pub aim: Aim,
+    pub aim: JoinEffort,
     /// Rule that selects the pairs to compare; the cheapest one if absent.
     pub rule: Option<Rule>,
     /// Threshold of a rule that needs one, whatever recall it reaches; set by a sample if absent.
@@ -91,7 +91,7 @@ impl JoinOptions {
     pub fn exact(predicate: Predicate) -> Self {
         Self {
             predicate,
-            aim: Aim::Every,
+            aim: JoinEffort::Every,
             rule: None,
             t: None,
             seed: 1,
@@ -103,7 +103,7 @@ impl JoinOptions {
     }
 
     /// Finds the fraction of pairs that `aim` asks for, by the cheapest rule.
-    pub fn approximate(predicate: Predicate, aim: Aim) -> Self {
+    pub fn approximate(predicate: Predicate, aim: JoinEffort) -> Self {
         Self { aim, ..Self::exact(predicate) }
     }
 

@@ -20,7 +20,7 @@ const PLAN_VERSION: u32 = 6;
 
 /// A planned join, ready to run.
 pub struct Prepared {
-    pub(super) decided: Decided,
+    pub(super) decided: PlanFacts,
     pub(super) sizes: BucketSizes,
     pub(super) schedule: Schedule,
     pub(super) threshold: Threshold,
@@ -50,7 +50,7 @@ impl RunMemory {
 
 /// The decisions of planning except the tasks, and its cost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Decided {
+pub(super) struct PlanFacts {
     pub(super) predicate: Predicate,
     /// Seed of the drawn vectors.
     pub(super) seed: u64,
@@ -177,7 +177,7 @@ pub struct JoinPlan {
     version: u32,
     /// Checksums of the sets that it is for.
     sets: Vec<String>,
-    pub(super) decided: Decided,
+    pub(super) decided: PlanFacts,
     pub(super) watched: Option<Vec<WatchedVectors>>,
     pub(super) order: Order,
     pub(super) lead: Lead,

@@ -100,8 +100,8 @@ impl Watched {
     pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
         let of_set = |set: &WatchedSet| {
             let WatchedVectors { vectors, whole, seed } = &set.vectors;
-            let tally = |(&(_, neighbours), &found): (&(u64, u64), &u64)| Tally {
-                neighbours: neighbours as f64,
+            let tally = |(&(_, neighbors), &found): (&(u64, u64), &u64)| Tally {
+                neighbors: neighbors as f64,
                 found: found as f64,
             };
             let tallies: Vec<Tally> = vectors.iter().zip(&found[set.first..]).map(tally).collect();

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Space};
 use crate::options::{Metric, VectorType};
-use crate::plan::Meetings;
+use crate::plan::BucketPairsToVisit;
 use crate::report::{IoStatistics, Written};
 use crate::source::IdKind;
 use crate::sql::Rank;
@@ -353,16 +353,16 @@ impl<'a> Buckets<'a> {
     }
 
     /// Returns how many vectors and buckets are joined.
-    pub fn meetings(&self) -> Meetings {
+    pub fn meetings(&self) -> BucketPairsToVisit {
         let of = |set: &Range<u32>| {
             let buckets = set.clone().filter(|&number| self.members(number) > 0).count();
             (self.rows_of(set.clone()), buckets as u64)
         };
         let parts: Vec<(u64, u64)> = self.parts().iter().map(of).collect();
         match self.joined {
-            Joined::OneSet => Meetings::within(parts[0]),
-            Joined::TwoSets(_) => Meetings::between(parts[0], parts[1]),
-            Joined::Grown(_) => Meetings::grown(parts[0], parts[1]),
+            Joined::OneSet => BucketPairsToVisit::within(parts[0]),
+            Joined::TwoSets(_) => BucketPairsToVisit::between(parts[0], parts[1]),
+            Joined::Grown(_) => BucketPairsToVisit::grown(parts[0], parts[1]),
         }
     }
 

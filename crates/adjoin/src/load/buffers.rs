@@ -30,12 +30,12 @@ struct State {
 }
 
 /// A filled buffer, returned to the pool when dropped.
-pub(super) struct Lent {
+pub(super) struct BorrowedBuffer {
     buffer: AlignedBuffer,
     of: Arc<Buffers>,
 }
 
-impl Deref for Lent {
+impl Deref for BorrowedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -43,7 +43,7 @@ impl Deref for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
         let buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0));
         let mut state = lock(&self.of.state);
@@ -130,8 +130,8 @@ impl Buffers {
     }
 
     /// Marks a taken buffer as filled.
-    pub(super) fn lend(self: &Arc<Self>, buffer: AlignedBuffer) -> Lent {
-        Lent { buffer, of: self.clone() }
+    pub(super) fn lend(self: &Arc<Self>, buffer: AlignedBuffer) -> BorrowedBuffer {
+        BorrowedBuffer { buffer, of: self.clone() }
     }
 }
 

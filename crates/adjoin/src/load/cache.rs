@@ -82,7 +82,7 @@ impl<T: Coordinate> CachedBucket<T> {
     /// Fails if `load` does.
     pub(crate) fn load_ahead(&self, load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>) -> Result<()> {
         let Some(stored) = lock(&self.stored).take() else { return Ok(()) };
-        let _told = ToldAtLast(&self.loaded);
+        let _told = SetOnDrop(&self.loaded);
         let bucket = load(stored)?;
         let set = self.loaded.set(Some(bucket));
         assert!(set.is_ok(), "only who took what was read sets it");
@@ -101,9 +101,9 @@ impl<T: Coordinate> CachedBucket<T> {
 }
 
 /// On drop, reports a failure to the threads that wait for a bucket, unless the bucket was loaded. Covers panics too.
-struct ToldAtLast<'a, T: Coordinate>(&'a OnceLock<Option<LoadedBucket<T>>>);
+struct SetOnDrop<'a, T: Coordinate>(&'a OnceLock<Option<LoadedBucket<T>>>);
 
-impl<T: Coordinate> Drop for ToldAtLast<'_, T> {
+impl<T: Coordinate> Drop for SetOnDrop<'_, T> {
     fn drop(&mut self) {
         let _ = self.0.set(None); // fails if the bucket was loaded
     }

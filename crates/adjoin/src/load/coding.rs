@@ -1,7 +1,7 @@
 //! Chooses how to round the floats of a store to bytes, by a sample of its vectors.
 
 use super::buckets::Buckets;
-use super::sample::{Drawn, draw_places, read_coordinates};
+use super::sample::{DrawnVectors, draw_places, read_coordinates};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coding;
@@ -11,7 +11,7 @@ const VECTORS: u64 = 500;
 
 /// Returns the bytes that [`fit_coding`] holds.
 pub(crate) fn coding_bytes(buckets: &Buckets<'_>) -> u64 {
-    Drawn::<f32>::memory_bytes(buckets, VECTORS)
+    DrawnVectors::<f32>::memory_bytes(buckets, VECTORS)
 }
 
 /// Fits a coding to vectors drawn by `seed`; `None` if coordinates are bytes anyway. The caller decides whether the

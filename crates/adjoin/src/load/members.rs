@@ -31,7 +31,7 @@ enum Values {
 
 /// The detail in which pairs are decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum PairDetail {
     /// The values of pairs that belong to the result.
     Values,
     /// Only whether pairs belong to the result; values may be NaN.
@@ -117,7 +117,7 @@ impl Exact {
     fn decide(
         &self,
         kernel: Kernel,
-        (predicate, wanted): (Predicate, Wanted),
+        (predicate, wanted): (Predicate, PairDetail),
         (pairs, other): (&[(u32, u32)], &Self),
         decided: &mut Vec<Option<f32>>,
     ) {
@@ -127,7 +127,7 @@ impl Exact {
             let (a, b, length) = (a.member(pair.0), b.member(pair.1), pair_length(pair.0, pair.1));
             match predicate.tells(near(kernel, predicate, (a, b), length)) {
                 Some(false) => None,
-                Some(true) if wanted == Wanted::Members => Some(f32::NAN),
+                Some(true) if wanted == PairDetail::Members => Some(f32::NAN),
                 _ => decide_floats(kernel, predicate, (a, b), length),
             }
         }));
@@ -231,7 +231,7 @@ impl<T: Coordinate> Members<T> {
     pub(crate) fn decide(
         &self,
         kernel: Kernel,
-        (predicate, wanted): (Predicate, Wanted),
+        (predicate, wanted): (Predicate, PairDetail),
         pairs: &[(u32, u32)],
         other: &Self,
         decided: &mut Vec<Option<f32>>,

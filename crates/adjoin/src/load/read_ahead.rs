@@ -9,7 +9,7 @@ use std::sync::Arc;
 use adjoin_device::{AlignedBuffer, Cause, ReadQueue};
 
 use super::buckets::Buckets;
-use super::buffers::{Buffers, Lent};
+use super::buffers::{Buffers, BorrowedBuffer};
 use super::part::Part;
 use crate::context::Context;
 use crate::error::Result;
@@ -66,7 +66,7 @@ struct Read {
     /// Bytes of the read that were requested.
     requested: u64,
     /// The bytes, once the read has finished.
-    buffer: Option<Arc<Lent>>,
+    buffer: Option<Arc<BorrowedBuffer>>,
 }
 
 /// A bucket as read, not verified yet. Its memory returns to the reader once it and its neighbors of the same request
@@ -79,9 +79,9 @@ pub struct StoredBucket {
 /// The bytes read from a bucket.
 enum Contents {
     /// The whole bucket.
-    Whole(Range<usize>, Arc<Lent>),
+    Whole(Range<usize>, Arc<BorrowedBuffer>),
     /// Some members: blocks of the file, with the offset of the first of each run.
-    Part(Part, Vec<(u64, Arc<Lent>)>),
+    Part(Part, Vec<(u64, Arc<BorrowedBuffer>)>),
 }
 
 /// Consecutive members of a bucket, verified.
@@ -178,7 +178,7 @@ impl Read {
     }
 
     /// Returns the offset and the bytes.
-    fn bytes(&self) -> (u64, Arc<Lent>) {
+    fn bytes(&self) -> (u64, Arc<BorrowedBuffer>) {
         (self.offset, self.buffer.as_ref().expect("it was waited for").clone())
     }
 }

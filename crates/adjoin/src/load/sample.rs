@@ -13,7 +13,7 @@ use crate::geometry::Coordinate;
 use crate::random::Random;
 
 /// Drawn vectors.
-pub(crate) struct Drawn<T> {
+pub(crate) struct DrawnVectors<T> {
     pub(crate) members: Members<T>,
     /// Bucket and position there of each vector, ascending.
     pub(crate) places: Vec<(u32, u32)>,
@@ -82,7 +82,7 @@ pub(crate) fn read_coordinates<T: Coordinate>(
     Ok(panel)
 }
 
-impl<T: Coordinate> Drawn<T> {
+impl<T: Coordinate> DrawnVectors<T> {
     /// Reads vectors.
     ///
     /// # Errors

@@ -10,11 +10,11 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::message::Argument;
 use crate::sql::{Condition, PairCondition};
-use crate::store::{Passing, Store};
+use crate::store::{FilterBitmap, Store};
 
 /// Rows of a store that pass a filter. Other rows are not joined.
 pub struct RowFilter {
-    passing: Passing,
+    passing: FilterBitmap,
     starts: Vec<u32>,
     _memory: Reservation,
 }
@@ -43,12 +43,12 @@ impl RowFilter {
 
 /// The rows of a store to join: all, or only rows that pass a filter.
 #[derive(Clone, Copy)]
-pub struct Side<'a> {
+pub struct JoinSide<'a> {
     store: &'a Store,
     filter: Option<&'a RowFilter>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> JoinSide<'a> {
     /// Creates a side from a store and an optional filter.
     pub fn new(store: &'a Store, filter: Option<&'a RowFilter>) -> Self {
         Self { store, filter }
@@ -87,7 +87,7 @@ impl<'a> Side<'a> {
     }
 }
 
-impl<'a> From<&'a Store> for Side<'a> {
+impl<'a> From<&'a Store> for JoinSide<'a> {
     fn from(store: &'a Store) -> Self {
         Self::new(store, None)
     }
@@ -96,15 +96,15 @@ impl<'a> From<&'a Store> for Side<'a> {
 /// The sets to join: the rows of one set with each other, or with the rows of another.
 #[derive(Clone, Copy)]
 pub struct Sets<'a> {
-    first: Side<'a>,
-    second: Option<Side<'a>>,
+    first: JoinSide<'a>,
+    second: Option<JoinSide<'a>>,
     /// Whether the second set has rows to append to the first.
     is_grown: bool,
     /// Filter on pairs, if any.
     pairs: Option<&'a PairFilter>,
 }
 
-impl<'a, S: Into<Side<'a>>> From<S> for Sets<'a> {
+impl<'a, S: Into<JoinSide<'a>>> From<S> for Sets<'a> {
     fn from(side: S) -> Self {
         Self { first: side.into(), second: None, is_grown: false, pairs: None }
     }
@@ -112,13 +112,13 @@ impl<'a, S: Into<Side<'a>>> From<S> for Sets<'a> {
 
 impl<'a> Sets<'a> {
     /// Joins each row of the first set with each row of the second.
-    pub fn between(first: impl Into<Side<'a>>, second: impl Into<Side<'a>>) -> Self {
+    pub fn between(first: impl Into<JoinSide<'a>>, second: impl Into<JoinSide<'a>>) -> Self {
         Self { second: Some(second.into()), ..first.into().into() }
     }
 
     /// Joins new rows with old rows and with each other. Old and new rows form one set, in which new rows are numbered
     /// after the old ones. Pairs of two old rows are known already and not joined.
-    pub fn grown(old: impl Into<Side<'a>>, new: impl Into<Side<'a>>) -> Self {
+    pub fn grown(old: impl Into<JoinSide<'a>>, new: impl Into<JoinSide<'a>>) -> Self {
         Self { is_grown: true, ..Self::between(old, new) }
     }
 
@@ -133,7 +133,7 @@ impl<'a> Sets<'a> {
     }
 
     /// Returns the side that results describe: the left side of a join of two sets, the new rows if a set has grown.
-    pub fn results_of(self) -> Side<'a> {
+    pub fn results_of(self) -> JoinSide<'a> {
         self.second.filter(|_| self.is_grown).unwrap_or(self.first)
     }
 
@@ -154,12 +154,12 @@ impl<'a> Sets<'a> {
     }
 
     /// Returns the side of the left rows of pairs.
-    pub fn left_side(self) -> Side<'a> {
+    pub fn left_side(self) -> JoinSide<'a> {
         self.first
     }
 
     /// Returns the side that is joined with [`Sets::left_side`], if there are two.
-    pub fn other_side(self) -> Option<Side<'a>> {
+    pub fn other_side(self) -> Option<JoinSide<'a>> {
         self.second
     }
 
@@ -175,24 +175,24 @@ impl<'a> Sets<'a> {
 
     /// Returns the store that is joined with [`Sets::left`], if there are two.
     pub fn other(self) -> Option<&'a Store> {
-        self.second.map(Side::store)
+        self.second.map(JoinSide::store)
     }
 
     /// Iterates over the sides, each once.
-    pub fn sides(self) -> impl Iterator<Item = Side<'a>> + Clone {
+    pub fn sides(self) -> impl Iterator<Item = JoinSide<'a>> + Clone {
         std::iter::once(self.first).chain(self.second)
     }
 
     /// Iterates over the stores, each once.
     pub fn stores(self) -> impl Iterator<Item = &'a Store> + Clone {
-        self.sides().map(Side::store)
+        self.sides().map(JoinSide::store)
     }
 
     /// Returns checksums that identify these sets.
     pub(crate) fn checksums(self) -> Vec<String> {
         let pairs = self.pairs.map(|pairs| format!("{:016x}", xxh3_64(pairs.text().as_bytes())));
         let grown = self.is_grown.then(|| "grown".to_owned());
-        self.sides().map(Side::checksum).chain(grown).chain(pairs).collect()
+        self.sides().map(JoinSide::checksum).chain(grown).chain(pairs).collect()
     }
 
     /// Returns the buckets of the sets, restricted to the rows to join.
@@ -205,6 +205,6 @@ impl<'a> Sets<'a> {
             Some(second) if self.is_grown => Buckets::grown(self.first.store, second.store)?,
             Some(second) => Buckets::between(self.first.store, second.store)?,
         };
-        Ok(buckets.among(self.sides().map(Side::subset).collect(), self.pairs))
+        Ok(buckets.among(self.sides().map(JoinSide::subset).collect(), self.pairs))
     }
 }

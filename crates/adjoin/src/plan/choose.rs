@@ -9,7 +9,7 @@ const CENTERS_AROUND: u64 = 256;
 
 /// How many vectors and buckets are joined, and how many pairs of them may meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meetings {
+pub struct BucketPairsToVisit {
     /// Vectors.
     pub rows: u64,
     /// Buckets.
@@ -22,7 +22,7 @@ pub struct Meetings {
     pub centers_of_rows: u64,
 }
 
-impl Meetings {
+impl BucketPairsToVisit {
     /// Of a set with itself: so many vectors in so many buckets.
     pub fn within((rows, buckets): (u64, u64)) -> Self {
         let pairs_of = |n: u64| n * n.saturating_sub(1) / 2;
@@ -58,7 +58,7 @@ impl Meetings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// What is joined.
-    pub meets: Meetings,
+    pub meets: BucketPairsToVisit,
     /// Pairs of the result, of few no more than their order of magnitude.
     pub results: u64,
     /// Pairs that the margin-sum rule admits.
@@ -72,7 +72,7 @@ pub struct Facts {
 
 /// What is wanted of the rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wanted {
+pub struct RuleTarget {
     /// The recall to reach.
     pub recall: f64,
     /// How many times the cost of a rule that misses some pairs one that misses none may have.
@@ -86,7 +86,7 @@ pub struct Wanted {
 pub enum Choice {
     /// By a rule that misses none.
     Exact(Rule),
-    /// By a rule whose threshold a calibration sets, which may look for the neighbours of so many vectors.
+    /// By a rule whose threshold a calibration sets, which may look for the neighbors of so many vectors.
     Calibrated {
         /// The rule.
         rule: Rule,
@@ -153,7 +153,7 @@ const ADMITTED_OF_EDGE: f64 = 1.0 / 30.0;
 impl Facts {
     /// What it costs to look for all admitted pairs of different buckets and to compare them.
     fn cost(&self, admitted: u64, weights: &Weights) -> f64 {
-        let Meetings { rows, buckets, bucket_pairs, .. } = self.meets;
+        let BucketPairsToVisit { rows, buckets, bucket_pairs, .. } = self.meets;
         let (rows, buckets, admitted) = (rows as f64, buckets as f64, admitted as f64);
         let of_bucket = rows / buckets.max(1.0);
         let edges = (admitted / (ADMITTED_OF_EDGE * of_bucket * of_bucket)).min(bucket_pairs as f64);
@@ -176,7 +176,7 @@ impl Costs {
     /// Of a set.
     pub fn of(facts: &Facts, weights: &Weights) -> Self {
         let Facts { meets, margin_sum_pairs, union_pairs, near_pairs, .. } = *facts;
-        let Meetings { rows, pairs, centers_of_rows, .. } = meets;
+        let BucketPairsToVisit { rows, pairs, centers_of_rows, .. } = meets;
         let centers = |computed: u64| computed as f64 * weights.center;
         Self {
             exact: centers(centers_of_rows) + facts.cost(margin_sum_pairs, weights),
@@ -189,7 +189,7 @@ impl Costs {
 }
 
 /// The rule that is expected to cost less, its calibration included.
-pub fn choose(facts: &Facts, wanted: Wanted, weights: &Weights) -> Choice {
+pub fn choose(facts: &Facts, wanted: RuleTarget, weights: &Weights) -> Choice {
     let Costs { exact, approximate, a_vector } = Costs::of(facts, weights);
     let affordable = (exact / wanted.patience - approximate) / a_vector.max(1.0);
     if affordable >= wanted.sample as f64 {
@@ -204,12 +204,12 @@ mod tests {
 
     /// A set of 1M vectors in 5,000 buckets.
     fn facts(margin_sum_pairs: u64, union_pairs: u64) -> Facts {
-        let meets = Meetings::within((1_000_000, 5_000));
+        let meets = BucketPairsToVisit::within((1_000_000, 5_000));
         Facts { meets, results: 0, margin_sum_pairs, union_pairs, near_pairs: 100_000_000_000 }
     }
 
     fn chosen(facts: &Facts, patience: f64) -> Choice {
-        choose(facts, Wanted { recall: 0.95, patience, sample: 2_000 }, &Weights::of(true, 170))
+        choose(facts, RuleTarget { recall: 0.95, patience, sample: 2_000 }, &Weights::of(true, 170))
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_small_set_is_joined_exactly() {
         let facts = Facts {
-            meets: Meetings::within((10_000, 200)),
+            meets: BucketPairsToVisit::within((10_000, 200)),
             results: 0,
             margin_sum_pairs: 2_000_000,
             union_pairs: 500_000,
@@ -246,7 +246,7 @@ mod tests {
     /// The vectors of each set are compared with the centers of the other alone, which few vectors have few of.
     #[test]
     fn few_vectors_are_joined_exactly_with_many() {
-        let meets = Meetings::between((1_000_000, 5_000), (1_000, 30));
+        let meets = BucketPairsToVisit::between((1_000_000, 5_000), (1_000, 30));
         assert_eq!((meets.pairs, meets.bucket_pairs, meets.centers_of_rows), (1_000_000_000, 150_000, 35_000_000));
         let facts =
             Facts { meets, results: 0, margin_sum_pairs: 20_000_000, union_pairs: 5_000_000, near_pairs: 100_000_000 };

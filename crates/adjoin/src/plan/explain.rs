@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::choose::Meetings;
+use super::choose::BucketPairsToVisit;
 use super::rule::Rule;
 use super::schedule::{BucketSizes, Schedule};
 use crate::options::format_bytes;
@@ -42,7 +42,7 @@ pub struct Explanation {
 /// `candidate_pairs`.
 pub fn explain(
     (rule, threshold): (Rule, Option<f64>),
-    meets: &Meetings,
+    meets: &BucketPairsToVisit,
     sizes: &BucketSizes,
     schedule: &Schedule,
     candidate_pairs: u64,

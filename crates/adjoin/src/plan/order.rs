@@ -67,11 +67,11 @@ pub enum Order {
     BlockNested,
     /// Bucket by bucket in an order without meaning.
     Id,
-    /// Bucket by bucket, next the one that shares most neighbours with the last ones (DiskJoin, Algorithm 2, read without
+    /// Bucket by bucket, next the one that shares most neighbors with the last ones (DiskJoin, Algorithm 2, read without
     /// directions).
     Gorder,
     /// The same as printed: an edge leads from the bucket with the lower number to the other, and next comes the bucket
-    /// that shares most out-neighbours. With a bucket come the edges that leave it (section 4.3).
+    /// that shares most out-neighbors. With a bucket come the edges that leave it (section 4.3).
     GorderOut,
     /// Bucket by bucket in reverse Cuthill-McKee order.
     CuthillMcKee,
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(tasks(Order::Tree), expected);
     }
 
-    /// Bucket 1 has most out-neighbours and 0 shares one of them; the edge between both leaves 0.
+    /// Bucket 1 has most out-neighbors and 0 shares one of them; the edge between both leaves 0.
     #[test]
     fn edges_come_with_the_bucket_that_they_leave() {
         let graph = BucketGraph { buckets: 5, edges: vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4)] };

@@ -3,8 +3,8 @@
 //! All that a rule knows of a bucket is its rank among the centers by their distance to the query, and its *margin*: the
 //! squared distance to its center less that to the nearest one. By rank alone it is the fixed number of probes of an
 //! inverted file; by margin alone that of a ball. Queries that lie between many centers have many small margins, and
-//! need more buckets than those that lie near one; beyond some rank few neighbours are found at any margin. A sum of
-//! both finds as many neighbours in fewer buckets than either (docs/methods.md, "Which buckets a query looks into"), and
+//! need more buckets than those that lie near one; beyond some rank few neighbors are found at any margin. A sum of
+//! both finds as many neighbors in fewer buckets than either (docs/methods.md, "Which buckets a query looks into"), and
 //! asks for no distance to a vector, so that all buckets of a batch are known before any is read.
 
 /// How many of a query's nearest buckets are looked into.

@@ -4,10 +4,10 @@
 use super::bucket_graph::BucketGraph;
 use crate::random::Random;
 
-/// Neighbours of each bucket.
+/// Neighbors of each bucket.
 struct Adjacency {
     starts: Vec<usize>,
-    neighbours: Vec<u32>,
+    neighbors: Vec<u32>,
 }
 
 impl Adjacency {
@@ -30,12 +30,12 @@ impl Adjacency {
         let mut starts = vec![0; buckets + 1];
         edges.clone().for_each(|(from, _)| starts[from as usize + 1] += 1);
         (0..buckets).for_each(|bucket| starts[bucket + 1] += starts[bucket]);
-        let (mut ends, mut neighbours) = (starts.clone(), vec![0; starts[buckets]]);
+        let (mut ends, mut neighbors) = (starts.clone(), vec![0; starts[buckets]]);
         for (from, to) in edges {
-            neighbours[ends[from as usize]] = to;
+            neighbors[ends[from as usize]] = to;
             ends[from as usize] += 1;
         }
-        Self { starts, neighbours }
+        Self { starts, neighbors }
     }
 
     fn buckets(&self) -> usize {
@@ -43,7 +43,7 @@ impl Adjacency {
     }
 
     fn of(&self, bucket: u32) -> &[u32] {
-        &self.neighbours[self.starts[bucket as usize]..self.starts[bucket as usize + 1]]
+        &self.neighbors[self.starts[bucket as usize]..self.starts[bucket as usize + 1]]
     }
 
     fn degree(&self, bucket: u32) -> usize {
@@ -51,7 +51,7 @@ impl Adjacency {
     }
 
     fn mean_degree(&self) -> f64 {
-        self.neighbours.len() as f64 / self.buckets().max(1) as f64
+        self.neighbors.len() as f64 / self.buckets().max(1) as f64
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn shuffled(buckets: usize) -> Vec<u32> {
     order
 }
 
-/// Buckets that are not placed yet, by how many neighbours each shares with a window: in a list for each number, as a
+/// Buckets that are not placed yet, by how many neighbors each shares with a window: in a list for each number, as a
 /// number changes by one at a time. (The unit heap of Gorder.)
 struct Shares {
     shared: Vec<u32>,
@@ -106,7 +106,7 @@ impl Shares {
         }
     }
 
-    /// Another neighbour of a bucket has come into the window, or left it.
+    /// Another neighbor of a bucket has come into the window, or left it.
     fn change(&mut self, bucket: u32, entered: bool) {
         if self.placed[bucket as usize] {
             return;
@@ -137,15 +137,15 @@ pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     by_overlap((&both, &both), buckets_in_cache)
 }
 
-/// The same as printed: of a bucket count its out-neighbours, `N(v) = {u : (v, u) in E}`. Each pair of buckets is one
+/// The same as printed: of a bucket count its out-neighbors, `N(v) = {u : (v, u) in E}`. Each pair of buckets is one
 /// edge, which leads from the lower number to the higher one (section 3).
 pub(super) fn gorder_out(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     by_overlap((&Adjacency::outgoing(graph), &Adjacency::incoming(graph)), buckets_in_cache)
 }
 
-/// Next comes the bucket that shares most neighbours with those of a sliding window (DiskJoin, Algorithm 2, after
-/// Gorder); first the one with most neighbours. The window holds as many buckets as fit into the cache, divided by the
-/// mean degree. `backwards` tells whose neighbour a bucket is.
+/// Next comes the bucket that shares most neighbors with those of a sliding window (DiskJoin, Algorithm 2, after
+/// Gorder); first the one with most neighbors. The window holds as many buckets as fit into the cache, divided by the
+/// mean degree. `backwards` tells whose neighbor a bucket is.
 fn by_overlap((adjacency, backwards): (&Adjacency, &Adjacency), buckets_in_cache: f64) -> Vec<u32> {
     let buckets = adjacency.buckets();
     let window = ((buckets_in_cache / adjacency.mean_degree()) as usize).clamp(1, buckets.max(1));
@@ -167,8 +167,8 @@ fn by_overlap((adjacency, backwards): (&Adjacency, &Adjacency), buckets_in_cache
     order
 }
 
-/// Reverse Cuthill-McKee: breadth first from a bucket of least degree, neighbours by ascending degree, backwards. Makes
-/// the numbers of neighbours lie near each other.
+/// Reverse Cuthill-McKee: breadth first from a bucket of least degree, neighbors by ascending degree, backwards. Makes
+/// the numbers of neighbors lie near each other.
 pub(super) fn cuthill_mckee(graph: &BucketGraph) -> Vec<u32> {
     let adjacency = Adjacency::both(graph);
     let by_degree = |bucket: &u32| (adjacency.degree(*bucket), *bucket);
@@ -231,11 +231,11 @@ mod tests {
     }
 
     /// The definition, with nothing kept up to date.
-    fn assert_shares_most(order: &[u32], window: usize, neighbours: &[Vec<u32>]) {
+    fn assert_shares_most(order: &[u32], window: usize, neighbors: &[Vec<u32>]) {
         for at in 1..order.len() {
             let window = &order[at.saturating_sub(window)..at];
             let shared = |bucket: u32| {
-                let of = |bucket: u32| &neighbours[bucket as usize];
+                let of = |bucket: u32| &neighbors[bucket as usize];
                 let common = |placed: &u32| of(*placed).iter().filter(|n| of(bucket).contains(n)).count();
                 window.iter().map(common).sum::<usize>()
             };
@@ -268,7 +268,7 @@ mod tests {
 
     /// Figure 5: bucket 4 shares 5 and 6 with bucket 1, which 2 and 3 do not.
     #[test]
-    fn a_bucket_is_followed_by_one_with_its_out_neighbours() {
+    fn a_bucket_is_followed_by_one_with_its_out_neighbors() {
         let graph = BucketGraph { buckets: 7, edges: vec![(1, 2), (1, 5), (1, 6), (2, 3), (4, 5), (4, 6)] };
         assert_eq!(gorder_out(&graph, 3.0)[..2], [1, 4]);
     }

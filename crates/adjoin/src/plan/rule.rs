@@ -251,7 +251,7 @@ pub fn pair_threshold(rule: Rule, parts: &RuleParts, x: Place, y: Place) -> f64 
     parts.iter().flatten().map(of).fold(f64::INFINITY, f64::min)
 }
 
-/// An edge with fewer pairs is not worth two buckets in memory. More would cost recall of vectors with few neighbours.
+/// An edge with fewer pairs is not worth two buckets in memory. More would cost recall of vectors with few neighbors.
 const EDGE_PAIRS_MIN: u32 = 4;
 /// Ranks of the members whose measures are noted; their products reach [`EDGE_PAIRS_MIN`].
 const RANKS: [u32; 3] = [1, 2, 4];
@@ -353,7 +353,7 @@ fn edge_threshold(parts: &RuleParts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) 
 
 /// What a rule that takes buckets whole knows of a bucket, beside its distances to others.
 #[derive(Debug, Clone, Copy)]
-pub struct Neighbourhood {
+pub struct Neighborhood {
     /// The threshold of the join.
     pub eps: f64,
     /// No member is farther from the center.
@@ -364,8 +364,8 @@ pub struct Neighbourhood {
 
 /// For a rule that takes buckets whole, the thresholds at which a bucket asks for others, given the squared distances
 /// of their centers, ascending.
-pub fn bucket_thresholds(rule: Rule, of: Neighbourhood, squared: &[f64]) -> Vec<f64> {
-    let Neighbourhood { eps, radius, dimensions } = of;
+pub fn bucket_thresholds(rule: Rule, of: Neighborhood, squared: &[f64]) -> Vec<f64> {
+    let Neighborhood { eps, radius, dimensions } = of;
     match rule {
         Rule::Arc => arc_thresholds(eps, 1.0, squared),
         Rule::ArcMu => arc_thresholds(eps, mu(dimensions), squared),
@@ -493,7 +493,7 @@ mod tests {
     const SQUARED: [f64; 4] = [1.0, 4.0, 9.0, 100.0];
 
     fn whole(rule: Rule, eps: f64, radius: f64, dimensions: usize) -> Vec<f64> {
-        bucket_thresholds(rule, Neighbourhood { eps, radius, dimensions }, &SQUARED)
+        bucket_thresholds(rule, Neighborhood { eps, radius, dimensions }, &SQUARED)
     }
 
     #[test]

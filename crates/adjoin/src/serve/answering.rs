@@ -20,10 +20,8 @@ use crate::plan::Probes;
 use crate::plan::batch::{BatchPlan, BucketCosts, Residency, plan_batch};
 use crate::predicate::Predicate;
 use crate::report::Stopwatch;
-use crate::search::{
-    CALIBRATED_K_MAX, Decided, Effort, KeptSamples, Looking, Queries, QuerySet, Searcher, Visits, Wanted, ids_of,
-    in_halves, least_calibration_bytes, not_of_type, query_as_stored, too_many_hits,
-};
+use crate::buckets::{CALIBRATED_K_MAX, ProbePlan, CalibrationSamples, ProbePass, Queries, QuerySet, Searcher, Visits, ids_of, least_calibration_bytes};
+use crate::query::{SearchEffort, QueryTarget, in_halves, not_of_type, query_as_stored, too_many_hits};
 use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
 use crate::workers::{lock, streamed_items};
@@ -47,18 +45,18 @@ pub(super) struct Answering<'a, T: Coordinate> {
     residency: Residency,
     cache: Cache<T>,
     /// Where queries with a wish look: those that were asked for last come last.
-    known: Vec<(Wish, Decided)>,
+    known: Vec<(Question, ProbePlan)>,
     /// Samples from which rules are derived.
-    samples: KeptSamples,
+    samples: CalibrationSamples,
     since_begin: Stopwatch,
     _of_tables: Reservation,
 }
 
 /// What is wanted, and where it is looked for.
-type Wish = (Wanted, Effort);
+type Question = (QueryTarget, SearchEffort);
 
 /// A query of a batch that can be answered.
-struct Asked<'q> {
+struct AskedQuery<'q> {
     /// Its number among those of the batch.
     number: usize,
     vector: &'q [f32],
@@ -80,7 +78,7 @@ struct Together<T> {
 impl<'a, T: Coordinate> Answering<'a, T> {
     /// The least memory with which a store is served.
     pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, options: &ServeOptions) -> u64 {
-        let wanted = Wanted::Nearest(1);
+        let wanted = QueryTarget::Nearest(1);
         let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted);
         let cache = capacity::<T>(options, buckets, 0) + worked_on::<T>(buckets, threads);
         let beside = cache + least_calibration_bytes::<T>(buckets, wanted);
@@ -115,7 +113,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             cache: Cache::new(buckets_memory.clone(), buckets.count() as usize),
             buckets_memory,
             known: Vec::new(),
-            samples: KeptSamples::default(),
+            samples: CalibrationSamples::default(),
             since_begin: Stopwatch::start(),
             _of_tables: of_tables,
         })
@@ -123,7 +121,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
 
     /// Queries that are answered together, at most, where each finds one vector.
     pub(super) fn most(&self) -> usize {
-        self.searcher.queries_at_once(self.bytes_of(Wanted::Nearest(1))) as usize
+        self.searcher.queries_at_once(self.bytes_of(QueryTarget::Nearest(1))) as usize
     }
 
     /// Answers all queries of a batch.
@@ -135,11 +133,11 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let mut open: Vec<usize> = (0..batch.requests.len()).collect();
         while !open.is_empty() {
             let (wishes, asked) = self.choose(batch, &mut open);
-            let is_everywhere = |asked: &&Asked<'_>| wishes[asked.wish].1.probes == Probes::Bound;
-            let (everywhere, by_rule): (Vec<&Asked<'_>>, Vec<&Asked<'_>>) = asked.iter().partition(is_everywhere);
+            let is_everywhere = |asked: &&AskedQuery<'_>| wishes[asked.wish].1.probes == Probes::Bound;
+            let (everywhere, by_rule): (Vec<&AskedQuery<'_>>, Vec<&AskedQuery<'_>>) = asked.iter().partition(is_everywhere);
             self.in_parts(batch, &by_rule, |answering, some| answering.find(batch, &wishes, some));
             for (number, wish) in wishes.iter().enumerate() {
-                let of_wish: Vec<&Asked<'_>> =
+                let of_wish: Vec<&AskedQuery<'_>> =
                     everywhere.iter().copied().filter(|asked| asked.wish == number).collect();
                 self.in_parts(batch, &of_wish, |answering, some| {
                     // What takes longest is given up when nobody waits for it any more.
@@ -158,14 +156,14 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     fn in_parts(
         &mut self,
         batch: &Batch,
-        asked: &[&Asked<'_>],
-        find: impl Fn(&mut Self, &[&Asked<'_>]) -> Result<Option<()>>,
+        asked: &[&AskedQuery<'_>],
+        find: impl Fn(&mut Self, &[&AskedQuery<'_>]) -> Result<Option<()>>,
     ) {
         let Searcher { context, buckets, .. } = *self.searcher;
         let answer_some = |range: Range<u32>| {
             let some = &asked[range.start as usize..range.end as usize];
             some.iter().for_each(|asked| batch.refuse_late(asked.number));
-            let open: Vec<&Asked<'_>> = some.iter().copied().filter(|asked| batch.is_open(asked.number)).collect();
+            let open: Vec<&AskedQuery<'_>> = some.iter().copied().filter(|asked| batch.is_open(asked.number)).collect();
             if open.is_empty() {
                 return Ok(Some(()));
             }
@@ -186,8 +184,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Takes out of those that are open the queries with the first few wishes; refuses those that make no sense.
-    fn choose<'q>(&mut self, batch: &'q Batch, open: &mut Vec<usize>) -> (Vec<(Wish, Decided)>, Vec<Asked<'q>>) {
-        let (mut wishes, mut asked): (Vec<(Wish, Decided)>, Vec<Asked<'q>>) = (Vec::new(), Vec::new());
+    fn choose<'q>(&mut self, batch: &'q Batch, open: &mut Vec<usize>) -> (Vec<(Question, ProbePlan)>, Vec<AskedQuery<'q>>) {
+        let (mut wishes, mut asked): (Vec<(Question, ProbePlan)>, Vec<AskedQuery<'q>>) = (Vec::new(), Vec::new());
         open.retain(|&number| {
             let request = &batch.requests[number];
             let wish = (request.wanted, request.effort);
@@ -203,7 +201,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 }
             });
             match decided {
-                Ok(wish) => asked.push(Asked { number, vector: &request.vector, wish }),
+                Ok(wish) => asked.push(AskedQuery { number, vector: &request.vector, wish }),
                 Err(error) => batch.answer(number, Err(error)),
             }
             false
@@ -240,17 +238,17 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Where queries with a wish look; what it takes to learn that is known from then on.
-    fn decide(&mut self, wish: Wish) -> Result<Decided> {
+    fn decide(&mut self, wish: Question) -> Result<ProbePlan> {
         if let Some(at) = self.known.iter().position(|(known, _)| *known == wish) {
             let known = self.known.remove(at);
             self.known.push(known);
         } else if let Some(target) = exact_target(wish) {
-            return Ok(Decided::everywhere(target));
+            return Ok(ProbePlan::everywhere(target));
         } else {
             // Queries go on coming, and are like any rows.
             let before = self.searcher.buckets.read_counts().bytes_read;
             let (all, seed) = ((u64::MAX, QuerySet::AllRows), self.options.seed);
-            let decided = Decided::of(self.searcher, all, wish, seed, Some(&mut self.samples))?;
+            let decided = ProbePlan::of(self.searcher, all, wish, seed, Some(&mut self.samples))?;
             lock(self.statistics).learning_bytes += self.searcher.buckets.read_counts().bytes_read - before;
             if self.known.len() == WISHES_KNOWN {
                 self.known.remove(0);
@@ -264,8 +262,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     fn look_everywhere(
         &self,
         batch: &Batch,
-        ((wanted, _), decided): &(Wish, Decided),
-        asked: &[&Asked<'_>],
+        ((wanted, _), decided): &(Question, ProbePlan),
+        asked: &[&AskedQuery<'_>],
     ) -> Result<()> {
         let Searcher { buckets, context, .. } = *self.searcher;
         let _memory = context.reserve(self.bytes_of(*wanted).saturating_mul(asked.len() as u64), PURPOSE)?;
@@ -285,7 +283,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 (named..named + hits.len()).for_each(|hit| ids.push_from(&all_ids, hit));
                 named += hits.len();
                 let (probes, looked_at, together) = (buckets.count().into(), buckets.rows(), found.len() as u32);
-                let told = Told { probes, looked_at, read_bytes, together, recall: recall_of(decided) };
+                let told = AnswerFacts { probes, looked_at, read_bytes, together, recall: recall_of(decided) };
                 batch.answer(asked.number, Ok(answer(buckets.metric(), hits, ids, told)));
             }
             Ok(())
@@ -293,7 +291,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Answers queries that look where their rules say; none where memory does not hold that of several.
-    fn find(&mut self, batch: &Batch, wishes: &[(Wish, Decided)], asked: &[&Asked<'_>]) -> Result<Option<()>> {
+    fn find(&mut self, batch: &Batch, wishes: &[(Question, ProbePlan)], asked: &[&AskedQuery<'_>]) -> Result<Option<()>> {
         let Searcher { buckets, .. } = *self.searcher;
         let bytes = asked.iter().map(|asked| self.bytes_of(wishes[asked.wish].0.0)).sum();
         let Some(_memory) = self.reserve(bytes, asked.len())? else { return Ok(None) };
@@ -318,7 +316,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 let (list, read_bytes) = (&lists[number], read_bytes / u64::from(together));
                 let looked_at = list.iter().map(|&bucket| u64::from(buckets.extent(bucket).rows)).sum();
                 let recall = recall_of(&wishes[asked.wish].1);
-                let told = Told { probes: list.len() as u64, looked_at, read_bytes, together, recall };
+                let told = AnswerFacts { probes: list.len() as u64, looked_at, read_bytes, together, recall };
                 batch.answer(asked.number, Ok(answer(buckets.metric(), &hits, names.take(number, &held), told)));
             }
         };
@@ -346,7 +344,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     fn groups<'t>(
         &self,
         together: &'t [Together<T>],
-        (wishes, asked): (&[(Wish, Decided)], usize),
+        (wishes, asked): (&[(Question, ProbePlan)], usize),
     ) -> Result<Grouped<'t, T>>
     where
         'a: 't,
@@ -355,7 +353,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let mut groups = Vec::with_capacity(together.len());
         for (group, of) in together.iter().enumerate() {
             let ((wanted, _), decided) = &wishes[of.wish];
-            let looking = Looking::new(self.searcher, &of.queries, 0..of.queries.len(), *wanted);
+            let looking = ProbePass::new(self.searcher, &of.queries, 0..of.queries.len(), *wanted);
             let own = looking.lists(decided.probes)?;
             let visits = Visits::of_lists(&own, 0, self.searcher.buckets.count());
             for ((list, &number), query) in own.into_iter().zip(&of.numbers).zip(0..) {
@@ -402,19 +400,19 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Bytes of a query, of what it finds and of its names.
-    fn bytes_of(&self, wanted: Wanted) -> u64 {
+    fn bytes_of(&self, wanted: QueryTarget) -> u64 {
         let Searcher { buckets, .. } = *self.searcher;
         let hits = match wanted {
-            Wanted::Nearest(k) => k.min(buckets.rows()),
+            QueryTarget::Nearest(k) => k.min(buckets.rows()),
             // Where there are more, they are counted as they are found.
-            Wanted::Within(_) => 0,
+            QueryTarget::Within(_) => 0,
         };
         let names = Names::memory_bytes(buckets, hits);
         Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted).saturating_add(names)
     }
 
     /// Queries by their wishes.
-    fn together(&self, asked: &[&Asked<'_>]) -> Vec<Together<T>> {
+    fn together(&self, asked: &[&AskedQuery<'_>]) -> Vec<Together<T>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for (number, one) in asked.iter().enumerate() {
             match groups.iter_mut().find(|(wish, _)| *wish == one.wish) {
@@ -423,14 +421,14 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             }
         }
         let of = |(wish, numbers): (usize, Vec<usize>)| {
-            let own: Vec<&Asked<'_>> = numbers.iter().map(|&number| asked[number]).collect();
+            let own: Vec<&AskedQuery<'_>> = numbers.iter().map(|&number| asked[number]).collect();
             Together { wish, queries: self.queries(&own), numbers }
         };
         groups.into_iter().map(of).collect()
     }
 
     /// Queries in memory.
-    fn queries(&self, asked: &[&Asked<'_>]) -> Queries<T> {
+    fn queries(&self, asked: &[&AskedQuery<'_>]) -> Queries<T> {
         let vectors = query_type(self.searcher.buckets);
         let mut stored = Vec::with_capacity(asked.len() * vectors.bytes());
         for one in asked {
@@ -449,10 +447,10 @@ impl<'a, T: Coordinate> Answering<'a, T> {
 
 /// The recall that is asked for if the query is answered exactly although it does not ask for that: for many hits a rule
 /// leaves little out, and its sample would find as many for each of its vectors while all queries wait.
-fn exact_target((wanted, effort): Wish) -> Option<f64> {
+fn exact_target((wanted, effort): Question) -> Option<f64> {
     let is_large = match wanted {
-        Wanted::Nearest(k) => k > CALIBRATED_K_MAX,
-        Wanted::Within(_) => true,
+        QueryTarget::Nearest(k) => k > CALIBRATED_K_MAX,
+        QueryTarget::Within(_) => true,
     };
     effort.target().filter(|_| is_large)
 }
@@ -464,7 +462,7 @@ fn count_reads(statistics: &Mutex<ServeStatistics>, buckets: &Buckets<'_>) {
 }
 
 /// What an answer says beside its hits.
-struct Told {
+struct AnswerFacts {
     probes: u64,
     looked_at: u64,
     read_bytes: u64,
@@ -473,15 +471,15 @@ struct Told {
 }
 
 /// The recall that is promised where queries look as was decided.
-fn recall_of(decided: &Decided) -> Option<Recall> {
+fn recall_of(decided: &ProbePlan) -> Option<Recall> {
     Recall::of(decided.recall.as_ref()?)
 }
 
 /// The answer of a query that found these.
-fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: Told) -> Answer {
+fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: AnswerFacts) -> Answer {
     let rows = hits.iter().map(|hit| hit.row).collect();
     let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
-    let Told { probes, looked_at, read_bytes, together, recall } = told;
+    let AnswerFacts { probes, looked_at, read_bytes, together, recall } = told;
     Answer { rows, ids, values, probes, looked_at, read_bytes, together, recall }
 }
 

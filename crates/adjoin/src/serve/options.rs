@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::plan::batch::{BatchCounts, BatchOrder, Retention};
 use crate::report::RecallStatistics;
-use crate::search::{Effort, Wanted};
+use crate::query::{SearchEffort, QueryTarget};
 use crate::source::Ids;
 
 /// One query.
@@ -13,9 +13,9 @@ pub struct Request {
     /// As many elements as the vectors of the store have.
     pub vector: Vec<f32>,
     /// What is wanted of it.
-    pub wanted: Wanted,
+    pub wanted: QueryTarget,
     /// Where it looks.
-    pub effort: Effort,
+    pub effort: SearchEffort,
     /// When the answer is of no use any more.
     pub deadline: Option<Instant>,
 }

@@ -10,13 +10,13 @@ use crate::geometry::Coordinate;
 use crate::load::{Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
 use crate::plan::Load;
 use crate::plan::batch::{BatchPlan, BatchStep, Residency};
-use crate::search::{Looking, Searcher, Visits};
+use crate::buckets::{ProbePass, Searcher, Visits};
 use crate::source::IdKind;
 use crate::workers::map_stream;
 
 /// Queries of a batch that want the same.
 pub(super) struct Group<'a, T: Coordinate> {
-    pub(super) looking: Looking<'a, T>,
+    pub(super) looking: ProbePass<'a, T>,
     pub(super) visits: Visits,
     /// Their numbers in the batch.
     pub(super) numbers: Vec<usize>,

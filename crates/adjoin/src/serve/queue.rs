@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::search::{Effort, Wanted};
+    use crate::query::{SearchEffort, QueryTarget};
 
     type Replies = Receiver<(usize, Result<Answer>)>;
 
@@ -148,7 +148,7 @@ mod tests {
                 Err(_) => now - Duration::from_millis(1),
             });
             let request =
-                Request { vector: Vec::new(), wanted: Wanted::Nearest(number as u64), effort: Effort::Every, deadline };
+                Request { vector: Vec::new(), wanted: QueryTarget::Nearest(number as u64), effort: SearchEffort::Every, deadline };
             let reply = reply.clone();
             let reply = Box::new(move |answer| reply.send((number, answer)).unwrap());
             Waiting { request, arrived: now + Duration::from_millis(number as u64), reply }
@@ -158,8 +158,8 @@ mod tests {
 
     fn numbers(batch: &[Waiting]) -> Vec<usize> {
         let number = |waiting: &Waiting| match waiting.request.wanted {
-            Wanted::Nearest(number) => number as usize,
-            Wanted::Within(_) => unreachable!("none is made"),
+            QueryTarget::Nearest(number) => number as usize,
+            QueryTarget::Within(_) => unreachable!("none is made"),
         };
         batch.iter().map(number).collect()
     }

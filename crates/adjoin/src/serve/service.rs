@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::Buckets;
 use crate::locks::check_creator;
-use crate::search::Searcher;
+use crate::buckets::Searcher;
 use crate::store::Store;
 use crate::workers::{lock, no_thread};
 

@@ -1,7 +1,7 @@
 //! Clusters: rows connected by chains of pairs, which are connected components.
 
 use super::components::Components;
-use super::row_ids::{IdColumn, Needs, Rows};
+use super::row_ids::{IdColumn, SinkNeeds, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{TableWriter, id_field};
 use crate::context::Context;
@@ -49,7 +49,7 @@ impl<'a> Clusters<'a> {
         let store = sets.left();
         let end = Rows::end(store);
         let bytes = Components::memory_bytes(end);
-        let needs = Needs { bytes, sorters_during: 0, sorters_after: 1, beside, purpose: "finding clusters" };
+        let needs = SinkNeeds { bytes, sorters_during: 0, sorters_after: 1, beside, purpose: "finding clusters" };
         let column = id_field("cluster", store.manifest().ids);
         let (rows, table) = Rows::with_table(context, sets, target, needs, column)?;
         Ok(Self { rows, components: Components::new(end), table })

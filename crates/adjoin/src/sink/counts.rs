@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::UInt64Array;
 use arrow_schema::{DataType, Field};
 
-use super::row_ids::{IdColumn, Needs, RowIds, Rows};
+use super::row_ids::{IdColumn, SinkNeeds, RowIds, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::TableWriter;
 use super::tally::Tally;
@@ -44,8 +44,8 @@ impl<'a> Counts<'a> {
         let (end, is_grown) = (Rows::end(told_of), sets.have_grown());
         // Sorted after the join: ids, if there are any, in addition to the counts.
         let sorters_after = if Rows::are_numbers(told_of) || target.is_none() { 1 } else { 2 };
-        let purpose = "counting neighbours";
-        let needs = Needs { bytes: end, sorters_during: 1, sorters_after, beside, purpose };
+        let purpose = "counting neighbors";
+        let needs = SinkNeeds { bytes: end, sorters_during: 1, sorters_after, beside, purpose };
         let column = Field::new("count", DataType::UInt64, false);
         let (rows, table) = Rows::with_table(context, told_of, target, needs, column)?;
         let lines = table.map(|table| Lines { table, ids: IdColumn::new(rows.ids()), counts: Vec::new() });
@@ -83,7 +83,7 @@ impl PairSink for Counts<'_> {
             lines.as_mut().map_or(Ok(()), |lines| lines.push(first + row, &id, count))?;
         }
         let [with, all, most] = [with, rows.told_of(), most].map(format_number);
-        rows.context.progress.note(&format!("{with} of {all} rows have neighbours, one row at most {most}"));
+        rows.context.progress.note(&format!("{with} of {all} rows have neighbors, one row at most {most}"));
         let spill_bytes = counts.spilled() + named.spilled();
         let written = lines.map_or(Ok(Written::default()), Lines::finish)?;
         Ok(Written { spill_bytes, ..written })

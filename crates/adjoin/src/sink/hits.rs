@@ -58,7 +58,7 @@ impl HitSchema {
 
     /// Returns the names of the columns of queries and hits.
     fn names(self) -> (&'static str, &'static str) {
-        if self.of_rows { ("id", "neighbour") } else { ("query", "id") }
+        if self.of_rows { ("id", "neighbor") } else { ("query", "id") }
     }
 }
 
@@ -86,7 +86,7 @@ pub trait HitSink {
 }
 
 /// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance` or `similarity`. For neighbors of rows, the
-/// columns are `id`, `rank`, `neighbour` and the value. The table is created with the first hits, so that refused
+/// columns are `id`, `rank`, `neighbor` and the value. The table is created with the first hits, so that refused
 /// queries write nothing to standard output.
 pub struct HitWriter<'a> {
     context: &'a Context,

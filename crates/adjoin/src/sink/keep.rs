@@ -4,7 +4,7 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 
 use super::components::Components;
 use super::removed_table::RemovedTable;
-use super::row_ids::{IdColumn, Needs, Rows};
+use super::row_ids::{IdColumn, SinkNeeds, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{Ended, TableWriter, id_field};
 use crate::context::Context;
@@ -50,7 +50,7 @@ pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
     removed: Option<RemovedTable>,
-    kept: Option<Kept>,
+    kept: Option<KeptRows>,
     /// Predicate used to count removed rows that are not within the threshold of the row kept for them.
     predicate: Option<Predicate>,
 }
@@ -91,7 +91,7 @@ impl<'a> Keep<'a> {
             KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
             KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };
-        let needs = Needs { bytes, sorters_during, sorters_after, beside, purpose: "choosing rows to keep" };
+        let needs = SinkNeeds { bytes, sorters_during, sorters_after, beside, purpose: "choosing rows to keep" };
         let rows = Rows::reserve(context, sets, [target, kept], needs)?;
         let pairs = match rule {
             KeepRule::Greedy => Pairs::Greedy(Box::new(rows.sorter())),
@@ -100,7 +100,7 @@ impl<'a> Keep<'a> {
         let ids = [sets.results_of().store(), sets.right()].map(|store| store.manifest().ids);
         let of_removed = (ids, store.manifest().metric);
         let removed = target.map(|target| RemovedTable::create(context, target, of_removed, false)).transpose()?;
-        let kept = kept.map(|target| Kept::create(&rows, target)).transpose()?;
+        let kept = kept.map(|target| KeptRows::create(&rows, target)).transpose()?;
         Ok(Self { rows, pairs, removed, kept, predicate: None })
     }
 
@@ -148,7 +148,7 @@ impl PairSink for Keep<'_> {
         let (all, progress) = (rows.told_of(), rows.context.progress.clone());
         progress.note(&done.in_words(all));
         // Both files are complete before either appears.
-        let (removed, kept) = (removed.map(RemovedTable::end).transpose()?, kept.map(Kept::end).transpose()?);
+        let (removed, kept) = (removed.map(RemovedTable::end).transpose()?, kept.map(KeptRows::end).transpose()?);
         let publish = |ended: Option<Ended>| ended.map_or(Ok(Written::default()), Ended::publish);
         let (removed, kept) = (publish(removed)?, publish(kept)?);
         let written = Written {
@@ -200,7 +200,7 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
 }
 
 /// The tables of removed and kept rows.
-type Tables<'a> = (&'a mut Option<RemovedTable>, &'a mut Option<Kept>);
+type Tables<'a> = (&'a mut Option<RemovedTable>, &'a mut Option<KeptRows>);
 
 /// Applies the greedy rule in the order of rows. A cluster is a kept row with the rows removed for it.
 fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<Removed> {
@@ -355,12 +355,12 @@ fn value_of(metric: Metric, vectors: VectorType, x: &[u8], y: &[u8]) -> f32 {
 }
 
 /// The table of kept rows.
-struct Kept {
+struct KeptRows {
     table: TableWriter,
     ids: IdColumn,
 }
 
-impl Kept {
+impl KeptRows {
     fn create(rows: &Rows<'_>, target: &Target) -> Result<Self> {
         let table = TableWriter::create(rows.context, target, vec![id_field("id", rows.ids())])?;
         Ok(Self { table, ids: IdColumn::new(rows.ids()) })

@@ -2,7 +2,7 @@
 
 use super::sink::PairBatch;
 use crate::error::Result;
-use crate::kept::{FrameReader, FrameWriter};
+use crate::checkpoint::{FrameReader, FrameWriter};
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{IdKind, Ids};
 

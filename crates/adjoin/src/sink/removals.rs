@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
 use super::keep::{decide, largest_cluster};
-use super::row_ids::{Needs, Rows};
+use super::row_ids::{SinkNeeds, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use crate::context::Context;
 use crate::error::Result;
@@ -18,11 +18,11 @@ use crate::store::Store;
 pub struct Removals {
     /// Position of each row in the order; the order of rows if `None`.
     pub(crate) places: Option<Arc<RowNumbers>>,
-    decided: Arc<Mutex<Option<Decided>>>,
+    decided: Arc<Mutex<Option<RemovedRows>>>,
 }
 
 /// Rows to remove.
-pub struct Decided {
+pub struct RemovedRows {
     /// The set of these rows.
     pub(crate) gone: RowSet,
     /// For each removed row, the nearest kept row; the payload is the value of that pair as f32.
@@ -37,7 +37,7 @@ impl Removals {
     }
 
     /// Takes the rows to remove; `None` before the join has ended.
-    pub fn take(&self) -> Option<Decided> {
+    pub fn take(&self) -> Option<RemovedRows> {
         self.decided.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -45,7 +45,7 @@ impl Removals {
     pub(crate) fn sink<'a>(&self, context: &'a Context, store: &'a Store, beside: u64) -> Result<Deciding<'a>> {
         let bytes = 2 * RowSet::memory_bytes(Rows::end(store)) + WRITE_BUFFER_BYTES as u64;
         let purpose = "choosing rows to remove";
-        let needs = Needs { bytes, sorters_during: 1, sorters_after: 2, beside, purpose };
+        let needs = SinkNeeds { bytes, sorters_during: 1, sorters_after: 2, beside, purpose };
         let rows = Rows::reserve(context, store, [None, None], needs)?;
         let pairs = Box::new(rows.sorter());
         Ok(Deciding { asked: self.clone(), rows, pairs })
@@ -109,7 +109,7 @@ impl PairSink for Deciding<'_> {
         drop(by_kept);
         let written = Written { rows: gone.len(), spill_bytes, largest_cluster: Some(largest), ..Written::default() };
         written.cluster_warning(rows.told_of()).iter().for_each(|warning| rows.context.progress.note(warning));
-        let decided = Decided { gone, pairs: by_row, _memory: rows.into_memory() };
+        let decided = RemovedRows { gone, pairs: by_row, _memory: rows.into_memory() };
         *asked.decided.lock().unwrap_or_else(PoisonError::into_inner) = Some(decided);
         Ok(written)
     }

@@ -28,7 +28,7 @@ const EDGE_BYTES: u64 = 256 << 10;
 const SHARE: u64 = 8;
 
 /// Memory needs of a sink, reserved before a join is planned.
-pub(super) struct Needs {
+pub(super) struct SinkNeeds {
     /// Bytes held all the time.
     pub(super) bytes: u64,
     /// Sorters that receive pairs while the join runs.
@@ -41,7 +41,7 @@ pub(super) struct Needs {
     pub(super) purpose: &'static str,
 }
 
-impl Needs {
+impl SinkNeeds {
     /// Returns the bytes held from before the join to the end of the result: those of the phase that needs most, with
     /// sorters of `sorter` bytes each.
     fn held(&self, sorter: u64, read_ahead: u64, tables: &[TableBytes]) -> u64 {
@@ -74,11 +74,11 @@ impl<'a> Rows<'a> {
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
         targets: [Option<&Target>; 2],
-        needs: Needs,
+        needs: SinkNeeds,
     ) -> Result<Self> {
         let sets = sets.into();
         let store = sets.left();
-        let Needs { beside, purpose, .. } = needs;
+        let SinkNeeds { beside, purpose, .. } = needs;
         let ids = sets.results_of().store().manifest().ids;
         let bytes_of = |target| TableWriter::memory_bytes(target, ids);
         let tables = targets.into_iter().flatten().map(bytes_of).collect::<Result<Vec<_>>>()?;
@@ -99,7 +99,7 @@ impl<'a> Rows<'a> {
         context: &'a Context,
         sets: Sets<'a>,
         target: Option<&Target>,
-        needs: Needs,
+        needs: SinkNeeds,
         column: Field,
     ) -> Result<(Self, Option<TableWriter>)> {
         let rows = Self::reserve(context, sets, [target, None], needs)?;

@@ -232,7 +232,7 @@ impl IpcFile {
     }
 
     /// Reads the decompressed sizes of a message's wanted buffers from the file.
-    fn stated_growth(&self, place: &Block, head_bytes: usize, wanted: &Wanted) -> Result<Vec<u64>> {
+    fn stated_growth(&self, place: &Block, head_bytes: usize, wanted: &ColumnBuffers) -> Result<Vec<u64>> {
         let start = place.offset() as u64 + head_bytes as u64;
         self.grown_bytes(place, wanted, |range| {
             let mut claim = [0; 8];
@@ -432,13 +432,13 @@ impl IpcFile {
     }
 
     /// Returns the buffers of a dictionary.
-    fn dictionary_values(&self, place: &Block, head: &[u8]) -> Result<Wanted> {
+    fn dictionary_values(&self, place: &Block, head: &[u8]) -> Result<ColumnBuffers> {
         guarded(&self.path, at(place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
             let batch = message.header_as_dictionary_batch().and_then(|values| values.data());
             let batch = batch.ok_or("it is no dictionary")?;
             let buffers = batch.buffers().into_iter().flatten().map(|buffer| body_range(place, None, buffer));
-            Ok::<_, String>(Wanted {
+            Ok::<_, String>(ColumnBuffers {
                 buffers: buffers.collect::<std::result::Result<_, _>>()?,
                 compressed: batch.compression().is_some(),
             })
@@ -461,7 +461,7 @@ impl IpcFile {
     }
 
     /// Reads a message with only its wanted buffers. Fails if it takes more than `piece_bytes_max`.
-    fn read_body(&self, place: &Block, head: &[u8], wanted: &Wanted, piece_bytes_max: u64) -> Result<Buffer> {
+    fn read_body(&self, place: &Block, head: &[u8], wanted: &ColumnBuffers, piece_bytes_max: u64) -> Result<Buffer> {
         let total = head.len() + place.bodyLength() as usize;
         // bytes that are not read stay zero, and need no memory
         let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
@@ -484,7 +484,7 @@ impl IpcFile {
         Ok(Buffer::from_vec(bytes))
     }
 
-    fn wanted(&self, place: &Block, head: &[u8], chosen: &Expanded) -> Result<Wanted> {
+    fn wanted(&self, place: &Block, head: &[u8], chosen: &Expanded) -> Result<ColumnBuffers> {
         guarded(&self.path, at(place), || wanted_buffers(place, head, chosen))
     }
 
@@ -492,7 +492,7 @@ impl IpcFile {
     fn grown_bytes(
         &self,
         place: &Block,
-        wanted: &Wanted,
+        wanted: &ColumnBuffers,
         mut first_bytes: impl FnMut(&BodyRange) -> Result<[u8; 8]>,
     ) -> Result<Vec<u64>> {
         let grown = |buffer: &BodyRange| {
@@ -526,7 +526,7 @@ impl IpcFile {
 }
 
 /// The part of a message's body to read.
-struct Wanted {
+struct ColumnBuffers {
     buffers: Vec<BodyRange>,
     compressed: bool,
 }
@@ -541,7 +541,7 @@ struct BodyRange {
 }
 
 /// Returns the buffers of the chosen columns. A message lists the buffers of all columns, depth first.
-fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result::Result<Wanted, String> {
+fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result::Result<ColumnBuffers, String> {
     let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
     let batch: BatchHeader = message.header_as_record_batch().ok_or("it is not a record batch")?;
     let mut listed = batch.buffers().into_iter().flatten();
@@ -558,12 +558,12 @@ fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result:
             }
         }
     }
-    Ok(Wanted { buffers, compressed: batch.compression().is_some() })
+    Ok(ColumnBuffers { buffers, compressed: batch.compression().is_some() })
 }
 
 /// Returns the bytes of a message while it is decoded: its body, its decompressed buffers, and copies of buffers that
 /// are not aligned.
-fn taken(place: &Block, head_bytes: usize, wanted: &Wanted, grown: &[u64]) -> u64 {
+fn taken(place: &Block, head_bytes: usize, wanted: &ColumnBuffers, grown: &[u64]) -> u64 {
     let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
     let read = wanted.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
     let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };

@@ -19,7 +19,7 @@ use super::without::{self, Known, Without};
 use super::{arrow, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::kept::Fact;
+use crate::checkpoint::Fact;
 use crate::message::{Argument, message};
 use crate::output::OutputWriter;
 

@@ -222,15 +222,15 @@ mod tests {
     #[test]
     fn few_rows_have_most_of_the_pairs() {
         let (count, wanted) = (3000, 10);
-        let mut neighbours = vec![0; count];
+        let mut neighbors = vec![0; count];
         for (_, i, j) in distances(&floats(32, count as u64, 1.0), 32).into_iter().take(count * wanted / 2) {
-            neighbours[i] += 1;
-            neighbours[j] += 1;
+            neighbors[i] += 1;
+            neighbors[j] += 1;
         }
-        neighbours.sort_unstable();
-        let of_the_first_tenth: usize = neighbours[count - count / 10..].iter().sum();
+        neighbors.sort_unstable();
+        let of_the_first_tenth: usize = neighbors[count - count / 10..].iter().sum();
         assert!(of_the_first_tenth > count * wanted / 3);
-        assert!(neighbours[count / 10] == 0, "some have none");
+        assert!(neighbors[count / 10] == 0, "some have none");
     }
 
     #[test]

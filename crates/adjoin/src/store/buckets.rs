@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::blocks::BlockWriter;
 use super::files::FileFacts;
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
-use super::kept::{KeptBuild, LISTED_BYTES, WrittenExtents};
+use super::checkpoint::{BuildCheckpoint, LISTED_BYTES, WrittenExtents};
 use super::ordinals::Ordinals;
 use super::partitions::Records;
 use crate::context::Context;
@@ -138,7 +138,7 @@ pub(crate) struct BucketWriter<'a> {
     /// read.
     pub(crate) load_bytes: u64,
     /// Checkpoints of extents, if requested.
-    pub(crate) kept: Option<&'a Mutex<KeptBuild>>,
+    pub(crate) kept: Option<&'a Mutex<BuildCheckpoint>>,
     /// If rows are sorted by a column: their order within each center, and the path of the file of block checksums.
     pub(crate) sorted: Option<(&'a Ordinals, &'a Path)>,
 }

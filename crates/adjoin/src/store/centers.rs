@@ -74,7 +74,7 @@ impl TrainingSample {
     /// # Errors
     /// Fails if the sample cannot be read.
     pub(crate) fn coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
-        Ok(self.fit_coding(kernel, space, seed)?.filter(Coding::tells_neighbours_apart))
+        Ok(self.fit_coding(kernel, space, seed)?.filter(Coding::tells_neighbors_apart))
     }
 
     /// Chooses how to round floats to bytes, even if that blurs which center is nearest. `None` for inner products,

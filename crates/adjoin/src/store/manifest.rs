@@ -135,7 +135,7 @@ impl Kind {
         match self {
             Self::Store => "adjoin build",
             Self::Index => "adjoin index build",
-            Self::Live => "adjoin live create",
+            Self::Live => "adjoin collection create",
         }
     }
 
@@ -163,7 +163,7 @@ impl fmt::Display for Kind {
         out.write_str(match self {
             Self::Store => "a store",
             Self::Index => "a graph index",
-            Self::Live => "a live index",
+            Self::Live => "a collection",
         })
     }
 }
@@ -515,7 +515,7 @@ mod tests {
         let said = |by: &str| edited("\"format_version\": 1", by).unwrap_err().to_string();
         let newer = said("\"format_version\": 3");
         assert!(newer.contains("format version 3, this adjoin reads up to 2; use a newer adjoin"), "{newer}");
-        for (kind, words) in [("index", "store is a graph index, not a store"), ("live", "store is a live index")] {
+        for (kind, words) in [("index", "store is a graph index, not a store"), ("live", "store is a collection")] {
             let other = said(&format!("\"kind\": \"{kind}\", \"format_version\": 7"));
             assert!(other.starts_with(words), "{other}");
         }

@@ -10,7 +10,7 @@ use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes}
 use super::format::ENTRY_BYTES;
 use super::ordinals::Ordinals;
 use super::partitions::PartitionSizes;
-use super::passing::READING_BYTES;
+use super::filter_bitmap::READING_BYTES;
 use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::context::Context;
 use crate::error::Result;

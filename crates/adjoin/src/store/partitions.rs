@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::format;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::kept::{self, Kept};
+use crate::checkpoint::{self, Checkpoint};
 use crate::locks::OwnFolder;
 
 /// Largest block: long enough for a disk to read at its full rate.
@@ -82,7 +82,7 @@ enum Place {
     /// other run writes to it.
     Temporary { at: PathBuf, name: &'static str, folder: Option<OwnFolder> },
     /// Files in a folder that outlives the run.
-    Kept(PathBuf),
+    Checkpoint(PathBuf),
 }
 
 #[derive(Default)]
@@ -105,7 +105,7 @@ struct Block {
 
 /// What another run must know of a file of checkpointed records.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct KeptBlocks {
+pub(crate) struct BlocksCheckpoint {
     /// Length of the file that lists its blocks.
     list_bytes: u64,
 }
@@ -164,13 +164,13 @@ impl Partitions {
     /// Fails if a checkpoint is damaged or the device fails.
     pub(crate) fn kept<S>(
         context: &Context,
-        kept: &Kept<S>,
+        kept: &Checkpoint<S>,
         sizes: PartitionSizes,
-        files: &[KeptBlocks],
+        files: &[BlocksCheckpoint],
     ) -> Result<Self> {
-        let mut partitions = Self::at(context, Place::Kept(kept.path("")), sizes);
+        let mut partitions = Self::at(context, Place::Checkpoint(kept.path("")), sizes);
         let records = &mut partitions.records;
-        for (number, &KeptBlocks { list_bytes }) in files.iter().enumerate() {
+        for (number, &BlocksCheckpoint { list_bytes }) in files.iter().enumerate() {
             let mut list = kept.read(&list_file(number), list_bytes)?;
             let mut offset = 0;
             while let Some(frame) = list.next()? {
@@ -200,7 +200,7 @@ impl Partitions {
     ///
     /// # Errors
     /// Fails if the device refuses.
-    pub(crate) fn persist<S>(&mut self, kept: &Kept<S>, number: usize) -> Result<Option<KeptBlocks>> {
+    pub(crate) fn persist<S>(&mut self, kept: &Checkpoint<S>, number: usize) -> Result<Option<BlocksCheckpoint>> {
         while self.blocks_held > 0 {
             self.spill()?;
         }
@@ -215,7 +215,7 @@ impl Partitions {
         self.listed.clear();
         self.records.files.push(kept.open_whole(&kept_file(number), self.written)?);
         self.written = 0;
-        Ok(Some(KeptBlocks { list_bytes }))
+        Ok(Some(BlocksCheckpoint { list_bytes }))
     }
 
     /// Appends a record, given in pieces, to a partition.
@@ -247,7 +247,7 @@ impl Partitions {
             Some(file) => file,
             none => none.insert(records.begin_file()?),
         };
-        let is_kept = matches!(records.place, Place::Kept(_));
+        let is_kept = matches!(records.place, Place::Checkpoint(_));
         let fullest = (0..).zip(&mut records.partitions).max_by_key(|(_, partition)| partition.held.len());
         let (number, partition) = fullest.expect("there is at least one partition");
         for mut block in partition.held.drain(..) {
@@ -290,7 +290,7 @@ impl Records {
             Place::Temporary { folder, .. } => {
                 folder.as_ref().expect("what is written to lies in it").path().join(RECORDS_FILE)
             }
-            Place::Kept(folder) => folder.join(kept_file(self.files.len())),
+            Place::Checkpoint(folder) => folder.join(kept_file(self.files.len())),
         }
     }
 
@@ -346,8 +346,8 @@ impl Records {
 
 /// Returns the error for a damaged block of a checkpoint.
 fn damaged_in(place: &Place, file: u32, offset: u64) -> Error {
-    let folder = if let Place::Kept(folder) = place { folder.as_path() } else { Path::new("") };
-    kept::damaged(&folder.join(kept_file(file as usize)), &format!("at byte {offset}"))
+    let folder = if let Place::Checkpoint(folder) = place { folder.as_path() } else { Path::new("") };
+    checkpoint::damaged(&folder.join(kept_file(file as usize)), &format!("at byte {offset}"))
 }
 
 #[cfg(test)]

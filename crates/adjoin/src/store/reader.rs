@@ -15,7 +15,7 @@ use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, decode_bucket, decode_members, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
-use super::passing::{AttributeFile, Passing, asked_for, each_table, passing};
+use super::filter_bitmap::{AttributeFile, FilterBitmap, asked_for, each_table, passing};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
@@ -146,7 +146,7 @@ impl Store {
     /// # Errors
     /// Fails if the store lacks the columns that the filter names, types do not match, the file of the columns is
     /// damaged, or memory does not suffice.
-    pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
+    pub fn passing(&self, context: &Context, condition: &Condition) -> Result<FilterBitmap> {
         if self.manifest.sorted_by.is_some() && self.blocks.get().is_none() {
             let _ = self.blocks.set(BlockSums::read(context, self.files())?); // another thread may have been first
         }

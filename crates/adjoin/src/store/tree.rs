@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_keeps_neighbours_together() {
+    fn the_tree_keeps_neighbors_together() {
         let mut centers = Panel::<u8>::zeroed(60, 2);
         for k in 0..60 {
             centers.row_mut(k).copy_from_slice(&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]);

@@ -409,7 +409,7 @@ impl Buckets<'_, '_> {
         let mut last = None;
         while let Some((number, extent)) = self.next_found(at)? {
             if extent.offset > at {
-                self.damage(DamagedPart::Bucket, None, Some(at..extent.offset), "no bucket can be recognised there");
+                self.damage(DamagedPart::Bucket, None, Some(at..extent.offset), "no bucket can be recognized there");
             }
             self.bucket(number, &extent)?;
             let end = extent.offset + extent.bytes(true);
@@ -422,7 +422,7 @@ impl Buckets<'_, '_> {
         }
         if found != self.manifest.buckets {
             let fault =
-                format!("{found} buckets can be recognised by their headers, instead of {}", self.manifest.buckets);
+                format!("{found} buckets can be recognized by their headers, instead of {}", self.manifest.buckets);
             self.damage(DamagedPart::Vectors, None, None, fault);
         }
         Ok(())

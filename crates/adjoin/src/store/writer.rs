@@ -21,7 +21,7 @@ use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned, UsableRows};
-use super::kept::{BuildRepeated, KeptBuild, Learned};
+use super::checkpoint::{BuildRepeated, BuildCheckpoint, Learned};
 use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
 use super::ordinals::{Ordinals, sort_column};
@@ -31,7 +31,7 @@ use super::tree::tree_order;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{self, Coding, Coordinate, Space, with_coordinates};
-use crate::kept::Fact;
+use crate::checkpoint::Fact;
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
 use crate::options::Metric;
@@ -240,13 +240,13 @@ pub fn build(
     let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
     let (columns, whose) = (options.kept_columns(), Argument::Attributes.into());
     let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, (&columns, &whose))).transpose()?;
-    let _kept_memory = options.resume.as_ref().map(|_| KeptBuild::reserve(context, info.rows, options)).transpose()?;
+    let _kept_memory = options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded to bytes is decided once some have been read; bytes take less memory, so this plan
     // suffices.
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
     let context = &context;
-    let kept = KeptBuild::open(context, source, store, options)?.map(Mutex::new);
+    let kept = BuildCheckpoint::open(context, source, store, options)?.map(Mutex::new);
     let drafts = Drafts::begin(context, (store, Kind::Store))?;
     intake::tell(context, source);
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
@@ -272,7 +272,7 @@ struct Build<'a> {
     sort_column: Option<Attributes<'a>>,
     memory: BuildMemory,
     /// Checkpoints for another run, if requested.
-    kept: Option<&'a Mutex<KeptBuild>>,
+    kept: Option<&'a Mutex<BuildCheckpoint>>,
 }
 
 /// Result of the first scan.
@@ -604,7 +604,7 @@ pub(super) struct Sorting<'a> {
     pub(super) tallies: Vec<Tally>,
     pub(super) partition_of_center: Vec<usize>,
     /// Checkpoints, if rows are kept for another run.
-    pub(super) kept: Option<&'a Mutex<KeptBuild>>,
+    pub(super) kept: Option<&'a Mutex<BuildCheckpoint>>,
     pub(super) distances_a_row: u64,
 }
 

@@ -21,13 +21,13 @@ const MISSES_MIN: f64 = 20.0;
 
 /// Sampled vectors with neighbors, and the rule threshold at which each neighbor is found.
 #[derive(Debug, Clone, Default)]
-pub struct NeighbourSample {
+pub struct NeighborSample {
     /// Vectors drawn, with and without neighbors.
     pub vectors: u64,
     /// Whether these are all existing vectors, so that nothing is left to chance.
     pub whole: bool,
     /// Number of true neighbors of each vector that has any, and the end of its noted ones in `pair_ts`.
-    pub neighbours: Vec<(u64, u32)>,
+    pub neighbors: Vec<(u64, u32)>,
     /// The least threshold that finds a neighbor, for all neighbors of each vector or a random part of them.
     pub pair_ts: Vec<f32>,
 }
@@ -45,15 +45,15 @@ pub struct Recalls {
 #[derive(Debug, Clone, Copy)]
 pub struct Tally {
     /// All neighbors.
-    pub neighbours: f64,
+    pub neighbors: f64,
     /// Neighbors found, or their expected number.
     pub found: f64,
 }
 
-impl NeighbourSample {
+impl NeighborSample {
     /// Returns the number of pairs of the sampled vectors.
     pub fn pairs(&self) -> u64 {
-        self.neighbours.iter().map(|&(neighbours, _)| neighbours).sum()
+        self.neighbors.iter().map(|&(neighbors, _)| neighbors).sum()
     }
 
     /// Returns the largest threshold that finds anything.
@@ -68,15 +68,15 @@ impl NeighbourSample {
             let noted = self.noted(vector);
             noted.iter().filter(|&&noted| f64::from(noted) <= threshold).count() as f64 / noted.len() as f64
         };
-        let mut shares: Vec<f64> = (0..self.neighbours.len()).map(share).collect();
+        let mut shares: Vec<f64> = (0..self.neighbors.len()).map(share).collect();
         shares.sort_unstable_by(f64::total_cmp);
         shares.get(shares.len() / 20).copied().unwrap_or(1.0)
     }
 
     /// Returns the thresholds of the noted neighbors of a vector, by its position among the vectors with neighbors.
     pub(crate) fn noted(&self, vector: usize) -> &[f32] {
-        let start = if vector == 0 { 0 } else { self.neighbours[vector - 1].1 };
-        &self.pair_ts[start as usize..self.neighbours[vector].1 as usize]
+        let start = if vector == 0 { 0 } else { self.neighbors[vector - 1].1 };
+        &self.pair_ts[start as usize..self.neighbors[vector].1 as usize]
     }
 
     /// Returns the least threshold with which both recalls are at least `target`, with 95 % confidence; `None` if the
@@ -85,16 +85,16 @@ impl NeighbourSample {
     /// Each replicate includes one additional vector that is missed entirely, to stand for kinds of vectors that the
     /// sample did not meet.
     pub fn calibrate(&self, target: f64, seed: u64) -> Option<f64> {
-        if self.neighbours.is_empty() {
+        if self.neighbors.is_empty() {
             return self.whole.then_some(f64::NEG_INFINITY);
         }
         let order = self.steps();
         if self.whole {
-            let ones = vec![1.0; self.neighbours.len()];
+            let ones = vec![1.0; self.neighbors.len()];
             return self.least_threshold(&order, &ones, 0.0, target);
         }
         let mut random = Random::new(seed, "bootstrap");
-        let mut weights = vec![0.0; self.neighbours.len()];
+        let mut weights = vec![0.0; self.neighbors.len()];
         let mut thresholds: Vec<f64> = (0..REPLICATES)
             .map(|_| {
                 weights.iter_mut().for_each(|drawn| *drawn = weight(&mut random));
@@ -109,15 +109,15 @@ impl NeighbourSample {
     /// Returns all noted neighbors by threshold: (threshold, vector).
     fn steps(&self) -> Vec<(f32, u32)> {
         let of = |vector: usize| self.noted(vector).iter().map(move |&threshold| (threshold, vector as u32));
-        let mut steps: Vec<_> = (0..self.neighbours.len()).flat_map(of).collect();
+        let mut steps: Vec<_> = (0..self.neighbors.len()).flat_map(of).collect();
         steps.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         steps
     }
 
     /// Returns the least threshold at which both recalls reach the target in a sample with these weights.
     fn least_threshold(&self, steps: &[(f32, u32)], weights: &[f64], missed: f64, target: f64) -> Option<f64> {
-        let count = self.neighbours.len() as f64;
-        let pairs: f64 = self.neighbours.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
+        let count = self.neighbors.len() as f64;
+        let pairs: f64 = self.neighbors.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
         let vectors: f64 = weights.iter().sum();
         let wanted_pairs = target * (pairs + missed * self.pairs() as f64 / count);
         let wanted_vectors = target * (vectors + missed);
@@ -128,7 +128,7 @@ impl NeighbourSample {
         while let Some(&(threshold, vector)) = steps.next() {
             let vector = vector as usize;
             let share = weights[vector] / self.noted(vector).len() as f64;
-            found += share * self.neighbours[vector].0 as f64;
+            found += share * self.neighbors[vector].0 as f64;
             shares += share;
             let last_of_its_threshold = steps.peek().is_none_or(|&&(next, _)| next > threshold);
             if last_of_its_threshold && reached(found, wanted_pairs) && reached(shares, wanted_vectors) {
@@ -143,10 +143,10 @@ impl NeighbourSample {
         let tally = |vector: usize| {
             let noted = self.noted(vector);
             let found = noted.iter().filter(|&&t| f64::from(t) <= threshold).count() as f64;
-            let neighbours = self.neighbours[vector].0 as f64;
-            Tally { neighbours, found: neighbours * found / noted.len() as f64 }
+            let neighbors = self.neighbors[vector].0 as f64;
+            Tally { neighbors, found: neighbors * found / noted.len() as f64 }
         };
-        let tallies: Vec<Tally> = (0..self.neighbours.len()).map(tally).collect();
+        let tallies: Vec<Tally> = (0..self.neighbors.len()).map(tally).collect();
         recalls(&tallies, self.whole, seed)
     }
 }
@@ -170,9 +170,9 @@ pub fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
     let mut random = Random::new(seed, "interval");
     let replicate = |_| ratios(vectors, || weight(&mut random));
     let (pairs, shares) = (0..5 * REPLICATES).map(replicate).map(|[pair, per_vector]| (pair, per_vector)).unzip();
-    let sum = |of: fn(f64) -> f64| vectors.iter().map(|vector| of(vector.neighbours)).sum::<f64>();
-    let squares = sum(|neighbours| neighbours * neighbours);
-    let effective = if squares > 0.0 { sum(|neighbours| neighbours).powi(2) / squares } else { 0.0 };
+    let sum = |of: fn(f64) -> f64| vectors.iter().map(|vector| of(vector.neighbors)).sum::<f64>();
+    let squares = sum(|neighbors| neighbors * neighbors);
+    let effective = if squares > 0.0 { sum(|neighbors| neighbors).powi(2) / squares } else { 0.0 };
     Recalls { pair: interval(pair, pairs, effective), per_vector: interval(per_vector, shares, vectors.len() as f64) }
 }
 
@@ -181,10 +181,10 @@ fn ratios(vectors: &[Tally], mut weigh: impl FnMut() -> f64) -> [f64; 2] {
     let (mut found, mut pairs, mut shares, mut count) = (0.0, 0.0, 0.0, 0.0);
     for vector in vectors {
         let weight = weigh();
-        pairs += weight * vector.neighbours;
+        pairs += weight * vector.neighbors;
         found += weight * vector.found;
         count += weight;
-        shares += weight * vector.found / vector.neighbours;
+        shares += weight * vector.found / vector.neighbors;
     }
     let ratio = |found: f64, all: f64| if all > 0.0 { found / all } else { 1.0 };
     [ratio(found, pairs), ratio(shares, count)]
@@ -211,36 +211,36 @@ mod tests {
 
     /// Creates a sample of vectors with up to `most` neighbors. Each neighbor is found at a threshold between 0 and 1
     /// that all neighbors of a vector nearly share, so pairs of one vector are found or missed together.
-    fn sample(vectors: u64, most: u64, seed: u64) -> NeighbourSample {
+    fn sample(vectors: u64, most: u64, seed: u64) -> NeighborSample {
         let mut random = Random::new(seed, "sample");
-        let mut sample = NeighbourSample { vectors, ..NeighbourSample::default() };
+        let mut sample = NeighborSample { vectors, ..NeighborSample::default() };
         for _ in 0..vectors {
-            let neighbours = random.below(most + 1);
+            let neighbors = random.below(most + 1);
             let of_all = random.uniform();
-            sample.pair_ts.extend((0..neighbours).map(|_| (of_all + 0.01 * random.uniform()) as f32));
-            if neighbours > 0 {
-                sample.neighbours.push((neighbours, sample.pair_ts.len() as u32));
+            sample.pair_ts.extend((0..neighbors).map(|_| (of_all + 0.01 * random.uniform()) as f32));
+            if neighbors > 0 {
+                sample.neighbors.push((neighbors, sample.pair_ts.len() as u32));
             }
         }
         sample
     }
 
     /// Returns the smaller of both recalls of a sample that represents the whole population.
-    fn truth(all: &NeighbourSample, threshold: f64) -> f64 {
-        let recalls = NeighbourSample { whole: true, ..all.clone() }.recalls(threshold, 1);
+    fn truth(all: &NeighborSample, threshold: f64) -> f64 {
+        let recalls = NeighborSample { whole: true, ..all.clone() }.recalls(threshold, 1);
         recalls.pair.estimate.min(recalls.per_vector.estimate)
     }
 
     #[test]
     fn a_whole_sample_gives_the_least_threshold() {
-        let all = NeighbourSample { whole: true, ..sample(500, 5, 1) };
+        let all = NeighborSample { whole: true, ..sample(500, 5, 1) };
         for target in [0.3, 0.9, 1.0] {
             let threshold = all.calibrate(target, 1).unwrap();
             assert!(truth(&all, threshold) >= target - 1e-9);
             assert!(truth(&all, threshold - 1e-6) < target);
         }
         assert_eq!(
-            NeighbourSample { whole: true, ..NeighbourSample::default() }.calibrate(0.9, 1),
+            NeighborSample { whole: true, ..NeighborSample::default() }.calibrate(0.9, 1),
             Some(f64::NEG_INFINITY)
         );
     }
@@ -262,7 +262,7 @@ mod tests {
     fn intervals_hold_the_truth_as_often_as_said() {
         let all = sample(200_000, 8, 99);
         for threshold in [0.5, 0.9, 0.999] {
-            let truth = NeighbourSample { whole: true, ..all.clone() }.recalls(threshold, 1);
+            let truth = NeighborSample { whole: true, ..all.clone() }.recalls(threshold, 1);
             let held = (0..100).filter(|&seed| {
                 let told = sample(1_000, 8, seed).recalls(threshold, seed);
                 let holds = |told: Interval, truth: Interval| (told.low..=told.high).contains(&truth.estimate);
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_sample_that_has_seen_too_little_promises_nothing() {
-        assert_eq!(NeighbourSample { vectors: 1000, ..NeighbourSample::default() }.calibrate(0.5, 1), None);
+        assert_eq!(NeighborSample { vectors: 1000, ..NeighborSample::default() }.calibrate(0.5, 1), None);
         assert_eq!(sample(100, 3, 1).calibrate(0.99, 1), None);
         assert!(sample(100, 3, 1).calibrate(0.5, 1).is_some());
         let mut unreachable = sample(1000, 3, 1);
@@ -291,11 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn noted_neighbours_stand_for_all() {
-        let all = NeighbourSample {
+    fn noted_neighbors_stand_for_all() {
+        let all = NeighborSample {
             vectors: 2,
             whole: false,
-            neighbours: vec![(10, 2), (1, 3)],
+            neighbors: vec![(10, 2), (1, 3)],
             pair_ts: vec![0.0, 1.0, 1.0],
         };
         let recalls = all.recalls(0.5, 1);

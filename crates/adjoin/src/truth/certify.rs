@@ -125,7 +125,7 @@ impl RowSample {
 
     /// Returns the tally of each row for a threshold.
     pub(crate) fn tallies(&self, threshold: f64) -> Vec<Tally> {
-        let tally = |RowRecall { found, missed }| Tally { neighbours: found + missed, found };
+        let tally = |RowRecall { found, missed }| Tally { neighbors: found + missed, found };
         self.recalls(threshold).map(tally).collect()
     }
 

@@ -13,7 +13,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::groundtruth_nearest::{Comparison, Found, Wanted};
+use super::groundtruth_nearest::{Comparison, TrueNeighbor, TruthTarget};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Space, with_coordinates};
@@ -45,7 +45,7 @@ pub struct TruthFiles<'a> {
 
 /// Search target of each query.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Sought {
+pub enum GroundtruthTarget {
     /// The K nearest rows; ties are broken by the smaller id.
     Nearest(u64),
     /// All rows whose distance, as written, is at most this; for inner products, at least this.
@@ -83,7 +83,7 @@ pub fn groundtruth_files(
     context: &Context,
     files: &TruthFiles<'_>,
     metric: Metric,
-    sought: Sought,
+    sought: GroundtruthTarget,
 ) -> Result<TruthReport> {
     let wanted = wanted(metric, sought)?;
     let base = open_counted(context, files.base, files.element)?;
@@ -108,19 +108,19 @@ pub fn groundtruth_files(
 }
 
 /// Converts the target to nearness.
-fn wanted(metric: Metric, sought: Sought) -> Result<Wanted> {
+fn wanted(metric: Metric, sought: GroundtruthTarget) -> Result<TruthTarget> {
     match (sought, metric) {
-        (Sought::Nearest(0), _) => Err(Error::option("K is 0, which finds nothing; give at least 1")),
-        (Sought::Nearest(count), _) => Ok(Wanted::Nearest(count as usize)),
-        (Sought::Within(most, _), _) if !most.is_finite() => {
+        (GroundtruthTarget::Nearest(0), _) => Err(Error::option("K is 0, which finds nothing; give at least 1")),
+        (GroundtruthTarget::Nearest(count), _) => Ok(TruthTarget::Nearest(count as usize)),
+        (GroundtruthTarget::Within(most, _), _) if !most.is_finite() => {
             Err(Error::option(format!("the range threshold is {most}; it must be a finite number")))
         }
-        (Sought::Within(most, _), Metric::L2 | Metric::Cosine) if most < 0.0 => {
+        (GroundtruthTarget::Within(most, _), Metric::L2 | Metric::Cosine) if most < 0.0 => {
             Err(Error::option(format!("the range threshold is {most}; a squared distance is at least 0")))
         }
-        (Sought::Within(most, _), Metric::L2) => Ok(Wanted::Within(most)),
-        (Sought::Within(most, _), Metric::Cosine) => Ok(Wanted::Within(most / 2.0 - 1.0)),
-        (Sought::Within(least, _), Metric::Ip) => Ok(Wanted::Within(0.0 - least)),
+        (GroundtruthTarget::Within(most, _), Metric::L2) => Ok(TruthTarget::Within(most)),
+        (GroundtruthTarget::Within(most, _), Metric::Cosine) => Ok(TruthTarget::Within(most / 2.0 - 1.0)),
+        (GroundtruthTarget::Within(least, _), Metric::Ip) => Ok(TruthTarget::Within(0.0 - least)),
     }
 }
 
@@ -128,7 +128,7 @@ fn wanted(metric: Metric, sought: Sought) -> Result<Wanted> {
 fn check_fit(
     files: &TruthFiles<'_>,
     (base, queries): (&dyn VectorSource, &dyn VectorSource),
-    sought: Sought,
+    sought: GroundtruthTarget,
 ) -> Result<()> {
     let (base_at, queries_at) = (files.base.display(), files.queries.display());
     let (base, queries) = (base.info(), queries.info());
@@ -146,7 +146,7 @@ fn check_fit(
         }
     }
     match sought {
-        Sought::Nearest(count) if count > base.rows => Err(Error::input(format!(
+        GroundtruthTarget::Nearest(count) if count > base.rows => Err(Error::input(format!(
             "{base_at}: K is {count}, but there are {} rows to find; give a smaller K",
             base.rows
         ))),
@@ -199,20 +199,20 @@ fn read_tags(context: &Context, path: &Path, (base, rows): (&Path, u64)) -> Resu
 /// Tags read at once.
 const READ_TAGS: usize = 4_096;
 
-fn write(to: &mut dyn Write, found: &[Vec<Found>], metric: Metric, sought: Sought) -> io::Result<()> {
+fn write(to: &mut dyn Write, found: &[Vec<TrueNeighbor>], metric: Metric, sought: GroundtruthTarget) -> io::Result<()> {
     let mut to = io::BufWriter::with_capacity(64 << 10, to);
     let count = |count: usize| (count as i32).to_le_bytes(); // larger counts were refused
     to.write_all(&count(found.len()))?;
     match sought {
-        Sought::Nearest(each) => to.write_all(&count(each as usize))?,
-        Sought::Within(..) => {
+        GroundtruthTarget::Nearest(each) => to.write_all(&count(each as usize))?,
+        GroundtruthTarget::Within(..) => {
             to.write_all(&count(found.iter().map(Vec::len).sum()))?;
             found.iter().try_for_each(|found| to.write_all(&count(found.len())))?;
         }
     }
     found.iter().flatten().try_for_each(|hit| to.write_all(&hit.id.to_le_bytes()))?;
-    if !matches!(sought, Sought::Within(_, RangeForm::DiskAnn)) {
-        let distance = |hit: &Found| distance(metric, hit.nearness).to_le_bytes();
+    if !matches!(sought, GroundtruthTarget::Within(_, RangeForm::DiskAnn)) {
+        let distance = |hit: &TrueNeighbor| distance(metric, hit.nearness).to_le_bytes();
         found.iter().flatten().try_for_each(|hit| to.write_all(&distance(hit)))?;
     }
     to.flush()

@@ -30,45 +30,45 @@ const PURPOSE: &str = "the ground truth";
 
 /// Search target of the queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum TruthTarget {
     /// The K nearest rows.
     Nearest(usize),
-    /// All rows up to a nearness ([`Found::nearness`]).
+    /// All rows up to a nearness ([`TrueNeighbor::nearness`]).
     Within(f64),
 }
 
 /// A hit of a query, ordered by nearness, then by id.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct TrueNeighbor {
     /// Smaller is nearer: the squared distance, the negated cosine or the negated inner product.
     pub(super) nearness: f64,
     pub(super) id: u32,
 }
 
-impl Ord for Found {
+impl Ord for TrueNeighbor {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.nearness.total_cmp(&other.nearness).then(self.id.cmp(&other.id))
     }
 }
 
-impl PartialOrd for Found {
+impl PartialOrd for TrueNeighbor {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Found {
+impl PartialEq for TrueNeighbor {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Found {}
+impl Eq for TrueNeighbor {}
 
 /// Hits of a block of queries so far.
 struct Block {
     /// Per query; the farthest is first.
-    found: Vec<BinaryHeap<Found>>,
+    found: Vec<BinaryHeap<TrueNeighbor>>,
     /// Memory of hits within a threshold. The memory of the K nearest is reserved in advance.
     memory: Reservation,
     held: u64,
@@ -80,7 +80,7 @@ pub(super) struct Comparison<'a> {
     pub(super) base: &'a dyn VectorSource,
     pub(super) queries: &'a dyn VectorSource,
     pub(super) metric: Metric,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: TruthTarget,
     /// Ids of the base's rows, if not their numbers.
     pub(super) tags: Option<&'a [u32]>,
 }
@@ -99,7 +99,7 @@ impl Comparison<'_> {
     ///
     /// # Errors
     /// If a source cannot be read or has unusable rows, memory does not suffice, or the work is cancelled.
-    pub(super) fn run<T: Coordinate>(&self) -> Result<(Vec<Vec<Found>>, Vec<Reservation>)> {
+    pub(super) fn run<T: Coordinate>(&self) -> Result<(Vec<Vec<TrueNeighbor>>, Vec<Reservation>)> {
         let mut memory = self.context.reserve(self.least_bytes::<T>(), PURPOSE)?;
         let prepared = self.prepare::<T>()?;
         let of_block = |start: usize| -> Result<Mutex<Block>> {
@@ -124,20 +124,20 @@ impl Comparison<'_> {
         Ok((found, held))
     }
 
-    fn empty(&self) -> BinaryHeap<Found> {
+    fn empty(&self) -> BinaryHeap<TrueNeighbor> {
         match self.wanted {
-            Wanted::Nearest(count) => BinaryHeap::with_capacity(count),
-            Wanted::Within(_) => BinaryHeap::new(),
+            TruthTarget::Nearest(count) => BinaryHeap::with_capacity(count),
+            TruthTarget::Within(_) => BinaryHeap::new(),
         }
     }
 
     /// Returns the bytes of the K nearest rows of all queries.
     fn nearest_bytes(&self) -> u64 {
         let count = match self.wanted {
-            Wanted::Nearest(count) => count as u64,
-            Wanted::Within(_) => 0,
+            TruthTarget::Nearest(count) => count as u64,
+            TruthTarget::Within(_) => 0,
         };
-        let a_query = (count * size_of::<Found>() as u64).saturating_add(2 * size_of::<BinaryHeap<Found>>() as u64);
+        let a_query = (count * size_of::<TrueNeighbor>() as u64).saturating_add(2 * size_of::<BinaryHeap<TrueNeighbor>>() as u64);
         self.queries.info().rows.saturating_mul(a_query)
     }
 
@@ -223,20 +223,20 @@ impl Comparison<'_> {
 
     /// Reserves memory for the hits that may be found within a threshold; a growing list may double.
     fn make_room(&self, block: &mut Block, hits: &[HitMask]) -> Result<()> {
-        if matches!(self.wanted, Wanted::Nearest(_)) {
+        if matches!(self.wanted, TruthTarget::Nearest(_)) {
             return Ok(());
         }
         let more: u64 = hits.iter().map(|mask| u64::from(mask.count())).sum();
         let most = if more == 0 { block.held } else { 3 * (block.held + more) };
-        self.context.grow(&mut block.memory, most * size_of::<Found>() as u64, PURPOSE)
+        self.context.grow(&mut block.memory, most * size_of::<TrueNeighbor>() as u64, PURPOSE)
     }
 
     /// Returns a limit: a larger computed distance is certainly too far for a query.
-    fn limit<T: Coordinate>(&self, prepared: &Prepared<'_, T>, query: u32, found: &BinaryHeap<Found>) -> T::Distance {
+    fn limit<T: Coordinate>(&self, prepared: &Prepared<'_, T>, query: u32, found: &BinaryHeap<TrueNeighbor>) -> T::Distance {
         let most = match self.wanted {
-            Wanted::Nearest(count) if found.len() < count => return T::FARTHEST,
-            Wanted::Nearest(_) => found.peek().map_or(f64::NEG_INFINITY, |farthest| farthest.nearness),
-            Wanted::Within(most) => most,
+            TruthTarget::Nearest(count) if found.len() < count => return T::FARTHEST,
+            TruthTarget::Nearest(_) => found.peek().map_or(f64::NEG_INFINITY, |farthest| farthest.nearness),
+            TruthTarget::Within(most) => most,
         };
         if most == f64::INFINITY {
             return T::FARTHEST;
@@ -248,7 +248,7 @@ impl Comparison<'_> {
     /// Adds a row to the hits of a query if it is near enough.
     fn take(
         &self,
-        found: &mut BinaryHeap<Found>,
+        found: &mut BinaryHeap<TrueNeighbor>,
         (queries, query): (&UsableRows, usize),
         (rows, k): (&UsableRows, usize),
     ) {
@@ -262,12 +262,12 @@ impl Comparison<'_> {
         };
         let row = rows.rows[k];
         let id = self.tags.map_or(row as u32, |tags| tags[row as usize]);
-        let hit = Found { nearness, id };
+        let hit = TrueNeighbor { nearness, id };
         match self.wanted {
-            Wanted::Within(most) if nearness <= most => found.push(hit),
-            Wanted::Within(_) => {}
-            Wanted::Nearest(count) if found.len() < count => found.push(hit),
-            Wanted::Nearest(_) => {
+            TruthTarget::Within(most) if nearness <= most => found.push(hit),
+            TruthTarget::Within(_) => {}
+            TruthTarget::Nearest(count) if found.len() < count => found.push(hit),
+            TruthTarget::Nearest(_) => {
                 if let Some(mut farthest) = found.peek_mut()
                     && hit < *farthest
                 {

@@ -3,10 +3,10 @@
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{Index, IndexEffort, IndexManifest, IndexOptions, IndexSearchOptions, build, search, verify};
+use adjoin::index::{Index, SearchEffort, IndexManifest, IndexOptions, SearchOptions, build, search, verify};
 use adjoin::options::{Element, VectorType};
 use adjoin::random::Random;
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{SourceOptions, open};
 use adjoin::store::format::MANIFEST_FILE;
@@ -73,9 +73,9 @@ impl Whole {
         let searched = || -> Result<()> {
             let index = Index::open(&context, &at)?;
             for (k, effort) in
-                [(3, IndexEffort::List(7)), (2, IndexEffort::Recall(0.6)), (120, IndexEffort::Recall(0.6))]
+                [(3, SearchEffort::List(7)), (2, SearchEffort::Recall(0.6)), (120, SearchEffort::Recall(0.6))]
             {
-                let options = IndexSearchOptions::new(Wanted::Nearest(k), effort, 1);
+                let options = SearchOptions::new(QueryTarget::Nearest(k), effort, 1);
                 search(&context, &index, (&*queries, None), &options, Box::new(CollectHits::default()))?;
             }
             Ok(())

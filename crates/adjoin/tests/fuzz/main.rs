@@ -10,7 +10,7 @@
 mod corpus;
 mod files;
 mod indexes;
-mod live;
+mod collections;
 mod mutate;
 mod sources;
 mod stores;

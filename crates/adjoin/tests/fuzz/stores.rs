@@ -4,7 +4,7 @@ use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
-use adjoin::join::{Aim, JoinOptions, join, prepare};
+use adjoin::join::{JoinEffort, JoinOptions, join, prepare};
 use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
 use adjoin::options::Metric;
 use adjoin::output::Target;
@@ -355,7 +355,7 @@ fn join_all(context: &Context, folder: &Path) -> Result<()> {
     };
     let target = |name: &str| Target::File { path: folder.join("..").join(name), force: true };
     let (rows, kept) = (target("rows.parquet"), target("kept.parquet"));
-    for options in [JoinOptions::exact(predicate), JoinOptions::approximate(predicate, Aim::recall(0.9)?)] {
+    for options in [JoinOptions::exact(predicate), JoinOptions::approximate(predicate, JoinEffort::recall(0.9)?)] {
         for rule in [None, Some(KeepRule::Greedy), Some(KeepRule::Cluster)] {
             let joined = |sink: Box<dyn PairSink + '_>| -> Result<()> {
                 let prepared = prepare(context, &store, &options, sink.wants_ids())?;

@@ -1,6 +1,6 @@
 //! Two sets joined with each other: is the result that of plain loops, whichever set leads, and is what is promised so?
 
-use adjoin::join::{Aim, JoinOptions, Sets, join, prepare};
+use adjoin::join::{JoinEffort, JoinOptions, Sets, join, prepare};
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::plan::{Lead, Order, Rule};
@@ -140,7 +140,7 @@ fn the_recall_of_pairs_and_of_the_vectors_of_either_side_is_as_promised_and_told
         let [a, b] = built([&a, &b], Metric::L2, [9, 9]).unwrap();
         for rule in [Rule::Union, Rule::Distance, Rule::Margin, Rule::Nearest, Rule::Arc] {
             for recall in [0.5, 0.9] {
-                let setup = Setup { rule, aim: Aim::recall(recall).unwrap(), ..Setup::default() };
+                let setup = Setup { rule, aim: JoinEffort::recall(recall).unwrap(), ..Setup::default() };
                 let joined = a.cross_join(&b, &setup, &setup.join_options(predicate)).unwrap();
                 let reached = recalls(&joined.pairs, &truth);
                 let what = format!("{element} {} {recall}: {reached:?}", rule.name());
@@ -161,7 +161,7 @@ fn a_sample_of_either_set_tells_the_recall() {
     let predicate = Predicate::l2(1.5).unwrap();
     let truth = a.true_pairs_with(&b, predicate);
     let [a, b] = built([&a, &b], Metric::L2, [40, 40]).unwrap();
-    let setup = Setup { rule: Rule::Union, aim: Aim::recall(0.9).unwrap(), ..Setup::default() };
+    let setup = Setup { rule: Rule::Union, aim: JoinEffort::recall(0.9).unwrap(), ..Setup::default() };
     let joined = a.cross_join(&b, &setup, &setup.join_options(predicate)).unwrap();
     let reached = recalls(&joined.pairs, &truth);
     assert!(reached.iter().all(|reached| *reached >= 0.9), "{reached:?}");

@@ -6,7 +6,8 @@ use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::Element;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::buckets::{QuerySet, search};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::{CollectHits, Discard, PairBatch, PairSink, Written};
 use adjoin::store::Store;
 use adjoin::store::format::{HEADER_BYTES, MANIFEST_FILE};
@@ -107,7 +108,7 @@ fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
     let search_for = |queries: &Set| {
         let (sink, options) = (
             CollectHits::default(),
-            SearchOptions { wanted: Wanted::Nearest(1), effort: Effort::Every, condition: None, seed: 1 },
+            SearchOptions { wanted: QueryTarget::Nearest(1), effort: SearchEffort::Every, condition: None, seed: 1 },
         );
         let store = Store::open(&context, &built.path())?;
         let sets = (QuerySet::Source(queries), QuerySet::Rows);

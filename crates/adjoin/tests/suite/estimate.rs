@@ -1,7 +1,7 @@
 //! Estimates of what a join would find, against every pair in f64.
 
 use adjoin::estimate::{AtThreshold, Estimate, Question, estimate};
-use adjoin::join::Aim;
+use adjoin::join::JoinEffort;
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
@@ -25,7 +25,7 @@ fn truth(set: &Set, predicate: Predicate) -> (f64, f64) {
 
 fn ask(set: &Set, build: &BuildOptions, asked: Option<Predicate>) -> Estimate {
     let setup = Setup::default();
-    estimate(&setup.context(), set, &Question { build, asked, aim: Aim::Unsaid }).unwrap()
+    estimate(&setup.context(), set, &Question { build, asked, aim: JoinEffort::Unsaid }).unwrap()
 }
 
 fn asked(estimate: &Estimate) -> AtThreshold {
@@ -112,14 +112,14 @@ fn intervals_of_a_sample_hold_the_truth() {
 }
 
 #[test]
-fn thresholds_ascend_in_neighbours_as_said() {
+fn thresholds_ascend_in_neighbors_as_said() {
     let set = families(5_000, 8, 9);
     let estimate = ask(&set, &BuildOptions::default(), None);
-    let neighbours: Vec<f64> = estimate.explain.thresholds.iter().map(|at| at.neighbours).collect();
-    assert!(neighbours.is_sorted() && estimate.explain.thresholds.is_sorted_by(|a, b| a.threshold < b.threshold));
-    let nearest = |wanted: f64| neighbours.iter().map(|n| (n / wanted).ln().abs()).fold(f64::INFINITY, f64::min);
+    let neighbors: Vec<f64> = estimate.explain.thresholds.iter().map(|at| at.neighbors).collect();
+    assert!(neighbors.is_sorted() && estimate.explain.thresholds.is_sorted_by(|a, b| a.threshold < b.threshold));
+    let nearest = |wanted: f64| neighbors.iter().map(|n| (n / wanted).ln().abs()).fold(f64::INFINITY, f64::min);
     for wanted in [1.0, 10.0, 100.0] {
-        assert!(nearest(wanted) < 0.5, "{wanted}: {neighbours:?}");
+        assert!(nearest(wanted) < 0.5, "{wanted}: {neighbors:?}");
     }
     for at in &estimate.explain.thresholds {
         let intervals = [at.pairs, at.pairs_bytes, at.removed_rows, at.seconds];
@@ -132,7 +132,7 @@ fn thresholds_ascend_in_neighbours_as_said() {
 fn what_has_no_pairs_or_no_memory_is_refused() {
     let build = BuildOptions::default();
     let refused = |set: &Set, setup: &Setup| {
-        let question = Question { build: &build, asked: None, aim: Aim::Every };
+        let question = Question { build: &build, asked: None, aim: JoinEffort::Every };
         error_of(estimate(&setup.context(), set, &question)).to_string()
     };
     let one = Set::of(Element::F32, 2, &[1.0, 2.0]);

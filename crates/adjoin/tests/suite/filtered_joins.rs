@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use adjoin::error::Result;
-use adjoin::join::{Aim, JoinOptions, RowFilter, Sets, Side};
+use adjoin::join::{JoinEffort, JoinOptions, RowFilter, Sets, Side};
 use adjoin::options::Metric;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
@@ -13,7 +13,7 @@ use adjoin::store::Store;
 use crate::filters::{CASES, Case, DIMENSIONS, Data, NAMES, Passes, Row};
 use crate::harness::{Built, Joined, Setup, assert_same};
 use crate::oracle::Pair;
-use crate::search::values;
+use crate::buckets::values;
 
 /// Rows of a store that meet a condition, or all.
 pub(crate) fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> Result<Option<RowFilter>> {
@@ -227,7 +227,7 @@ fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
     for (number, (sets, truth)) in cases.iter().enumerate() {
         let ends: HashSet<(u64, u64)> = truth.iter().map(|pair| (pair.0, pair.1)).collect();
         for (rule, recall) in [(Rule::Union, 0.9), (Rule::Distance, 0.5), (Rule::Margin, 0.9), (Rule::Nearest, 0.8)] {
-            let setup = Setup { rule, aim: Aim::recall(recall).unwrap(), ..setup.clone() };
+            let setup = Setup { rule, aim: JoinEffort::recall(recall).unwrap(), ..setup.clone() };
             let options = setup.join_options(predicate(Metric::L2));
             let joined = Built::collect(&setup.context(), *sets, &options).unwrap();
             let reached = recalls(&joined.pairs, truth, data.rows.len());
@@ -246,7 +246,7 @@ fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
 #[test]
 fn a_sample_of_the_rows_that_pass_tells_their_recall() {
     let data = Data::new(values(16_000, DIMENSIONS, 8), 8);
-    let setup = Setup { rule: Rule::Union, aim: Aim::recall(0.9).unwrap(), ..Setup::default() }.with_buckets(300);
+    let setup = Setup { rule: Rule::Union, aim: JoinEffort::recall(0.9).unwrap(), ..Setup::default() }.with_buckets(300);
     let store = data.store("store", &setup, &NAMES).unwrap();
     let predicate = Predicate::L2 { eps: 22.0 };
     let all = data.set().true_pairs(predicate);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::buckets::{QuerySet, search};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::sql::Condition;
@@ -24,7 +25,7 @@ use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
 
 use crate::harness::{Set, Setup, error_of, files_of};
-use crate::search::{Hits, assert_same, true_hits, values};
+use crate::buckets::{Hits, assert_same, true_hits, values};
 
 pub(crate) const DIMENSIONS: usize = 8;
 pub(crate) const NAMES: [&str; 8] = ["lang", "year", "score", "is_new", "day", "pick", "near", "code"];
@@ -158,7 +159,7 @@ pub(crate) fn find(
     setup: &Setup,
     store: &Store,
     queries: QuerySet<'_>,
-    (wanted, effort): (Wanted, Effort),
+    (wanted, effort): (QueryTarget, SearchEffort),
     condition: Option<&str>,
 ) -> Result<(Vec<Hits>, SearchStatistics)> {
     let sink = CollectHits::default();
@@ -181,11 +182,11 @@ fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
         let setup = Setup::default().with_buckets(30).with_metric(metric);
         let store = data.store("store", &setup, &NAMES).unwrap();
         let queries = Set::of(Element::F32, DIMENSIONS, &values(12, DIMENSIONS, 2));
-        let all = true_hits(&data.set(), &queries, Wanted::Nearest(2_000), metric);
+        let all = true_hits(&data.set(), &queries, QueryTarget::Nearest(2_000), metric);
         for (condition, passes) in CASES {
             let count = data.rows.iter().filter(|row| passes(row)).count() as u64;
             for k in [1, 7, 2_000] {
-                let how = (Wanted::Nearest(k), Effort::Unsaid);
+                let how = (QueryTarget::Nearest(k), SearchEffort::Unsaid);
                 let (found, statistics) =
                     find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
                 let what = format!("{condition}, {k} by {metric}");
@@ -193,7 +194,7 @@ fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
                 assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
             }
         }
-        let how = (Wanted::Nearest(5), Effort::Every);
+        let how = (QueryTarget::Nearest(5), SearchEffort::Every);
         let (found, statistics) = find(&setup, &store, QuerySet::Source(&queries), how, None).unwrap();
         assert_same(&found, &only(&all, &data.rows, |_| true, 5), "without a condition");
         assert_eq!(statistics.search.passing_rows, None);
@@ -205,9 +206,9 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
     let data = Data::new(values(900, DIMENSIONS, 3), 3);
     let setup = Setup::default().with_buckets(25);
     let store = data.store("store", &setup, &NAMES).unwrap();
-    let all = true_hits(&data.set(), &data.set(), Wanted::Nearest(900), Metric::L2);
+    let all = true_hits(&data.set(), &data.set(), QueryTarget::Nearest(900), Metric::L2);
     for (condition, passes) in CASES {
-        let how = (Wanted::Nearest(4), Effort::Unsaid);
+        let how = (QueryTarget::Nearest(4), SearchEffort::Unsaid);
         let (found, _) = find(&setup, &store, QuerySet::Rows, how, Some(condition)).unwrap();
         // Queries come in the order of buckets: by what they find.
         let mut wanted: Vec<Hits> = Vec::new();
@@ -225,9 +226,9 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
     }
     let near: Vec<f64> = data.values[..9 * DIMENSIONS].iter().map(|value| value + 1.0).collect();
     let queries = Set::of(Element::F32, DIMENSIONS, &near);
-    let within = Wanted::Within(Predicate::L2 { eps: 35.0 });
+    let within = QueryTarget::Within(Predicate::L2 { eps: 35.0 });
     let all = true_hits(&data.set(), &queries, within, Metric::L2);
-    let how = (within, Effort::Unsaid);
+    let how = (within, SearchEffort::Unsaid);
     let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some("lang = 'en'")).unwrap();
     assert!(all.iter().map(Vec::len).sum::<usize>() > 100, "{all:?}");
     assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 900), "within");
@@ -249,10 +250,10 @@ fn the_promised_recall_is_that_among_rows_that_pass() {
         let count = data.rows.iter().filter(|row| passes(row)).count();
         assert_eq!(count > 6_000, is_learned, "{condition}: {count} rows, else the test shows nothing");
         let of = |effort| {
-            find(&setup, &store, QuerySet::Source(&queries), (Wanted::Nearest(10), effort), Some(condition)).unwrap()
+            find(&setup, &store, QuerySet::Source(&queries), (QueryTarget::Nearest(10), effort), Some(condition)).unwrap()
         };
-        let (all, _) = of(Effort::Every);
-        let (found, statistics) = of(Effort::Recall(0.9));
+        let (all, _) = of(SearchEffort::Every);
+        let (found, statistics) = of(SearchEffort::Recall(0.9));
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = found.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64;
         let recall = statistics.common.recall.unwrap();
@@ -275,12 +276,12 @@ fn find_in_index(
     setup: &Setup,
     index: &Index,
     queries: &Set,
-    (wanted, effort): (Wanted, IndexEffort),
+    (wanted, effort): (QueryTarget, SearchEffort),
     condition: &str,
 ) -> (Vec<Hits>, SearchStatistics) {
     let sink = CollectHits::default();
     let condition = Some(Condition::parse(condition).unwrap());
-    let options = IndexSearchOptions { condition, ..IndexSearchOptions::new(wanted, effort, 1) };
+    let options = SearchOptions { condition, ..SearchOptions::new(wanted, effort, 1) };
     let found = index::search(&setup.context(), index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     (sink.hits(), found)
 }
@@ -295,15 +296,15 @@ fn an_index_finds_those_that_pass_whatever_passes() {
         let setup = Setup::default().with_buckets(30).with_metric(metric);
         let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());
         let queries = Set::of(Element::F32, DIMENSIONS, &[&values(12, DIMENSIONS, 2), &data.values[..40]].concat());
-        let all = true_hits(&data.set(), &queries, Wanted::Nearest(2_000), metric);
+        let all = true_hits(&data.set(), &queries, QueryTarget::Nearest(2_000), metric);
         for (condition, passes) in CASES {
             let count = data.rows.iter().filter(|row| passes(row)).count() as u64;
             for k in [1, 7, 2_000] {
                 let wanted = only(&all, &data.rows, passes, k as usize);
                 let what = format!("{condition}, {k} by {metric}");
-                for effort in [IndexEffort::default(), IndexEffort::List(2_000)] {
+                for effort in [SearchEffort::default(), SearchEffort::List(2_000)] {
                     let (found, statistics) =
-                        find_in_index(&setup, &index, &queries, (Wanted::Nearest(k), effort), condition);
+                        find_in_index(&setup, &index, &queries, (QueryTarget::Nearest(k), effort), condition);
                     assert_same(&found, &wanted, &what);
                     assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
                 }
@@ -314,7 +315,7 @@ fn an_index_finds_those_that_pass_whatever_passes() {
             _ => Predicate::cosine(-1.0).unwrap(),
         };
         let (found, _) =
-            find_in_index(&setup, &index, &queries, (Wanted::Within(everything), IndexEffort::List(4)), "lang = 'en'");
+            find_in_index(&setup, &index, &queries, (QueryTarget::Within(everything), SearchEffort::List(4)), "lang = 'en'");
         assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 2_000), "within");
     }
 }
@@ -325,7 +326,7 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
     let setup = Setup::default().with_buckets(150);
     let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());
     let queries = Set::of(Element::F32, DIMENSIONS, &values(1_200, DIMENSIONS, 5)).in_batches_of(500);
-    let all = true_hits(&data.set(), &queries, Wanted::Nearest(10_000), Metric::L2);
+    let all = true_hits(&data.set(), &queries, QueryTarget::Nearest(10_000), Metric::L2);
     let cases: [(&str, Passes, &str); 5] = [
         ("pick >= 20", |row| row.pick >= 20, "walk"),
         ("pick % 2 = 0", |row| row.pick % 2 == 0, "codes"),
@@ -336,8 +337,8 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
     for (condition, passes, way) in cases {
         let wanted = only(&all, &data.rows, passes, 10);
         let of =
-            |setup: &Setup, effort| find_in_index(setup, &index, &queries, (Wanted::Nearest(10), effort), condition);
-        let (found, statistics) = of(&setup, IndexEffort::Recall(0.9));
+            |setup: &Setup, effort| find_in_index(setup, &index, &queries, (QueryTarget::Nearest(10), effort), condition);
+        let (found, statistics) = of(&setup, SearchEffort::Recall(0.9));
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = found.iter().zip(&wanted).map(share).sum::<f64>() / wanted.len() as f64;
         let recall = statistics.common.recall.unwrap();
@@ -346,7 +347,7 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
         let right = found.iter().flatten().all(|hit| passes(&data.rows[hit.0 as usize]));
         assert!(right, "{condition}: only rows that pass are found");
         if let Some(list) = statistics.common.strategy.t {
-            let (same, _) = of(&Setup { threads: 1, ..setup.clone() }, IndexEffort::List(list as usize));
+            let (same, _) = of(&Setup { threads: 1, ..setup.clone() }, SearchEffort::List(list as usize));
             assert_same(&same, &found, condition);
         }
     }
@@ -391,7 +392,7 @@ fn what_cannot_be_kept_or_asked_for_is_refused() {
     let plain = data.store("plain", &setup, &[]).unwrap();
     let queries = data.set();
     let asked = |store: &Store, condition: &str| {
-        let how = (Wanted::Nearest(3), Effort::Unsaid);
+        let how = (QueryTarget::Nearest(3), SearchEffort::Unsaid);
         error_of(find(&setup, store, QuerySet::Source(&queries), how, Some(condition)))
     };
     for (condition, words) in [

@@ -70,25 +70,25 @@ fn run_into(
     join(context, store, &prepared, sink)
 }
 
-/// Neighbours of each row with the value, both ways.
-fn neighbours(pairs: &[Pair]) -> BTreeMap<u64, Vec<(u64, f32)>> {
-    let mut neighbours: BTreeMap<u64, Vec<(u64, f32)>> = BTreeMap::new();
+/// Neighbors of each row with the value, both ways.
+fn neighbors(pairs: &[Pair]) -> BTreeMap<u64, Vec<(u64, f32)>> {
+    let mut neighbors: BTreeMap<u64, Vec<(u64, f32)>> = BTreeMap::new();
     for &(x, y, value) in pairs {
-        neighbours.entry(x).or_default().push((y, value));
-        neighbours.entry(y).or_default().push((x, value));
+        neighbors.entry(x).or_default().push((y, value));
+        neighbors.entry(y).or_default().push((x, value));
     }
-    neighbours
+    neighbors
 }
 
 /// The first row of each paired row's component, by walking.
-fn first_rows(neighbours: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64> {
+fn first_rows(neighbors: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64> {
     let mut first = BTreeMap::new();
-    for &row in neighbours.keys() {
+    for &row in neighbors.keys() {
         let mut waiting = vec![row];
         while let Some(reached) = waiting.pop() {
             if let Entry::Vacant(place) = first.entry(reached) {
                 place.insert(row);
-                waiting.extend(neighbours[&reached].iter().map(|(other, _)| other));
+                waiting.extend(neighbors[&reached].iter().map(|(other, _)| other));
             }
         }
     }
@@ -96,11 +96,11 @@ fn first_rows(neighbours: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64>
 }
 
 /// For each row that goes, in order, the nearest row that stays, and the value.
-fn greedy(rows: &[u64], neighbours: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Metric) -> BTreeMap<u64, (u64, f32)> {
+fn greedy(rows: &[u64], neighbors: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Metric) -> BTreeMap<u64, (u64, f32)> {
     let mut gone: BTreeMap<u64, (u64, f32)> = BTreeMap::new();
     let rank = |value: f32| if metric == Metric::L2 { value } else { -value };
     for row in rows {
-        let near = neighbours.get(row).into_iter().flatten();
+        let near = neighbors.get(row).into_iter().flatten();
         let kept = near.filter(|(other, _)| other < row && !gone.contains_key(other));
         if let Some(&nearest) = kept.min_by(|a, b| rank(a.1).total_cmp(&rank(b.1)).then(a.0.cmp(&b.0))) {
             gone.insert(*row, nearest);
@@ -133,7 +133,7 @@ pub(crate) fn check(
 ) {
     let results = Results::of(built, setup, feed);
     let column = if metric == Metric::L2 { "distance" } else { "similarity" };
-    let near = neighbours(pairs);
+    let near = neighbors(pairs);
     let counts = rows.iter().map(|row| format!("{},{}", name(*row), near.get(row).map_or(0, Vec::len)));
     assert_eq!(results.lines("counts", "id,count"), counts.collect::<Vec<_>>());
 
@@ -280,7 +280,7 @@ fn counts_of_any_size_are_right() {
     }
 }
 
-/// What counts hold does not grow with the neighbours of all rows, nor with those of one.
+/// What counts hold does not grow with the neighbors of all rows, nor with those of one.
 #[test]
 fn counts_that_do_not_fit_are_sorted_on_disk() {
     let (rows, each, of_one) = (40_000u64, 300, 20_000_000u64);

@@ -1,7 +1,7 @@
 //! A set to which rows come: are the pairs of the new rows those that a join of all rows finds, and is what is promised so?
 
 use adjoin::job::{Conditions, Job, Output};
-use adjoin::join::{Aim, JoinOptions};
+use adjoin::join::{JoinEffort, JoinOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::plan::Rule;
@@ -108,7 +108,7 @@ fn the_recall_of_pairs_with_a_new_row_is_as_promised_and_told() {
         let truth = of_new(set.true_pairs(predicate), 600);
         let stores = built(&set, 600, Metric::L2).unwrap();
         for rule in [Rule::Union, Rule::Nearest] {
-            let setup = Setup { rule, aim: Aim::recall(0.8).unwrap(), ..Setup::default() };
+            let setup = Setup { rule, aim: JoinEffort::recall(0.8).unwrap(), ..Setup::default() };
             let (found, told) = join(&stores, &setup, predicate);
             let (told, reached) = (told.common.recall.unwrap(), found.len() as f64 / truth.len() as f64);
             assert!(truth.iter().any(|pair| pair.0 >= 600) && truth.iter().any(|pair| pair.0 < 600));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use adjoin::context::Context;
 use adjoin::device::Device;
 use adjoin::error::{Error, Result};
-use adjoin::join::{Aim, JoinOptions, Prepared, Sets, prepare};
+use adjoin::join::{JoinEffort, JoinOptions, Prepared, Sets, prepare};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::plan::Rule;
@@ -208,7 +208,7 @@ pub(crate) struct Setup {
     pub(crate) memory: u64,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) rule: Rule,
-    pub(crate) aim: Aim,
+    pub(crate) aim: JoinEffort,
     pub(crate) build: BuildOptions,
     pub(crate) cancel: Cancel,
     pub(crate) progress: Arc<dyn Progress>,
@@ -222,7 +222,7 @@ impl Default for Setup {
             memory: 1 << 30,
             cache_bytes: None,
             rule: Rule::MarginSum,
-            aim: Aim::Every,
+            aim: JoinEffort::Every,
             build: BuildOptions::default(),
             cancel: Cancel::default(),
             progress: Arc::new(Silent),

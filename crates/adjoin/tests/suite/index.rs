@@ -12,18 +12,18 @@ use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileSystem, SimulatedDevice};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions, Layout};
+use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions, Layout};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::report::SearchStatistics;
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::Ids;
 use adjoin::store::Store;
 use tempfile::TempDir;
 
 use crate::harness::{Set, Setup, error_of, files_of};
-use crate::search::{ELEMENTS, Hits, METRICS, assert_same, true_hits, values};
+use crate::buckets::{ELEMENTS, Hits, METRICS, assert_same, true_hits, values};
 
 /// An index in a temporary folder, with the store that it was made of.
 pub(crate) struct Indexed {
@@ -73,7 +73,7 @@ pub(crate) struct Found {
 fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usize) -> Result<Found> {
     let index = Index::open(context, folder)?;
     let sink = CollectHits::default();
-    let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::List(list), 1);
+    let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::List(list), 1);
     let statistics = index::search(context, &index, (queries, None), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
@@ -96,11 +96,11 @@ fn a_list_of_all_vertices_finds_what_the_formula_says() {
         let setup = Setup::default().with_metric(metric);
         let indexed = Indexed::build(&setup, &set, &options());
         for k in [1, 7, 1_000] {
-            let wanted = true_hits(&set, &queries, Wanted::Nearest(k), metric);
+            let wanted = true_hits(&set, &queries, QueryTarget::Nearest(k), metric);
             let found = indexed.search(&setup, &queries, k, 700);
             assert_same(&found.hits, &wanted, &format!("{element} {metric} {k}"));
         }
-        let wanted = true_hits(&set, &queries, Wanted::Nearest(5), metric);
+        let wanted = true_hits(&set, &queries, QueryTarget::Nearest(5), metric);
         let found = indexed.search(&setup, &queries, 5, 60);
         let recall = recall(&found.hits, &wanted);
         assert!(recall > 0.95, "{element} {metric}: {recall}");
@@ -113,7 +113,7 @@ fn a_list_of_all_vertices_finds_what_the_formula_says() {
 fn a_shorter_list_reads_less_and_finds_less() {
     let set = Set::of(Element::U8, 16, &values(20_000, 16, 5));
     let queries = Set::of(Element::U8, 16, &values(200, 16, 6));
-    let (setup, wanted) = (Setup::default(), true_hits(&set, &queries, Wanted::Nearest(5), Metric::L2));
+    let (setup, wanted) = (Setup::default(), true_hits(&set, &queries, QueryTarget::Nearest(5), Metric::L2));
     let mut reads_of_layouts = Vec::new();
     for layout in [Layout::Rows, Layout::Buckets, Layout::Bnf, Layout::Grown] {
         let indexed = Indexed::build(&setup, &set, &IndexOptions { layout, code_bytes: 8, ..options() });
@@ -130,7 +130,7 @@ fn a_shorter_list_reads_less_and_finds_less() {
 }
 
 #[test]
-fn neighbours_share_a_page() {
+fn neighbors_share_a_page() {
     let set = Set::of(Element::U8, 16, &values(5_000, 16, 5));
     let ratio = |layout| {
         let indexed = Indexed::build(&Setup::default(), &set, &IndexOptions { layout, ..options() });
@@ -209,7 +209,7 @@ fn hits_come_with_their_ids_those_of_equal_vectors_too() {
     for set in [plain.clone().with_text_ids(&texts), plain.with_ids(&numbers)] {
         let indexed = Indexed::build(&Setup::default(), &set, &options());
         let found = indexed.search(&Setup::default(), &queries, 20, 400);
-        let wanted = true_hits(&set, &queries, Wanted::Nearest(20), Metric::L2);
+        let wanted = true_hits(&set, &queries, QueryTarget::Nearest(20), Metric::L2);
         assert_same(&found.hits, &wanted, "with ids");
         for HitBatch { rows, ids, .. } in found.batches {
             match ids {
@@ -235,7 +235,7 @@ fn few_vectors_equal_ones_and_large_ones_are_found() {
     // A record takes two pages.
     let large = Set::of(Element::F32, 1_500, &values(60, 1_500, 3));
     let found = Indexed::build(&setup, &large, &options()).search(&setup, &large, 4, 60);
-    assert_same(&found.hits, &true_hits(&large, &large, Wanted::Nearest(4), Metric::L2), "large vectors");
+    assert_same(&found.hits, &true_hits(&large, &large, QueryTarget::Nearest(4), Metric::L2), "large vectors");
     let reads = found.statistics.search;
     assert_eq!(reads.bytes_per_query, 8_192.0 * reads.reads_per_query);
 }
@@ -248,7 +248,7 @@ fn rows_that_were_skipped_keep_their_numbers() {
     let found = Indexed::build(&setup, &set, &options()).search(&setup, &queries, 200, 120);
     let without = |hits: Hits| hits.into_iter().filter(|hit| ![0, 5, 60, 119].contains(&hit.0)).collect::<Hits>();
     let wanted: Vec<Hits> =
-        true_hits(&set, &queries, Wanted::Nearest(200), Metric::L2).into_iter().map(without).collect();
+        true_hits(&set, &queries, QueryTarget::Nearest(200), Metric::L2).into_iter().map(without).collect();
     assert_same(&found.hits, &wanted, "without those that are missing");
 }
 

@@ -1,7 +1,7 @@
 //! What decides only how fast a join is decides nothing else: the same pairs, the same counts, the same store.
 
 use adjoin::error::ErrorKind;
-use adjoin::join::Aim;
+use adjoin::join::JoinEffort;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
@@ -172,16 +172,16 @@ fn a_store_says_nothing_of_the_machine() {
 
 #[test]
 fn a_budget_that_holds_part_of_the_sample_sets_the_same_threshold() {
-    // Uniform in 6 dimensions of 128, so that vectors have many neighbours and a sample takes much memory.
+    // Uniform in 6 dimensions of 128, so that vectors have many neighbors and a sample takes much memory.
     let mut random = Random::new(7, "uniform");
     let values: Vec<f64> = (0..5000 * 128).map(|k| if k % 128 < 6 { random.uniform() } else { 0.0 }).collect();
     let set = Set::of(Element::F32, 128, &values);
     let predicate = Predicate::L2 { eps: 0.45 };
     let built = Setup::default().with_buckets(60).build(&set).unwrap();
-    let with = |memory| Setup { rule: Rule::Union, aim: Aim::Recall(0.9), memory, ..Setup::default() };
+    let with = |memory| Setup { rule: Rule::Union, aim: JoinEffort::Recall(0.9), memory, ..Setup::default() };
     let found = [1 << 30, 56 << 20].map(|memory| built.join(&with(memory), predicate).unwrap().statistics);
     let [roomy, tight] = found;
-    assert!(2 * roomy.join.pairs > 5000 * 64, "vectors have more neighbours than are noted: {:?}", roomy.join);
+    assert!(2 * roomy.join.pairs > 5000 * 64, "vectors have more neighbors than are noted: {:?}", roomy.join);
     let [of_roomy, of_tight] = [&roomy.common.strategy, &tight.common.strategy];
     assert_eq!(of_roomy.t, of_tight.t);
     assert_eq!(counts(&roomy), counts(&tight));

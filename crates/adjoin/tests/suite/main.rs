@@ -19,7 +19,7 @@ mod hard;
 mod harness;
 mod index;
 mod invariance;
-mod live;
+mod collection;
 mod model;
 mod opened;
 mod oracle;

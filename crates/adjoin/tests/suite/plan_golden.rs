@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use adjoin::join::Aim;
+use adjoin::join::JoinEffort;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
@@ -97,7 +97,7 @@ fn check(name: &str, element: Element, metric: Metric, predicates: &[Predicate])
             let mut text = describe_store(built.store.manifest(), &built);
             for &predicate in predicates {
                 let aims =
-                    [(Rule::MarginSum, Aim::Every), (Rule::Triangle, Aim::Every), (Rule::Union, Aim::Recall(0.9))];
+                    [(Rule::MarginSum, JoinEffort::Every), (Rule::Triangle, JoinEffort::Every), (Rule::Union, JoinEffort::Recall(0.9))];
                 for (rule, aim) in aims {
                     for cache_bytes in [1 << 20, 36 << 10] {
                         let setup = Setup { rule, aim, cache_bytes: Some(cache_bytes), ..setup.clone() };

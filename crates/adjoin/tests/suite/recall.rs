@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use adjoin::device::{Device, FileSystem};
-use adjoin::join::{Aim, JoinOptions, Prepared, prepare_each};
+use adjoin::join::{JoinEffort, JoinOptions, Prepared, prepare_each};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::plan::{Explanation, Rule};
@@ -30,8 +30,8 @@ fn recalls(found: &[Pair], truth: &[Pair]) -> (f64, f64) {
     let (found_of, true_of) = (count(found), count(truth));
     let shares =
         found_of.iter().zip(&true_of).filter(|(_, wanted)| **wanted > 0.0).map(|(found, wanted)| found / wanted);
-    let with_neighbours = true_of.iter().filter(|wanted| **wanted > 0.0).count();
-    (found.len() as f64 / truth.len().max(1) as f64, shares.sum::<f64>() / with_neighbours.max(1) as f64)
+    let with_neighbors = true_of.iter().filter(|wanted| **wanted > 0.0).count();
+    (found.len() as f64 / truth.len().max(1) as f64, shares.sum::<f64>() / with_neighbors.max(1) as f64)
 }
 
 /// What was found is a part of the truth, each pair once.
@@ -42,7 +42,7 @@ fn assert_part(found: &[Pair], truth: &[Pair], what: &str) {
 }
 
 fn promised(built: &Built, rule: Rule, predicate: Predicate, recall: f64) -> Joined {
-    let setup = Setup { rule, aim: Aim::recall(recall).unwrap(), ..Setup::default() };
+    let setup = Setup { rule, aim: JoinEffort::recall(recall).unwrap(), ..Setup::default() };
     let joined =
         built.join(&setup, predicate).unwrap_or_else(|error| panic!("{} {predicate:?} {recall}: {error}", rule.name()));
     let said = joined.statistics.common.recall.as_ref().unwrap();
@@ -95,7 +95,7 @@ fn threads_kernels_caches_budgets_and_devices_change_neither_threshold_nor_pairs
         let built = Setup::default().with_metric(predicate.metric()).with_buckets(150).build(&set).unwrap();
         let all = built.store.extents().iter().map(|extent| extent.bytes(false)).sum::<u64>();
         for rule in [Rule::Union, Rule::Distance] {
-            let setup = Setup { rule, aim: Aim::recall(0.9).unwrap(), ..Setup::default() };
+            let setup = Setup { rule, aim: JoinEffort::recall(0.9).unwrap(), ..Setup::default() };
             let first = built.join(&setup, predicate).unwrap();
             let sampled = first.statistics.common.recall.as_ref().unwrap().sample_vectors.unwrap();
             assert!(sampled < 8_000 / 3, "{sampled} vectors are all");
@@ -160,7 +160,7 @@ fn a_given_threshold_promises_nothing_by_itself() {
     let built = Setup::default().with_buckets(150).build(&set).unwrap();
     let truth = set.true_pairs(predicate);
     for (threshold, kept) in [(0.0, false), (3.0, true)] {
-        let setup = Setup { rule: Rule::Union, aim: Aim::recall(0.99).unwrap(), ..Setup::default() };
+        let setup = Setup { rule: Rule::Union, aim: JoinEffort::recall(0.99).unwrap(), ..Setup::default() };
         let options = JoinOptions { t: Some(threshold), ..setup.join_options(predicate) };
         let joined = built.join_with(&setup, &options).unwrap();
         assert_eq!(joined.statistics.common.strategy.t, Some(threshold));
@@ -214,7 +214,7 @@ fn hard_cases_keep_the_promise_and_the_prediction() {
         // The rule by name, and what is chosen where none is named.
         for rule in [Some(Rule::Union), None] {
             for recall in [0.8, 0.99] {
-                let setup = Setup { aim: Aim::recall(recall).unwrap(), memory: 64 << 20, ..Setup::default() };
+                let setup = Setup { aim: JoinEffort::recall(recall).unwrap(), memory: 64 << 20, ..Setup::default() };
                 let options = JoinOptions { rule, ..setup.join_options(predicate) };
                 let what = format!("{name} {rule:?} {recall}");
                 let joined = built.join_with(&setup, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -239,7 +239,7 @@ fn plans_for_several_recalls_are_those_for_each() {
     let each = prepare_each(&setup.context(), &built.store, &options, (Rule::Union, &recalls), false).unwrap();
     for (recall, together) in recalls.into_iter().zip(each) {
         let together = together.unwrap();
-        let setup = Setup { rule: Rule::Union, aim: Aim::recall(recall).unwrap(), ..Setup::default() };
+        let setup = Setup { rule: Rule::Union, aim: JoinEffort::recall(recall).unwrap(), ..Setup::default() };
         let alone = built.prepare(&setup, predicate).unwrap();
         let planned = alone.explain(&built.store);
         // The others' watched vectors take a little of the cache.
@@ -256,7 +256,7 @@ fn predictions_come_near() {
     let (set, predicate) = sampled_set();
     let built = Setup::default().with_buckets(150).build(&set).unwrap();
     for (rule, recall) in [(Rule::Union, 0.8), (Rule::Union, 0.95), (Rule::Nearest, 0.9), (Rule::MarginSum, 1.0)] {
-        let setup = Setup { rule, aim: Aim::recall(recall).unwrap(), ..Setup::default() };
+        let setup = Setup { rule, aim: JoinEffort::recall(recall).unwrap(), ..Setup::default() };
         let statistics = built.join(&setup, predicate).unwrap().statistics;
         let (predicted, found) = predicted_and_found(&statistics);
         let factor = predicted as f64 / found as f64;

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use adjoin::error::ErrorKind;
-use adjoin::index::{self, Index, IndexManifest, IndexOptions, Layout, Relaid};
+use adjoin::index::{self, Index, IndexManifest, IndexOptions, Layout, RelayoutReport};
 use adjoin::options::{Element, Metric};
 use adjoin::sink::HitBatch;
 use adjoin::store::{Role, Store};
 
 use crate::harness::{Set, Setup, error_of, files_of};
 use crate::index::{Indexed, options, recall};
-use crate::search::{assert_same, true_hits, values};
+use crate::buckets::{assert_same, true_hits, values};
 
 /// The layouts that an index can be given.
 fn layouts() -> impl Iterator<Item = Layout> {
@@ -22,7 +22,7 @@ fn layouts() -> impl Iterator<Item = Layout> {
 #[derive(Debug, PartialEq, Eq)]
 struct Vertex {
     vector: Vec<u8>,
-    neighbours: BTreeSet<u64>,
+    neighbors: BTreeSet<u64>,
     code: Vec<u8>,
     is_entry: bool,
     leads_in: bool,
@@ -31,9 +31,9 @@ struct Vertex {
 /// What the files of an index hold, read as the page on the format says.
 struct Contents {
     by_row: BTreeMap<u64, Vertex>,
-    /// How many neighbours vertices have on their pages, as a share of the others there: the mean.
+    /// How many neighbors vertices have on their pages, as a share of the others there: the mean.
     overlap_ratio: f64,
-    /// How far the farthest neighbour is: the mean.
+    /// How far the farthest neighbor is: the mean.
     bandwidth: f64,
 }
 
@@ -72,7 +72,7 @@ fn contents(folder: &Path) -> Contents {
         far += list.iter().map(|other| other.abs_diff(vertex)).max().unwrap_or(0);
         let of_vertex = Vertex {
             vector: vector.clone(),
-            neighbours: list.iter().map(|&other| all[other].1).collect(),
+            neighbors: list.iter().map(|&other| all[other].1).collect(),
             code: codes[vertex * facts.code_bytes..][..facts.code_bytes].to_vec(),
             is_entry: facts.entry as usize == vertex,
             leads_in: led.contains(&vertex),
@@ -82,7 +82,7 @@ fn contents(folder: &Path) -> Contents {
     Contents { by_row, overlap_ratio: near / vertices as f64, bandwidth: far as f64 / vertices as f64 }
 }
 
-fn relaid(indexed: &Indexed, setup: &Setup, layout: Layout) -> adjoin::error::Result<Relaid> {
+fn relaid(indexed: &Indexed, setup: &Setup, layout: Layout) -> adjoin::error::Result<RelayoutReport> {
     index::relayout(&setup.context(), &indexed.path(), Some(&indexed.beside("relaid")), layout, true)
 }
 
@@ -104,7 +104,7 @@ fn vectors_ids_and_edges_stay_with_their_rows() {
         let before = contents(&indexed.path());
         assert!(before.by_row.len() < rows, "some vectors are equal");
         let wanted = indexed.search(&setup, &queries, 9, rows);
-        let truth = true_hits(&set, &queries, adjoin::search::Wanted::Nearest(9), Metric::L2);
+        let truth = true_hits(&set, &queries, adjoin::query::QueryTarget::Nearest(9), Metric::L2);
         let usual = recall(&indexed.search(&setup, &queries, 9, 20).hits, &truth);
         for layout in layouts {
             let done = relaid(&indexed, &setup, layout).unwrap();

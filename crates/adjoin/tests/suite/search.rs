@@ -10,7 +10,8 @@ use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::buckets::{QuerySet, search};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::Ids;
 use adjoin::store::Store;
@@ -82,12 +83,12 @@ fn in_order((element, all): (Element, &[f64]), query: &[f64], metric: Metric) ->
     all
 }
 
-pub(crate) fn true_hits(set: &Set, queries: &Set, wanted: Wanted, metric: Metric) -> Vec<Hits> {
+pub(crate) fn true_hits(set: &Set, queries: &Set, wanted: QueryTarget, metric: Metric) -> Vec<Hits> {
     let (k, within) = match wanted {
-        Wanted::Nearest(k) => (k as usize, f64::INFINITY),
-        Wanted::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
-        Wanted::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
-        Wanted::Within(Predicate::InnerProduct { .. }) => unreachable!("nobody can ask for that"),
+        QueryTarget::Nearest(k) => (k as usize, f64::INFINITY),
+        QueryTarget::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
+        QueryTarget::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
+        QueryTarget::Within(Predicate::InnerProduct { .. }) => unreachable!("nobody can ask for that"),
     };
     let (all, queries) = (numbers(set, set.stored()), numbers(queries, queries.stored()));
     let of = |query: &[f64]| {
@@ -104,11 +105,11 @@ struct Found {
     statistics: SearchStatistics,
 }
 
-fn find(setup: &Setup, store: &Store, queries: &Set, wanted: Wanted, effort: Effort) -> Result<Found> {
+fn find(setup: &Setup, store: &Store, queries: &Set, wanted: QueryTarget, effort: SearchEffort) -> Result<Found> {
     find_of(setup, store, QuerySet::Source(queries), wanted, effort)
 }
 
-fn find_of(setup: &Setup, store: &Store, queries: QuerySet<'_>, wanted: Wanted, effort: Effort) -> Result<Found> {
+fn find_of(setup: &Setup, store: &Store, queries: QuerySet<'_>, wanted: QueryTarget, effort: SearchEffort) -> Result<Found> {
     find_like(setup, store, (queries, QuerySet::Rows), wanted, effort)
 }
 
@@ -116,8 +117,8 @@ fn find_like(
     setup: &Setup,
     store: &Store,
     (queries, like): (QuerySet<'_>, QuerySet<'_>),
-    wanted: Wanted,
-    effort: Effort,
+    wanted: QueryTarget,
+    effort: SearchEffort,
 ) -> Result<Found> {
     let sink = CollectHits::default();
     let options = SearchOptions { wanted, effort, condition: None, seed: 1 };
@@ -151,14 +152,14 @@ fn an_exact_search_finds_what_the_formula_says() {
         let setup = Setup::default().with_metric(metric).with_buckets(23);
         let built = setup.build(&set).unwrap();
         let radii = match metric {
-            Metric::L2 => [0.0, 30.0, 1e9].map(|eps| Wanted::Within(Predicate::l2(eps).unwrap())).to_vec(),
-            Metric::Cosine => [1.0, 0.98, -1.0].map(|least| Wanted::Within(Predicate::cosine(least).unwrap())).to_vec(),
+            Metric::L2 => [0.0, 30.0, 1e9].map(|eps| QueryTarget::Within(Predicate::l2(eps).unwrap())).to_vec(),
+            Metric::Cosine => [1.0, 0.98, -1.0].map(|least| QueryTarget::Within(Predicate::cosine(least).unwrap())).to_vec(),
             Metric::Ip => Vec::new(),
         };
-        for wanted in [1, 10, 100, 400, 401, u64::MAX].map(Wanted::Nearest).into_iter().chain(radii) {
+        for wanted in [1, 10, 100, 400, 401, u64::MAX].map(QueryTarget::Nearest).into_iter().chain(radii) {
             let what = format!("{element} {metric} {wanted:?}");
             let wanted_hits = true_hits(&set, &queries, wanted, metric);
-            let found = find(&setup, &built.store, &queries, wanted, Effort::Every).unwrap();
+            let found = find(&setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap();
             assert_same(&found.hits, &wanted_hits, &what);
             assert!(found.hits.iter().any(|hits| !hits.is_empty()), "{what}: a test that finds nothing shows nothing");
         }
@@ -180,8 +181,8 @@ fn queries_of_other_types_are_compared_as_they_are() {
     ] {
         let (set, queries) = (Set::of(of_set, 8, &floats), Set::of(of_queries, 8, &bytes));
         let setup = Setup::default().with_metric(metric).with_buckets(9);
-        let (built, wanted) = (setup.build(&set).unwrap(), Wanted::Nearest(5));
-        let found = find(&setup, &built.store, &queries, wanted, Effort::Every).unwrap();
+        let (built, wanted) = (setup.build(&set).unwrap(), QueryTarget::Nearest(5));
+        let found = find(&setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap();
         assert_same(
             &found.hits,
             &true_hits(&set, &queries, wanted, metric),
@@ -209,9 +210,9 @@ fn hits_depend_on_no_threads_kernels_or_budgets() {
         let setup = Setup::default().with_metric(metric).with_buckets(120);
         let built = setup.build(&set).unwrap();
         for (wanted, effort) in [
-            (Wanted::Nearest(10), Effort::Recall(0.9)),
-            (Wanted::Nearest(3), Effort::Probes(7)),
-            (Wanted::Nearest(10), Effort::Every),
+            (QueryTarget::Nearest(10), SearchEffort::Recall(0.9)),
+            (QueryTarget::Nearest(3), SearchEffort::Probes(7)),
+            (QueryTarget::Nearest(10), SearchEffort::Every),
         ] {
             let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, effort).unwrap();
             let first = of(&setup);
@@ -236,12 +237,12 @@ fn the_recall_that_was_promised_is_reached_in_part_of_the_buckets() {
     let (set, queries) = large(Element::F32);
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
-    let wanted = Wanted::Nearest(10);
-    let all = find(&setup, &built.store, &queries, wanted, Effort::Every).unwrap().hits;
+    let wanted = QueryTarget::Nearest(10);
+    let all = find(&setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap().hits;
     let mut probes = Vec::new();
     for target in [0.5, 0.9, 0.99] {
         let Found { hits, statistics, .. } =
-            find(&setup, &built.store, &queries, wanted, Effort::Recall(target)).unwrap();
+            find(&setup, &built.store, &queries, wanted, SearchEffort::Recall(target)).unwrap();
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64;
         let recall = statistics.common.recall.unwrap();
@@ -262,11 +263,11 @@ fn few_queries_are_compared_with_all_and_each_bucket_is_read_once() {
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
     let few = Set::of(Element::U8, 16, &values(50, 16, 5));
-    let found = find(&setup, &built.store, &few, Wanted::Nearest(4), Effort::Recall(0.9)).unwrap();
+    let found = find(&setup, &built.store, &few, QueryTarget::Nearest(4), SearchEffort::Recall(0.9)).unwrap();
     assert_eq!(found.statistics.common.recall.unwrap().sample_queries, None);
-    assert_same(&found.hits, &true_hits(&set, &few, Wanted::Nearest(4), Metric::L2), "few queries");
+    assert_same(&found.hits, &true_hits(&set, &few, QueryTarget::Nearest(4), Metric::L2), "few queries");
     let bytes: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
-    let found = find(&setup, &built.store, &queries, Wanted::Nearest(4), Effort::Probes(30)).unwrap().statistics;
+    let found = find(&setup, &built.store, &queries, QueryTarget::Nearest(4), SearchEffort::Probes(30)).unwrap().statistics;
     assert_eq!(found.common.io.bytes_requested, Some(bytes), "2,500 queries look into every bucket");
     assert_eq!(found.search.probes_per_query, Some(30.0));
 }
@@ -278,7 +279,7 @@ fn hits_and_queries_go_by_their_ids() {
     let queries = Set::of(Element::F32, 6, &values(9, 6, 8)).with_ids(&[5, -3, 8, 1, 0, 2, 100, i64::MAX, 9]);
     let setup = Setup::default().with_buckets(11);
     let built = setup.build(&set.with_text_ids(&names)).unwrap();
-    let found = find(&setup, &built.store, &queries, Wanted::Nearest(7), Effort::Every).unwrap();
+    let found = find(&setup, &built.store, &queries, QueryTarget::Nearest(7), SearchEffort::Every).unwrap();
     let HitBatch { query_ids, rows, ids: Ids::Utf8(ids), .. } = &found.batches[0] else { panic!("names are texts") };
     assert_eq!(*query_ids, Ids::Int64(vec![5, -3, 8, 1, 0, 2, 100, i64::MAX, 9]));
     assert_eq!(rows.len(), 63);
@@ -294,32 +295,32 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     let cosine = l2.clone().with_metric(Metric::Cosine);
     let (on_l2, on_cosine) = (l2.build(&set).unwrap(), cosine.build(&set).unwrap());
     let floats = |values: &[f64]| Set::of(Element::F32, 4, values);
-    let four = Wanted::Nearest(4);
+    let four = QueryTarget::Nearest(4);
     for (built, queries, wanted, words) in [
         (&on_l2, Set::of(Element::U8, 3, &[1.0; 3]), four, "queries have 3 dimensions, the vectors of"),
         (&on_l2, floats(&[1.0, 2.0, 0.5, 1.0]), four, "element 2 of row 0 is 0.5; the vectors of the store are u8"),
         (&on_l2, floats(&[1.0, 2.0, f64::NAN, 1.0]), four, "row 0"),
         (&on_cosine, floats(&[1.0, 2.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0]), four, "row 1"),
-        (&on_cosine, floats(&[1.0; 4]), Wanted::Within(Predicate::l2(1.0).unwrap()), "give min-similarity"),
-        (&on_l2, floats(&[1.0; 4]), Wanted::Within(Predicate::cosine(0.5).unwrap()), "give radius"),
+        (&on_cosine, floats(&[1.0; 4]), QueryTarget::Within(Predicate::l2(1.0).unwrap()), "give min-similarity"),
+        (&on_l2, floats(&[1.0; 4]), QueryTarget::Within(Predicate::cosine(0.5).unwrap()), "give radius"),
     ] {
-        let refused = error_of(find(&l2, &built.store, &queries, wanted, Effort::Every)).to_string();
+        let refused = error_of(find(&l2, &built.store, &queries, wanted, SearchEffort::Every)).to_string();
         assert!(refused.contains(words) && !refused.contains('\n'), "{refused}");
     }
-    for refused in [Wanted::of(Some(0), None, None), Wanted::of(Some(1), Some(1.0), None), Wanted::of(None, None, None)]
+    for refused in [QueryTarget::of(Some(0), None, None), QueryTarget::of(Some(1), Some(1.0), None), QueryTarget::of(None, None, None)]
     {
         assert!(refused.is_err());
     }
-    assert!(Wanted::of(None, Some(-1.0), None).is_err() && Wanted::of(None, None, Some(1.5)).is_err());
+    assert!(QueryTarget::of(None, Some(-1.0), None).is_err() && QueryTarget::of(None, None, Some(1.5)).is_err());
     for refused in [
-        Effort::of(Some(0.0), false, None),
-        Effort::of(Some(f64::NAN), false, None),
-        Effort::of(Some(0.5), true, None),
-        Effort::of(None, false, Some(0)),
+        SearchEffort::of(Some(0.0), false, None),
+        SearchEffort::of(Some(f64::NAN), false, None),
+        SearchEffort::of(Some(0.5), true, None),
+        SearchEffort::of(None, false, Some(0)),
     ] {
         assert!(refused.is_err());
     }
-    let none = find(&l2, &on_l2.store, &floats(&[]), four, Effort::Unsaid).unwrap();
+    let none = find(&l2, &on_l2.store, &floats(&[]), four, SearchEffort::Unsaid).unwrap();
     assert!(none.hits.is_empty());
 }
 
@@ -336,7 +337,7 @@ fn a_budget_that_is_too_small_names_one_that_suffices() {
     let (set, queries) = large(Element::F32);
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
-    for (wanted, effort) in [(Wanted::Nearest(100), Effort::Recall(0.9)), (Wanted::Nearest(10), Effort::Every)] {
+    for (wanted, effort) in [(QueryTarget::Nearest(100), SearchEffort::Recall(0.9)), (QueryTarget::Nearest(10), SearchEffort::Every)] {
         let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &queries, wanted, effort);
         let least = named_in(&error_of(with(TOO_SMALL)).to_string());
         let found = with(least).unwrap_or_else(|error| panic!("{least}: {error}"));
@@ -350,9 +351,9 @@ fn a_query_with_more_hits_than_memory_is_refused_and_others_are_not() {
     let set = Set::of(Element::U8, dimensions, &vec![7.0; dimensions * rows]).in_batches_of(10_000);
     let setup = Setup::default();
     let built = setup.build(&set).unwrap();
-    let all = Wanted::Within(Predicate::l2(0.0).unwrap());
+    let all = QueryTarget::Within(Predicate::l2(0.0).unwrap());
     let many = Set::of(Element::U8, dimensions, &vec![7.0; 12 * dimensions]);
-    let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &many, all, Effort::Every);
+    let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &many, all, SearchEffort::Every);
     let least = named_in(&error_of(with(TOO_SMALL)).to_string());
     let refused = error_of(with(least)).to_string();
     assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
@@ -369,9 +370,9 @@ fn rows_of_the_store_find_all_but_themselves() {
     for memory in [1 << 30, 20_000_000] {
         let setup = Setup { memory, ..Setup::default() }.with_buckets(31);
         let built = setup.build(&set).unwrap();
-        let found = find_of(&setup, &built.store, QuerySet::Rows, Wanted::Nearest(6), Effort::Every).unwrap();
+        let found = find_of(&setup, &built.store, QuerySet::Rows, QueryTarget::Nearest(6), SearchEffort::Every).unwrap();
         let asked: Vec<u64> = query_rows(&found.batches);
-        let with_itself = true_hits(&set, &set, Wanted::Nearest(7), Metric::L2);
+        let with_itself = true_hits(&set, &set, QueryTarget::Nearest(7), Metric::L2);
         for (row, hits) in asked.iter().zip(&found.hits) {
             let others = with_itself[*row as usize].iter().copied().filter(|hit| hit.0 != *row);
             assert_same(std::slice::from_ref(hits), &[others.take(6).collect()], &format!("row {row}"));
@@ -393,7 +394,7 @@ fn rows_of_the_store_find_what_equal_queries_find_in_the_same_buckets() {
         let setup = Setup::default().with_metric(metric).with_buckets(150);
         let built = setup.build(&set).unwrap();
         for (k, probes) in [(1, 1), (3, 2), (15, 3), (40, 9), (899, 4)] {
-            let of = |queries, k| find_of(&setup, &built.store, queries, Wanted::Nearest(k), Effort::Probes(probes));
+            let of = |queries, k| find_of(&setup, &built.store, queries, QueryTarget::Nearest(k), SearchEffort::Probes(probes));
             let (rows, asked) = (of(QuerySet::Rows, k).unwrap(), of(QuerySet::Source(&set), k).unwrap());
             let numbers: Vec<u64> = query_rows(&rows.batches);
             for (row, hits) in numbers.iter().zip(&rows.hits) {
@@ -415,7 +416,7 @@ fn a_query_finds_as_many_as_there_are_however_few_buckets_it_looks_into() {
     let built = setup.build(&set).unwrap();
     let few = Set::of(Element::U8, 6, &values(20, 6, 12));
     for k in [1, 50, 500, 600] {
-        let found = find(&setup, &built.store, &few, Wanted::Nearest(k), Effort::Probes(1)).unwrap();
+        let found = find(&setup, &built.store, &few, QueryTarget::Nearest(k), SearchEffort::Probes(1)).unwrap();
         assert!(found.hits.iter().all(|hits| hits.len() as u64 == k.min(500)), "{k}");
     }
 }
@@ -430,12 +431,12 @@ fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
     let [asked, like] = [asked, like].map(|of| Set::of(Element::F32, 16, of).in_batches_of(700));
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
-    let wanted = Wanted::Nearest(10);
-    let all = find(&setup, &built.store, &asked, wanted, Effort::Every).unwrap().hits;
+    let wanted = QueryTarget::Nearest(10);
+    let all = find(&setup, &built.store, &asked, wanted, SearchEffort::Every).unwrap().hits;
     let reached = |like: QuerySet<'_>| {
         let sets = (QuerySet::Source(&asked), like);
         let Found { hits, statistics, .. } =
-            find_like(&setup, &built.store, sets, wanted, Effort::Recall(0.9)).unwrap();
+            find_like(&setup, &built.store, sets, wanted, SearchEffort::Recall(0.9)).unwrap();
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         (hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64, statistics)
     };

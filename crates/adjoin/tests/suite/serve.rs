@@ -7,23 +7,24 @@ use adjoin::error::{ErrorKind, Result};
 use adjoin::options::{Element, Metric};
 use adjoin::plan::batch::{BatchOrder, Retention};
 use adjoin::predicate::Predicate;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::buckets::{QuerySet, search};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::serve::{Answer, Request, ServeOptions, Service};
 use adjoin::sink::CollectHits;
 use adjoin::source::Ids;
 use adjoin::store::Store;
 
 use crate::harness::{Built, Set, Setup, error_of, files_of};
-use crate::search::{Hits, METRICS, assert_same, values};
+use crate::buckets::{Hits, METRICS, assert_same, values};
 
 const DIMENSIONS: usize = 12;
 
-fn request(vector: &[f64], wanted: Wanted, effort: Effort) -> Request {
+fn request(vector: &[f64], wanted: QueryTarget, effort: SearchEffort) -> Request {
     Request { vector: vector.iter().map(|&value| value as f32).collect(), wanted, effort, deadline: None }
 }
 
 /// Requests that want the same of all vectors.
-fn requests(vectors: &[f64], wanted: Wanted, effort: Effort) -> Vec<Request> {
+fn requests(vectors: &[f64], wanted: QueryTarget, effort: SearchEffort) -> Vec<Request> {
     vectors.chunks_exact(DIMENSIONS).map(|vector| request(vector, wanted, effort)).collect()
 }
 
@@ -42,7 +43,7 @@ fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
 }
 
 /// What a search finds.
-fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: Wanted, effort: Effort) -> Vec<Hits> {
+fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
     let sink = CollectHits::default();
     let options = SearchOptions { wanted, effort, condition: None, seed: 1 };
     let sets = (QuerySet::Source(queries), QuerySet::Rows);
@@ -74,16 +75,16 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
     for (kind, (element, metric)) in kinds.into_iter().enumerate() {
         let (setup, built, queries, set) = served(element, metric);
         // As near as the fifth of the first query.
-        let (_, fifth) = searched(&setup, &built, &set, Wanted::Nearest(5), Effort::Every)[0][4];
+        let (_, fifth) = searched(&setup, &built, &set, QueryTarget::Nearest(5), SearchEffort::Every)[0][4];
         let within = match metric {
-            Metric::L2 => Wanted::Within(Predicate::l2(fifth.into()).unwrap()),
-            Metric::Cosine => Wanted::Within(Predicate::cosine(fifth.into()).unwrap()),
-            Metric::Ip => Wanted::Nearest(100),
+            Metric::L2 => QueryTarget::Within(Predicate::l2(fifth.into()).unwrap()),
+            Metric::Cosine => QueryTarget::Within(Predicate::cosine(fifth.into()).unwrap()),
+            Metric::Ip => QueryTarget::Nearest(100),
         };
         let wishes = [
-            (Wanted::Nearest(10), Effort::Probes(7)),
-            (within, Effort::Probes(9)),
-            (Wanted::Nearest(3), Effort::Every),
+            (QueryTarget::Nearest(10), SearchEffort::Probes(7)),
+            (within, SearchEffort::Probes(9)),
+            (QueryTarget::Nearest(3), SearchEffort::Every),
         ];
         let expected = wishes.map(|(wanted, effort)| searched(&setup, &built, &set, wanted, effort));
         assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
@@ -115,7 +116,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
 fn a_batch_reads_no_bucket_twice_and_a_second_one_what_is_not_kept() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);
     let service = open(&setup, &built, ServeOptions::default()).unwrap();
-    let batch = || requests(&queries, Wanted::Nearest(5), Effort::Probes(6));
+    let batch = || requests(&queries, QueryTarget::Nearest(5), SearchEffort::Probes(6));
     let answers: Vec<Answer> = service.answer(batch()).into_iter().map(Result::unwrap).collect();
     assert!(answers.iter().all(|answer| answer.probes == 6 && answer.recall.is_none()));
     let first = service.statistics();
@@ -136,7 +137,7 @@ fn a_recall_is_learned_once_and_leads_where_a_search_looks() {
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&Set::of(Element::F32, DIMENSIONS, of_set).in_batches_of(1_000)).unwrap();
     let queries = Set::of(Element::F32, DIMENSIONS, of_queries);
-    let (wanted, effort) = (Wanted::Nearest(10), Effort::Recall(0.9));
+    let (wanted, effort) = (QueryTarget::Nearest(10), SearchEffort::Recall(0.9));
     let expected = searched(&setup, &built, &queries, wanted, effort);
     let options = ServeOptions { waiting_max: 2_500, ..ServeOptions::default() };
     let service = open(&setup, &built, options).unwrap();
@@ -161,7 +162,7 @@ fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
     let service = open(&setup, &built, ServeOptions { waiting_max: 2_500, ..ServeOptions::default() }).unwrap();
     let mut learned = Vec::new();
     for (k, recall) in [(10, 0.9), (3, 0.9), (10, 0.8)] {
-        let (wanted, effort) = (Wanted::Nearest(k), Effort::Recall(recall));
+        let (wanted, effort) = (QueryTarget::Nearest(k), SearchEffort::Recall(recall));
         let expected = searched(&setup, &built, &queries, wanted, effort);
         let before = service.statistics().learning_bytes;
         assert_same(&hits(&service.answer(requests(of_queries, wanted, effort))), &expected, &format!("{k} {recall}"));
@@ -170,9 +171,9 @@ fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
     assert!(learned[0] > 2 * learned[1].max(learned[2]), "the sample is drawn once: {learned:?}");
     let before = service.statistics().learning_bytes;
     let some = &of_queries[..2 * DIMENSIONS];
-    for wanted in [Wanted::Nearest(1_000), Wanted::Within(Predicate::l2(1e9).unwrap())] {
-        let exact = searched(&setup, &built, &Set::of(Element::F32, DIMENSIONS, some), wanted, Effort::Every);
-        let answers = service.answer(requests(some, wanted, Effort::Recall(0.9)));
+    for wanted in [QueryTarget::Nearest(1_000), QueryTarget::Within(Predicate::l2(1e9).unwrap())] {
+        let exact = searched(&setup, &built, &Set::of(Element::F32, DIMENSIONS, some), wanted, SearchEffort::Every);
+        let answers = service.answer(requests(some, wanted, SearchEffort::Recall(0.9)));
         assert_same(&hits(&answers), &exact, "many hits");
         let recall = answers[0].as_ref().unwrap().recall.unwrap();
         assert_eq!((recall.target, recall.low), (0.9, 1.0));
@@ -186,7 +187,7 @@ fn a_service_whose_thread_has_ended_says_so() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);
     let service = open(&setup, &built, ServeOptions::default()).unwrap();
     assert!(!service.has_failed());
-    let ask = || request(&queries[..DIMENSIONS], Wanted::Nearest(1), Effort::Probes(1));
+    let ask = || request(&queries[..DIMENSIONS], QueryTarget::Nearest(1), SearchEffort::Probes(1));
     service.submit(ask(), |_| panic!("a caller with a bug"));
     assert!(service.answer(vec![ask()]).remove(0).is_err());
     while !service.has_failed() {
@@ -199,7 +200,7 @@ fn a_service_whose_thread_has_ended_says_so() {
 fn what_is_no_query_is_refused_and_the_others_are_answered() {
     for metric in METRICS {
         let (setup, built, queries, set) = served(Element::U8, metric);
-        let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(5));
+        let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
         let service = open(&setup, &built, ServeOptions::default()).unwrap();
         let mut all = requests(&queries, wanted, effort);
         let good = all.len();
@@ -216,7 +217,7 @@ fn what_is_no_query_is_refused_and_the_others_are_answered() {
             expected.push("all zeros");
         }
         let other = if metric == Metric::L2 { Predicate::cosine(0.5) } else { Predicate::l2(1.0) };
-        all.push(request(&queries[..12], Wanted::Within(other.unwrap()), effort));
+        all.push(request(&queries[..12], QueryTarget::Within(other.unwrap()), effort));
         expected.push("was built for the metric");
         let mut answers = service.answer(all);
         let refused = answers.split_off(good);
@@ -231,7 +232,7 @@ fn what_is_no_query_is_refused_and_the_others_are_answered() {
 #[test]
 fn a_damaged_bucket_is_told_to_those_who_need_it_alone() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
-    let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(3));
+    let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(3));
     let expected = searched(&setup, &built, &set, wanted, effort);
     let path = files_of(&built.path()).into_keys().find(|name| name.starts_with("vectors")).unwrap();
     let path = built.path().join(path);
@@ -265,7 +266,7 @@ fn a_damaged_bucket_is_told_to_those_who_need_it_alone() {
 #[test]
 fn many_callers_at_once_get_their_own_answers() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
-    let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(5));
+    let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
     let expected = searched(&setup, &built, &set, wanted, effort);
     let service = open(&setup, &built, ServeOptions { cache_bytes: Some(8_000), ..ServeOptions::default() }).unwrap();
     std::thread::scope(|scope| {
@@ -289,7 +290,7 @@ fn late_and_too_many_queries_are_refused() {
     let gather = Duration::from_millis(300);
     let options = ServeOptions { waiting_max: 2, gather, ..ServeOptions::default() };
     let service = open(&setup, &built, options).unwrap();
-    let mut all = requests(&queries[..3 * DIMENSIONS], Wanted::Nearest(4), Effort::Probes(5));
+    let mut all = requests(&queries[..3 * DIMENSIONS], QueryTarget::Nearest(4), SearchEffort::Probes(5));
     all[1].deadline = Some(Instant::now());
     let kinds = service.answer(all).into_iter().map(|answer| answer.err().map(|error| error.kind()));
     assert_eq!(kinds.collect::<Vec<_>>(), [None, Some(ErrorKind::Late), Some(ErrorKind::Overloaded)]);
@@ -306,7 +307,7 @@ fn a_budget_that_is_too_small_is_refused_with_one_that_does() {
     let least =
         said.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next()).unwrap_or_else(|| panic!("{said}"));
     let service = small(1_000_000 * least.parse::<u64>().unwrap()).unwrap();
-    let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(5));
+    let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
     let expected = searched(&setup, &built, &set, wanted, effort);
     assert_same(&hits(&service.answer(requests(&queries, wanted, effort))), &expected, "in the least memory");
 }

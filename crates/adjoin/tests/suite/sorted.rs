@@ -12,7 +12,8 @@ use adjoin::join::Side;
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
-use adjoin::search::{Effort, QuerySet, Wanted};
+use adjoin::buckets::QuerySet;
+use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::source::{self, IdKind, Ids, SourceOptions};
 use adjoin::store::format::{BucketFacts, HEADER_BYTES, decode_bucket};
 use adjoin::store::{self, Append, BuildOptions, OnBad, OnDuplicateId, Role, Store, append, verify};
@@ -22,7 +23,7 @@ use crate::filtered_joins::{self, filter, join, predicate};
 use crate::filters::{self, CASES, DIMENSIONS, Data, NAMES, find};
 use crate::harness::{Built, Joined, Set, Setup, assert_same, error_of, files_of};
 use crate::oracle::Pair;
-use crate::search::{true_hits, values};
+use crate::buckets::{true_hits, values};
 
 const ROWS: usize = 3_000;
 /// So many bytes that a bucket takes longer to read than some of it.
@@ -205,16 +206,16 @@ fn sorted_stores_give_what_others_give_whatever_passes() {
     let setup = Setup::default().with_buckets(2);
     let all = data.set().true_pairs(predicate(Metric::L2));
     let queries = Set::of(Element::F32, DIMENSIONS, &values(12, DIMENSIONS, 2));
-    let hits = true_hits(&data.set(), &queries, Wanted::Nearest(2_000), Metric::L2);
+    let hits = true_hits(&data.set(), &queries, QueryTarget::Nearest(2_000), Metric::L2);
     for column in ["pick", "lang", "score", "is_new", "year"] {
         let store = data.store(column, &sorted(&setup, column), &NAMES).unwrap();
         for (condition, passes) in CASES {
             let what = format!("{condition}, sorted by {column}");
             let found = join(&setup, &store, condition, &setup.join_options(predicate(Metric::L2)));
             assert_same(&found.pairs, &filtered_joins::only(&all, &data, passes), &what);
-            let how = (Wanted::Nearest(7), Effort::Unsaid);
+            let how = (QueryTarget::Nearest(7), SearchEffort::Unsaid);
             let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
-            crate::search::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
+            crate::buckets::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
         }
         let index = data.folder.path().join("index");
         index::build(&setup.context(), &store, &index, &IndexOptions::default(), true).unwrap();
@@ -241,7 +242,7 @@ fn bytes_read_fall_with_the_rows_that_pass() {
     }
     let queries = QuerySet::Source(&data.set);
     let searched = |condition: &str| {
-        let how = (Wanted::Nearest(3), Effort::Every);
+        let how = (QueryTarget::Nearest(3), SearchEffort::Every);
         find(&setup, &built.store, queries, how, Some(condition)).unwrap().1.common.io.bytes_read.unwrap()
     };
     assert!(searched("year < -150") < searched("year is not null") / 4, "searches read parts too");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use adjoin::device::{FileSystem, Operation, Recorder, Trace, TracedOperation};
-use adjoin::join::{Aim, JoinOptions, join, prepare};
+use adjoin::join::{JoinEffort, JoinOptions, join, prepare};
 use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
 use adjoin::options::Element;
 use adjoin::plan::{BucketGraph, Lead, Load, Order, Rule, sort_tasks, tasks_of};
@@ -101,7 +101,7 @@ fn what_was_read_up_to_a_task_holds_the_buckets_of_all_tasks_so_far() {
 #[test]
 fn passes_and_samples_of_planning_have_names_of_their_own() {
     let set = make(Shape::Clustered, Element::F32, 6_000, 16, 1);
-    let setup = Setup { rule: Rule::Union, aim: Aim::Recall(0.9), ..Setup::default() }.with_buckets(BUCKETS);
+    let setup = Setup { rule: Rule::Union, aim: JoinEffort::Recall(0.9), ..Setup::default() }.with_buckets(BUCKETS);
     let built = setup.build(&set).unwrap();
     let (_, trace) = recorded(&built, &setup, &setup.join_options(Predicate::L2 { eps: 0.5 }));
     let reads = reads_of(&trace);
@@ -125,7 +125,7 @@ fn nothing_depends_on_a_step_of_which_a_request_is_under_way() {
         let store = Store::open(&context, &built.path()).unwrap();
         let buckets = &Buckets::of(&store);
         let memory = requests_ahead * least_read_ahead(store.extents(), false);
-        // No two neighbours follow each other.
+        // No two neighbors follow each other.
         let loads = (0..BUCKETS).map(|k| Load { bucket: 7 * k % BUCKETS, step: u64::from(k / 2) });
         let mut ahead = ReadAhead::new(&context, "pairs", buckets, false, memory, loads, &context.cancel).unwrap();
         while let Some(bucket) = ahead.next_bucket().unwrap() {

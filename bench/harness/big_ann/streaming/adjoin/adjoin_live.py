@@ -1,4 +1,4 @@
-"""adjoin's live index as an algorithm of big-ann-benchmarks' streaming track."""
+"""adjoin's collection as an algorithm of big-ann-benchmarks' streaming track."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ ELEMENTS = {"float32": "f32", "uint8": "u8", "int8": "i8"}
 
 
 class Adjoin(BaseStreamingANN):
-    """A live index below ``data/indices``. Of ``build``, ``merged`` says after how many rows that came or went it is
+    """A collection below ``data/indices``. Of ``build``, ``merged`` says after how many rows that came or went it is
     merged, before the next search; the others are options of :meth:`adjoin.Collection.create`, such as memory and
     degree."""
 

@@ -17,7 +17,7 @@ use adjoin::source::{SourceOptions, VectorSource};
 use serde_json::{Value, json};
 
 use super::trace::Reads;
-use crate::args::{FlashRun, ModelOptions, Searched};
+use crate::args::{FlashRun, ModelOptions, SearchedSet};
 
 /// Bytes of a result of a comparison that stays in the device.
 const RESULT_BYTES: u32 = 8;
@@ -51,7 +51,7 @@ fn read_config(path: &str) -> Result<Config> {
 }
 
 /// The names of what is read.
-pub(super) fn read_by(model: &ModelOptions, searched: &Searched, traces: &[PathBuf]) -> Vec<String> {
+pub(super) fn read_by(model: &ModelOptions, searched: &SearchedSet, traces: &[PathBuf]) -> Vec<String> {
     let is_file = |name: &&String| Path::new(name).exists();
     let model = Some(&model.model).filter(is_file).cloned();
     let traces = traces.iter().map(|path| path.display().to_string());
@@ -67,7 +67,7 @@ pub(super) fn platform(name: &str) -> Result<Platform> {
 }
 
 /// Reads the vectors and builds their graph.
-pub(super) fn searches(context: &Context, searched: &Searched) -> Result<Searches> {
+pub(super) fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
     if searched.inputs.is_empty() || searched.queries.is_empty() {
         return Err(Error::option("nothing to run; give vectors and --queries, or --trace"));
     }
@@ -82,7 +82,7 @@ pub(super) fn searches(context: &Context, searched: &Searched) -> Result<Searche
 }
 
 /// Options of a search as typed.
-pub(super) fn search_options(searched: &Searched, platform: Platform, dimensions: u32) -> SearchOptions {
+pub(super) fn search_options(searched: &SearchedSet, platform: Platform, dimensions: u32) -> SearchOptions {
     SearchOptions {
         platform,
         list: searched.list,
@@ -113,7 +113,7 @@ pub(super) fn replay_options(device: &Device, platform: Platform, (depth, compar
 }
 
 /// How pages are given to planes, as typed.
-pub(super) fn mapping(searched: &Searched) -> Mapping {
+pub(super) fn mapping(searched: &SearchedSet) -> Mapping {
     if searched.mapping == "linear" { Mapping::Linear } else { Mapping::MultiPlane }
 }
 

@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::graph::mend::{Around, DeleteRule, Mender};
+use crate::graph::mend::{LiveNeighborhoods, DeleteRule, Mender};
 
-const RULES: [DeleteRule; 4] = [DeleteRule::Drop, DeleteRule::Neighbours, DeleteRule::Nearest, DeleteRule::Replace];
+const RULES: [DeleteRule; 4] = [DeleteRule::Drop, DeleteRule::Neighbors, DeleteRule::Nearest, DeleteRule::Replace];
 
 /// Returns the new out-neighbors of a vertex by the rule's definition.
 fn naive_mended(rule: DeleteRule, graph: &Graph, values: &Values, vertex: u32) -> Vec<u32> {
     let GraphOptions { degree, build_list, alpha, .. } = *graph.options();
     let live = |vertex: &u32| graph.is_live(*vertex);
-    let neighbours = graph.neighbours(vertex);
-    let (mut kept, gone): (Vec<u32>, Vec<u32>) = neighbours.iter().copied().partition(live);
+    let neighbors = graph.neighbors(vertex);
+    let (mut kept, gone): (Vec<u32>, Vec<u32>) = neighbors.iter().copied().partition(live);
     let order = |from: u32, mut others: Vec<u32>| {
         others.sort_by_key(|&other| (squared(&values[from as usize], &values[other as usize]) as u64, other));
         others
     };
     match rule {
         DeleteRule::Drop => kept,
-        DeleteRule::Neighbours => {
-            gone.iter().for_each(|&gone| kept.extend(graph.neighbours(gone).iter().copied().filter(live)));
+        DeleteRule::Neighbors => {
+            gone.iter().for_each(|&gone| kept.extend(graph.neighbors(gone).iter().copied().filter(live)));
             naive_rounds(values, vertex, &kept, degree, alpha)
         }
         DeleteRule::Nearest => {
@@ -37,12 +37,12 @@ fn naive_mended(rule: DeleteRule, graph: &Graph, values: &Values, vertex: u32) -
         }
         DeleteRule::Replace => {
             let mut mended: Vec<u32> = Vec::new();
-            for &neighbour in neighbours {
+            for &neighbor in neighbors {
                 let new = |next: &&u32| {
-                    live(next) && **next != vertex && !neighbours.contains(*next) && !mended.contains(*next)
+                    live(next) && **next != vertex && !neighbors.contains(*next) && !mended.contains(*next)
                 };
-                let instead = graph.neighbours(neighbour).iter().find(new);
-                mended.extend(if live(&neighbour) { Some(&neighbour) } else { instead });
+                let instead = graph.neighbors(neighbor).iter().find(new);
+                mended.extend(if live(&neighbor) { Some(&neighbor) } else { instead });
             }
             mended
         }
@@ -51,13 +51,13 @@ fn naive_mended(rule: DeleteRule, graph: &Graph, values: &Values, vertex: u32) -
 
 fn check_mended<T: Coordinate>(rule: DeleteRule, graph: &Graph, values: &Values) -> usize {
     let (panel, context) = (panel::<T>(values), Context::default());
-    let around = Around::find(&context, &panel, graph, rule).unwrap();
+    let around = LiveNeighborhoods::find(&context, &panel, graph, rule).unwrap();
     let mut mender = Mender::new(rule, graph, Vectors { kernel: context.kernel, panel: &panel }, &around);
     let mut mended = 0;
     for vertex in (0..values.len() as u32).filter(|&vertex| graph.is_live(vertex)) {
-        let neighbours = graph.neighbours(vertex);
+        let neighbors = graph.neighbors(vertex);
         match mender.mended(vertex) {
-            None => assert!(neighbours.iter().all(|&neighbour| graph.is_live(neighbour))),
+            None => assert!(neighbors.iter().all(|&neighbor| graph.is_live(neighbor))),
             Some(new) => {
                 let mut naive = naive_mended(rule, graph, values, vertex);
                 let mut new = new.to_vec();
@@ -66,7 +66,7 @@ fn check_mended<T: Coordinate>(rule: DeleteRule, graph: &Graph, values: &Values)
                     naive.sort_unstable();
                     new.sort_unstable();
                 }
-                assert_eq!(new, naive, "{rule:?}, vertex {vertex} with {neighbours:?}");
+                assert_eq!(new, naive, "{rule:?}, vertex {vertex} with {neighbors:?}");
                 mended += 1;
             }
         }
@@ -116,7 +116,7 @@ fn updates_by_each_rule_leave_a_whole_graph_that_is_the_same_on_all_threads() {
                 graph.consolidate(&context, &panel, rule).unwrap();
                 graph.verify().unwrap();
                 assert_eq!(graph.live() as usize, values.len() - drawn.len());
-                assert!(drawn.iter().all(|&vertex| graph.neighbours(vertex).is_empty()));
+                assert!(drawn.iter().all(|&vertex| graph.neighbors(vertex).is_empty()));
                 graph.insert(&context, &panel, &drawn).unwrap();
                 graph.verify().unwrap();
                 assert_eq!(graph.live() as usize, values.len());

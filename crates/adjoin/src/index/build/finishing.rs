@@ -6,12 +6,12 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
-use super::origin::{Origin, Wanted};
+use super::origin::{Origin, VectorsToGather};
 use super::reach::Repaired;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::index::layout::{Arrangement, Layout, Places, Way, window_bytes, windows};
+use crate::index::layout::{Arrangement, Layout, Places, PageOrder, window_bytes, windows};
 use crate::index::navigation::Navigation;
 use crate::index::options::IndexOptions;
 use crate::index::page::PageShape;
@@ -42,7 +42,7 @@ pub(in crate::index) fn all<T: Coordinate>(
         return Ok(None);
     }
     let memory = origin.context().reserve(bytes, PURPOSE)?;
-    let panel = origin.vectors::<T>(Wanted::of(vertices, 0..vertices))?.panel;
+    let panel = origin.vectors::<T>(VectorsToGather::of(vertices, 0..vertices))?.panel;
     Ok(Some((panel, memory)))
 }
 
@@ -58,7 +58,7 @@ pub(in crate::index) fn navigation<T: Coordinate>(
     let (context, space) = (origin.context(), origin.space());
     let sample = Navigation::sample(origin.vertices(), options, islands);
     let memory = context.reserve(Navigation::stored_bytes(sample.len() as u64, space), PURPOSE)?;
-    let wanted = Wanted::of(origin.vertices(), sample.iter().copied());
+    let wanted = VectorsToGather::of(origin.vertices(), sample.iter().copied());
     let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());
     origin.each(&wanted.ranked(), false, &mut |row| {
         stored.extend_from_slice(row.stored);
@@ -80,7 +80,7 @@ pub(in crate::index) fn quantizer<T: Coordinate>(
     let bytes = Panel::<T>::bytes_for(count as usize, dimensions);
     let _sample = context.reserve(bytes + Panel::<f32>::bytes_for(count as usize, dimensions), PURPOSE)?;
     let drawn = Random::new(options.graph.seed, "sample for codes").ascending_sample(count, vertices.into());
-    let wanted = Wanted::of(vertices, drawn.into_iter().map(|vertex| vertex as u32));
+    let wanted = VectorsToGather::of(vertices, drawn.into_iter().map(|vertex| vertex as u32));
     let drawn = origin.vectors::<T>(wanted)?.panel;
     let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());
     for row in 0..drawn.rows() {
@@ -126,7 +126,7 @@ pub(in crate::index) fn arranged(
         |(), number| {
             let window = windows[number].clone();
             let lists = graph.range(context, window.clone())?;
-            let way = Way::usual(layout, shape.records());
+            let way = PageOrder::usual(layout, shape.records());
             Arrangement::of_window(&context.cancel, way, window, |vertex| lists.of(vertex), None)
         },
     )?;

@@ -4,7 +4,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
-use super::origin::{Gathered, Origin, Vectors, Wanted};
+use super::origin::{Gathered, Origin, Vectors, VectorsToGather};
 use super::vertices::VertexMap;
 use crate::context::Context;
 use crate::error::Result;
@@ -148,7 +148,7 @@ impl Origin for Gathering<'_> {
 
     /// Where few of a bucket are wanted, they are read one by one: all buckets were read as a whole before, and their checksums
     /// compared.
-    fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
+    fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>> {
         let Self { context, buckets, map, .. } = *self;
         let dimensions = buckets.space().dimensions();
         let mut panel = Panel::zeroed(wanted.len(), dimensions);

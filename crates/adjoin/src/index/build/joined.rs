@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::graph::GraphOptions;
 use crate::load::Buckets;
-use crate::search::NearRows;
+use crate::buckets::NearRows;
 
 /// Share of the nearest rows that is to be found, about: more makes the graph no better.
 const RECALL: f64 = 0.8;
@@ -37,7 +37,7 @@ pub(super) fn candidates_max(options: &GraphOptions) -> u64 {
 }
 
 /// A build under way.
-pub(super) struct Joined<'a, T: Coordinate> {
+pub(super) struct JoinBuild<'a, T: Coordinate> {
     pub(super) gathering: &'a Gathering<'a>,
     /// The vectors of all vertices, where memory holds them: others are gathered where they are compared.
     pub(super) all: Option<&'a Panel<T>>,
@@ -57,7 +57,7 @@ pub(super) fn bytes_of_vertex(options: &GraphOptions) -> u64 {
     pruning::bytes_of_vertex(candidates(options), options.degree)
 }
 
-impl<T: Coordinate> Joined<'_, T> {
+impl<T: Coordinate> JoinBuild<'_, T> {
     /// The graph, in which not every vertex may be reached.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl<T: Coordinate> Joined<'_, T> {
         Pruning { origin: gathering, all, options, candidates_max, candidates: candidates(options) }
     }
 
-    /// The out-neighbours of each vertex among the nearest rows, and where edges come from.
+    /// The out-neighbors of each vertex among the nearest rows, and where edges come from.
     fn near(&self, centers: &Panel<T>) -> Result<(Lists, Sources)> {
         let Gathering { context, buckets, map, .. } = *self.gathering;
         let windows = Windows::within(self.memory, map.len());
@@ -102,9 +102,9 @@ impl<T: Coordinate> Joined<'_, T> {
                 }
                 Ok(Some(Next { vertex, is_kept: false }))
             };
-            pruning.run(&mut next, &mut |vertex, neighbours| {
-                lists.push(vertex, neighbours)?;
-                neighbours.iter().try_for_each(|&neighbour| edges.push(vertex, neighbour))
+            pruning.run(&mut next, &mut |vertex, neighbors| {
+                lists.push(vertex, neighbors)?;
+                neighbors.iter().try_for_each(|&neighbor| edges.push(vertex, neighbor))
             })
         })?;
         Ok((lists.finish()?, edges.finish()?))
@@ -145,7 +145,7 @@ impl<T: Coordinate> Joined<'_, T> {
                 all.extend(spread(back, BACK_MAX * self.options.degree).filter(|source| !known.contains(source)));
                 Ok(Some(Next { vertex, is_kept: false }))
             };
-            pruning.run(&mut next, &mut |vertex, neighbours| lists.push(vertex, neighbours))?;
+            pruning.run(&mut next, &mut |vertex, neighbors| lists.push(vertex, neighbors))?;
             context.progress.advance(u64::from(window) + 1);
         }
         lists.finish()

@@ -1,4 +1,4 @@
-//! Out-neighbours of all vertices, by windows of vertices: in memory as far as a grant reaches, the rest in a temporary file.
+//! Out-neighbors of all vertices, by windows of vertices: in memory as far as a grant reaches, the rest in a temporary file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -92,9 +92,9 @@ impl ListWriter {
 
     /// # Errors
     /// Where the disk refuses.
-    pub(in crate::index) fn push(&mut self, vertex: u32, neighbours: &[u32]) -> Result<()> {
-        let bytes: Vec<u8> = neighbours.iter().flat_map(|neighbour| neighbour.to_le_bytes()).collect();
-        let degree = neighbours.len() as u32;
+    pub(in crate::index) fn push(&mut self, vertex: u32, neighbors: &[u32]) -> Result<()> {
+        let bytes: Vec<u8> = neighbors.iter().flat_map(|neighbor| neighbor.to_le_bytes()).collect();
+        let degree = neighbors.len() as u32;
         self.partitions.push(self.windows.of(vertex) as usize, &[&degree.to_le_bytes(), &bytes])
     }
 
@@ -120,7 +120,7 @@ impl Lists {
     pub(in crate::index) fn of_graph(context: &Context, temporary: &Path, graph: &Graph, memory: u64) -> Result<Self> {
         let vertices = graph.vertices() as u32;
         let mut writer = ListWriter::new(context, temporary, Windows::within(memory, vertices))?;
-        (0..vertices).try_for_each(|vertex| writer.push(vertex, graph.neighbours(vertex)))?;
+        (0..vertices).try_for_each(|vertex| writer.push(vertex, graph.neighbors(vertex)))?;
         writer.finish()
     }
 
@@ -172,7 +172,7 @@ pub(in crate::index) struct WindowLists {
 }
 
 impl WindowLists {
-    /// The out-neighbours of a vertex of the window.
+    /// The out-neighbors of a vertex of the window.
     pub(in crate::index) fn of(&self, vertex: u32) -> &[u32] {
         let start = self.starts[(vertex - self.first) as usize] as usize;
         &self.numbers[start + 1..][..self.numbers[start] as usize]

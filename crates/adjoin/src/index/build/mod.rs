@@ -24,9 +24,9 @@ use adjoin_kernels::Panel;
 
 use self::finishing::{CODE_SAMPLE, arranged, code_bytes, windows_of};
 use self::gathering::Gathering;
-use self::joined::Joined;
+use self::joined::JoinBuild;
 use self::lists::{Lists, Windows};
-use self::origin::{Origin, Wanted};
+use self::origin::{Origin, VectorsToGather};
 use self::reach::Repaired;
 use self::vertices::VertexMap;
 use self::writing::{Writing, Written};
@@ -44,7 +44,7 @@ use crate::geometry::{Coordinate, Space};
 use crate::graph::{Graph, VERTICES_MAX};
 use crate::load::Buckets;
 use crate::report::Stopwatch;
-use crate::search::least_near_rows;
+use crate::buckets::least_near_rows;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
 /// Distinct vectors that are compared for each of many vertices near each other, about.
@@ -71,11 +71,11 @@ pub(super) struct Build<'a> {
 
 /// Bytes with which an index of a store can be built: of all that is held at the same time, the most.
 pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> u64 {
-    Needs::of::<T>(context, store, options).least()
+    BuildNeeds::of::<T>(context, store, options).least()
 }
 
 /// Bytes that a build holds at least.
-struct Needs {
+struct BuildNeeds {
     /// From the first to the last.
     held: u64,
     /// While a graph is made, and after that.
@@ -83,7 +83,7 @@ struct Needs {
     rest: u64,
 }
 
-impl Needs {
+impl BuildNeeds {
     fn least(&self) -> u64 {
         self.held + self.graph.max(self.rest)
     }
@@ -175,11 +175,11 @@ impl Build<'_> {
         let Self { context, options, store, .. } = *self;
         let temporary = &context.temporary(Some(store.folder()));
         // What is free beyond the least goes to whoever is faster with more.
-        let needs = Needs::of::<T>(context, store, options);
+        let needs = BuildNeeds::of::<T>(context, store, options);
         let free = context.budget().free().saturating_sub(needs.held);
         let (of_graph, spare) =
             (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.of_attributes));
-        // Neighbours are rows that are near each other, whatever is looked for.
+        // Neighbors are rows that are near each other, whatever is looked for.
         let buckets = &Buckets::of(store).between_rows();
         let _small = context.reserve(SMALL_BYTES, PURPOSE)?;
         let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.dimensions());
@@ -193,7 +193,7 @@ impl Build<'_> {
             GraphMethod::Near => {
                 let all = finishing::all::<T>(&gathering, of_graph / ALL_SHARE)?;
                 let (all, memory) = (all.as_ref().map(|(all, _memory)| all), spare.min(of_graph) / LISTS_SHARE);
-                let joined = Joined { gathering: &gathering, all, options: &options.graph, temporary, memory };
+                let joined = JoinBuild { gathering: &gathering, all, options: &options.graph, temporary, memory };
                 let (lists, spilled) = joined.build(&centers)?;
                 (lists, navigation.entry(), spilled)
             }
@@ -318,7 +318,7 @@ impl Build<'_> {
     fn by_row(&self, gathering: &Gathering<'_>, graph: &Repaired, shape: PageShape) -> Result<Arrangement> {
         let (context, vertices) = (self.context, gathering.map.len());
         let _rows = context.reserve(u64::from(vertices) * size_of::<(u64, u32)>() as u64, PURPOSE)?;
-        let all = Wanted::of(vertices, 0..vertices);
+        let all = VectorsToGather::of(vertices, 0..vertices);
         let mut rows: Vec<(u64, u32)> = Vec::with_capacity(vertices as usize);
         gathering.each(&all.ranked(), false, &mut |row| {
             rows.push((row.row, row.vertex));

@@ -45,7 +45,7 @@ pub(in crate::index) trait Origin: Sync {
     ///
     /// # Errors
     /// Where they cannot be read.
-    fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>>;
+    fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>>;
 
     /// The code of a vertex, where it is known before its vector is encoded.
     fn code(&self, _vertex: u32) -> Option<&[u8]> {
@@ -70,12 +70,12 @@ pub(in crate::index) struct Gathered<'a> {
 }
 
 /// Vertices that are wanted, and how many.
-pub(in crate::index) struct Wanted {
+pub(in crate::index) struct VectorsToGather {
     set: RowSet,
     count: usize,
 }
 
-impl Wanted {
+impl VectorsToGather {
     pub(in crate::index) fn none(vertices: u32) -> Self {
         Self { set: RowSet::new(vertices.into()), count: 0 }
     }

@@ -2,7 +2,7 @@
 
 use adjoin_kernels::Panel;
 
-use super::origin::{Origin, Wanted};
+use super::origin::{Origin, VectorsToGather};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
@@ -35,13 +35,13 @@ pub(in crate::index) struct Next {
 
 /// Some vertices, each with where its list ends, and their lists.
 #[derive(Default)]
-struct Batch {
+struct PruneBatch {
     vertices: Vec<Next>,
     ends: Vec<usize>,
     all: Vec<u32>,
 }
 
-impl Batch {
+impl PruneBatch {
     fn of(&self, number: usize) -> &[u32] {
         let start = if number == 0 { 0 } else { self.ends[number - 1] };
         &self.all[start..self.ends[number]]
@@ -73,8 +73,8 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         let (most, beside) = self.origin.room();
         let vertices_max = (beside / bytes_of_vertex(self.candidates, self.options.degree)).max(1) as usize;
         loop {
-            let mut wanted = Wanted::none(if self.all.is_some() { 0 } else { self.origin.vertices() });
-            let mut some = Batch::default();
+            let mut wanted = VectorsToGather::none(if self.all.is_some() { 0 } else { self.origin.vertices() });
+            let mut some = PruneBatch::default();
             while wanted.len() + self.candidates_max <= most && some.ends.len() < vertices_max {
                 let start = some.all.len();
                 let Some(next) = next(&mut some.all)? else { break };
@@ -101,7 +101,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
     fn prune_some(
         &self,
         (panel, row_of): (&Panel<T>, impl Fn(u32) -> u32 + Sync),
-        candidates: &Batch,
+        candidates: &PruneBatch,
         take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
     ) -> Result<()> {
         let Context { kernel, threads, cancel, .. } = self.origin.context();
@@ -110,7 +110,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         let state = || (Pruner::<T>::new(self.options), Vec::new(), Vec::new());
         let chunks = count.div_ceil(PRUNED_TOGETHER);
         let pruned = map_items(*threads, chunks, cancel, state, |(pruner, sorted, rows), chunk| {
-            let mut kept = Batch::default();
+            let mut kept = PruneBatch::default();
             for number in chunk * PRUNED_TOGETHER..count.min((chunk + 1) * PRUNED_TOGETHER) {
                 let (next, of_vertex) = (candidates.vertices[number], candidates.of(number));
                 if next.is_kept {

@@ -39,7 +39,7 @@ impl Repaired {
         &self.islands
     }
 
-    /// The out-neighbours of a vertex of a window.
+    /// The out-neighbors of a vertex of a window.
     fn of<'a>(&'a self, window: &'a WindowLists, vertex: u32) -> &'a [u32] {
         self.changed.get(&vertex).map_or_else(|| window.of(vertex), Vec::as_slice)
     }
@@ -61,8 +61,8 @@ impl Repaired {
         Ok(RangeLists { graph: self, first, windows })
     }
 
-    fn change(&mut self, context: &Context, vertex: u32, neighbours: Vec<u32>) -> Result<()> {
-        if self.changed.insert(vertex, neighbours).is_none() {
+    fn change(&mut self, context: &Context, vertex: u32, neighbors: Vec<u32>) -> Result<()> {
+        if self.changed.insert(vertex, neighbors).is_none() {
             let bytes = self.memory.bytes() + ENTRY_BYTES + 4 * self.degree as u64;
             context.grow(&mut self.memory, bytes, PURPOSE)?;
         }
@@ -79,14 +79,14 @@ pub(in crate::index) struct RangeLists<'a> {
 }
 
 impl RangeLists<'_> {
-    /// The out-neighbours of one of the vertices.
+    /// The out-neighbors of one of the vertices.
     pub(in crate::index) fn of(&self, vertex: u32) -> &[u32] {
         let window = self.graph.lists.windows().of(vertex) - self.first;
         self.graph.of(&self.windows[window as usize], vertex)
     }
 }
 
-/// Vertices that are reached, and those of them whose out-neighbours are still to be looked at.
+/// Vertices that are reached, and those of them whose out-neighbors are still to be looked at.
 struct Flood<'a> {
     context: &'a Context,
     graph: Repaired,
@@ -105,7 +105,7 @@ pub(in crate::index) fn memory_bytes(vertices: u64) -> u64 {
     2 * RowSet::memory_bytes(vertices)
 }
 
-/// Links each vertex that is not reached from the entry point: from the nearest of its out-neighbours that is reached, or else
+/// Links each vertex that is not reached from the entry point: from the nearest of its out-neighbors that is reached, or else
 /// from the vertex of the nearest number, which lies in a bucket nearby.
 ///
 /// # Errors
@@ -151,8 +151,8 @@ impl Flood<'_> {
         }
     }
 
-    /// The out-neighbours of a vertex.
-    fn neighbours(&mut self, vertex: u32) -> Result<Vec<u32>> {
+    /// The out-neighbors of a vertex.
+    fn neighbors(&mut self, vertex: u32) -> Result<Vec<u32>> {
         let number = self.graph.lists.windows().of(vertex);
         if self.window.as_ref().is_none_or(|(held, _)| *held != number) {
             // The memory of the one before is free first.
@@ -172,11 +172,11 @@ impl Flood<'_> {
             while let Some(vertex) = stack.pop() {
                 self.open.remove(vertex.into());
                 self.open_in[window] -= 1;
-                for neighbour in self.neighbours(vertex)? {
-                    let is_new = !self.reached.contains(neighbour.into());
-                    self.take(neighbour);
-                    if is_new && windows.of(neighbour) as usize == window {
-                        stack.push(neighbour);
+                for neighbor in self.neighbors(vertex)? {
+                    let is_new = !self.reached.contains(neighbor.into());
+                    self.take(neighbor);
+                    if is_new && windows.of(neighbor) as usize == window {
+                        stack.push(neighbor);
                     }
                 }
             }
@@ -184,11 +184,11 @@ impl Flood<'_> {
         Ok(())
     }
 
-    /// From a vertex that is not reached, always on to the nearest neighbour while that is not reached either: so an outlier of
-    /// an island is linked after it, from its own nearest neighbour, where walks to it come.
+    /// From a vertex that is not reached, always on to the nearest neighbor while that is not reached either: so an outlier of
+    /// an island is linked after it, from its own nearest neighbor, where walks to it come.
     fn innermost(&mut self, mut vertex: u32) -> Result<u32> {
         for _ in 0..INWARD_MAX {
-            match self.neighbours(vertex)?.first() {
+            match self.neighbors(vertex)?.first() {
                 Some(&nearest) if !self.reached.contains(nearest.into()) => vertex = nearest,
                 _ => break,
             }
@@ -199,18 +199,18 @@ impl Flood<'_> {
     /// Adds an edge to a vertex that is not reached. Where a vertex has no room for one, the new edge takes the place of
     /// another, and the vertex that it leads to leads on to that one's end: nothing that was reached is cut off.
     fn link(&mut self, vertex: u32, vertices: u32) -> Result<()> {
-        let mut own = self.neighbours(vertex)?;
+        let mut own = self.neighbors(vertex)?;
         let degree = self.graph.degree;
         // The nearest: a walk to the vertex comes to that, and may not come to others.
         let near = own.iter().copied().find(|&near| self.reached.contains(near.into()));
         let from = near.unwrap_or_else(|| self.nearest_number(vertex, vertices));
-        let mut neighbours = self.neighbours(from)?;
-        if neighbours.len() < degree {
-            neighbours.push(vertex);
-            return self.graph.change(self.context, from, neighbours);
+        let mut neighbors = self.neighbors(from)?;
+        if neighbors.len() < degree {
+            neighbors.push(vertex);
+            return self.graph.change(self.context, from, neighbors);
         }
-        let passed_on = std::mem::replace(&mut neighbours[0], vertex);
-        self.graph.change(self.context, from, neighbours)?;
+        let passed_on = std::mem::replace(&mut neighbors[0], vertex);
+        self.graph.change(self.context, from, neighbors)?;
         if own.contains(&passed_on) {
             return Ok(());
         }

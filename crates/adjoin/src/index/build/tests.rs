@@ -14,7 +14,7 @@ use crate::index::{self, Index, IndexOptions, Layout};
 use crate::load::{Buckets, ReadAhead, least_read_ahead, read_coordinates};
 use crate::plan::Load;
 use crate::random::Random;
-use crate::search::{NearRows, least_near_rows};
+use crate::buckets::{NearRows, least_near_rows};
 use crate::source::{self, IdKind, Ids, SourceOptions};
 use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};

@@ -41,7 +41,7 @@ pub(super) struct VertexMap {
 }
 
 /// What a pass over a bucket finds out.
-struct Seen {
+struct BucketVertices {
     /// Hash and row of each member.
     hashes: Vec<(u128, u64)>,
     /// The member that is nearest to the center.
@@ -171,7 +171,7 @@ fn hash_all<T: Coordinate>(
     context: &Context,
     (buckets, centers): (&Buckets<'_>, &Panel<T>),
     free: u64,
-    take: &mut dyn FnMut(u32, &Seen) -> Result<()>,
+    take: &mut dyn FnMut(u32, &BucketVertices) -> Result<()>,
 ) -> Result<Vec<Option<u32>>> {
     let memory = read_ahead_bytes(buckets.extents(), false, free);
     let _reading = context.reserve(memory, PURPOSE)?;
@@ -207,7 +207,7 @@ fn see<T: Coordinate>(
     buckets: &Buckets<'_>,
     centers: &Panel<T>,
     stored: &StoredBucket,
-) -> Result<Seen> {
+) -> Result<BucketVertices> {
     let decoded = stored.decode(buckets)?;
     let vectors = &stored.bytes()[decoded.vectors];
     let bytes = buckets.vectors().bytes();
@@ -217,7 +217,7 @@ fn see<T: Coordinate>(
     let mut distances = vec![T::Distance::default(); hashes.len()];
     context.kernel.one_to_many(centers.row(stored.number() as usize), &panel, &mut distances);
     let nearest = (0..).zip(distances).min_by_key(|&(_, distance)| T::distance_key(distance));
-    Ok(Seen { hashes, nearest: nearest.map(|(member, _)| member) })
+    Ok(BucketVertices { hashes, nearest: nearest.map(|(member, _)| member) })
 }
 
 /// The hash of a row's vector, the row, and its place.

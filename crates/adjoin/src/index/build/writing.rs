@@ -8,7 +8,7 @@ use adjoin_kernels::Panel;
 
 use super::PURPOSE;
 use super::gathering::Gathering;
-use super::origin::{Origin, Wanted};
+use super::origin::{Origin, VectorsToGather};
 use super::reach::{RangeLists, Repaired};
 use crate::error::Result;
 use crate::geometry::Coordinate;
@@ -33,7 +33,7 @@ pub(in crate::index) struct Writing<'a, O> {
 }
 
 /// Files that are being written together.
-struct Out {
+struct OutputFiles {
     pages: Draft,
     codes: Draft,
     ids: IdDraft,
@@ -67,7 +67,7 @@ impl<O: Origin> Writing<'_, O> {
     pub(in crate::index) fn run<T: Coordinate>(&self, windows: &[Range<u32>]) -> Result<Written> {
         let context = self.origin.context();
         let (kind, id_bytes) = self.origin.ids();
-        let mut out = Out {
+        let mut out = OutputFiles {
             pages: Draft::new(context, self.drafts, Role::Pages)?,
             codes: Draft::new(context, self.drafts, Role::Codes)?,
             ids: IdDraft::new(context, (self.drafts, self.temporary), kind, PURPOSE)?,
@@ -97,10 +97,10 @@ impl<O: Origin> Writing<'_, O> {
         &self,
         (start, vertices): (u32, &[u32]),
         lists: &RangeLists<'_>,
-        out: &mut Out,
+        out: &mut OutputFiles,
     ) -> Result<()> {
         let (origin, context, shape) = (self.origin, self.origin.context(), self.shape);
-        let wanted = Wanted::of(origin.vertices(), vertices.iter().copied());
+        let wanted = VectorsToGather::of(origin.vertices(), vertices.iter().copied());
         let (ranks, mut loading) = (wanted.ranked(), origin.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
         // Where codes are to be made: the row of each vertex in a panel, by rank.
@@ -109,16 +109,16 @@ impl<O: Origin> Writing<'_, O> {
         let unknown = unknown.zip(0..).map(|((_, row), at)| *row = Some(at)).count();
         let mut panel = Panel::<T>::zeroed(unknown, origin.space().dimensions());
         let mut ids = Ids::empty(origin.ids().0);
-        let mut neighbours = Vec::new();
+        let mut neighbors = Vec::new();
         let first = shape.page_of(start);
         let mut at = 0;
         origin.each(&ranks, true, &mut |row| {
             let place = self.places.of[row.vertex as usize];
-            neighbours.clear();
-            neighbours.extend(lists.of(row.vertex).iter().map(|&neighbour| self.places.of[neighbour as usize]));
+            neighbors.clear();
+            neighbors.extend(lists.of(row.vertex).iter().map(|&neighbor| self.places.of[neighbor as usize]));
             let (page, slot) = ((shape.page_of(place) - first) as usize, (place - start) as usize % shape.records());
             let page = &mut pages[page * shape.bytes()..][..shape.bytes()];
-            shape.put(page, slot, row.stored, row.row, &neighbours);
+            shape.put(page, slot, row.stored, row.row, &neighbors);
             if let Some(row_of_panel) = rows[at] {
                 loading.load(row.stored, &mut panel, row_of_panel);
             }

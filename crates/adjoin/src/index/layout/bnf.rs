@@ -1,5 +1,5 @@
-//! Block neighbour frequency (Starling, Algorithm 1): in each round a vertex goes to the page on which most of its neighbours lie,
-//! among those with room; what finds no room fills up the rest. Neighbours that had their turn lie where that round has put
+//! Block neighbor frequency (Starling, Algorithm 1): in each round a vertex goes to the page on which most of its neighbors lie,
+//! among those with room; what finds no room fills up the rest. Neighbors that had their turn lie where that round has put
 //! them, others where the round before did: counted where all lay before, rounds gain half as much.
 
 use std::cmp::Reverse;
@@ -20,7 +20,7 @@ pub(super) enum Turns {
     Gain,
 }
 
-/// The best order of so many rounds at most, from block neighbour padding on.
+/// The best order of so many rounds at most, from block neighbor padding on.
 pub(super) fn bnf(
     cancel: &Cancel,
     (edges, room): (&Edges, Room),
@@ -59,7 +59,7 @@ fn round(edges: &Edges, order: &[u32], room: Room, turns: Turns) -> Vec<u32> {
     filling.finish(order)
 }
 
-/// The vertices by how many more neighbours they have on the page with most of them than on their own, most first.
+/// The vertices by how many more neighbors they have on the page with most of them than on their own, most first.
 fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
     let mut votes = Votes { page_of: room.pages_of(order), pages: Vec::new() };
     let mut gains: Vec<(Reverse<usize>, u32)> = Vec::with_capacity(order.len());
@@ -73,21 +73,21 @@ fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
     gains.into_iter().map(|gain| gain.1).collect()
 }
 
-/// Where the neighbours of vertices lie.
+/// Where the neighbors of vertices lie.
 struct Votes {
     /// The page of each vertex.
     page_of: Vec<u32>,
-    /// Those of the neighbours of the vertex asked for last.
+    /// Those of the neighbors of the vertex asked for last.
     pages: Vec<u32>,
 }
 
 impl Votes {
-    /// How many neighbours of a vertex lie on the page with most of them, among those that may be, and that page; of equal
+    /// How many neighbors of a vertex lie on the page with most of them, among those that may be, and that page; of equal
     /// ones the first.
     fn most(&mut self, edges: &Edges, vertex: u32, may_be: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
         let Self { page_of, pages } = self;
         pages.clear();
-        pages.extend(edges.neighbours(vertex).map(|neighbour| page_of[neighbour as usize]));
+        pages.extend(edges.neighbors(vertex).map(|neighbor| page_of[neighbor as usize]));
         pages.sort_unstable();
         let same = pages.chunk_by(|a, b| a == b).filter(|same| may_be(same[0]));
         same.map(|same| (same.len(), same[0])).max_by_key(|&(count, page)| (count, Reverse(page)))

@@ -1,4 +1,4 @@
-//! Block neighbour padding (Starling, section 4.1): a page gets the next vertex that has none, its neighbours, and where there
+//! Block neighbor padding (Starling, section 4.1): a page gets the next vertex that has none, its neighbors, and where there
 //! is still room, the next such vertex with its own.
 
 use super::edges::Edges;
@@ -13,8 +13,8 @@ pub(super) fn bnp(edges: &Edges, room: Room) -> Vec<u32> {
             continue;
         }
         let page_end = (order.len() / room.records() + 1) * room.records();
-        for member in std::iter::once(vertex).chain(edges.neighbours(vertex)) {
-            // Neighbours that find no room on this page wait for another.
+        for member in std::iter::once(vertex).chain(edges.neighbors(vertex)) {
+            // Neighbors that find no room on this page wait for another.
             if order.len() < page_end && !placed.contains(member.into()) {
                 placed.insert(member.into());
                 order.push(member);

@@ -1,7 +1,7 @@
-//! Orders in which neighbours follow one another as a search that goes breadth first meets them.
+//! Orders in which neighbors follow one another as a search that goes breadth first meets them.
 //!
 //! From and to vertices of few edges before others (NDSearch, section VI-A): those of many edges, met later, can lie near to more
-//! neighbours that have their places. Bandwidth is what that makes small, not OR(G): pages cut the order anywhere.
+//! neighbors that have their places. Bandwidth is what that makes small, not OR(G): pages cut the order anywhere.
 
 use std::collections::VecDeque;
 

@@ -14,7 +14,7 @@ const RANK_MAX: u32 = RANKS as u32 - 1;
 
 /// What ties a vertex to another: an edge to it, one from it, or both.
 ///
-/// Each edge with its rank among the out-neighbours of where it begins, which are the nearest first: 1 for the first, 0 for no
+/// Each edge with its rank among the out-neighbors of where it begins, which are the nearest first: 1 for the first, 0 for no
 /// edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tie(u32);
@@ -55,17 +55,17 @@ pub(super) struct Edges {
 }
 
 impl Edges {
-    /// The ties among these vertices, whose out-neighbours `neighbours` gives by their numbers in the graph.
-    pub(super) fn of<'g>(window: Range<u32>, neighbours: impl Fn(u32) -> &'g [u32]) -> Self {
+    /// The ties among these vertices, whose out-neighbors `neighbors` gives by their numbers in the graph.
+    pub(super) fn of<'g>(window: Range<u32>, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
         let count = window.len();
         assert!(count <= WINDOW_MAX, "{count} vertices in a window");
         // Pairs of (from, to, rank), twice: to know how much room each vertex needs, then to fill it.
         let each = |take: &mut dyn FnMut(u32, u32, u32)| {
             for vertex in window.clone() {
-                let inside = |neighbour: &u32| window.contains(neighbour) && *neighbour != vertex;
-                for (&neighbour, rank) in neighbours(vertex).iter().zip(1..).filter(|(neighbour, _)| inside(neighbour))
+                let inside = |neighbor: &u32| window.contains(neighbor) && *neighbor != vertex;
+                for (&neighbor, rank) in neighbors(vertex).iter().zip(1..).filter(|(neighbor, _)| inside(neighbor))
                 {
-                    take(vertex - window.start, neighbour - window.start, RANK_MAX.min(rank));
+                    take(vertex - window.start, neighbor - window.start, RANK_MAX.min(rank));
                 }
             }
         };
@@ -134,8 +134,8 @@ impl Edges {
         self.ties.len()
     }
 
-    /// The out-neighbours of a vertex, by their numbers.
-    pub(super) fn neighbours(&self, vertex: u32) -> impl Iterator<Item = u32> {
+    /// The out-neighbors of a vertex, by their numbers.
+    pub(super) fn neighbors(&self, vertex: u32) -> impl Iterator<Item = u32> {
         self.ties(vertex).iter().filter(|tie| tie.leads_out()).map(|tie| tie.other())
     }
 

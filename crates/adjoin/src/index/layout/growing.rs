@@ -12,18 +12,18 @@ use crate::error::Result;
 use crate::report::Cancel;
 
 /// How much a vertex is tied to a page, and these.
-type Wish = (u32, Reverse<u32>, Reverse<u32>);
+type Placement = (u32, Reverse<u32>, Reverse<u32>);
 /// Wishes between two looks at whether the work is cancelled.
 const CANCEL_EVERY: usize = 1 << 16;
 
 /// Bytes that the wishes take where there are so many ties.
 pub(super) fn wishes_bytes(ties: u64) -> u64 {
-    ties * size_of::<Wish>() as u64
+    ties * size_of::<Placement>() as u64
 }
 
 pub(super) fn growing(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
     let mut filling = Filling::new(room);
-    let mut wishes: BinaryHeap<Wish> = BinaryHeap::with_capacity(edges.len());
+    let mut wishes: BinaryHeap<Placement> = BinaryHeap::with_capacity(edges.len());
     for page in 0..room.pages() {
         put(edges, (page * room.records()) as u32, page as u32, &mut filling, &mut wishes);
     }
@@ -40,7 +40,7 @@ pub(super) fn growing(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<
 }
 
 /// Puts a vertex on a page, to which those that are tied to it then wish to come more.
-fn put(edges: &Edges, vertex: u32, page: u32, filling: &mut Filling, wishes: &mut BinaryHeap<Wish>) {
+fn put(edges: &Edges, vertex: u32, page: u32, filling: &mut Filling, wishes: &mut BinaryHeap<Placement>) {
     filling.put(vertex, page);
     if !filling.has_room(page) {
         return;

@@ -22,7 +22,7 @@ const WEIGHTS: [u32; RANKS] = {
     weights
 };
 
-/// How heavy a tie is: each edge weighs the less, the farther its end is among the neighbours of where it begins, with the root
+/// How heavy a tie is: each edge weighs the less, the farther its end is among the neighbors of where it begins, with the root
 /// of its rank.
 ///
 /// OR(G) counts all edges alike, but a walk reads most of its pages near its end, where it goes to the nearest. Falling with

@@ -2,7 +2,7 @@
 //! on a page.
 //!
 //! MARGO counts while it prunes how many candidates an edge stands for, that is, to how many a monotonic path can begin with
-//! it. A graph does not hold these counts. They fall with the rank of an edge, as nearer neighbours are kept first and remove
+//! it. A graph does not hold these counts. They fall with the rank of an edge, as nearer neighbors are kept first and remove
 //! those behind them; so an edge weighs by its rank here.
 
 use super::edges::{Edges, Tie};
@@ -13,7 +13,7 @@ use crate::report::Cancel;
 /// More than the weight of any tie.
 const WEIGHTS: usize = 128;
 
-/// How heavy a tie is: the nearer the one vertex is to the other among the neighbours of each, the heavier.
+/// How heavy a tie is: the nearer the one vertex is to the other among the neighbors of each, the heavier.
 pub(super) fn weight(tie: Tie) -> u32 {
     let of_rank = |rank: u32| if rank == 0 { 0 } else { 64 - rank };
     of_rank(tie.rank_to()) + of_rank(tie.rank_from())

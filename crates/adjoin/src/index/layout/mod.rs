@@ -1,4 +1,4 @@
-//! In which order vertices lie on pages, so that the neighbours of a vertex lie on its page.
+//! In which order vertices lie on pages, so that the neighbors of a vertex lie on its page.
 //!
 //! Vertices are numbered in the order of buckets first, in which near ones have near numbers. The pages are divided into windows
 //! of about equal size, and the vertices of each are put into an order of their own, by the edges among them alone
@@ -41,7 +41,7 @@ const GAIN_MIN: f64 = 0.001;
 
 /// How vertices are put into an order.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct PageOrder {
     pub(super) layout: Layout,
     /// Rounds of a layout that improves another one, at most (Starling's beta, appendix C).
     pub(super) rounds_max: usize,
@@ -49,7 +49,7 @@ pub(super) struct Way {
     pub(super) records: usize,
 }
 
-impl Way {
+impl PageOrder {
     /// That of a layout in as many rounds as are usual.
     pub(super) fn usual(layout: Layout, records: usize) -> Self {
         Self { layout, rounds_max: ROUNDS_MAX, records }
@@ -63,7 +63,7 @@ pub(super) type Vectors<'v> = (Kernel, &'v Panel<f32>);
 pub(super) struct Arrangement {
     /// The vertex of the graph at each place.
     pub(super) order: Vec<u32>,
-    /// The overlap ratio OR(G): which share of the other vertices on its page are neighbours of a vertex, on average
+    /// The overlap ratio OR(G): which share of the other vertices on its page are neighbors of a vertex, on average
     /// (Starling, section 4.1).
     pub(super) overlap_ratio: f64,
 }
@@ -103,26 +103,26 @@ impl Places {
 }
 
 impl Arrangement {
-    /// Vertices in an order that is known, whose out-neighbours `neighbours` gives, on pages of so many.
-    pub(super) fn in_order<'g>(order: Vec<u32>, records: usize, neighbours: impl Fn(u32) -> &'g [u32]) -> Self {
+    /// Vertices in an order that is known, whose out-neighbors `neighbors` gives, on pages of so many.
+    pub(super) fn in_order<'g>(order: Vec<u32>, records: usize, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
         let room = Room::new(order.len(), records);
-        let sum = overlap_sum(|vertex| neighbours(vertex).iter().copied(), &order, room);
+        let sum = overlap_sum(|vertex| neighbors(vertex).iter().copied(), &order, room);
         Self { overlap_ratio: sum / order.len().max(1) as f64, order }
     }
 
-    /// Arranges the vertices of a window, whose out-neighbours `neighbours` gives. `vectors` are there for a layout that goes by
+    /// Arranges the vertices of a window, whose out-neighbors `neighbors` gives. `vectors` are there for a layout that goes by
     /// them.
     ///
     /// # Errors
     /// Where the work is cancelled.
     pub(super) fn of_window<'g>(
         cancel: &Cancel,
-        way: Way,
+        way: PageOrder,
         window: Range<u32>,
-        neighbours: impl Fn(u32) -> &'g [u32],
+        neighbors: impl Fn(u32) -> &'g [u32],
         vectors: Option<Vectors<'_>>,
     ) -> Result<Self> {
-        let (edges, room) = (Edges::of(window.clone(), neighbours), Room::new(window.len(), way.records));
+        let (edges, room) = (Edges::of(window.clone(), neighbors), Room::new(window.len(), way.records));
         let mut order = way.order(cancel, (&edges, vectors), room)?;
         let overlap_ratio = overlap_ratio(&edges, &order, room);
         order.iter_mut().for_each(|vertex| *vertex += window.start);
@@ -146,9 +146,9 @@ pub(crate) fn whole_order(context: &Context, graph: &Graph, layout: Layout, reco
     let _working = context.reserve(bytes, "the order of a graph on pages")?;
     let mut order = Vec::with_capacity(vertices);
     for window in all {
-        let way = Way::usual(layout, records);
+        let way = PageOrder::usual(layout, records);
         order.extend(
-            Arrangement::of_window(&context.cancel, way, window, |vertex| graph.neighbours(vertex), None)?.order,
+            Arrangement::of_window(&context.cancel, way, window, |vertex| graph.neighbors(vertex), None)?.order,
         );
     }
     Ok(order)
@@ -167,7 +167,7 @@ pub(super) fn window_vertices(vertices: u32, records: usize) -> usize {
     windows(vertices, records).map(|window| window.len()).max().unwrap_or(0)
 }
 
-/// Bytes that it takes to lay out a window of so many vertices, each with so many neighbours at most.
+/// Bytes that it takes to lay out a window of so many vertices, each with so many neighbors at most.
 pub(super) fn window_bytes(layout: Layout, vertices: usize, degree: usize) -> u64 {
     let ties = 2 * (vertices * degree) as u64;
     let further = match layout {
@@ -179,7 +179,7 @@ pub(super) fn window_bytes(layout: Layout, vertices: usize, degree: usize) -> u6
     Edges::memory_bytes(vertices, degree) + further + 8 * vertices as u64 * size_of::<u32>() as u64
 }
 
-impl Way {
+impl PageOrder {
     /// The vertices of a window in the order of the layout.
     fn order(self, cancel: &Cancel, (edges, vectors): (&Edges, Option<Vectors<'_>>), room: Room) -> Result<Vec<u32>> {
         let swapped =
@@ -203,16 +203,16 @@ impl Way {
 
 /// OR(G) of the vertices of a window in this order; 0 where no vertex shares its page.
 fn overlap_ratio(edges: &Edges, order: &[u32], room: Room) -> f64 {
-    overlap_sum(|vertex| edges.neighbours(vertex), order, room) / order.len().max(1) as f64
+    overlap_sum(|vertex| edges.neighbors(vertex), order, room) / order.len().max(1) as f64
 }
 
-/// For each vertex, which share of the others on its page are neighbours of it: all of these added up.
-fn overlap_sum<N: Iterator<Item = u32>>(neighbours: impl Fn(u32) -> N, order: &[u32], room: Room) -> f64 {
+/// For each vertex, which share of the others on its page are neighbors of it: all of these added up.
+fn overlap_sum<N: Iterator<Item = u32>>(neighbors: impl Fn(u32) -> N, order: &[u32], room: Room) -> f64 {
     let pages = room.pages_of(order);
     let of_page = |(page, on_page): (u32, &[u32])| {
         let others = on_page.len() - 1;
-        let all = on_page.iter().flat_map(|&vertex| neighbours(vertex));
-        let near = all.filter(|&neighbour| pages[neighbour as usize] == page).count();
+        let all = on_page.iter().flat_map(|&vertex| neighbors(vertex));
+        let near = all.filter(|&neighbor| pages[neighbor as usize] == page).count();
         if others == 0 { 0.0 } else { near as f64 / others as f64 }
     };
     (0..).zip(order.chunks(room.records())).map(of_page).sum()

@@ -17,11 +17,11 @@ pub enum Layout {
     Rows,
     /// As they lie in the buckets of the store, whose tree of centers clusters vectors without regard to edges.
     Buckets,
-    /// A vertex and its neighbours, page by page: block neighbour padding (Starling, section 4.1).
+    /// A vertex and its neighbors, page by page: block neighbor padding (Starling, section 4.1).
     Bnp,
-    /// Each to the page on which most of its neighbours are: block neighbour frequency (Starling, section 4.1).
+    /// Each to the page on which most of its neighbors are: block neighbor frequency (Starling, section 4.1).
     Bnf,
-    /// Swaps of two vertices after that: block neighbour swap (Starling, appendix E).
+    /// Swaps of two vertices after that: block neighbor swap (Starling, appendix E).
     Bns,
     /// Pages that grow along the edges, then the same swaps.
     #[default]
@@ -37,7 +37,7 @@ pub enum Layout {
     Gp1,
     /// All pages grow at the same time: k-way greedy graph growing (GP2 in Starling, appendix G).
     Gp2,
-    /// Block neighbour frequency, who gains most first: prioritised restreaming (GP3 in Starling, appendix G).
+    /// Block neighbor frequency, who gains most first: prioritised restreaming (GP3 in Starling, appendix G).
     Gp3,
 }
 

@@ -1,7 +1,7 @@
 //! Swaps of two vertices between pages, each of which makes OR(G) larger, or the same sum over ties of other weights (block
-//! neighbour swap: Starling, appendix E, Algorithm 3).
+//! neighbor swap: Starling, appendix E, Algorithm 3).
 //!
-//! The algorithm tries, for each two neighbours of each vertex, the vertices with the fewest neighbours on the pages of the two.
+//! The algorithm tries, for each two neighbors of each vertex, the vertices with the fewest neighbors on the pages of the two.
 //! Most such trials cannot gain: one of two vertices that gain by a swap must be tied more to the other page than to its own. So
 //! for each vertex only pages to which it is tied more are tried, with each vertex there: some trials a vertex instead of
 //! degree squared, and where a round gains nothing, no swap of any two vertices does.

@@ -4,7 +4,7 @@ use super::edges::WINDOW_MAX;
 use super::*;
 use crate::random::Random;
 
-/// A graph as lists of out-neighbours.
+/// A graph as lists of out-neighbors.
 type Lists = Vec<Vec<u32>>;
 
 /// Graphs with and without edges, of one part and of several, from none of whose vertices many edges go.
@@ -16,9 +16,9 @@ fn graphs() -> Vec<(&'static str, Lists)> {
             for _ in 0..random.below(degree as u64 + 1) {
                 let from = vertex.saturating_sub(reach);
                 let to = (vertex + reach).min(vertices - 1);
-                let neighbour = from + random.below(u64::from(to - from) + 1) as u32;
-                if neighbour != vertex && !list.contains(&neighbour) {
-                    list.push(neighbour);
+                let neighbor = from + random.below(u64::from(to - from) + 1) as u32;
+                if neighbor != vertex && !list.contains(&neighbor) {
+                    list.push(neighbor);
                 }
             }
             list
@@ -52,8 +52,8 @@ fn ratio(lists: &Lists, order: &[u32], records: usize) -> f64 {
 
 fn laid(lists: &Lists, layout: Layout, records: usize) -> Arrangement {
     let (all, vectors) = (0..lists.len() as u32, vectors(lists.len(), 5));
-    let (way, neighbours) = (Way::usual(layout, records), |vertex: u32| &lists[vertex as usize][..]);
-    Arrangement::of_window(&Cancel::default(), way, all, neighbours, Some((kernel(), &vectors))).unwrap()
+    let (way, neighbors) = (PageOrder::usual(layout, records), |vertex: u32| &lists[vertex as usize][..]);
+    Arrangement::of_window(&Cancel::default(), way, all, neighbors, Some((kernel(), &vectors))).unwrap()
 }
 
 fn kernel() -> Kernel {
@@ -91,7 +91,7 @@ fn edges_are_those_of_the_window_with_their_ranks() {
         assert_eq!(edges.vertices(), window.len());
         let rank = |from: u32, to: u32| {
             let list = &lists[(window.start + from) as usize];
-            list.iter().position(|&neighbour| neighbour == window.start + to).map_or(0, |at| at as u32 + 1)
+            list.iter().position(|&neighbor| neighbor == window.start + to).map_or(0, |at| at as u32 + 1)
         };
         for vertex in edges.numbers() {
             let ranks = |other: u32| [rank(vertex, other), rank(other, vertex)];
@@ -172,9 +172,9 @@ fn windows_make_one_order() {
     assert!(windows.len() > 1);
     let cancel = Cancel::default();
     let laid = windows.iter().map(|window| {
-        let neighbours = |vertex: u32| &lists[vertex as usize][..];
-        let way = Way::usual(Layout::Grown, 15);
-        (window.start, Arrangement::of_window(&cancel, way, window.clone(), neighbours, None).unwrap())
+        let neighbors = |vertex: u32| &lists[vertex as usize][..];
+        let way = PageOrder::usual(Layout::Grown, 15);
+        (window.start, Arrangement::of_window(&cancel, way, window.clone(), neighbors, None).unwrap())
     });
     let places = Places::of_windows(vertices, laid);
     let order: Vec<u32> = windows.iter().flat_map(|window| places.order(window.clone())).collect();

@@ -1,4 +1,4 @@
-//! The lists of a merged index: what comes gets neighbours, and whoever had neighbours that go gets others.
+//! The lists of a merged index: what comes gets neighbors, and whoever had neighbors that go gets others.
 
 use std::ops::Range;
 use std::path::Path;
@@ -39,14 +39,14 @@ pub(super) struct Linking<'a, T: Coordinate> {
     pub(super) memory: u64,
 }
 
-/// Out-neighbours of the new vertices.
-struct Own {
+/// Out-neighbors of the new vertices.
+struct OwnEdges {
     ends: Vec<u32>,
     all: Vec<u32>,
     _memory: Reservation,
 }
 
-impl Own {
+impl OwnEdges {
     fn of(&self, new: u32) -> &[u32] {
         let start = if new == 0 { 0 } else { self.ends[new as usize - 1] };
         &self.all[start as usize..self.ends[new as usize] as usize]
@@ -95,7 +95,7 @@ impl<T: Coordinate> Linking<'_, T> {
                 some.extend_from_slice(candidates);
                 Ok(Some(next))
             };
-            pruning.run(&mut next, &mut |vertex, neighbours| lists.push(vertex, neighbours))?;
+            pruning.run(&mut next, &mut |vertex, neighbors| lists.push(vertex, neighbors))?;
             context.progress.advance(u64::from(window) + 1);
         }
         let lists = lists.finish()?;
@@ -108,7 +108,7 @@ impl<T: Coordinate> Linking<'_, T> {
         &self,
         pieces: &mut Pieces<'_>,
         (first, numbers): (u32, Range<usize>),
-        own: &Own,
+        own: &OwnEdges,
         (ends, sources): (&[u32], &[u32]),
     ) -> Result<Candidates> {
         let numbering = self.mixed.numbering;
@@ -124,7 +124,7 @@ impl<T: Coordinate> Linking<'_, T> {
                 Vertex::New(new) => all.extend_from_slice(own.of(new)),
                 Vertex::Old(vertex) => {
                     old.clear();
-                    pieces.neighbours(vertex, &mut old)?;
+                    pieces.neighbors(vertex, &mut old)?;
                     is_kept &= !self.add_left(vertex, &old, all);
                 }
             }
@@ -148,13 +148,13 @@ impl<T: Coordinate> Linking<'_, T> {
         Pruning { origin: mixed, all, options, candidates_max, candidates: 2 * options.degree }
     }
 
-    /// The out-neighbours of the new vertices, and where edges come from.
-    fn own(&self) -> Result<(Own, Sources)> {
+    /// The out-neighbors of the new vertices, and where edges come from.
+    fn own(&self) -> Result<(OwnEdges, Sources)> {
         let Mixed { context, numbering, .. } = *self.mixed;
         let count = numbering.new_vertices();
         let bytes = u64::from(count) * (self.options.degree as u64 + 1) * size_of::<u32>() as u64;
         let memory = context.reserve(bytes, PURPOSE)?;
-        let mut own = Own { ends: Vec::with_capacity(count as usize), all: Vec::new(), _memory: memory };
+        let mut own = OwnEdges { ends: Vec::with_capacity(count as usize), all: Vec::new(), _memory: memory };
         let mut edges = Edges::new(context, self.temporary, self.windows())?;
         let mut new = 0..count;
         let mut next = |all: &mut Vec<u32>| {
@@ -164,24 +164,24 @@ impl<T: Coordinate> Linking<'_, T> {
             all.extend(self.near.newcomers(place).iter().map(|&place| numbering.of_new(self.new_at[place as usize])));
             Ok(Some(Next { vertex: numbering.of_new(new), is_kept: false }))
         };
-        self.pruning().run(&mut next, &mut |vertex, neighbours| {
-            own.all.extend_from_slice(neighbours);
+        self.pruning().run(&mut next, &mut |vertex, neighbors| {
+            own.all.extend_from_slice(neighbors);
             own.ends.push(own.all.len() as u32);
-            neighbours.iter().try_for_each(|&neighbour| edges.push(vertex, neighbour))
+            neighbors.iter().try_for_each(|&neighbor| edges.push(vertex, neighbor))
         })?;
         Ok((own, edges.finish()?))
     }
 
-    /// Adds the neighbours of an old vertex that stay, and others in the place of those that go; whether any goes.
-    fn add_left(&self, vertex: u32, neighbours: &[u32], all: &mut Vec<u32>) -> bool {
+    /// Adds the neighbors of an old vertex that stay, and others in the place of those that go; whether any goes.
+    fn add_left(&self, vertex: u32, neighbors: &[u32], all: &mut Vec<u32>) -> bool {
         let numbering = self.mixed.numbering;
         let first = all.len();
-        all.extend(neighbours.iter().filter(|&&old| numbering.is_kept(old)).map(|&old| numbering.of_old(old)));
-        if all.len() - first == neighbours.len() {
+        all.extend(neighbors.iter().filter(|&&old| numbering.is_kept(old)).map(|&old| numbering.of_old(old)));
+        if all.len() - first == neighbors.len() {
             return false;
         }
-        for &gone in neighbours.iter().filter(|&&old| !numbering.is_kept(old)) {
-            let beyond = self.survey.neighbours_of(gone).iter().copied();
+        for &gone in neighbors.iter().filter(|&&old| !numbering.is_kept(old)) {
+            let beyond = self.survey.neighbors_of(gone).iter().copied();
             let beyond = beyond.filter(|&old| old != vertex && numbering.is_kept(old)).map(|old| numbering.of_old(old));
             let mut left = self.repair.taken();
             for number in beyond {

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space, copy_row};
 use crate::index::Index;
-use crate::index::build::origin::{Gathered, Origin, Vectors, Wanted};
+use crate::index::build::origin::{Gathered, Origin, Vectors, VectorsToGather};
 use crate::index::scan::Pieces;
 use crate::row_numbers::RankedSet;
 use crate::source::{IdKind, Ids};
@@ -181,7 +181,7 @@ impl Origin for Mixed<'_> {
         }
     }
 
-    fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
+    fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>> {
         let Context { threads, cancel, .. } = self.context;
         let (count, dimensions) = (wanted.len(), self.space().dimensions());
         let (mut panel, ranks) = (Panel::zeroed(count, dimensions), wanted.ranked());

@@ -87,10 +87,10 @@ pub(crate) trait Newcomers: Sync {
     }
 }
 
-/// What a vertex gets in the place of a neighbour that goes.
+/// What a vertex gets in the place of a neighbor that goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repair {
-    /// All neighbours of that one that stay (FreshDiskANN, Algorithm 4).
+    /// All neighbors of that one that stay (FreshDiskANN, Algorithm 4).
     All,
     /// So many of them, the nearest to it.
     Some(usize),

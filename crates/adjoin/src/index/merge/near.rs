@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::geometry::{Coordinate, Space, copy_row};
 use crate::graph::{Graph, GraphOptions};
 use crate::index::Index;
-use crate::index::admitted::Admitted;
+use crate::index::filtered_vertices::FilteredVertices;
 use crate::index::cache::PageCache;
 use crate::index::promise::aim_at;
 use crate::index::run::Walks;
 use crate::index::strategy::WalkStrategy;
-use crate::index::walk::Aim;
+use crate::index::walk::WalkAim;
 use crate::load::Members;
 use crate::row_numbers::RowSet;
 
@@ -62,7 +62,7 @@ impl Near {
     ) -> Result<Self> {
         let facts = index.facts();
         let strategy = WalkStrategy::default();
-        let admitted = Admitted::without(context, index, deleted)?;
+        let admitted = FilteredVertices::without(context, index, deleted)?;
         let admitted = admitted.as_ref();
         let aim = aim_at(index, admitted, (depth.near, depth.list));
         let among = Among::find::<T>(context, (facts.space(), &facts.options().graph), (newcomers, walking))?;
@@ -143,7 +143,7 @@ impl Among {
         let memory = context.reserve(Self::memory_bytes(rows as u64, options), PURPOSE)?;
         let (mut ends, mut places) = (Vec::with_capacity(rows), Vec::new());
         for place in 0..rows as u32 {
-            places.extend_from_slice(graph.neighbours(place));
+            places.extend_from_slice(graph.neighbors(place));
             ends.push(places.len() as u32);
         }
         places.shrink_to_fit();
@@ -172,6 +172,6 @@ fn list_of<'a>(ends: &[u32], all: &'a [u32], number: usize) -> &'a [u32] {
 }
 
 /// Bytes of all walks that are under way.
-fn walking_bytes<T: Coordinate>(context: &Context, index: &Index, aim: Aim, strategy: WalkStrategy) -> u64 {
+fn walking_bytes<T: Coordinate>(context: &Context, index: &Index, aim: WalkAim, strategy: WalkStrategy) -> u64 {
     (context.threads * strategy.walks) as u64 * Walks::<T>::walk_bytes(index.facts(), aim, strategy)
 }

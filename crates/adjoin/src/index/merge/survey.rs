@@ -33,9 +33,9 @@ pub(super) struct Survey {
     pub(super) kept: RowSet,
     /// Of each newcomer.
     pub(super) stands: Vec<Stands>,
-    /// Neighbours of the old vertices that go, nearest first: those of each end where the number beside it says.
+    /// Neighbors of the old vertices that go, nearest first: those of each end where the number beside it says.
     gone: Vec<(u32, u32)>,
-    neighbours: Vec<u32>,
+    neighbors: Vec<u32>,
     _memory: Reservation,
 }
 
@@ -59,8 +59,8 @@ impl Survey {
             first => Stands::WithNewcomer(first),
         };
         let stands = (0..newcomers.rows()).map(stands).collect();
-        let (gone, neighbours) = (Vec::with_capacity(goes as usize), Vec::new());
-        let mut survey = Self { kept, stands, gone, neighbours, _memory: memory };
+        let (gone, neighbors) = (Vec::with_capacity(goes as usize), Vec::new());
+        let mut survey = Self { kept, stands, gone, neighbors, _memory: memory };
         context.progress.begin("load", "vertices", facts.vertices.into());
         let mut pieces = Pieces::new(index);
         for vertex in 0..facts.vertices {
@@ -73,8 +73,8 @@ impl Survey {
                 continue;
             }
             if !kept {
-                pieces.neighbours(vertex, &mut survey.neighbours)?;
-                survey.gone.push((vertex, survey.neighbours.len() as u32));
+                pieces.neighbors(vertex, &mut survey.neighbors)?;
+                survey.gone.push((vertex, survey.neighbors.len() as u32));
             } else if let Some(first) = first_of.remove(&xxh3_128(pieces.vector(vertex)?)) {
                 survey.stands[first as usize] = Stands::WithOld(vertex);
             }
@@ -82,11 +82,11 @@ impl Survey {
         Ok(survey)
     }
 
-    /// The neighbours of an old vertex that goes, nearest first.
-    pub(super) fn neighbours_of(&self, gone: u32) -> &[u32] {
+    /// The neighbors of an old vertex that goes, nearest first.
+    pub(super) fn neighbors_of(&self, gone: u32) -> &[u32] {
         let at = self.gone.binary_search_by_key(&gone, |&(vertex, _)| vertex).expect("a vertex that goes");
         let start = if at == 0 { 0 } else { self.gone[at - 1].1 };
-        &self.neighbours[start as usize..self.gone[at].1 as usize]
+        &self.neighbors[start as usize..self.gone[at].1 as usize]
     }
 
     /// Newcomers that stand for vertices of their own.

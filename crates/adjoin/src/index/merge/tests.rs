@@ -3,11 +3,11 @@
 use super::{Merge, Newcomers, Repair};
 use crate::context::Context;
 use crate::index::tests::{Indexed, Set};
-use crate::index::{Index, IndexEffort, IndexRows, IndexSearchOptions, search, verify};
+use crate::index::{Index, SearchEffort, IndexRows, SearchOptions, search, verify};
 use crate::options::{Element, Metric, VectorType};
 use crate::random::Random;
 use crate::row_numbers::RowSet;
-use crate::search::Wanted;
+use crate::query::QueryTarget;
 use crate::sink::CollectHits;
 use crate::source::{Ids, VectorSource};
 
@@ -94,7 +94,7 @@ fn each_row_of_a_merged_index_is_found() {
         let (index, wanted) = merged(context, &indexed, (25, &came), Repair::All);
         let hits = CollectHits::default();
         let all = wanted.len();
-        let options = IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::List(all), 1);
+        let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::List(all), 1);
         let stored = wanted.iter().flat_map(|(_, vector)| vector.clone()).collect();
         let queries = Set::of_stored(vectors, stored);
         search(context, &index, (&queries, None), &options, Box::new(hits.clone())).unwrap();
@@ -112,11 +112,11 @@ fn each_row_of_a_merged_index_is_found() {
 /// The share of the ten nearest of some queries that walks with a list of so many find.
 fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f64 {
     let find = |effort| {
-        let (hits, options) = (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(10), effort, 1));
+        let (hits, options) = (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(10), effort, 1));
         search(context, index, (queries, None), &options, Box::new(hits.clone())).unwrap();
         hits.hits()
     };
-    let (found, wanted) = (find(IndexEffort::List(list)), find(IndexEffort::Exact));
+    let (found, wanted) = (find(SearchEffort::List(list)), find(SearchEffort::Exact));
     let far = |hits: &[(u64, f32)]| hits.last().map_or(0.0, |hit| hit.1);
     let right =
         found.iter().zip(&wanted).map(|(found, wanted)| found.iter().filter(|hit| hit.1 <= far(wanted)).count());

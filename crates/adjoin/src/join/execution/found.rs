@@ -15,7 +15,7 @@ const BATCH_PAIRS: usize = 16 * 1024;
 const COUNTS_AT_ONCE: usize = 8;
 
 /// Destination of the pairs that a worker finds.
-pub(super) enum Found<'a> {
+pub(super) enum FoundPairs<'a> {
     /// Pairs are collected in batches.
     Pairs(Batch),
     /// Pairs are counted.
@@ -41,7 +41,7 @@ pub(super) struct RowCounts<'a> {
     tallied: usize,
 }
 
-impl<'a> Found<'a> {
+impl<'a> FoundPairs<'a> {
     /// Collects pairs in batches with ids of these kinds, emitted once they have `bytes` bytes. `sided` is true for two
     /// sets.
     pub(super) fn pairs(ids: [IdKind; 2], bytes: u64, sided: bool) -> Self {

@@ -10,14 +10,14 @@ use std::sync::atomic::AtomicU64;
 use adjoin_kernels::Panel;
 use serde::{Deserialize, Serialize};
 
-use self::found::Found;
+use self::found::FoundPairs;
 use self::verify::Counts;
 pub(super) use self::verify::Verifier;
-use super::prepared::{Decided, Prepared};
+use super::prepared::{PlanFacts, Prepared};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{Execution, Taker, Waits, batches_in_flight};
+use crate::execute::{Execution, BatchConsumer, Waits, batches_in_flight};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Cache, ReadCounts, Sets, Side};
 use crate::plan::CacheCounts;
@@ -88,7 +88,7 @@ pub fn run<'a>(
 }
 
 /// Stores the pairs found, leg by leg.
-pub(crate) trait KeepLegs {
+pub(crate) trait SaveCheckpoints {
     /// Stores some pairs.
     fn take(&mut self, pairs: &PairBatch) -> Result<()>;
 
@@ -107,7 +107,7 @@ pub(crate) fn run_in_legs(
     sets: Sets<'_>,
     prepared: &Prepared,
     (done_before, ends): (u64, &[usize]),
-    keeper: &mut dyn KeepLegs,
+    keeper: &mut dyn SaveCheckpoints,
 ) -> Result<()> {
     let buckets = &sets.buckets()?.rounded(prepared.decided.coding.clone());
     let memory = &prepared.memory.held();
@@ -130,7 +130,7 @@ pub(crate) fn hand_over(
     sink: &mut dyn PairSink,
 ) -> Result<Done> {
     let (watch, write) = (Stopwatch::start(), SharedSeconds::default());
-    let mut handing = Handing::new(prepared.watched.as_ref(), sink, &write);
+    let mut handing = BatchDelivery::new(prepared.watched.as_ref(), sink, &write);
     while let Some(batch) = next()? {
         context.cancel.check()?;
         handing.hand(batch)?;
@@ -140,7 +140,7 @@ pub(crate) fn hand_over(
 }
 
 /// Processes each batch on its way to the sink.
-struct Handing<'a> {
+struct BatchDelivery<'a> {
     watched: Option<&'a Watched>,
     /// Pairs found for each watched vector.
     found: Vec<AtomicU64>,
@@ -148,7 +148,7 @@ struct Handing<'a> {
     write: &'a SharedSeconds,
 }
 
-impl<'a> Handing<'a> {
+impl<'a> BatchDelivery<'a> {
     fn new(watched: Option<&'a Watched>, sink: &'a mut dyn PairSink, write: &'a SharedSeconds) -> Self {
         let found = watched.map_or_else(Vec::new, Watched::found);
         Self { watched, found, sink, write }
@@ -246,11 +246,11 @@ impl<T: Coordinate> Run<'_, T> {
             let found = watched.map_or_else(Vec::new, Watched::found);
             let tally = sink.tally().expect("there is one");
             let watched = watched.map(|watched| (watched, &*found));
-            let visitor = || self.verifier(Found::counts(tally, watched, buckets.are_of_two_sets()));
+            let visitor = || self.verifier(FoundPairs::counts(tally, watched, buckets.are_of_two_sets()));
             let all = execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?;
             (all, counts_of(found))
         } else {
-            let mut handing = Handing::new(prepared.watched.as_ref(), sink, &write);
+            let mut handing = BatchDelivery::new(prepared.watched.as_ref(), sink, &write);
             let take = |batch: PairBatch| handing.hand(batch);
             let all = execution.run(&mut cache, || self.verifier(self.batches()), take, &waits)?;
             (all, handing.into_found())
@@ -260,7 +260,7 @@ impl<T: Coordinate> Run<'_, T> {
         Ok(Done { found, write_seconds: write.seconds(), ..done })
     }
 
-    fn execute_in_legs(&self, (done_before, ends): (u64, &[usize]), keeper: &mut dyn KeepLegs) -> Result<()> {
+    fn execute_in_legs(&self, (done_before, ends): (u64, &[usize]), keeper: &mut dyn SaveCheckpoints) -> Result<()> {
         let waits = Waits::default();
         let (mut cache, execution) = (self.cache(), self.execution(done_before));
         let mut keeping =
@@ -296,34 +296,34 @@ impl<T: Coordinate> Run<'_, T> {
         }
     }
 
-    fn verifier<'r>(&'r self, found: Found<'r>) -> Verifier<'r, T> {
+    fn verifier<'r>(&'r self, found: FoundPairs<'r>) -> Verifier<'r, T> {
         let Self { context, buckets, prepared, centers, .. } = *self;
-        let Decided { predicate, admission, .. } = prepared.decided;
+        let PlanFacts { predicate, admission, .. } = prepared.decided;
         let looked_for = (predicate, &prepared.threshold);
         Verifier::new(context.kernel, centers, looked_for, (admission, buckets.pairs()), found)
     }
 
     /// Creates batches of a size that fits the queue.
-    fn batches(&self) -> Found<'static> {
+    fn batches(&self) -> FoundPairs<'static> {
         let kind = |store: &Store| if self.prepared.decided.with_ids { store.manifest().ids } else { IdKind::None };
         let ids = [self.sets.left(), self.sets.right()].map(kind);
         // A growing vector may have twice the capacity it needs.
         let in_flight = batches_in_flight(self.context.threads) as u64;
-        Found::pairs(ids, self.prepared.memory.division.queue / (2 * in_flight), self.buckets.are_of_two_sets())
+        FoundPairs::pairs(ids, self.prepared.memory.division.queue / (2 * in_flight), self.buckets.are_of_two_sets())
     }
 }
 
 /// Passes the legs of a run to the keeper.
 struct Keeping<'a, T: Coordinate> {
     run: &'a Run<'a, T>,
-    keeper: &'a mut dyn KeepLegs,
+    keeper: &'a mut dyn SaveCheckpoints,
     waits: &'a Waits,
     watch: Stopwatch,
     /// Counts of the legs so far.
     counts: Counts,
 }
 
-impl<T: Coordinate> Taker<PairBatch, Counts> for Keeping<'_, T> {
+impl<T: Coordinate> BatchConsumer<PairBatch, Counts> for Keeping<'_, T> {
     fn take(&mut self, batch: PairBatch) -> Result<()> {
         self.keeper.take(&batch)
     }
@@ -359,7 +359,7 @@ impl Prepared {
     ) -> JoinStatistics {
         let sets = sets.into();
         let buckets = sets.buckets().expect("they were joined");
-        let Decided { ref recall, spent, predicted, .. } = self.decided;
+        let PlanFacts { ref recall, spent, predicted, .. } = self.decided;
         let common = CommonStatistics {
             recall: Some(self.watched.as_ref().map_or(recall.clone(), |watched| watched.measured(recall, &done.found))),
             io: self.io(context, &buckets, done, written),
@@ -422,7 +422,7 @@ impl Prepared {
     }
 
     fn strategy(&self, sets: Sets<'_>) -> StrategyStatistics {
-        let Decided { admission, seed, spent, .. } = &self.decided;
+        let PlanFacts { admission, seed, spent, .. } = &self.decided;
         StrategyStatistics {
             rule: Some(admission.rule.name()),
             t: admission.t,

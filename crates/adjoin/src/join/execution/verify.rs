@@ -13,7 +13,7 @@ use crate::plan::{Combine, Gap, Measure, Task, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
 
-use super::found::Found;
+use super::found::FoundPairs;
 use super::views::Views;
 
 /// Counts of the work so far.
@@ -51,7 +51,7 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     reach: Vec<u32>,
     /// Pairs computed for the first part of a rule.
     computed: Computed,
-    found: Found<'a>,
+    found: FoundPairs<'a>,
     counts: Counts,
 }
 
@@ -126,7 +126,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         centers: &'a Panel<T>,
         (predicate, threshold): (Predicate, &'a Threshold),
         (admission, pairs): (Admission, Option<&'a PairFilter>),
-        found: Found<'a>,
+        found: FoundPairs<'a>,
     ) -> Self {
         let tiles = Tiles::new(kernel, predicate, threshold);
         let (views, rows, others, reach) =
@@ -156,7 +156,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         Tiles::<T>::memory_bytes(rows, dimensions)
             + Views::<T>::memory_bytes(rows, dimensions)
             + (rows * a_member) as u64
-            + Found::members_bytes(rows)
+            + FoundPairs::members_bytes(rows)
     }
 
     /// Compares a bucket with itself, or two buckets that have an edge.
@@ -222,12 +222,12 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let filter = self.pairs;
         let is_new = |x, y| is_new(x, y) && filter.is_none_or(|filter| LoadedBucket::accepts(filter, (a, x), (b, y)));
         let compared = match &mut self.found {
-            Found::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
+            FoundPairs::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
                 self.counts.pairs += 1;
                 batch.push((a, x), (b, y), value, emit);
                 Ok(())
             })?,
-            Found::Counts(of_rows) => {
+            FoundPairs::Counts(of_rows) => {
                 of_rows.begin(a.len(), b.len());
                 let compared = self.tiles.find(rows, columns, &self.reach, is_new, |x, y| {
                     of_rows.add(x, y);

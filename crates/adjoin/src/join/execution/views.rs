@@ -15,7 +15,7 @@ pub(super) struct Views<T: Coordinate> {
     kernel: Kernel,
     /// Distances of each visit, for both sides.
     distances: Vec<[Vec<T::Distance>; 2]>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<BucketView>,
     /// All members of a bucket, the centers to measure from, and the distances computed.
     order: Vec<u32>,
     centers: Vec<u32>,
@@ -25,7 +25,7 @@ pub(super) struct Views<T: Coordinate> {
 
 /// A bucket and a center to measure from. Sorted by bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Wanted {
+struct BucketView {
     bucket: u32,
     center: u32,
     visit: usize,
@@ -50,7 +50,7 @@ impl<T: Coordinate> Views<T> {
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         // Distances for both sides of each visit and in a tile, with spare capacity of growing vectors, and the order.
         let a_member = 2 * 3 * TASKS_PER_JOB * size_of::<T::Distance>() + 4;
-        let wanted = 2 * TASKS_PER_JOB * size_of::<Wanted>();
+        let wanted = 2 * TASKS_PER_JOB * size_of::<BucketView>();
         (rows * a_member + wanted) as u64 + PackedColumns::<T>::bytes_for(TASKS_PER_JOB, dimensions)
     }
 
@@ -60,13 +60,13 @@ impl<T: Coordinate> Views<T> {
         for (visit, Loaded { task: (i, j), .. }) in
             visits.iter().enumerate().filter(|(_, visit)| visit.task.0 != visit.task.1)
         {
-            self.wanted.push(Wanted { bucket: *i, center: *j, visit, side: 0 });
-            self.wanted.push(Wanted { bucket: *j, center: *i, visit, side: 1 });
+            self.wanted.push(BucketView { bucket: *i, center: *j, visit, side: 0 });
+            self.wanted.push(BucketView { bucket: *j, center: *i, visit, side: 1 });
         }
         self.wanted.sort_unstable();
         let wanted = std::mem::take(&mut self.wanted);
         let computed = wanted.chunk_by(|a, b| a.bucket == b.bucket).map(|of_bucket| {
-            let Wanted { visit, side, .. } = of_bucket[0];
+            let BucketView { visit, side, .. } = of_bucket[0];
             let bucket = [visits[visit].a, visits[visit].b][side];
             self.look_at(bucket, centers, of_bucket);
             (of_bucket.len() * bucket.len()) as u64
@@ -77,13 +77,13 @@ impl<T: Coordinate> Views<T> {
     }
 
     /// Computes the distances of one bucket.
-    fn look_at(&mut self, bucket: &LoadedBucket<T>, centers: &Panel<T>, wanted: &[Wanted]) {
+    fn look_at(&mut self, bucket: &LoadedBucket<T>, centers: &Panel<T>, wanted: &[BucketView]) {
         let (rows, panel) = (bucket.len(), &bucket.members.panel);
-        for &Wanted { visit, side, .. } in wanted {
+        for &BucketView { visit, side, .. } in wanted {
             self.distances[visit][side].resize(rows, T::Distance::default());
         }
         if wanted.len() < CENTERS_OF_A_TILE {
-            for &Wanted { center, visit, side, .. } in wanted {
+            for &BucketView { center, visit, side, .. } in wanted {
                 self.kernel.one_to_many(centers.row(center as usize), panel, &mut self.distances[visit][side]);
             }
             return;
@@ -95,7 +95,7 @@ impl<T: Coordinate> Views<T> {
         self.kernel.pack_into(centers, &self.centers, &mut self.columns);
         self.tile.resize(rows * wanted.len(), T::Distance::default());
         self.kernel.many_to_many(panel, &self.order, &self.columns, &mut self.tile);
-        for (place, &Wanted { visit, side, .. }) in wanted.iter().enumerate() {
+        for (place, &BucketView { visit, side, .. }) in wanted.iter().enumerate() {
             let of_center = self.tile.iter().skip(place).step_by(wanted.len());
             self.distances[visit][side].iter_mut().zip(of_center).for_each(|(to, &from)| *to = from);
         }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 
 use super::nearness::{self, Horizon, NearGraph, near_graph};
-use super::neighbours::{Comparison, Neighbour, NeighbourSearch, Neighbours, Room, neighbours, neighbours_bytes};
+use super::neighbors::{Comparison, Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::{Watched, WatchedVectors, with_bounds};
-use crate::load::{BucketPass, Buckets, Drawn, draw_other_places, least_read_ahead, read_ahead_bytes};
+use crate::load::{BucketPass, Buckets, DrawnVectors, draw_other_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::{Rule, Task};
 use crate::random::Random;
 use crate::store::format::Extent;
@@ -35,7 +35,7 @@ const CHUNK_VECTORS_MIN: u64 = 1024;
 /// Bytes of a noted neighbor in the samples of two certifications, for each time that it counts.
 const CERTIFIED_BYTES: u64 = 80;
 /// Least memory for neighbors if they may take more. Most vectors have few.
-const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
+const NEIGHBORS_BYTES_MIN: u64 = 1 << 20;
 
 /// A rule that is ready to be used.
 pub(super) struct Calibrated {
@@ -49,7 +49,7 @@ pub(super) struct Calibrated {
     pub(super) watched: Watched,
     /// Size of the sample: vectors, vectors with neighbors, and pairs.
     pub(super) vectors: u64,
-    pub(super) vectors_with_neighbours: u64,
+    pub(super) vectors_with_neighbors: u64,
     pub(super) pairs: u64,
     /// Distances to centers, and between sampled vectors and others.
     pub(super) center_distances: u64,
@@ -61,7 +61,7 @@ struct Memory {
     /// Drawn vectors to compare at once.
     chunk: u64,
     /// Bytes for neighbors.
-    neighbours: u64,
+    neighbors: u64,
     reserved: Reservation,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Goal {
 /// steps, each of which contains the one before, so a goal gets the same vectors regardless of the goals that share its
 /// passes.
 pub(super) fn calibrate<T: Coordinate>(
-    search: &NeighbourSearch<'_, T>,
+    search: &NeighborSearch<'_, T>,
     goals: &[Goal],
     vectors_max: u64,
 ) -> Result<Vec<Option<Calibrated>>> {
@@ -168,7 +168,7 @@ struct Part {
 struct Sampled {
     parts: Vec<Part>,
     places: Vec<(u32, u32)>,
-    neighbours: Vec<Neighbours>,
+    neighbors: Vec<Neighbors>,
     /// Number of steps drawn.
     steps: u32,
     /// The edges between the buckets of neighbors, ascending.
@@ -189,7 +189,7 @@ impl Sampled {
         Self {
             parts: buckets.parts().into_iter().map(part).collect(),
             places: Vec::new(),
-            neighbours: Vec::new(),
+            neighbors: Vec::new(),
             steps: 0,
             edges: Vec::new(),
             memory: Vec::new(),
@@ -232,7 +232,7 @@ impl Sampled {
         let (mut rows, mut neighbors) = (0, 0.0);
         for part in &self.parts {
             let drawn = self.of_part(part);
-            let counts: usize = self.neighbours[drawn.clone()].iter().map(|found| found.unweighted as usize).sum();
+            let counts: usize = self.neighbors[drawn.clone()].iter().map(|found| found.unweighted as usize).sum();
             rows += part.rows;
             neighbors += counts as f64 / drawn.len().max(1) as f64 * part.rows as f64;
         }
@@ -256,7 +256,7 @@ impl Sampled {
     }
 
     /// Draws the vectors of all steps up to `step` and finds their neighbors. Returns the number of distances computed.
-    fn draw_up_to<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, step: u32, seed: u64) -> Result<u64> {
+    fn draw_up_to<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, step: u32, seed: u64) -> Result<u64> {
         let mut places: Vec<(u32, u32)> = Vec::new();
         for step in self.steps..=step {
             let seed = seed.wrapping_add(u64::from(step) << 32);
@@ -275,46 +275,46 @@ impl Sampled {
     }
 
     /// Finds the neighbors of vectors and adds them to the sample.
-    fn find<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
-        let NeighbourSearch { context, buckets, centers, .. } = *search;
+    fn find<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
+        let NeighborSearch { context, buckets, centers, .. } = *search;
         let count = places.len() as u64;
         self.of_edges = None; // they are computed again
         let held = context.budget().total() - context.budget().free();
-        let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
+        let Memory { chunk, neighbors: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
-        let (of_vectors, most_of_neighbours) = neighbours_bytes(buckets.rows(), count);
+        let (of_vectors, most_of_neighbors) = neighbors_bytes(buckets.rows(), count);
         let least = least_bytes::<T>(buckets, search.rule, context.threads, count);
         // With this much memory, all neighbors fit next to a chunk, which takes half of the spare memory.
-        let more = most_of_neighbours - least_for_neighbours(buckets, count);
+        let more = most_of_neighbors - least_for_neighbors(buckets, count);
         let of_chunk = (count - CHUNK_VECTORS_MIN.min(count)) * bytes_of_drawn::<T>(buckets, context.threads);
         let refusal = || context.too_small(held + least + more + more.min(of_chunk), PURPOSE);
         let mut room = Room { bytes, refusal: &refusal };
         for chunk in places.chunks((chunk as usize).max(1)) {
-            let drawn = Drawn::read(context, buckets, centers, chunk)?;
-            let (neighbours, distances) = neighbours(search, &drawn, &mut room)?;
+            let drawn = DrawnVectors::read(context, buckets, centers, chunk)?;
+            let (neighbors, distances) = neighbors(search, &drawn, &mut room)?;
             computed += distances;
-            found.extend(neighbours);
+            found.extend(neighbors);
         }
         reserved.shrink(of_vectors + (bytes - room.bytes));
         self.memory.push(reserved);
         self.add(places, found);
-        let noted = self.neighbours.iter().flat_map(|found| &found.noted);
-        let bytes = |one: &Neighbour| size_of::<Task>() as u64 + buckets.pair_weight(one.bucket) * CERTIFIED_BYTES;
+        let noted = self.neighbors.iter().flat_map(|found| &found.noted);
+        let bytes = |one: &Neighbor| size_of::<Task>() as u64 + buckets.pair_weight(one.bucket) * CERTIFIED_BYTES;
         self.of_edges = Some(context.reserve(noted.map(bytes).sum(), PURPOSE)?);
-        self.edges = edges_between(&self.places, &self.neighbours);
+        self.edges = edges_between(&self.places, &self.neighbors);
         Ok(computed)
     }
 
     /// Adds vectors to the sample.
-    fn add(&mut self, places: Vec<(u32, u32)>, neighbours: Vec<Neighbours>) {
-        let known = self.places.drain(..).zip(self.neighbours.drain(..));
-        let mut all: Vec<_> = known.chain(places.into_iter().zip(neighbours)).collect();
+    fn add(&mut self, places: Vec<(u32, u32)>, neighbors: Vec<Neighbors>) {
+        let known = self.places.drain(..).zip(self.neighbors.drain(..));
+        let mut all: Vec<_> = known.chain(places.into_iter().zip(neighbors)).collect();
         all.sort_unstable_by_key(|(place, _)| *place);
-        (self.places, self.neighbours) = all.into_iter().unzip();
+        (self.places, self.neighbors) = all.into_iter().unzip();
     }
 
     /// Finds the threshold and the edges for each goal that this sample supports.
-    fn calibrate<T: Coordinate>(&self, search: &NeighbourSearch<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
+    fn calibrate<T: Coordinate>(&self, search: &NeighborSearch<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
         if sought.is_empty() {
             return Ok(());
         }
@@ -356,7 +356,7 @@ impl Sampled {
     /// Evaluates a given threshold.
     fn with_threshold<T: Coordinate>(
         &self,
-        search: &NeighbourSearch<'_, T>,
+        search: &NeighborSearch<'_, T>,
         t: f64,
         attempt: &mut Attempt,
     ) -> Result<()> {
@@ -371,7 +371,7 @@ impl Sampled {
     /// Stores the result for a threshold.
     fn settle<T: Coordinate>(
         &self,
-        search: &NeighbourSearch<'_, T>,
+        search: &NeighborSearch<'_, T>,
         attempt: &mut Attempt,
         (graph, certification): (Arc<NearGraph>, &Certification),
         (t, kept): (f64, bool),
@@ -385,8 +385,8 @@ impl Sampled {
         });
         let promised = || self.parts.iter().filter(|part| part.promised);
         let watched = promised().map(|part| {
-            let with_neighbours = self.of_part(part).filter(|&k| self.neighbours[k].count > 0);
-            let vectors = with_neighbours.map(|k| (self.neighbours[k].row, self.neighbours[k].count)).collect();
+            let with_neighbors = self.of_part(part).filter(|&k| self.neighbors[k].count > 0);
+            let vectors = with_neighbors.map(|k| (self.neighbors[k].row, self.neighbors[k].count)).collect();
             WatchedVectors { vectors, whole: self.is_all_of(part), seed }
         });
         attempt.found = Some(Calibrated {
@@ -395,7 +395,7 @@ impl Sampled {
             t,
             kept,
             vectors: promised().map(|part| self.of_part(part).len() as u64).sum(),
-            vectors_with_neighbours: certification.sets.iter().map(|set| set.rows.len() as u64).sum(),
+            vectors_with_neighbors: certification.sets.iter().map(|set| set.rows.len() as u64).sum(),
             pairs: certification.sets.iter().flat_map(|set| &set.rows).map(|row| row.neighbors).sum(),
             graph,
             center_distances: attempt.center_distances,
@@ -444,9 +444,9 @@ impl Sampled {
     /// Collects some of the drawn vectors, by their indices. Each pair counts as often as in the recall of the set.
     fn rows(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>, of: Range<usize>, whole: bool) -> RowSample {
         // If not all neighbors are noted, the sample is random after all.
-        let weight = |neighbour: &Neighbour| buckets.pair_weight(neighbour.bucket);
-        let are_noted = |found: &Neighbours| found.count == found.noted.iter().map(weight).sum::<u64>();
-        let whole = whole && self.neighbours[of.clone()].iter().all(are_noted);
+        let weight = |neighbor: &Neighbor| buckets.pair_weight(neighbor.bucket);
+        let are_noted = |found: &Neighbors| found.count == found.noted.iter().map(weight).sum::<u64>();
+        let whole = whole && self.neighbors[of.clone()].iter().all(are_noted);
         let mut sample = RowSample { whole, ..RowSample::default() };
         of.for_each(|k| self.push(&mut sample, (buckets, graph), k, true));
         sample
@@ -460,18 +460,18 @@ impl Sampled {
         k: usize,
         weighted: bool,
     ) {
-        let (found, (bucket, _)) = (&self.neighbours[k], self.places[k]);
+        let (found, (bucket, _)) = (&self.neighbors[k], self.places[k]);
         if found.count == 0 {
             return;
         }
-        let t = |neighbour: &Neighbour| match graph {
-            Some(graph) if neighbour.bucket != bucket => {
-                (graph.edge_t(bucket, neighbour.bucket) as f32).max(neighbour.t)
+        let t = |neighbor: &Neighbor| match graph {
+            Some(graph) if neighbor.bucket != bucket => {
+                (graph.edge_t(bucket, neighbor.bucket) as f32).max(neighbor.t)
             }
-            _ => neighbour.t,
+            _ => neighbor.t,
         };
-        let weight = |neighbour: &Neighbour| if weighted { buckets.pair_weight(neighbour.bucket) as usize } else { 1 };
-        let all = found.noted.iter().map(|neighbour| (t(neighbour), weight(neighbour)));
+        let weight = |neighbor: &Neighbor| if weighted { buckets.pair_weight(neighbor.bucket) as usize } else { 1 };
+        let all = found.noted.iter().map(|neighbor| (t(neighbor), weight(neighbor)));
         let count = if weighted { found.count } else { found.unweighted };
         sample.push(count, all.flat_map(|(t, weight)| std::iter::repeat_n(t, weight)));
     }
@@ -485,13 +485,13 @@ impl Sampled {
         drawn: &[usize],
         population: u64,
     ) -> PairSample {
-        let weight = |neighbour: &Neighbour| if weighted { buckets.pair_weight(neighbour.bucket) as usize } else { 1 };
-        let noted = || drawn.iter().flat_map(|&k| &self.neighbours[k].noted);
+        let weight = |neighbor: &Neighbor| if weighted { buckets.pair_weight(neighbor.bucket) as usize } else { 1 };
+        let noted = || drawn.iter().flat_map(|&k| &self.neighbors[k].noted);
         let mut places: Vec<(u32, u32)> = noted().map(|one| (one.bucket, one.member)).collect();
         places.sort_unstable();
         places.dedup();
         let number =
-            |one: &Neighbour| places.binary_search(&(one.bucket, one.member)).expect("all partners are listed") as u32;
+            |one: &Neighbor| places.binary_search(&(one.bucket, one.member)).expect("all partners are listed") as u32;
         let partners = noted().flat_map(|one| std::iter::repeat_n(number(one), weight(one))).collect();
         PairSample { sample, partners, partner_count: places.len(), population, drawn: drawn.len() as u64 }
     }
@@ -504,11 +504,11 @@ fn within(places: &[(u32, u32)], buckets: &Range<u32>) -> Range<usize> {
 }
 
 /// Returns the edges between the buckets of vectors and of their neighbors, ascending.
-fn edges_between(places: &[(u32, u32)], neighbours: &[Neighbours]) -> Vec<Task> {
-    let noted = neighbours.iter().map(|found| found.noted.len()).sum();
+fn edges_between(places: &[(u32, u32)], neighbors: &[Neighbors]) -> Vec<Task> {
+    let noted = neighbors.iter().map(|found| found.noted.len()).sum();
     let mut edges = Vec::with_capacity(noted);
-    for (&(bucket, _), found) in places.iter().zip(neighbours) {
-        let others = found.noted.iter().map(|neighbour| neighbour.bucket).filter(|&other| other != bucket);
+    for (&(bucket, _), found) in places.iter().zip(neighbors) {
+        let others = found.noted.iter().map(|neighbor| neighbor.bucket).filter(|&other| other != bucket);
         edges.extend(others.map(|other| (bucket.min(other), bucket.max(other))));
     }
     edges.sort_unstable();
@@ -518,7 +518,7 @@ fn edges_between(places: &[(u32, u32)], neighbours: &[Neighbours]) -> Vec<Task> 
 
 /// Returns the threshold up to which edges are needed, given the threshold of a sample: slightly more, as noted numbers
 /// are rounded up. Rules that compare whole buckets get their thresholds only from the edges, so they need all.
-fn reach_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, t: f64) -> f64 {
+fn reach_of<T: Coordinate>(search: &NeighborSearch<'_, T>, t: f64) -> f64 {
     match t {
         _ if search.rule.takes_whole() => f64::MAX,
         t if t.is_finite() => t + 1e-4 * t.abs() + f64::from(f32::MIN_POSITIVE),
@@ -527,8 +527,8 @@ fn reach_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, t: f64) -> f64 {
 }
 
 /// Plans the pass by the available memory.
-fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Result<Memory> {
-    let NeighbourSearch { context, buckets, rule, .. } = *search;
+fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Result<Memory> {
+    let NeighborSearch { context, buckets, rule, .. } = *search;
     drop(context.reserve(least_bytes::<T>(buckets, rule, context.threads, count), PURPOSE)?);
     let least = least_for_finding::<T>(buckets, context.threads, count) + search.read_ahead;
     let spare = context.budget().free().saturating_sub(least);
@@ -536,10 +536,10 @@ fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Re
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
     let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
     let more = (chunk - chunk_least) * per_vector;
-    let least_for_neighbours = least_for_neighbours(buckets, count);
-    let neighbours = neighbours_bytes(buckets.rows(), count).1.min(least_for_neighbours + (spare - more));
-    let bytes = least + more + (neighbours - least_for_neighbours);
-    Ok(Memory { chunk, neighbours, reserved: context.reserve(bytes, PURPOSE)? })
+    let least_for_neighbors = least_for_neighbors(buckets, count);
+    let neighbors = neighbors_bytes(buckets.rows(), count).1.min(least_for_neighbors + (spare - more));
+    let bytes = least + more + (neighbors - least_for_neighbors);
+    Ok(Memory { chunk, neighbors, reserved: context.reserve(bytes, PURPOSE)? })
 }
 
 /// Returns the least bytes for drawing `count` vectors, finding their neighbors, and finding edges, without the
@@ -547,8 +547,8 @@ fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Re
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize, count: u64) -> u64 {
     let count = count.min(buckets.rows());
     let finding = least_for_finding::<T>(buckets, threads, count);
-    let edges = neighbours_bytes(buckets.rows(), count).0
-        + least_for_neighbours(buckets, count)
+    let edges = neighbors_bytes(buckets.rows(), count).0
+        + least_for_neighbors(buckets, count)
         + nearness::least_bytes::<T>(rule, buckets, threads);
     finding.max(edges) + least_read_ahead(buckets.extents(), false)
 }
@@ -556,21 +556,21 @@ pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, thre
 /// Returns the least bytes for drawing `count` vectors and finding their neighbors, without read-ahead.
 fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), buckets.vectors().dimensions);
-    neighbours_bytes(buckets.rows(), count).0
-        + least_for_neighbours(buckets, count)
+    neighbors_bytes(buckets.rows(), count).0
+        + least_for_neighbors(buckets, count)
         + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
 /// Returns the least bytes for the neighbors of `count` vectors.
-fn least_for_neighbours(buckets: &Buckets<'_>, count: u64) -> u64 {
-    neighbours_bytes(buckets.rows(), count).1.min(NEIGHBOURS_BYTES_MIN)
+fn least_for_neighbors(buckets: &Buckets<'_>, count: u64) -> u64 {
+    neighbors_bytes(buckets.rows(), count).1.min(NEIGHBORS_BYTES_MIN)
 }
 
 /// Returns the bytes per drawn vector while neighbors are searched.
 fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
-    Drawn::<T>::memory_bytes(buckets, 1) + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
+    DrawnVectors::<T>::memory_bytes(buckets, 1) + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
 }
 
 /// Returns the bytes for reading ahead during a calibration.

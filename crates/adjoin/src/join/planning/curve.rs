@@ -5,7 +5,7 @@ use adjoin_kernels::{PackedColumns, Panel};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{BucketPass, Buckets, Drawn, draw_places, least_read_ahead};
+use crate::load::{BucketPass, Buckets, DrawnVectors, draw_places, least_read_ahead};
 use crate::options::Metric;
 use crate::store::Store;
 use crate::truth::DistanceHistogram;
@@ -16,7 +16,7 @@ const VECTORS: u64 = 256;
 /// Drawn vectors passed to the kernel at once.
 const BLOCK: usize = 32;
 /// Numbers of neighbors to return thresholds for.
-const NEIGHBOURS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
+const NEIGHBORS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 
 /// Returns approximate thresholds at which a vector has certain numbers of neighbors on average, as (neighbors,
 /// threshold). Thresholds are distances or similarities, according to the store's metric. Numbers that the set cannot
@@ -24,22 +24,22 @@ const NEIGHBOURS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 ///
 /// # Errors
 /// Fails if the store cannot be read or the budget is too small.
-pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
+pub fn neighbor_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
     let manifest = store.manifest();
     manifest.metric.check_joins(store.folder().display())?;
     let buckets = Buckets::of(store);
     let counts = with_coordinates!(buckets.space(), T => count::<T>(context, &buckets, seed)?);
     let drawn = VECTORS.min(manifest.rows) as f64;
-    let at = |&neighbours: &f64| {
-        let wanted = (neighbours * drawn).ceil() as u64;
+    let at = |&neighbors: &f64| {
+        let wanted = (neighbors * drawn).ceil() as u64;
         let squared = counts.squared_of(wanted)?;
         let threshold = match manifest.metric {
             Metric::L2 => squared.sqrt(),
             Metric::Cosine | Metric::Ip => 1.0 - squared / 2.0,
         };
-        Some((neighbours, threshold))
+        Some((neighbors, threshold))
     };
-    Ok(NEIGHBOURS.iter().filter_map(at).collect())
+    Ok(NEIGHBORS.iter().filter_map(at).collect())
 }
 
 /// Counts the distances of all vectors from the drawn ones.
@@ -51,15 +51,15 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
         + PackedColumns::<T>::bytes_for(rows, dimensions)
         + (BLOCK * rows * size_of::<T::Distance>()) as u64;
     let read_ahead = least_read_ahead(extents, false);
-    let bytes = Drawn::<T>::memory_bytes(buckets, VECTORS)
+    let bytes = DrawnVectors::<T>::memory_bytes(buckets, VECTORS)
         + Panel::<T>::bytes_for(extents.len(), dimensions)
         + (context.threads as u64 + 1) * a_worker
         + BucketPass::<T>::bytes(context.threads, buckets)
         + read_ahead;
-    let _memory = context.reserve(bytes, "the curve of neighbours")?;
+    let _memory = context.reserve(bytes, "the curve of neighbors")?;
 
     let centers = &buckets.centers::<T>()?;
-    let drawn = Drawn::read(context, buckets, centers, &draw_places(buckets, VECTORS, seed, "curve"))?;
+    let drawn = DrawnVectors::read(context, buckets, centers, &draw_places(buckets, VECTORS, seed, "curve"))?;
     let total = std::sync::Mutex::new(DistanceHistogram::new());
     let state = Vec::<T::Distance>::new;
     let pass = BucketPass { context, buckets, centers, phase: "curve", read_ahead };

@@ -7,7 +7,7 @@ use super::estimate::PairSample;
 use super::margins;
 use crate::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
-use crate::join::options::{Aim, JoinOptions};
+use crate::join::options::{JoinEffort, JoinOptions};
 use crate::load::{Buckets, Cache, LoadedBucket, coding_bytes, least_read_ahead, most_read_ahead};
 use crate::plan::{BucketSizes, Needs, Rule, Steps};
 use crate::sink::PairWriter;
@@ -67,7 +67,7 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
     threads: usize,
 ) -> u64 {
     let least = least::<T>(buckets, options, with_ids, threads);
-    if options.aim == Aim::Every || options.rule.is_some() {
+    if options.aim == JoinEffort::Every || options.rule.is_some() {
         return least;
     }
     let pass = least_of_calibration::<T>(buckets, (Rule::Union, options.aim), threads);
@@ -75,7 +75,7 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
 }
 
 /// Returns the least memory of the first step of a calibration, without the centers.
-fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, (rule, aim): (Rule, Aim), threads: usize) -> u64 {
+fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, (rule, aim): (Rule, JoinEffort), threads: usize) -> u64 {
     let vectors = vectors_in_least(buckets.rows(), buckets.promised().len() as u64, aim.target());
     calibration::least_bytes::<T>(buckets, rule, threads, vectors)
 }

@@ -8,16 +8,16 @@ use super::calibration::{Calibrated, Goal, calibrate, calibration_read_ahead, ve
 use super::division::centers_bytes;
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
-use super::neighbours::NeighbourSearch;
+use super::neighbors::NeighborSearch;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Threshold};
-use crate::join::options::{Aim, JoinOptions};
+use crate::join::options::{JoinEffort, JoinOptions};
 use crate::join::prepared::Admission;
 use crate::join::watched::{Watched, of_sets};
 use crate::load::{self, Buckets, read_ahead_bytes};
 use crate::message::{Argument, message};
-use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, Weights, choose, pair_threshold};
+use crate::plan::{BucketGraph, Choice, Facts, Rule, RuleTarget, Weights, choose, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
 
 /// Most memory for margins in transit. More is unnecessary, since margins are spilled to disk in large pieces.
@@ -84,7 +84,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             )),
             Some(rule) if rule.is_exact() => self.exact(rule),
             _ if is_empty => self.exact(Rule::MarginSum), // there is nothing to sample
-            Some(rule) if options.aim == Aim::Every => Err(Error::option(format!(
+            Some(rule) if options.aim == JoinEffort::Every => Err(Error::option(format!(
                 "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
                 rule.name()
             ))),
@@ -102,7 +102,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
                 let (recall, patience) = (target, options.aim.patience());
                 let facts = self.facts(recall)?;
                 let sample = vectors_foreseen(self.buckets.rows(), facts.results, recall);
-                let wanted = Wanted { recall, patience, sample };
+                let wanted = RuleTarget { recall, patience, sample };
                 let weights = Weights::of(!T::is_float(), self.centers.dimensions());
                 match choose(&facts, wanted, &weights) {
                     Choice::Exact(rule) => self.exact(rule),
@@ -117,11 +117,11 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         }
     }
 
-    fn search(&self, rule: Rule) -> NeighbourSearch<'_, T> {
+    fn search(&self, rule: Rule) -> NeighborSearch<'_, T> {
         let Self { context, buckets, options, threshold, ref centers, .. } = *self;
         let predicate = options.predicate;
         let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
-        NeighbourSearch { context, buckets, centers, threshold, predicate, rule, read_ahead }
+        NeighborSearch { context, buckets, centers, threshold, predicate, rule, read_ahead }
     }
 
     /// Returns the facts on which the choice of a rule depends.
@@ -170,7 +170,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             recall: RecallStatistics {
                 kept: found.kept,
                 sample_vectors: Some(found.vectors),
-                sample_vectors_with_neighbours: Some(found.vectors_with_neighbours),
+                sample_vectors_with_neighbors: Some(found.vectors_with_neighbors),
                 sample_pairs: Some(found.pairs),
                 ..of_sets(RecallStatistics::promised(target), &found.recalls)
             },

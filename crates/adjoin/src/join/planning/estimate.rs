@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use adjoin_kernels::{HitMask, Kernel, Panel};
 
-use super::neighbours::NeighbourSearch;
+use super::neighbors::NeighborSearch;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::{Buckets, Drawn, draw_other_places};
-use crate::plan::{Facts, Gap, Meetings, Place, Rule, guessed_threshold, pair_threshold};
+use crate::load::{Buckets, DrawnVectors, draw_other_places};
+use crate::plan::{Facts, Gap, BucketPairsToVisit, Place, Rule, guessed_threshold, pair_threshold};
 
 /// Number of drawn vectors.
 const VECTORS: u64 = 1_000;
@@ -32,7 +32,7 @@ pub(super) struct PairSample<T: Coordinate> {
     second: Option<usize>,
     /// Number of pairs within buckets.
     own_pairs: u64,
-    meets: Meetings,
+    meets: BucketPairsToVisit,
 }
 
 /// A pair of drawn vectors of different buckets.
@@ -45,13 +45,13 @@ pub(super) struct DrawnPair {
 }
 
 impl<T: Coordinate> PairSample<T> {
-    pub(super) fn draw(search: &NeighbourSearch<'_, T>, seed: u64) -> Result<Self> {
+    pub(super) fn draw(search: &NeighborSearch<'_, T>, seed: u64) -> Result<Self> {
         let buckets = search.buckets;
         let parts = buckets.parts();
         let of_each = VECTORS / parts.len() as u64;
         let draw = |part: Range<u32>| draw_other_places(buckets, (part, &[]), of_each, seed, "estimate");
         let places: Vec<(u32, u32)> = parts.iter().cloned().flat_map(draw).collect();
-        let drawn = Drawn::read(search.context, buckets, search.centers, &places)?;
+        let drawn = DrawnVectors::read(search.context, buckets, search.centers, &places)?;
         let drawn_of_first = drawn.of_buckets(parts[0].clone()).len();
         let of_buckets = drawn.places.iter().map(|&(bucket, _)| bucket).collect();
         let placed = Placed { vectors: drawn.members.panel, buckets: of_buckets, own: drawn.own };
@@ -68,7 +68,7 @@ impl<T: Coordinate> PairSample<T> {
         kernel: Kernel,
         placed: Placed<T>,
         all_centers: &Panel<T>,
-        (own_pairs, meets): (u64, Meetings),
+        (own_pairs, meets): (u64, BucketPairsToVisit),
     ) -> Self {
         let mut centers = Panel::zeroed(placed.buckets.len(), all_centers.dimensions());
         for (k, &bucket) in placed.buckets.iter().enumerate() {
@@ -80,7 +80,7 @@ impl<T: Coordinate> PairSample<T> {
     /// Returns the bytes of a sample.
     pub(super) fn memory_bytes(buckets: &Buckets<'_>) -> u64 {
         let (dimensions, vectors) = (buckets.vectors().dimensions, VECTORS.min(buckets.rows()));
-        Drawn::<T>::memory_bytes(buckets, vectors)
+        DrawnVectors::<T>::memory_bytes(buckets, vectors)
             + 2 * Panel::<T>::bytes_for(vectors as usize, dimensions)
             + 3 * (BLOCK as u64) * vectors * size_of::<T::Distance>() as u64
     }

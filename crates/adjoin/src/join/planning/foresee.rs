@@ -6,13 +6,13 @@ use super::calibration::{vectors_foreseen, vectors_in_least};
 use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
-use super::neighbours::{Comparison, neighbours_bytes};
+use super::neighbors::{Comparison, neighbors_bytes};
 use crate::geometry::{Coordinate, Space, Threshold};
 use crate::join::execution::{Queue, Verifier};
-use crate::join::options::Aim;
+use crate::join::options::JoinEffort;
 use crate::load::{Cache, Members};
 use crate::options::{Metric, VectorType};
-use crate::plan::{Choice, Costs, Meetings, Rule, Wanted, Weights, choose};
+use crate::plan::{Choice, Costs, BucketPairsToVisit, Rule, RuleTarget, Weights, choose};
 use crate::sink::PairWriter;
 use crate::source::{IdKind, SourceInfo};
 use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};
@@ -36,13 +36,13 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         let (of_buckets, own) = placed.into_iter().unzip();
         let placed = Placed { vectors, buckets: of_buckets, own };
         let own_pairs = pairs_of(rows.div_ceil(buckets.max(1))).saturating_mul(buckets).min(pairs_of(rows));
-        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, Meetings::within((rows, buckets))));
+        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, BucketPairsToVisit::within((rows, buckets))));
         Self { pairs, space }
     }
 
     /// Returns how pairs would be found within a threshold, the expected cost of each method, and the number of vectors
     /// that a calibration would draw.
-    pub(crate) fn choice(&self, threshold: &Threshold, aim: Aim) -> (Choice, Costs, u64) {
+    pub(crate) fn choice(&self, threshold: &Threshold, aim: JoinEffort) -> (Choice, Costs, u64) {
         let weights = Weights::of(!T::is_float(), self.space.vectors.dimensions);
         let (recall, patience) = (aim.target(), aim.patience());
         let facts = self.pairs.facts(threshold, self.space.residual_seen(), recall);
@@ -51,7 +51,7 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
             return (Choice::Exact(Rule::MarginSum), costs, 0);
         }
         let sample = vectors_foreseen(facts.meets.rows, facts.results, recall);
-        (choose(&facts, Wanted { recall, patience, sample }, &weights), costs, sample)
+        (choose(&facts, RuleTarget { recall, patience, sample }, &weights), costs, sample)
     }
 }
 
@@ -132,11 +132,11 @@ impl UnopenedSet {
         let packed = 2 * centers + 512 * Panel::<T>::bytes_for(1, dimensions);
         let a_pass = bucket + read + buckets * CENTER_BYTES + 2 * rows * 8 + (1 << 16);
         let margins = packed + a_pass + MARGIN_BYTES_MIN;
-        let (neighbours, of_neighbours) = neighbours_bytes(self.rows, vectors_in_least(self.rows, 2, recall));
+        let (neighbors, of_neighbors) = neighbors_bytes(self.rows, vectors_in_least(self.rows, 2, recall));
         let comparing = Comparison::<T>::memory_bytes(rows as usize, dimensions)
             + drawn(1_024)
             + 1_024 * Comparison::<T>::BYTES_A_VECTOR;
-        let calibrating = neighbours + of_neighbours.min(1 << 20) + a_pass + comparing.max(packed + (2 << 20));
+        let calibrating = neighbors + of_neighbors.min(1 << 20) + a_pass + comparing.max(packed + (2 << 20));
         centers + run.max(pairs).max(margins).max(calibrating)
     }
 }

@@ -9,16 +9,16 @@ mod estimate;
 mod foresee;
 mod margins;
 mod nearness;
-mod neighbours;
+mod neighbors;
 
 use adjoin_device::MemoryBudget;
 
-pub use self::curve::neighbour_curve;
+pub use self::curve::neighbor_curve;
 use self::division::{advised, least_of_any, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes, fit_coding};
 pub(crate) use self::foresee::{Foresight, UnopenedSet, least_of_unbuilt};
 use super::options::JoinOptions;
-use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
+use super::prepared::{PlanFacts, JoinPlan, Predicted, Prepared, RunMemory, Spent};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -117,7 +117,7 @@ pub(crate) fn resume_within(
 ) -> Result<Prepared> {
     let buckets = sets.buckets()?;
     plan.check(sets, &buckets)?;
-    let Decided { predicate, seed, with_ids, policy, ref coding, .. } = plan.decided;
+    let PlanFacts { predicate, seed, with_ids, policy, ref coding, .. } = plan.decided;
     let options = &JoinOptions { seed, policy, cache_bytes, ..JoinOptions::exact(predicate) };
     let (watch, buckets) = (Stopwatch::start(), buckets.rounded(coding.clone()));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
@@ -251,7 +251,7 @@ impl<'a> Planner<'a> {
         };
         let JoinOptions { predicate, seed, policy, .. } = *options;
         let coding = buckets.coding().cloned();
-        let decided = Decided { predicate, seed, with_ids, policy, admission, coding, recall, predicted, spent };
+        let decided = PlanFacts { predicate, seed, with_ids, policy, admission, coding, recall, predicted, spent };
         let Room { sizes, memory } = room;
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }

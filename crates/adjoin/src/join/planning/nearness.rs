@@ -7,12 +7,12 @@ use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, Panel};
 use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
 use super::margins::CHUNK_CENTERS;
-use super::neighbours::NeighbourSearch;
+use super::neighbors::NeighborSearch;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::{self, Buckets, LoadedBucket};
 use crate::plan::{
-    Gap, Measure, Nearness, Neighbourhood, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits,
+    Gap, Measure, Nearness, Neighborhood, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits,
 };
 use crate::workers::map_items;
 
@@ -53,7 +53,7 @@ impl NearGraph {
     /// Returns the edges that a threshold admits, ascending, and their memory.
     pub(super) fn edges<T: Coordinate>(
         &self,
-        search: &NeighbourSearch<'_, T>,
+        search: &NeighborSearch<'_, T>,
         t: f64,
     ) -> Result<(Vec<Task>, Reservation)> {
         let context = search.context;
@@ -79,7 +79,7 @@ impl NearGraph {
 
     /// Computes all edges, at most one per side, if they fit in memory together with the sides. Returns whether they
     /// do.
-    fn make_all<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>) -> Result<bool> {
+    fn make_all<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>) -> Result<bool> {
         let (context, sides) = (search.context, self.sides.as_ref().expect("nothing is made yet"));
         let (free, of_all) = (context.budget().free(), (sides.count() * size_of::<(u32, u32, f32)>()) as u64);
         let bytes = of_all + sides.bytes_of_map(context.threads);
@@ -103,7 +103,7 @@ impl NearGraph {
     }
 
     /// Computes the edges `wanted`, which must ascend.
-    fn make_some<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, wanted: &[Task]) -> Result<()> {
+    fn make_some<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, wanted: &[Task]) -> Result<()> {
         let mut known = Vec::with_capacity(wanted.len());
         self.each_edge(search, |edge| {
             if wanted.binary_search(&(edge.0, edge.1)).is_ok() {
@@ -118,7 +118,7 @@ impl NearGraph {
 
     fn each_edge<T: Coordinate>(
         &self,
-        search: &NeighbourSearch<'_, T>,
+        search: &NeighborSearch<'_, T>,
         mut take: impl FnMut((u32, u32, f32)) -> Result<()>,
     ) -> Result<()> {
         match &self.sides {
@@ -137,12 +137,12 @@ impl NearGraph {
 
 /// Computes the edges of some sides.
 fn edges_of<T: Coordinate>(
-    search: &NeighbourSearch<'_, T>,
+    search: &NeighborSearch<'_, T>,
     sides: &[Nearness],
     horizon: Horizon,
     edges: &mut ThresholdGraph,
 ) {
-    let NeighbourSearch { buckets, threshold, rule, .. } = *search;
+    let NeighborSearch { buckets, threshold, rule, .. } = *search;
     let rows = |bucket: u32| buckets.members(bucket);
     edges.add(sides, horizon.t, rows, |i, j| rule.parts(threshold.distance, gap_of(search, i, j)));
 }
@@ -150,11 +150,11 @@ fn edges_of<T: Coordinate>(
 /// Finds the edges, and returns the number of distances to centers computed. The thresholds of the edges `wanted`,
 /// which must ascend, are known at once.
 pub(super) fn near_graph<T: Coordinate>(
-    search: &NeighbourSearch<'_, T>,
+    search: &NeighborSearch<'_, T>,
     horizon: Horizon,
     wanted: &[Task],
 ) -> Result<(NearGraph, u64)> {
-    let NeighbourSearch { context, buckets, centers, rule, read_ahead, .. } = *search;
+    let NeighborSearch { context, buckets, centers, rule, read_ahead, .. } = *search;
     let of_known = size_of_val(wanted) as u64 / 2 * 3; // each with a threshold
     let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads) + of_known;
     // The rest is for the edges, once they are known.
@@ -180,7 +180,7 @@ pub(super) fn near_graph<T: Coordinate>(
     Ok((graph, computed))
 }
 
-fn gap_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, i: u32, j: u32) -> Gap {
+fn gap_of<T: Coordinate>(search: &NeighborSearch<'_, T>, i: u32, j: u32) -> Gap {
     let centers = search.centers;
     let squared = search.context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
     Gap { squared: T::at_most(squared, centers.dimensions()) }
@@ -188,8 +188,8 @@ fn gap_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, i: u32, j: u32) -> Gap
 
 /// Returns, for each center, the squared distance within which others are examined: the distance of the `count`-th
 /// nearest center, but at least eps squared.
-fn candidate_reach<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
-    let NeighbourSearch { context, buckets, centers, threshold, .. } = *search;
+fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
+    let NeighborSearch { context, buckets, centers, threshold, .. } = *search;
     let least = threshold.distance.powi(2);
     let state = || vec![T::Distance::default(); centers.rows()];
     map_items(context.threads, centers.rows(), &context.cancel, state, |squared, center| {
@@ -206,7 +206,7 @@ fn candidate_reach<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: usize)
 }
 
 struct NearnessPass<'a, T: Coordinate> {
-    search: &'a NeighbourSearch<'a, T>,
+    search: &'a NeighborSearch<'a, T>,
     horizon: Horizon,
     reach: Vec<f64>,
     sides: &'a EdgeSides<'a, Nearness>,
@@ -223,14 +223,14 @@ struct Candidate {
 
 impl<T: Coordinate> NearnessPass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
-        let NeighbourSearch { context, buckets, centers, read_ahead, .. } = *self.search;
+        let NeighborSearch { context, buckets, centers, read_ahead, .. } = *self.search;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
         pass.run(Vec::new, |least, number, bucket| self.look_around(number, bucket, least))
     }
 
     /// Notes the least measures of a bucket's members towards all candidates. Returns the number of distances computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
-        let NeighbourSearch { context, buckets, centers, threshold, rule, .. } = *self.search;
+        let NeighborSearch { context, buckets, centers, threshold, rule, .. } = *self.search;
         let own_radius = buckets.radius(number);
         let candidate = |(other, squared): (u32, f64)| {
             let gap = Gap { squared };
@@ -260,7 +260,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
 
     /// Returns the candidates of a bucket, ascending, with the squared distances of their centers.
     fn around(&self, number: u32) -> Vec<(u32, f64)> {
-        let NeighbourSearch { context, buckets, centers, .. } = *self.search;
+        let NeighborSearch { context, buckets, centers, .. } = *self.search;
         let mut squared = vec![T::Distance::default(); centers.rows()];
         context.kernel.one_to_many(centers.row(number as usize), centers, &mut squared);
         let at_most = squared.iter().map(|&squared| T::at_most(squared, centers.dimensions()));
@@ -270,12 +270,12 @@ impl<T: Coordinate> NearnessPass<'_, T> {
 
     /// Finds the thresholds at which a bucket selects others, for a rule that compares whole buckets.
     fn whole(&self, number: u32) -> Result<u64> {
-        let NeighbourSearch { buckets, threshold, rule, .. } = *self.search;
+        let NeighborSearch { buckets, threshold, rule, .. } = *self.search;
         let (eps, radius, dimensions) = (threshold.distance, buckets.radius(number), buckets.vectors().dimensions);
         let mut around = self.around(number);
         around.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         let squared: Vec<f64> = around.iter().map(|&(_, squared)| squared).collect();
-        let thresholds = bucket_thresholds(rule, Neighbourhood { eps, radius, dimensions }, &squared);
+        let thresholds = bucket_thresholds(rule, Neighborhood { eps, radius, dimensions }, &squared);
         let sides = around.iter().zip(&thresholds).map(|(&(towards, _), &t)| Nearness {
             from: number,
             towards,

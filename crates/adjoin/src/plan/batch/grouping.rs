@@ -95,7 +95,7 @@ impl Similarities {
         Self { count, all, open: vec![u16::MAX; count], grown: Vec::new(), grew, known, merges: 0 }
     }
 
-    /// Merges clusters until none may be merged with another, by chains of nearest neighbours (Müllner, section 3.2, the
+    /// Merges clusters until none may be merged with another, by chains of nearest neighbors (Müllner, section 3.2, the
     /// paper's reference 24). `merged` is told of each merge: of the cluster that stays, whose number is smaller, and the other.
     fn merge_all(&mut self, mut merged: impl FnMut(usize, usize)) {
         let mut chain: Vec<usize> = Vec::new();

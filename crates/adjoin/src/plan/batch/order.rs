@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub const THETA: f64 = 0.3;
 /// Loaders of the paper's setup, which load at the same time.
 const LOADERS: usize = 8;
-/// A bucket that takes as many bytes alone reaches the full rate of a disk; smaller neighbours are read together.
+/// A bucket that takes as many bytes alone reaches the full rate of a disk; smaller neighbors are read together.
 const ALONE_BYTES: u64 = 256 << 10;
 
 /// How a batch is carried out.

@@ -12,7 +12,7 @@ use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 
-use super::{Staying, Without, cannot_write};
+use super::{RowsToKeep, Without, cannot_write};
 use crate::context::Context;
 use crate::error::Result;
 use crate::output::OutputWriter;
@@ -55,9 +55,9 @@ fn copy(
         first = rows.end;
         wanted.advance(batch.num_rows() as u64)?;
         match wanted.staying(rows.clone()) {
-            Staying::None => {}
-            Staying::All => target.write(&batch)?,
-            Staying::Some => {
+            RowsToKeep::None => {}
+            RowsToKeep::All => target.write(&batch)?,
+            RowsToKeep::Some => {
                 let stays: BooleanArray = rows.map(|row| Some(!(wanted.is_gone)(row))).collect();
                 let place = format!("the rows before {first}");
                 target.write(&guarded(wanted.path, place, || filter_record_batch(&batch, &stays))?)?;

@@ -44,7 +44,7 @@ pub(super) struct Known<'a> {
 
 /// Which rows of a range are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Staying {
+enum RowsToKeep {
     All,
     None,
     Some,
@@ -56,11 +56,11 @@ impl Without<'_> {
         rows.filter(|row| !(self.is_gone)(*row)).count() as u64
     }
 
-    fn staying(&self, rows: Range<u64>) -> Staying {
+    fn staying(&self, rows: Range<u64>) -> RowsToKeep {
         match self.count(rows.clone()) {
-            0 => Staying::None,
-            all if all == rows.end - rows.start => Staying::All,
-            _ => Staying::Some,
+            0 => RowsToKeep::None,
+            all if all == rows.end - rows.start => RowsToKeep::All,
+            _ => RowsToKeep::Some,
         }
     }
 

@@ -16,7 +16,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
 
-use super::{Staying, Without, cannot_write};
+use super::{RowsToKeep, Without, cannot_write};
 use crate::error::Result;
 use crate::output::OutputWriter;
 use crate::source::facts::ScanMemory;
@@ -50,7 +50,7 @@ pub(super) fn write(
     for group in metadata.row_groups() {
         let end = first + group.num_rows().unsigned_abs();
         let staying = wanted.staying(first..end);
-        if staying != Staying::None {
+        if staying != RowsToKeep::None {
             let target_group = target.next_row_group().map_err(cannot_write)?;
             copy.row_group(group, first, target_group)?;
         }
@@ -199,9 +199,9 @@ impl Copy<'_> {
             let taken = rows.next..rows.next + read as u64;
             rows.next = taken.end;
             match self.wanted.staying(taken.clone()) {
-                Staying::None => continue,
-                Staying::All => {}
-                Staying::Some => records.retain(taken.start, self.wanted.is_gone),
+                RowsToKeep::None => continue,
+                RowsToKeep::All => {}
+                RowsToKeep::Some => records.retain(taken.start, self.wanted.is_gone),
             }
             let (definitions, repetitions) = (records.definitions(), records.repetitions());
             target.write_batch(&records.values, definitions, repetitions).map_err(cannot_write)?;

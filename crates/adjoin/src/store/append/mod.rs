@@ -12,7 +12,7 @@ use adjoin_kernels::Panel;
 
 use self::attributes::OldPlaces;
 pub(crate) use self::new_ids::check_new_ids;
-use self::old_rows::{Going, OldRows};
+use self::old_rows::{DeletedRows, OldRows};
 use super::assign::TwoLevel;
 use super::attributes::{Reordering, RowPlaces};
 use super::buckets::{BucketWriter, RECORD_BYTES, Tally, Written, extent_rows_max, row_bytes};
@@ -99,7 +99,7 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
             Argument::Force
         ]));
     }
-    let going = wanted.delete.map(|ids| Going::new(context, &store, ids)).transpose()?;
+    let going = wanted.delete.map(|ids| DeletedRows::new(context, &store, ids)).transpose()?;
     let attributes = attributes::coming(context, &store, wanted.new)?;
     let growing = growing(&store)?;
     let space = growing.space;
@@ -223,7 +223,7 @@ struct Assigned {
 }
 
 impl Work<'_> {
-    fn run<T: Coordinate>(self, space: Space<'static>, going: Option<Going>) -> Result<AppendReport> {
+    fn run<T: Coordinate>(self, space: Space<'static>, going: Option<DeletedRows>) -> Result<AppendReport> {
         let (context, store) = (self.context, self.store);
         let mut old = OldRows::new(context, store, going);
         let phase = context.reserve(self.memory.assigning(), PURPOSE)?;

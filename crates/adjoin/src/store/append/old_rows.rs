@@ -16,7 +16,7 @@ use crate::store::ids::{IdCheck, hash_of};
 use crate::store::reader::Store;
 
 /// The ids of rows to remove, or their numbers if rows have no ids.
-pub(super) struct Going {
+pub(super) struct DeletedRows {
     /// Hashes of ids, or numbers, ascending.
     keys: Vec<u128>,
     /// Keys that belong to at least one row.
@@ -26,7 +26,7 @@ pub(super) struct Going {
     _memory: Reservation,
 }
 
-impl Going {
+impl DeletedRows {
     /// Prepares the removal of rows of a store.
     ///
     /// # Errors
@@ -71,14 +71,14 @@ fn key_of_row(row: u64) -> u128 {
 pub(super) struct OldRows<'a> {
     context: &'a Context,
     store: &'a Store,
-    going: Option<Going>,
+    going: Option<DeletedRows>,
     /// Position of the first row of each bucket.
     firsts: Vec<u64>,
     bytes: AtomicU64,
 }
 
 impl<'a> OldRows<'a> {
-    pub(super) fn new(context: &'a Context, store: &'a Store, going: Option<Going>) -> Self {
+    pub(super) fn new(context: &'a Context, store: &'a Store, going: Option<DeletedRows>) -> Self {
         let mut place = 0;
         let firsts = store.extents().iter().map(|extent| {
             place += u64::from(extent.rows);

@@ -3,11 +3,11 @@
 use adjoin::index::{self, GraphMethod, IndexOptions, Layout};
 use adjoin::options::{Element, Metric};
 use adjoin::random::Random;
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 
 use super::{Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of, files_of};
-use crate::search::{assert_same, true_hits};
+use crate::buckets::{assert_same, true_hits};
 
 const DIMENSIONS: usize = 8;
 
@@ -49,7 +49,7 @@ fn what_lies_close_together_far_away_or_twice_is_found_as_by_inserts() {
         let step = vectors.len() / 120;
         let queries: Vec<Vec<f64>> = vectors.iter().step_by(step).cloned().collect();
         let queries = set_of(&queries);
-        let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+        let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
         let found_by = |method| {
             let indexed = Indexed::build(&setup, &set, &IndexOptions { method, code_bytes: 8, ..options() });
             let report = index::verify(&setup.context(), &indexed.path()).unwrap();

@@ -1,13 +1,13 @@
 //! Is the recall of an index's walks what was promised and told?
 
-use adjoin::index::{Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::index::{Index, SearchEffort, IndexOptions, SearchOptions};
 use adjoin::options::{Element, Metric};
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 
 use super::{Found, Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of};
-use crate::search::{assert_same, true_hits, values};
+use crate::buckets::{assert_same, true_hits, values};
 
 pub(super) const DIMENSIONS: usize = 16;
 
@@ -22,7 +22,7 @@ fn promised(indexed: &Indexed, setup: &Setup, (queries, like): (&Set, Option<&Se
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
-    let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::Recall(target), 1);
+    let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
     let like = like.map(|like| like as _);
     let statistics =
         adjoin::index::search(&context, &index, (queries, like), &options, Box::new(sink.clone())).unwrap();
@@ -40,7 +40,7 @@ fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
     let mut lists = Vec::new();
     for (k, target) in [(10, 0.8), (10, 0.95), (1, 0.9), (150, 0.9)] {
-        let wanted = true_hits(&set, &queries, Wanted::Nearest(k), Metric::L2);
+        let wanted = true_hits(&set, &queries, QueryTarget::Nearest(k), Metric::L2);
         let found = promised(&indexed, &setup, (&queries, None), k, target);
         let (common, reached) = (&found.statistics.common, recall(&found.hits, &wanted));
         assert!(reached >= target, "{k} {target}: {reached}");
@@ -66,7 +66,7 @@ fn queries_of_another_kind_are_promised_what_they_need() {
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
     // Between the clumps that rows lie in.
     let far = Set::of(Element::U8, DIMENSIONS, &(0..16_000).map(|k| f64::from(k * 7 % 119)).collect::<Vec<_>>());
-    let wanted = true_hits(&set, &far, Wanted::Nearest(10), Metric::L2);
+    let wanted = true_hits(&set, &far, QueryTarget::Nearest(10), Metric::L2);
     let of_rows = promised(&indexed, &setup, (&far, None), 10, 0.9);
     let of_far = promised(&indexed, &setup, (&far, Some(&far)), 10, 0.9);
     let reached = recall(&of_far.hits, &wanted);
@@ -75,7 +75,7 @@ fn queries_of_another_kind_are_promised_what_they_need() {
     assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("calibrate-with"), Some(1_000)));
     assert!(list_of(&of_rows) != list_of(&of_far), "these queries are not like rows");
     let of_others = promised(&indexed, &setup, (&queries, Some(&queries)), 10, 0.9);
-    let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+    let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
     assert!(recall(&of_others.hits, &wanted) >= 0.9);
 }
 
@@ -94,7 +94,7 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
         assert_eq!(told(&Setup { threads: 1, ..Setup::default() }, k, like), wanted);
         let context = Setup { memory: 19_000_000, ..Setup::default() }.context();
         let index = Index::open(&context, &indexed.path()).unwrap();
-        let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::default(), 1);
+        let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::default(), 1);
         let like_source = like.map(|like| like as _);
         let sink = Box::new(CollectHits::default());
         let said =
@@ -116,7 +116,7 @@ fn a_promise_is_derived_once_and_many_hits_of_few_queries_are_found_exactly() {
     let index = Index::open(&context, &indexed.path()).unwrap();
     let search = |k: u64| {
         let sink = CollectHits::default();
-        let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::Recall(0.9), 1);
+        let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(0.9), 1);
         let found =
             adjoin::index::search(&context, &index, (&queries, None), &options, Box::new(sink.clone())).unwrap();
         (sink.hits(), found.common.recall.unwrap().at_k.unwrap(), found.common.strategy.t)
@@ -130,7 +130,7 @@ fn a_promise_is_derived_once_and_many_hits_of_few_queries_are_found_exactly() {
         assert_eq!((again.1, again.2), (first.1, first.2));
         assert_eq!((first.1.low == 1.0, first.2.is_none()), (k == 120, k == 120));
     }
-    assert_same(&search(120).0, &true_hits(&set, &queries, Wanted::Nearest(120), Metric::L2), "exactly");
+    assert_same(&search(120).0, &true_hits(&set, &queries, QueryTarget::Nearest(120), Metric::L2), "exactly");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_no_sample_supports_is_found_by_looking_everywhere_or_said_not_to_be_kept
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
     for target in [0.999, 1.0] {
-        let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+        let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
         let found = promised(&indexed, &setup, (&queries, None), 10, target);
         assert_same(&found.hits, &wanted, "everything is looked at");
         let told = found.statistics.common.recall.unwrap();

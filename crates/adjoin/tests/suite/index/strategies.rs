@@ -1,21 +1,21 @@
 //! Do strategies change what they say they do, and nothing else?
 
-use adjoin::index::{Index, IndexEffort, IndexOptions, IndexSearchOptions, WalkStrategy};
+use adjoin::index::{Index, SearchEffort, IndexOptions, SearchOptions, WalkStrategy};
 use adjoin::options::Metric;
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 
 use super::recall::sets;
 use super::{Found, Indexed, options, recall};
 use crate::harness::{Set, Setup};
-use crate::search::{assert_same, true_hits};
+use crate::buckets::{assert_same, true_hits};
 
-fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: &str, effort: IndexEffort) -> Found {
+fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: &str, effort: SearchEffort) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
     let strategy = if strategy.is_empty() { WalkStrategy::default() } else { strategy.parse().unwrap() };
-    let options = IndexSearchOptions { strategy, ..IndexSearchOptions::new(Wanted::Nearest(10), effort, 1) };
+    let options = SearchOptions { strategy, ..SearchOptions::new(QueryTarget::Nearest(10), effort, 1) };
     let statistics =
         adjoin::index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
@@ -30,7 +30,7 @@ fn indexed(set: &Set) -> Indexed {
 fn what_is_under_way_together_and_what_is_held_changes_only_what_is_read() {
     let (set, queries) = sets(12_000, 600);
     let indexed = indexed(&set);
-    let list = IndexEffort::List(40);
+    let list = SearchEffort::List(40);
     let of = |memory, threads, strategy: &str| {
         search(&indexed, &Setup { memory, threads, ..Setup::default() }, &queries, strategy, list)
     };
@@ -65,8 +65,8 @@ fn what_is_under_way_together_and_what_is_held_changes_only_what_is_read() {
 fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
     let (set, queries) = sets(12_000, 200);
     let indexed = indexed(&set);
-    let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
-    let of = |strategy: &str, list| search(&indexed, &Setup::default(), &queries, strategy, IndexEffort::List(list));
+    let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
+    let of = |strategy: &str, list| search(&indexed, &Setup::default(), &queries, strategy, SearchEffort::List(list));
     let reads = |found: &Found| found.statistics.search.reads_per_query;
     let plain = of("", 80);
     assert!(recall(&plain.hits, &wanted) > 0.95);
@@ -87,9 +87,9 @@ fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
 fn a_recall_is_promised_for_the_walks_that_are_asked_for() {
     let (set, queries) = sets(12_000, 300);
     let indexed = indexed(&set);
-    let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+    let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
     for (strategy, learns) in [("walks=2", false), ("entry=vertex,expanded=0,beam=2", true)] {
-        let found = search(&indexed, &Setup::default(), &queries, strategy, IndexEffort::Recall(0.9));
+        let found = search(&indexed, &Setup::default(), &queries, strategy, SearchEffort::Recall(0.9));
         let common = &found.statistics.common;
         assert!(common.recall.as_ref().unwrap().kept && recall(&found.hits, &wanted) >= 0.9, "{strategy}");
         assert_eq!(common.seconds.calibrate.is_some(), learns, "what the index knows is of its own walks");
@@ -102,7 +102,7 @@ fn a_larger_navigation_graph_saves_reads() {
     let reads = |navigation| {
         let options = IndexOptions { navigation: Some(navigation), ..options() };
         let indexed = Indexed::build(&Setup::default(), &set, &options);
-        let found = search(&indexed, &Setup::default(), &queries, "", IndexEffort::List(40));
+        let found = search(&indexed, &Setup::default(), &queries, "", SearchEffort::List(40));
         found.statistics.search.reads_per_query
     };
     let (few, many, all) = (reads(10), reads(3_000), reads(u32::MAX));

@@ -1,21 +1,21 @@
 //! Does an index find what lies within a threshold, as much of it as was promised, however much that is?
 
-use adjoin::index::{Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::index::{Index, SearchEffort, IndexOptions, SearchOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
-use adjoin::search::Wanted;
+use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 
 use super::recall::{DIMENSIONS, sets};
 use super::{Found, Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of};
-use crate::search::{ELEMENTS, assert_same, true_hits, values};
+use crate::buckets::{ELEMENTS, assert_same, true_hits, values};
 
-fn within(indexed: &Indexed, setup: &Setup, queries: &Set, predicate: Predicate, effort: IndexEffort) -> Found {
+fn within(indexed: &Indexed, setup: &Setup, queries: &Set, predicate: Predicate, effort: SearchEffort) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
-    let options = IndexSearchOptions::new(Wanted::Within(predicate), effort, 1);
+    let options = SearchOptions::new(QueryTarget::Within(predicate), effort, 1);
     let statistics =
         adjoin::index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
@@ -32,8 +32,8 @@ fn a_promised_share_of_what_is_within_a_radius_is_found() {
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
     let mut hits = Vec::new();
     for (radius, target) in [(16.0, 0.9), (22.0, 0.95), (40.0, 0.95)] {
-        let wanted = true_hits(&set, &queries, Wanted::Within(l2(radius)), Metric::L2);
-        let found = within(&indexed, &setup, &queries, l2(radius), IndexEffort::Recall(target));
+        let wanted = true_hits(&set, &queries, QueryTarget::Within(l2(radius)), Metric::L2);
+        let found = within(&indexed, &setup, &queries, l2(radius), SearchEffort::Recall(target));
         let reached = recall(&found.hits, &wanted);
         assert!(reached >= target, "{radius}: {reached} of {target}");
         let right = found.hits.iter().zip(&wanted).all(|(found, wanted)| found.iter().all(|hit| wanted.contains(hit)));
@@ -64,15 +64,15 @@ fn few_queries_are_compared_with_everything() {
             _ => [1.0, 0.97, -1.0].map(|similarity| Predicate::cosine(similarity).unwrap()),
         };
         for predicate in thresholds {
-            let wanted = true_hits(&set, &queries, Wanted::Within(predicate), metric);
-            let found = within(&indexed, &setup, &queries, predicate, IndexEffort::Recall(0.9));
+            let wanted = true_hits(&set, &queries, QueryTarget::Within(predicate), metric);
+            let found = within(&indexed, &setup, &queries, predicate, SearchEffort::Recall(0.9));
             assert_same(&found.hits, &wanted, &format!("{element} {predicate:?}"));
             let common = &found.statistics.common;
             assert_eq!((common.strategy.probes, common.recall.as_ref().unwrap().kept), (Some("whole"), true));
         }
         let all = thresholds[2];
-        let wanted = true_hits(&set, &queries, Wanted::Within(all), metric);
-        let walked = within(&indexed, &setup, &queries, all, IndexEffort::List(5));
+        let wanted = true_hits(&set, &queries, QueryTarget::Within(all), metric);
+        let walked = within(&indexed, &setup, &queries, all, SearchEffort::List(5));
         assert_same(&walked.hits, &wanted, "a walk goes as far as the threshold, whatever its list");
         assert!(walked.statistics.common.recall.is_none());
     }
@@ -84,7 +84,7 @@ fn hits_do_not_depend_on_threads_or_on_memory_and_what_does_not_fit_is_refused()
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
     let of = |setup: &Setup, effort| within(&indexed, setup, &queries, l2(60.0), effort);
-    for effort in [IndexEffort::Recall(0.9), IndexEffort::List(20)] {
+    for effort in [SearchEffort::Recall(0.9), SearchEffort::List(20)] {
         let wanted = of(&setup, effort);
         assert!(wanted.statistics.search.hits > 500_000, "{}", wanted.statistics.search.hits);
         let one = of(&Setup { threads: 1, ..Setup::default() }, effort);
@@ -95,8 +95,8 @@ fn hits_do_not_depend_on_threads_or_on_memory_and_what_does_not_fit_is_refused()
     }
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
-    let cosine = Wanted::Within(Predicate::cosine(0.9).unwrap());
-    let options = IndexSearchOptions::new(cosine, IndexEffort::default(), 1);
+    let cosine = QueryTarget::Within(Predicate::cosine(0.9).unwrap());
+    let options = SearchOptions::new(cosine, SearchEffort::default(), 1);
     let refused =
         error_of(adjoin::index::search(&context, &index, (&queries, None), &options, Box::new(CollectHits::default())));
     assert!(refused.to_string().contains("metric l2; give radius"), "{refused}");
@@ -107,7 +107,7 @@ fn a_radius_within_which_nothing_lies_gives_nothing() {
     let (set, _) = sets(20_000, 1);
     let far = Set::of(Element::U8, DIMENSIONS, &vec![255.0; 1_200 * DIMENSIONS]);
     let indexed = Indexed::build(&Setup::default(), &set, &options());
-    for effort in [IndexEffort::Recall(0.95), IndexEffort::List(10)] {
+    for effort in [SearchEffort::Recall(0.95), SearchEffort::List(10)] {
         let found = within(&indexed, &Setup::default(), &far, l2(1.0), effort);
         assert!(found.hits.len() == 1_200 && found.hits.iter().all(Vec::is_empty));
     }

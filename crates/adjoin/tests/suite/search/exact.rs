@@ -8,7 +8,8 @@ use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::report::SearchCounts;
-use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::buckets::{QuerySet, search};
+use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::store::Store;
 use adjoin_device::FileSystem;
@@ -19,7 +20,7 @@ use crate::harness::{Built, Set, Setup};
 use crate::real::first;
 
 /// Looks into every bucket, whatever a bound says.
-const WHOLE: Effort = Effort::Probes(u32::MAX);
+const WHOLE: SearchEffort = SearchEffort::Probes(u32::MAX);
 
 /// All rows of a set, by how near they are to each query.
 struct Truth(Vec<Vec<(f64, u64, f32)>>);
@@ -31,12 +32,12 @@ impl Truth {
         Self(vectors.map(|query| in_order((set.vectors().element, &all), query, metric)).collect())
     }
 
-    fn hits(&self, wanted: Wanted) -> Vec<Hits> {
+    fn hits(&self, wanted: QueryTarget) -> Vec<Hits> {
         let (k, within) = match wanted {
-            Wanted::Nearest(k) => (k as usize, f64::INFINITY),
-            Wanted::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
-            Wanted::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
-            Wanted::Within(Predicate::InnerProduct { .. }) => unreachable!("nobody can ask for that"),
+            QueryTarget::Nearest(k) => (k as usize, f64::INFINITY),
+            QueryTarget::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
+            QueryTarget::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
+            QueryTarget::Within(Predicate::InnerProduct { .. }) => unreachable!("nobody can ask for that"),
         };
         let near = |all: &Vec<(f64, u64, f32)>| {
             all.iter().filter(|hit| hit.0 <= within).take(k).map(|hit| (hit.1, hit.2)).collect()
@@ -45,11 +46,11 @@ impl Truth {
     }
 
     /// A threshold at the very value of a row that the first query finds at a rank.
-    fn at_rank(&self, rank: usize, metric: Metric) -> Option<Wanted> {
+    fn at_rank(&self, rank: usize, metric: Metric) -> Option<QueryTarget> {
         let nearness = self.0[0][rank].0;
         match metric {
-            Metric::L2 => Some(Wanted::Within(Predicate::l2(nearness.sqrt()).unwrap())),
-            Metric::Cosine => Some(Wanted::Within(Predicate::cosine((-nearness).clamp(-1.0, 1.0)).unwrap())),
+            Metric::L2 => Some(QueryTarget::Within(Predicate::l2(nearness.sqrt()).unwrap())),
+            Metric::Cosine => Some(QueryTarget::Within(Predicate::cosine((-nearness).clamp(-1.0, 1.0)).unwrap())),
             Metric::Ip => None,
         }
     }
@@ -60,10 +61,10 @@ pub(super) fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64
     let (metric, n) = (setup.build.metric, set.rows());
     let (built, truth) = (setup.build(set).unwrap(), Truth::new(set, queries, metric));
     let (mut least, mut most) = (1.0_f64, 0.0_f64);
-    let nearest = [1, 10, 100, n + 1].map(Wanted::Nearest);
+    let nearest = [1, 10, 100, n + 1].map(QueryTarget::Nearest);
     for wanted in nearest.into_iter().chain([0, 9].into_iter().filter_map(|rank| truth.at_rank(rank, metric))) {
         let what = format!("{what} {metric} {wanted:?}");
-        let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, Effort::Every).unwrap();
+        let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, SearchEffort::Every).unwrap();
         assert_same(&hits, &truth.hits(wanted), &what);
         assert_eq!(statistics.common.strategy.probes, Some("bound"));
         let share = statistics.search.probes_per_query.unwrap() / statistics.search.buckets.unwrap() as f64;
@@ -152,11 +153,11 @@ fn devices() -> Vec<Arc<dyn Device>> {
 }
 
 /// The same on another device, through which the store is opened anew.
-fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, wanted: Wanted) -> Vec<Hits> {
+fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, wanted: QueryTarget) -> Vec<Hits> {
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
     let (sink, options) =
-        (CollectHits::default(), SearchOptions { wanted, effort: Effort::Every, condition: None, seed: 1 });
+        (CollectHits::default(), SearchOptions { wanted, effort: SearchEffort::Every, condition: None, seed: 1 });
     search(&context, &store, (QuerySet::Source(queries), QuerySet::Rows), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }
@@ -171,11 +172,11 @@ fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
         let (set, queries) = plane(element);
         let setup = Setup::default().with_metric(metric).with_buckets(300);
         let built = setup.build(&set).unwrap();
-        for wanted in [Wanted::Nearest(7), Wanted::Within(within(metric))] {
+        for wanted in [QueryTarget::Nearest(7), QueryTarget::Within(within(metric))] {
             let whole = find(&setup, &built.store, &queries, wanted, WHOLE).unwrap();
             let SearchCounts { probes_per_query, buckets, .. } = whole.statistics.search;
             assert_eq!(probes_per_query, buckets.map(|buckets| buckets as f64));
-            let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, Effort::Every).unwrap();
+            let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap();
             let first = of(&setup).statistics.search;
             let (probes, buckets) = (first.probes_per_query.unwrap(), first.buckets.unwrap());
             assert!(probes < 0.3 * buckets as f64, "{wanted:?}: {probes}");
@@ -204,7 +205,7 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
     let bytes_read = |set: &Set, queries: &Set, wanted, buckets| {
         let setup = Setup::default().with_buckets(buckets);
         let built = setup.build(set).unwrap();
-        let found = find(&setup, &built.store, queries, wanted, Effort::Every).unwrap().statistics;
+        let found = find(&setup, &built.store, queries, wanted, SearchEffort::Every).unwrap().statistics;
         let store: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
         (found.common.io.bytes_requested.unwrap(), store, found.search.probes_per_query.unwrap())
     };
@@ -214,14 +215,14 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
     };
     // What few queries need is read once.
     for count in [1, 16] {
-        let (bytes, store, _) = bytes_read(&of_plane.0, &some(&of_plane.1, count), Wanted::Nearest(5), 300);
+        let (bytes, store, _) = bytes_read(&of_plane.0, &some(&of_plane.1, count), QueryTarget::Nearest(5), 300);
         assert!(bytes < store / 3, "{count}: {bytes} of {store}");
     }
     // Many look into their nearest buckets, and then into what these do not exclude.
-    let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, Wanted::Nearest(5), 300);
+    let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, QueryTarget::Nearest(5), 300);
     assert!(bytes <= 2 * store && probes < 60.0, "{bytes} of {store}, {probes}");
     // Within a radius all is known before.
-    let within = Wanted::Within(Predicate::l2(0.5).unwrap());
+    let within = QueryTarget::Within(Predicate::l2(0.5).unwrap());
     let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, within, 300);
     assert!(bytes <= store && probes < 30.0, "{bytes} of {store}, {probes}");
     // In many dimensions the bound is worth nothing to many queries, which read the store once.
@@ -229,9 +230,9 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
     let all: Vec<f64> = (0..13_000 * 24).map(|_| random.uniform()).collect();
     let [set, queries] =
         [&all[..3_000 * 24], &all[3_000 * 24..]].map(|of| Set::of(Element::F32, 24, of).in_batches_of(1_000));
-    let (bytes, store, probes) = bytes_read(&set, &queries, Wanted::Nearest(5), 50);
+    let (bytes, store, probes) = bytes_read(&set, &queries, QueryTarget::Nearest(5), 50);
     assert_eq!((queries.rows(), bytes, probes), (10_000, store, 50.0));
-    let (bytes, store, _) = bytes_read(&set, &some(&queries, 16), Wanted::Nearest(5), 50);
+    let (bytes, store, _) = bytes_read(&set, &some(&queries, 16), QueryTarget::Nearest(5), 50);
     assert!(bytes <= store, "{bytes} of {store}");
 }
 

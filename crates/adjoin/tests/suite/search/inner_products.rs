@@ -1,12 +1,12 @@
 //! Inner products: lengths that differ widely, vectors that are zero, and recalls that are promised all the same.
 
 use adjoin::error::ErrorKind;
-use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::report::RecallStatistics;
-use adjoin::search::{Effort, Wanted};
+use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::sink::CollectHits;
 
 use super::exact::check;
@@ -58,7 +58,7 @@ fn sets_of_one_vector_are_found_by_row() {
         let queries = Set::of(Element::F32, 3, &[0.0, 0.0, 0.0, 1.0, 2.0, 3.0, -1.0, -2.0, -3.0]);
         check(&set, &queries, &setup().with_buckets(7), "one vector");
         let indexed = Indexed::build(&setup(), &set, &options());
-        let wanted = true_hits(&set, &queries, Wanted::Nearest(5), Metric::Ip);
+        let wanted = true_hits(&set, &queries, QueryTarget::Nearest(5), Metric::Ip);
         assert_same(&indexed.search(&setup(), &queries, 5, 300).hits, &wanted, "one vector");
     }
 }
@@ -67,10 +67,10 @@ fn sets_of_one_vector_are_found_by_row() {
 fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits>, RecallStatistics); 2] {
     let context = setup().context();
     let store = adjoin::store::Store::open(&context, &indexed.beside("store")).unwrap();
-    let of_store = find(&setup(), &store, queries, Wanted::Nearest(k), Effort::Recall(target)).unwrap();
+    let of_store = find(&setup(), &store, queries, QueryTarget::Nearest(k), SearchEffort::Recall(target)).unwrap();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
-    let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::Recall(target), 1);
+    let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
     let of_index = index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     let told = |common: adjoin::report::CommonStatistics| common.recall.unwrap();
     [(of_store.hits, told(of_store.statistics.common)), (sink.hits(), told(of_index.common))]
@@ -82,7 +82,7 @@ fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f
     let indexed = Indexed::build(&setup(), set, options);
     let report = index::verify(&setup().context(), &indexed.path()).unwrap();
     assert!(report.is_sound(), "{what}: {:?}", report.damages);
-    let wanted = true_hits(set, queries, Wanted::Nearest(10), Metric::Ip);
+    let wanted = true_hits(set, queries, QueryTarget::Nearest(10), Metric::Ip);
     let mut learned = [None; 2];
     for &target in targets {
         let found = promised(&indexed, queries, 10, target);
@@ -139,9 +139,9 @@ fn joins_and_thresholds_are_refused() {
         let refused = error_of(built.join(&setup(), predicate));
         assert_eq!(refused.kind(), ErrorKind::Option);
         assert!(refused.to_string().contains("inner products are searched, not joined"), "{refused}");
-        let found = find(&setup(), &built.store, &set, Wanted::Within(predicate), Effort::Every);
+        let found = find(&setup(), &built.store, &set, QueryTarget::Within(predicate), SearchEffort::Every);
         assert!(error_of(found).to_string().ends_with("was built for the metric ip; give k"));
     }
-    let curve = adjoin::join::neighbour_curve(&setup().context(), &built.store, 1);
+    let curve = adjoin::join::neighbor_curve(&setup().context(), &built.store, 1);
     assert!(error_of(curve).to_string().contains("inner products are searched, not joined"));
 }

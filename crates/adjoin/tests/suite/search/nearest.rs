@@ -4,15 +4,16 @@ use adjoin::error::Result;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::report::NearestStatistics;
-use adjoin::search::{Effort, NearestOptions, Wanted, nearest};
+use adjoin::buckets::{NearestOptions, nearest};
+use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::store::Store;
 
 use super::{ELEMENTS, Hits, METRICS, assert_same, large, query_rows, true_hits, values};
 use crate::harness::{Set, Setup, error_of};
 
-/// The neighbours of each row, in the order of rows.
-fn neighbours(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<(Vec<Hits>, NearestStatistics)> {
+/// The neighbors of each row, in the order of rows.
+fn neighbors(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<(Vec<Hits>, NearestStatistics)> {
     let sink = CollectHits::default();
     let statistics = nearest(&setup.context(), store, options, Box::new(sink.clone()))?;
     let rows: Vec<u64> = query_rows(&sink.batches());
@@ -20,17 +21,17 @@ fn neighbours(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<
     found.sort_by_key(|(row, _)| *row);
     assert!(found.iter().zip(0..).all(|((row, _), wanted)| *row == wanted), "each row comes once");
     let found: Vec<Hits> = found.into_iter().map(|(_, hits)| hits).collect();
-    assert_eq!(statistics.nearest.neighbours, found.iter().map(Vec::len).sum::<usize>() as u64);
+    assert_eq!(statistics.nearest.neighbors, found.iter().map(Vec::len).sum::<usize>() as u64);
     Ok((found, statistics))
 }
 
 fn exact(k: u64, within: Option<f64>) -> NearestOptions {
-    NearestOptions { k, within, effort: Effort::Every, seed: 1 }
+    NearestOptions { k, within, effort: SearchEffort::Every, seed: 1 }
 }
 
-/// The true neighbours of each row, nearest first: so many, within a threshold where there is one.
-fn true_neighbours(set: &Set, metric: Metric, (k, within): (u64, Option<f64>)) -> Vec<Hits> {
-    let all = true_hits(set, set, Wanted::Nearest(u64::MAX), metric);
+/// The true neighbors of each row, nearest first: so many, within a threshold where there is one.
+fn true_neighbors(set: &Set, metric: Metric, (k, within): (u64, Option<f64>)) -> Vec<Hits> {
+    let all = true_hits(set, set, QueryTarget::Nearest(u64::MAX), metric);
     let counts = |value: f32| match metric {
         Metric::L2 => within.is_none_or(|within| f64::from(value) <= within),
         _ => within.is_none_or(|within| f64::from(value) >= within),
@@ -44,7 +45,7 @@ fn true_neighbours(set: &Set, metric: Metric, (k, within): (u64, Option<f64>)) -
 #[test]
 fn each_row_finds_what_the_formula_says_and_not_itself() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|element| METRICS.map(|metric| (element, metric))) {
-        // Some rows are equal, which are neighbours at distance 0.
+        // Some rows are equal, which are neighbors at distance 0.
         let set = Set::of(element, 12, &values(120, 12, 6));
         let setup = Setup::default().with_metric(metric).with_buckets(13);
         let built = setup.build(&set).unwrap();
@@ -56,8 +57,8 @@ fn each_row_finds_what_the_formula_says_and_not_itself() {
         };
         for (k, within) in [1, 10, 119, 1_000].into_iter().flat_map(|k| within.iter().map(move |&within| (k, within))) {
             let what = format!("{element} {metric} {k} {within:?}");
-            let wanted = true_neighbours(&set, metric, (k, within));
-            let (found, statistics) = neighbours(&setup, &built.store, &exact(k, within)).unwrap();
+            let wanted = true_neighbors(&set, metric, (k, within));
+            let (found, statistics) = neighbors(&setup, &built.store, &exact(k, within)).unwrap();
             assert_same(&found, &wanted, &what);
             assert!(wanted.iter().any(|hits| !hits.is_empty()), "{what}: a test that finds nothing shows nothing");
             assert_eq!((statistics.common.command, statistics.nearest.k), ("join", k));
@@ -66,14 +67,14 @@ fn each_row_finds_what_the_formula_says_and_not_itself() {
 }
 
 #[test]
-fn the_recall_is_reached_and_neighbours_depend_on_no_threads_kernels_or_budgets() {
+fn the_recall_is_reached_and_neighbors_depend_on_no_threads_kernels_or_budgets() {
     for (element, metric, within) in [(Element::U8, Metric::L2, Some(35.0)), (Element::F16, Metric::Cosine, None)] {
         let (set, _) = large(element);
         let setup = Setup::default().with_metric(metric).with_buckets(60);
         let built = setup.build(&set).unwrap();
-        let (truth, _) = neighbours(&setup, &built.store, &exact(10, within)).unwrap();
-        let options = NearestOptions { effort: Effort::Recall(0.9), ..exact(10, within) };
-        let (found, statistics) = neighbours(&setup, &built.store, &options).unwrap();
+        let (truth, _) = neighbors(&setup, &built.store, &exact(10, within)).unwrap();
+        let options = NearestOptions { effort: SearchEffort::Recall(0.9), ..exact(10, within) };
+        let (found, statistics) = neighbors(&setup, &built.store, &options).unwrap();
         let recall = statistics.common.recall.unwrap();
         assert!(recall.kept && recall.target == 0.9 && recall.sample_queries.is_some());
         let shares = found.iter().zip(&truth).filter(|(_, truth)| !truth.is_empty()).map(|(found, truth)| {
@@ -90,19 +91,19 @@ fn the_recall_is_reached_and_neighbours_depend_on_no_threads_kernels_or_budgets(
             Setup { threads: 3, kernel: reference, ..setup },
         ];
         for setup in others {
-            assert_same(&neighbours(&setup, &built.store, &options).unwrap().0, &found, &format!("{element} {metric}"));
+            assert_same(&neighbors(&setup, &built.store, &options).unwrap().0, &found, &format!("{element} {metric}"));
         }
     }
 }
 
 #[test]
-fn one_row_has_no_neighbour_and_equal_rows_have_each_other() {
+fn one_row_has_no_neighbor_and_equal_rows_have_each_other() {
     let setup = Setup::default();
     let alone = setup.build(&Set::of(Element::F32, 2, &[1.0, 2.0])).unwrap();
-    assert_eq!(neighbours(&setup, &alone.store, &exact(3, None)).unwrap().0, [vec![]]);
+    assert_eq!(neighbors(&setup, &alone.store, &exact(3, None)).unwrap().0, [vec![]]);
     let equal = setup.build(&Set::of(Element::U8, 2, &[1.0, 2.0, 1.0, 2.0, 1.0, 2.0])).unwrap();
     let wanted = [vec![(1, 0.0), (2, 0.0)], vec![(0, 0.0), (2, 0.0)], vec![(0, 0.0), (1, 0.0)]];
-    assert_eq!(neighbours(&setup, &equal.store, &exact(3, Some(0.0))).unwrap().0, wanted);
+    assert_eq!(neighbors(&setup, &equal.store, &exact(3, Some(0.0))).unwrap().0, wanted);
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn what_makes_no_sense_is_refused() {
     ] {
         let setup = Setup::default().with_metric(metric);
         let built = setup.build(&Set::of(Element::F32, 2, &[1.0, 2.0, 3.0, 4.0])).unwrap();
-        let message = error_of(neighbours(&setup, &built.store, &options)).to_string();
+        let message = error_of(neighbors(&setup, &built.store, &options)).to_string();
         assert!(message.contains(words), "{message}");
     }
 }

@@ -32,7 +32,7 @@ const BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const FAILING: [f64; 4] = [0.01, 0.05, 0.10, 0.30];
 /// Share of the vectors that fit in the memory of a processor where a set is larger than that: 24 GB of 500.
 const SMALL_MEMORY: f64 = 0.05;
-/// Queries whose exact neighbours are found, to say how many of them searches find.
+/// Queries whose exact neighbors are found, to say how many of them searches find.
 const RECALL_QUERIES: u32 = 100;
 /// Seed of the error rates of planes.
 const SEED_OF_ERRORS: u64 = 1;

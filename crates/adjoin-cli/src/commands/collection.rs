@@ -1,0 +1,273 @@
+use std::path::Path;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::index::SearchOptions;
+use adjoin::collection::{
+    Attribute, BackupReport, Collection, Durability, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics, CollectionWork,
+    Merged, Write, Written, backup as back_up, verify as check, with_advice,
+};
+use adjoin::options::{VectorType, format_bytes, format_count, format_number};
+use adjoin::output::Target;
+use adjoin::report::SearchStatistics;
+use adjoin::sink::{HitSink, HitWriter, write_vectors};
+use adjoin::source::{IdKind, VectorSource};
+use adjoin::sql::Condition;
+use adjoin::store::Kind;
+use serde::Serialize;
+
+use super::ids::{ids_of, say_missing};
+use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
+use super::memory::{memory_verdict, print_memory};
+use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
+use super::tracing::Tracing;
+use super::verify::{print_damages, unnamed};
+use crate::Outcome;
+use crate::args::{Live, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite};
+use crate::print::print;
+use crate::resolve;
+use crate::signals::Stopped;
+
+/// Bytes of vectors that are read at once, about.
+const READ_BYTES: u64 = 1 << 20;
+
+pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
+    match command {
+        Live::Create(arguments) => create(arguments),
+        Live::Write(arguments) => write(arguments, stopped),
+        Live::Search(arguments) => search(arguments, stopped),
+        Live::Merge(arguments) => merge(arguments, stopped),
+        Live::Snapshot(arguments) => snapshot(arguments, stopped),
+        Live::Backup(arguments) => backup(arguments, stopped),
+        Live::Info(arguments) => super::info::info_of(arguments, Kind::Live),
+        Live::Verify(arguments) => super::verify::verify_of(arguments, Kind::Live, stopped),
+    }
+}
+
+fn create(arguments: &CollectionCreate) -> Result<Outcome> {
+    let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
+    let ids = if arguments.ids == "text" { IdKind::Utf8 } else { IdKind::Int64 };
+    let index = resolve::index_options(&arguments.shape, arguments.seed)?;
+    let attributes = arguments.attributes.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
+    let options = CollectionOptions { vectors, metric: arguments.metric.parse()?, ids, attributes, index };
+    Collection::create(&resolve::own_context(), &arguments.live, &options)?;
+    Ok(Outcome::Done)
+}
+
+fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
+    let CollectionWrite { live, delete, delete_where, insert, upsert, resources, .. } = arguments;
+    if delete.is_none() && delete_where.is_none() && insert.is_empty() && upsert.is_empty() {
+        return Err(Error::option("nothing to write: give --insert, --upsert, --delete or --delete-where"));
+    }
+    let condition = delete_where.as_deref().map(Condition::parse).transpose()?;
+    let durability = if arguments.durability == "group" { Durability::Group } else { Durability::Buffered };
+    let context = resolve::context(resources, stopped)?;
+    let work = || work_of(&context, arguments);
+    let (all, facts) =
+        with_advice(&context, live, work, || write_all(&context, arguments, condition.as_ref(), durability))?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    print(&format!("{}\n", all.sequence))?;
+    if !resources.quiet {
+        let Written { rows, gone, missing, .. } = all;
+        let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
+        eprintln!("{}: {rows} came, {gone} went; {} now", live.display(), format_count(facts.rows, "row"));
+        say_missing(missing);
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+/// What a write asks of memory.
+fn work_of(context: &Context, CollectionWrite { insert, upsert, columns, .. }: &CollectionWrite) -> Result<CollectionWork> {
+    let (mut rows, mut source_bytes) = (0, 0);
+    for names in [insert, upsert] {
+        if !names.is_empty() {
+            let source = resolve::source(context, names, columns)?;
+            rows += source.info().rows;
+            source_bytes = source_bytes.max(source.scan_bytes(READ_BYTES));
+        }
+    }
+    Ok(CollectionWork::Write { rows, source_bytes })
+}
+
+/// Deletes, inserts and replaces what a command asks for.
+fn write_all(
+    context: &Context,
+    arguments: &CollectionWrite,
+    condition: Option<&Condition>,
+    durability: Durability,
+) -> Result<(Written, CollectionFacts)> {
+    let CollectionWrite { live, delete, insert, upsert, columns, .. } = arguments;
+    let collection = Collection::open(context, live)?;
+    // All is opened before anything is written.
+    let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
+    let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
+    let (insert, upsert) = (open(insert)?, open(upsert)?);
+    let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
+    let write = Write { delete: ids.as_ref(), insert, upsert };
+    let all = collection.write_all(&write, condition, durability)?;
+    let facts = collection.facts();
+    collection.close()?;
+    Ok((all, facts))
+}
+
+fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
+    let CollectionMerge { live, method, temporary, resources } = arguments;
+    let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
+    let method = method.parse()?;
+    let Merged { rows, seconds, .. } = with_advice(
+        &context,
+        live,
+        || Ok(CollectionWork::Merge),
+        || {
+            let collection = Collection::open(&context, live)?;
+            let merged = collection.merge_by(&context, method)?;
+            collection.close().map(|()| merged)
+        },
+    )?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        eprintln!("{}: {} in the index on disk; merged in {seconds:.1} s", live.display(), format_count(rows, "row"));
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+fn search(arguments: &CollectionSearch, stopped: &Stopped) -> Result<Outcome> {
+    let run = &arguments.run;
+    let mut context = resolve::context(&run.resources, stopped)?;
+    let effort = resolve::effort(&arguments.effort)?;
+    let mut options = SearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
+    options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
+    // A trace tells what each query needs, whatever others have read.
+    options.strategy.shares &= run.trace.is_none();
+    options.check()?;
+    let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.live)?;
+    let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
+    let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
+    let like = like(&context, run)?;
+    let sets = (&*queries, like.as_deref());
+    let of_sink = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
+    let of_search = Collection::search_bytes((&context, &arguments.live), sets, &options, &of_sink)?;
+    let collection = Collection::open_read_only(&context.expecting(of_search), &arguments.live)?;
+    let schema = collection.hit_schema(&*queries);
+    let mut statistics =
+        with_writer(&context, &target, schema, |sink| collection.search(&context, sets, &options, sink))?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    drop(collection);
+    tracing.map_or(Ok(()), Tracing::finish)?;
+    drop(context); // ends the progress bar
+    if !run.resources.quiet {
+        let SearchStatistics { common, .. } = &statistics;
+        print_found(&statistics, &run.output);
+        print_recall(common, run.calibrate_with.is_some(), ("--list", "of the collection"));
+        print_memory(&common.memory);
+    }
+    Ok(verdict(&statistics.common))
+}
+
+fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome> {
+    let CollectionSnapshot { live, output, force, resources } = arguments;
+    let context = resolve::context(resources, stopped)?;
+    resolve::check_files(&context, &[live.display().to_string()], &[("-o", output)])?;
+    let target = Target::File { path: output.clone(), force: *force };
+    let collection = Collection::open_read_only(&context, live)?;
+    let written = write_vectors(&context, &collection.snapshot(), &target)?;
+    let sequence = collection.facts().sequence;
+    drop(collection);
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        let (rows, bytes) = (format_count(written.rows, "row"), format_bytes(written.bytes));
+        eprintln!("{}: {rows} as of write {sequence}, {bytes}", output.display());
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+fn backup(arguments: &CollectionBackup, stopped: &Stopped) -> Result<Outcome> {
+    let CollectionBackup { live, folder, force, resources } = arguments;
+    let context = resolve::context(resources, stopped)?;
+    resolve::check_outputs(&context, &[live.display().to_string()], &[("the backup", folder)])?;
+    let BackupReport { rows, sequence, bytes } = back_up(&context, live, folder, *force)?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        let (rows, bytes) = (format_count(rows, "row"), format_bytes(bytes));
+        eprintln!("{}: {rows} as of write {sequence}, {bytes} copied and verified", folder.display());
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+/// What a collection says of itself, and what it holds and takes.
+#[derive(Serialize)]
+struct CollectionInfo {
+    #[serde(flatten)]
+    manifest: CollectionManifest,
+    stats: CollectionStatistics,
+}
+
+/// Prints what a collection holds.
+pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
+    let context = resolve::own_context();
+    let collection = Collection::open_read_only(&context, folder)?;
+    let told = CollectionInfo { manifest: collection.manifest(), stats: collection.statistics()? };
+    let of_attribute = |Attribute { name, kind }: &Attribute| (name.clone(), kind.to_string());
+    let attributes: Vec<_> = told.manifest.attributes.iter().map(of_attribute).collect();
+    let text = || describe(&told) + &attributes_in_words(&attributes);
+    print(&if json { manifest_as_json(&told)? } else { text() })?;
+    Ok(Outcome::Done)
+}
+
+fn describe(CollectionInfo { manifest, stats }: &CollectionInfo) -> String {
+    let CollectionStatistics { facts, unmerged_bytes, index_bytes, dead_bytes, .. } = *stats;
+    let lines = [
+        format!(
+            "vectors      {} of {} x {}",
+            format_number(facts.rows),
+            manifest.vectors.dimensions,
+            manifest.vectors.element
+        ),
+        format!("ids          {}", kind_of_ids(manifest.ids)),
+        format!("metric       {}", manifest.metric),
+        format!("last write   {}", facts.sequence),
+        format!("unmerged     {}, {} of memory", format_count(facts.unmerged, "row"), format_bytes(unmerged_bytes)),
+        format!(
+            "gone         {} deleted or replaced, about {} on disk until the next merge",
+            format_count(facts.gone, "row"),
+            format_bytes(dead_bytes)
+        ),
+        format!("index        {} of {}", format_bytes(index_bytes), format_count(manifest.merged_rows, "row")),
+        format!(
+            "graph        {} neighbors at most, of {} candidates, alpha {}",
+            manifest.degree, manifest.build_list, manifest.alpha
+        ),
+        format!("pages        of {}", format_bytes(manifest.page_bytes)),
+        format!("codes        {} of a vector, in memory", format_count(manifest.code_bytes as u64, "byte")),
+        format!("log          {} in {}", format_bytes(facts.log_bytes), format_count(facts.log_files as u64, "file")),
+    ];
+    lines.map(|line| line + "\n").concat()
+}
+
+/// Reads every byte of a collection.
+pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Outcome> {
+    let report = check(&context, folder)?;
+    drop(context); // ends the progress bar
+    if let Some(damaged) = report.index.as_ref().filter(|index| !index.is_sound()) {
+        let count = print_damages(&damaged.damages, damaged.damage_count);
+        let said = format!("{} is damaged, {count} of its index; bring it back from a backup", folder.display());
+        return Err(Error::corrupt(said));
+    }
+    if !quiet {
+        let CollectionFacts { rows, log_bytes, log_was_cut, .. } = report.facts;
+        let cut = if log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
+        let (rows, log) = (format_count(rows, "row"), format_bytes(log_bytes));
+        let left = "from a write or a merge that did not end; it does no harm";
+        let others = unnamed(("the collection", left), &report.leftovers, &report.strangers);
+        print(&format!("sound: all checksums match, {rows}, {log} of log{cut}\n{others}"))?;
+    }
+    Ok(Outcome::Done)
+}

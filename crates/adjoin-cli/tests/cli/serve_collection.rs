@@ -1,0 +1,173 @@
+//! `adjoin serve` of indexes, and of a collection that clients change.
+
+use serde_json::{Value, json};
+
+use crate::inputs::fbin;
+use crate::place::{Place, SmallDisk};
+use crate::serving::Serving;
+
+fn ids_of(answer: &Value) -> Vec<Value> {
+    answer["hits"][0].as_array().unwrap().iter().map(|hit| hit["id"].clone()).collect()
+}
+
+#[test]
+fn an_index_is_served() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 8 -o set.fbin --quiet");
+    place.done("index build set.fbin -o set.index --quiet");
+    place.write("query.fbin", &fbin(8, &[0.5; 8]));
+    let serving = Serving::start(&place, "set.index --memory 64MB");
+    assert_eq!(serving.get("/v1/info").json()["kind"], "index");
+    let found = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "list": 100})).json();
+    let wanted = place.done("index search set.index --queries query.fbin -k 3 --list 100 --quiet").out;
+    let wanted: Vec<Value> =
+        wanted.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap().into()).collect();
+    assert_eq!(ids_of(&found), wanted);
+    let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
+    assert!(refused.contains("for a graph index give list, recall or exact"), "{refused}");
+    // A recall of 1 is no estimate: everything is compared.
+    let exact = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "exact": true})).json();
+    let all = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "recall": 1})).json();
+    assert_eq!((ids_of(&exact), ids_of(&all)), (wanted.clone(), wanted));
+    for answer in [exact, all] {
+        assert_eq!(
+            answer["recall"],
+            json!({"target": answer["recall"]["target"], "low": 1.0, "kept": true}),
+            "{answer}"
+        );
+    }
+    let refused = serving.post("/v1/vectors/delete", &json!({"ids": [1]})).problem(400);
+    assert!(refused.contains("serve a collection to write"), "{refused}");
+}
+
+#[test]
+fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
+    let place = Place::new();
+    place.done("collection create set.live --dimensions 2 --ids text --attributes lang:text");
+    let serve = "set.live --memory 128MB";
+    let serving = Serving::start(&place, serve);
+    let put = |body: Value| serving.post("/v1/vectors", &body);
+    let rows = json!({"ids": ["a", "b", "c"], "vectors": [[0, 0], [1, 0], [5, 5]], "attributes": [{"lang": "en"}, {}, {"lang": "de"}]});
+    assert_eq!(put(rows.clone()).json(), json!({"sequence": 1, "rows": 3, "gone": 0, "missing": 0}));
+    let find = |condition: &str| {
+        let answer = serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 10, "where": condition}));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        ids_of(&answer.json())
+    };
+    assert_eq!(
+        (find("lang is null or lang is not null"), find("lang = 'de'")),
+        (vec![json!("a"), json!("b"), json!("c")], vec![json!("c")])
+    );
+    let again = put(json!({"ids": ["a"], "vectors": [[9, 9]], "attributes": [{"lang": "fr"}], "put": "insert"}));
+    assert!(again.problem(400).contains("vectors: the id a of row 0 is there already"));
+    assert_eq!(put(json!({"ids": ["a"], "vectors": [[9, 9]], "attributes": [{}]})).json()["gone"], 1);
+    let gone = serving.post("/v1/vectors/delete", &json!({"where": "lang = 'de'", "durability": "buffered"})).json();
+    assert_eq!((&gone["gone"], &gone["sequence"]), (&json!(1), &json!(3)));
+    assert_eq!(serving.post("/v1/vectors/delete", &json!({"ids": ["none", "b"]})).json()["missing"], 1);
+    assert_eq!(find("lang is null or lang is not null"), [json!("a")]);
+    for (body, words) in [
+        (json!({"ids": [1], "vectors": [[1, 2]]}), "give a text for each"),
+        (json!({"ids": ["x"], "vectors": [[1, 2], [3, 4]]}), "2 vectors have 1 ids"),
+        (json!({"vectors": [[1, 2]]}), "give a text for each"),
+        (json!({"ids": ["x"], "vectors": [[1, 2]]}), "attributes"),
+        (json!({"ids": ["x"], "vectors": [[1, 2]], "attributes": [{"year": 1}]}), "year"),
+        (json!({"ids": ["x"], "vectors": [[1, 2, 3]], "attributes": [{}]}), "3 x f32"),
+        (
+            json!({"ids": ["x", "x"], "vectors": [[1, 2], [3, 4]], "attributes": [{}, {}], "put": "insert"}),
+            "comes twice",
+        ),
+        (json!({"ids": ["x"], "vectors": [[1, 2]], "attributes": [{}], "put": "often"}), "often"),
+    ] {
+        let detail = put(body.clone()).problem(400);
+        assert!(detail.contains(words), "{body}: {detail}");
+    }
+    assert!(serving.post("/v1/vectors/delete", &json!({})).problem(400).contains("either `ids` or `where`"));
+    place.refused("collection write set.live --delete none", &["set.live"]);
+    assert_eq!(serving.end().0, Some(0));
+    let serving = Serving::start(&place, serve);
+    assert_eq!(serving.metric("adjoin_rows"), 1.0);
+    assert_eq!(ids_of(&serving.post("/v1/search", &json!({"queries": [[9, 9]], "k": 2})).json()), [json!("a")]);
+    assert_eq!(ids_of(&serving.post("/v1/search", &json!({"like": ["a"], "k": 2})).json()), [json!("a")]);
+    assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row is called b"));
+}
+
+/// Searches of an empty collection say nothing of the time that searches of a large one take.
+#[test]
+fn a_collection_that_was_searched_while_empty_is_searched_after_it_has_grown() {
+    let place = Place::new();
+    place.done("collection create set.live --dimensions 2");
+    let serving = Serving::start(&place, "set.live --memory 128MB");
+    let find = || serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 3})).status;
+    assert_eq!([find(), find(), find()], [200; 3]);
+    for first in (0..10_000).step_by(1_000) {
+        let ids: Vec<u32> = (first..first + 1_000).collect();
+        let vectors: Vec<[u32; 2]> = ids.iter().map(|&id| [id, 0]).collect();
+        assert_eq!(serving.post("/v1/vectors", &json!({"ids": ids, "vectors": vectors})).status, 200);
+    }
+    assert_eq!([find(), find(), find()], [200; 3]);
+}
+
+/// What was acknowledged is there after the process was killed.
+#[test]
+fn a_write_outlives_the_server() {
+    let place = Place::new();
+    place.done("collection create set.live --dimensions 2");
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    for id in 0..20 {
+        assert_eq!(serving.post("/v1/vectors", &json!({"ids": [id], "vectors": [[id, 0]]})).status, 200);
+    }
+    drop(serving); // kills it
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    let found = serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 100})).json();
+    assert_eq!(ids_of(&found), (0..20).map(|id| json!(id)).collect::<Vec<_>>());
+}
+
+/// A disk that is full refuses writes and says so; once there is room, writes are taken again, without a restart.
+#[test]
+fn a_full_disk_ends_no_server() {
+    let place = Place::new();
+    let Some(_disk) = SmallDisk::new(&place, 1 << 20) else { return };
+    place.done("collection create disk/set.live --dimensions 2");
+    let serving = Serving::start(&place, "disk/set.live --memory 128MB");
+    let put = |id: i64| serving.post("/v1/vectors", &json!({"ids": [id], "vectors": [[id, 0]]}));
+    assert_eq!((put(0).status, serving.get("/readyz").status), (200, 200));
+    let mut filler = 1 << 20;
+    while filler > 0 {
+        // What does not fit is there as far as it does.
+        let _ = std::fs::write(place.path(&format!("disk/filler-{filler}")), vec![1; filler]);
+        filler /= 2;
+    }
+    // What is left of the last block of the log is soon full.
+    let refused = (1..2_000).map(put).find(|answer| answer.status != 200).expect("the disk is full");
+    let detail = refused.problem(503);
+    assert!(detail.contains("the write was not taken") && detail.contains("No space left"), "{detail}");
+    assert_eq!(serving.get("/livez").status, 200);
+    let detail = serving.get("/readyz").problem(503);
+    assert!(detail.contains("writes are refused"), "{detail}");
+    let rows = serving.metric("adjoin_rows");
+    for entry in std::fs::read_dir(place.path("disk")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().contains("filler") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!((put(5_000).status, serving.get("/readyz").status), (200, 200));
+    assert_eq!(serving.metric("adjoin_rows"), rows + 1.0);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// A budget in which no merge fits is refused when the server starts, with one that suffices.
+#[test]
+fn a_budget_too_small_for_merges_is_refused_at_the_start() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 32 -o set.fbin --quiet");
+    place.done("collection create set.live --dimensions 32");
+    place.done("collection write set.live --insert set.fbin --quiet");
+    let refused = place.run("serve set.live --listen 127.0.0.1:0 --memory 64MB --quiet");
+    assert_eq!(refused.code, Some(2), "{}", refused.said);
+    let budget = refused.said.split("--memory ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let serving = Serving::start(&place, &format!("set.live --memory {budget}"));
+    let rows = json!({"ids": [9_999], "vectors": [vec![0.5; 32]]});
+    assert_eq!(serving.post("/v1/vectors", &rows).status, 200);
+    assert_eq!(serving.end().0, Some(0));
+}

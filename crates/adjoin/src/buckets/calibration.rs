@@ -1,0 +1,318 @@
+//! How far must queries look to find enough? Draws vectors of the store or of a source of queries, finds what is nearest to
+//! each among all others, and asks the bootstrap at which threshold of the rule enough of that lies in buckets that are
+//! looked into.
+
+use adjoin_device::Reservation;
+
+use super::options::QueryTarget;
+use super::queries::QuerySet;
+use super::searcher::{Queries, Searcher};
+use crate::error::{ErrorKind, Result};
+use crate::geometry::Coordinate;
+use crate::load::{Buckets, DrawnVectors, draw_places, read_vectors};
+use crate::plan::{ProbeRule, Probes};
+use crate::random::Random;
+use crate::report::Interval;
+use crate::truth::{NeighborSample, setting_half};
+
+/// Vectors that a promise draws at first: one half sets the threshold, the other says what it reaches.
+pub(crate) const VECTORS: u64 = 2_000;
+/// How many times more are drawn where they cannot support the promise.
+const MORE: u64 = 3;
+/// A sample of more than this share of all vectors might as well be all of them.
+const SHARE_MAX: f64 = 1.0 / 3.0;
+/// Hits of a vector that are noted; of more hits, this number is drawn. A service promises a recall by a rule for at most this
+/// number of nearest vectors; it answers queries for more of them exactly.
+pub const NOTED: u64 = 50;
+/// What margins may count for, against the logarithm of a rank: as multiples of the inverse of the margin at a rank that
+/// is typical.
+const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
+const TYPICAL_RANK: usize = 10;
+/// Of the drawn vectors, so many tell which weight costs least.
+const COST_VECTORS: u64 = 500;
+/// What vectors are drawn for.
+const PLACES: &str = "search";
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "calibrating this search";
+
+/// A rule that is ready to be used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Calibrated {
+    pub(super) rule: ProbeRule,
+    /// The mean recall of a query.
+    pub(super) at_k: Interval,
+    /// The recall that 95 % of the queries reach.
+    pub(super) p5: f64,
+    /// Vectors that these come from.
+    pub(super) vectors: u64,
+}
+
+/// A hit of a drawn vector: rank and margin of the bucket that it lies in.
+type Noted = (u32, f32);
+
+/// Samples of the [`NOTED`] nearest hits, kept by a service: they are drawn once, when first needed, and give the rule of any
+/// smaller K and any recall.
+#[derive(Default)]
+pub(crate) struct CalibrationSamples(Vec<CalibrationSample>);
+
+struct CalibrationSample {
+    /// Vectors that were asked for.
+    asked: u64,
+    sampled: Sampled,
+    _memory: Reservation,
+}
+
+/// Drawn vectors and where their hits lie.
+struct Sampled {
+    /// The number of hits of each vector, and where its noted ones end.
+    vectors: Vec<(u64, usize)>,
+    noted: Vec<Noted>,
+    /// The typical margin.
+    margin: f64,
+}
+
+/// Whether so many vectors, of those that may be found, are few enough for a sample of as many to be worth it.
+pub(super) fn is_worth_it(rows: u64, vectors: u64) -> bool {
+    vectors as f64 <= SHARE_MAX * rows as f64
+}
+
+/// Finds a threshold that keeps the promise for queries like those of a set, of which it draws so many at first; none where no
+/// sample supports it.
+///
+/// # Errors
+/// Where the store or the set cannot be read, or the sample does not fit into memory.
+pub(super) fn calibrate<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    (like, vectors): (QuerySet<'_>, u64),
+    wanted: QueryTarget,
+    (recall, seed): (f64, u64),
+    mut kept: Option<&mut CalibrationSamples>,
+) -> Result<Option<Calibrated>> {
+    for vectors in [vectors, MORE * vectors] {
+        if !is_worth_it(searcher.buckets.rows(), vectors) {
+            break;
+        }
+        let _memory = searcher.context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
+        let of_kept = match (&mut kept, wanted) {
+            (Some(kept), QueryTarget::Nearest(k)) if k <= NOTED => kept.nearest(searcher, (like, vectors), (k, seed))?,
+            _ => None,
+        };
+        let sampled = of_kept.map_or_else(|| sample(searcher, (like, vectors), wanted, seed), Ok)?;
+        if let Some(calibrated) = calibrate_with(searcher, like, &sampled, (recall, seed))? {
+            return Ok(Some(calibrated));
+        }
+    }
+    Ok(None)
+}
+
+impl CalibrationSamples {
+    /// Returns the sample for the `k` nearest hits, at most [`NOTED`]: the one that [`sample`] would draw. `None` if memory does
+    /// not hold that of all noted hits.
+    fn nearest<T: Coordinate>(
+        &mut self,
+        searcher: &Searcher<'_, T>,
+        (like, vectors): (QuerySet<'_>, u64),
+        (k, seed): (u64, u64),
+    ) -> Result<Option<Sampled>> {
+        if let Some(known) = self.0.iter().find(|kept| kept.asked == vectors) {
+            return Ok(Some(known.sampled.nearest(k)));
+        }
+        let all = QueryTarget::Nearest(NOTED);
+        let Ok(_drawing) = searcher.context.reserve(bytes_of(vectors, all), PURPOSE) else { return Ok(None) };
+        let Ok(memory) = searcher.context.reserve(kept_bytes(vectors), PURPOSE) else { return Ok(None) };
+        let sampled = match sample(searcher, (like, vectors), all, seed) {
+            Err(error) if error.kind() == ErrorKind::Budget => return Ok(None),
+            sampled => sampled?,
+        };
+        let nearest = sampled.nearest(k);
+        self.0.push(CalibrationSample { asked: vectors, sampled, _memory: memory });
+        Ok(Some(nearest))
+    }
+}
+
+/// Finds the cheapest rule that keeps the promise for vectors like those of a sample.
+fn calibrate_with<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    like: QuerySet<'_>,
+    sampled: &Sampled,
+    (recall, seed): (f64, u64),
+) -> Result<Option<Calibrated>> {
+    let count = sampled.vectors.len() as u64;
+    let sets = setting_half(sampled.vectors.len(), seed);
+    let rules = WEIGHTS.into_iter().filter_map(|weight| {
+        let per_margin = if sampled.margin > 0.0 { weight / sampled.margin } else { 0.0 };
+        let t = sampled.of(per_margin, |k| sets[k]).calibrate(recall, seed)?;
+        Some(ProbeRule { per_margin, t })
+    });
+    let rules: Vec<ProbeRule> = rules.collect();
+    let costs = costs(searcher, like, &rules, seed)?;
+    let Some((_, &rule)) = costs.iter().zip(&rules).min_by_key(|(cost, _)| **cost) else { return Ok(None) };
+    let aside = sampled.of(rule.per_margin, |k| !sets[k]);
+    let borne_out = borne_out(&aside, rule.t, (recall, seed));
+    Ok(borne_out.map(|(t, at_k)| {
+        let rule = ProbeRule { t, ..rule };
+        Calibrated { rule, at_k, p5: aside.fifth_percentile(t), vectors: count }
+    }))
+}
+
+/// Returns the least threshold, at least `least`, at which the lower bound of the recall that the other half reports reaches the
+/// recall, and what it reports. `None` if it does at none.
+///
+/// A larger threshold finds at least as much, so that thresholds are tried in an order in which the first that passes is no more
+/// likely to be too small than a single one.
+fn borne_out(aside: &NeighborSample, least: f64, (recall, seed): (f64, u64)) -> Option<(f64, Interval)> {
+    let reached = |t: f64| aside.recalls(t, seed).per_vector;
+    let mut larger: Vec<f64> = aside.pair_ts.iter().map(|&t| f64::from(t)).filter(|&t| t > least).collect();
+    larger.sort_unstable_by(f64::total_cmp);
+    larger.dedup();
+    larger.insert(0, least);
+    let first = larger.partition_point(|&t| reached(t).low < recall);
+    larger.get(first).filter(|t| t.is_finite()).map(|&t| (t, reached(t)))
+}
+
+/// Bytes of so many drawn vectors, and of where their hits lie.
+fn bytes_of(vectors: u64, wanted: QueryTarget) -> u64 {
+    let noted = match wanted {
+        QueryTarget::Nearest(k) => k.min(NOTED),
+        QueryTarget::Within(_) => NOTED,
+    };
+    // Noted while they are found and after, and the thresholds of one half.
+    vectors * (noted * (3 * size_of::<Noted>() + size_of::<f32>()) as u64 + 128)
+}
+
+/// Bytes of a sample that is kept.
+fn kept_bytes(vectors: u64) -> u64 {
+    vectors * (NOTED * size_of::<Noted>() as u64 + size_of::<(u64, usize)>() as u64)
+}
+
+/// The least bytes with which the promise can be looked for, beside those of a search.
+pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: QueryTarget) -> u64 {
+    bytes_of(MORE * VECTORS, wanted) + DrawnVectors::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
+}
+
+/// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time.
+fn each_drawn<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    like: QuerySet<'_>,
+    (count, seed): (u64, u64),
+    at_once: usize,
+    take: &mut dyn FnMut(Queries<T>) -> Result<()>,
+) -> Result<()> {
+    let Searcher { context, buckets, subset, .. } = searcher;
+    let QuerySet::Source(source) = like else {
+        let places = match (like, subset) {
+            (QuerySet::Rows, Some(subset)) => subset.draw(count, seed, PLACES),
+            _ => draw_places(buckets, count, seed, PLACES),
+        };
+        return places.chunks(at_once).try_for_each(|some| {
+            let stored = read_vectors(context, buckets, some)?;
+            take(Queries::new(searcher, buckets.vectors(), &stored, Some(some.to_vec())))
+        });
+    };
+    let rows = source.info().rows;
+    let drawn = Random::new(seed, PLACES).ascending_sample(count.min(rows), rows);
+    like.each(searcher, at_once, &mut |mut batch| {
+        batch.retain(|row| drawn.binary_search(&row).is_ok());
+        if batch.rows.is_empty() {
+            return Ok(());
+        }
+        take(Queries::new(searcher, batch.vectors, &batch.stored, None))
+    })
+}
+
+/// Where the hits of drawn vectors lie.
+fn sample<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    (like, vectors): (QuerySet<'_>, u64),
+    wanted: QueryTarget,
+    seed: u64,
+) -> Result<Sampled> {
+    let Searcher { context, buckets, prober, .. } = searcher;
+    let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
+    let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
+    let mut margins = Vec::with_capacity(vectors as usize);
+    each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
+        searcher.search(&queries, wanted, Probes::Bound, |range, hits| {
+            let first = sampled.vectors.len() as u64;
+            let start = range.start;
+            let noted = prober.map(context, &queries.members.panel, range, |query, measured| {
+                let hits = &hits[(query - start) as usize];
+                let lot = &mut Random::new(seed ^ (first + u64::from(query - start)), "noted");
+                let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
+                let place = |&hit: &u64| {
+                    let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
+                    (rank as u32, (margin as f32).next_up())
+                };
+                let noted: Vec<Noted> = chosen.iter().map(place).collect();
+                (hits.len() as u64, noted, measured.margin_of_rank::<T>(TYPICAL_RANK))
+            })?;
+            for (count, noted, margin) in noted {
+                sampled.noted.extend(noted);
+                sampled.vectors.push((count, sampled.noted.len()));
+                margins.push(margin);
+            }
+            Ok(())
+        })
+    })?;
+    margins.sort_unstable_by(f64::total_cmp);
+    sampled.margin = margins.get(margins.len() / 2).copied().unwrap_or(0.0);
+    Ok(sampled)
+}
+
+impl Sampled {
+    /// The same vectors with their `k` nearest hits, of which all are noted.
+    fn nearest(&self, k: u64) -> Self {
+        let mut nearest = Self { vectors: Vec::new(), noted: Vec::new(), margin: self.margin };
+        let mut start = 0;
+        for &(count, end) in &self.vectors {
+            let count = count.min(k);
+            nearest.noted.extend_from_slice(&self.noted[start..start + count as usize]);
+            nearest.vectors.push((count, nearest.noted.len()));
+            start = end;
+        }
+        nearest
+    }
+
+    /// Some of the vectors, with the threshold that finds each hit.
+    fn of(&self, per_margin: f64, takes: impl Fn(usize) -> bool) -> NeighborSample {
+        let mut sample = NeighborSample::default();
+        let mut start = 0;
+        for (k, &(count, end)) in self.vectors.iter().enumerate() {
+            let noted = &self.noted[start..end];
+            start = end;
+            if !takes(k) {
+                continue;
+            }
+            sample.vectors += 1;
+            if count > 0 {
+                // Rounded up, as a threshold that is a little too small does not admit the bucket.
+                let t = |&(rank, margin): &Noted| ProbeRule::threshold(per_margin, rank.into(), margin.into()) as f32;
+                sample.pair_ts.extend(noted.iter().map(t).map(f32::next_up));
+                sample.neighbors.push((count, sample.pair_ts.len() as u32));
+            }
+        }
+        sample
+    }
+}
+
+/// Rows that some vectors of the set are compared with, by each rule.
+fn costs<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    like: QuerySet<'_>,
+    rules: &[ProbeRule],
+    seed: u64,
+) -> Result<Vec<u64>> {
+    let Searcher { context, buckets, prober, .. } = searcher;
+    let _memory = context.reserve(DrawnVectors::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
+    let rows = |bucket| u64::from(buckets.extent(bucket).rows);
+    let mut costs = vec![0; rules.len()];
+    each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries| {
+        let panel = &queries.members.panel;
+        let of = prober.map(context, panel, 0..panel.rows() as u32, |_, measured| {
+            rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()
+        })?;
+        of.iter().for_each(|of| costs.iter_mut().zip(of).for_each(|(cost, rows)| *cost += rows));
+        Ok(())
+    })?;
+    Ok(costs)
+}

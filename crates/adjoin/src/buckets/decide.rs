@@ -1,0 +1,69 @@
+//! Where do queries look, and what is promised of that?
+
+use super::calibration::{self, Calibrated, CalibrationSamples, calibrate};
+use super::options::{SearchEffort, QueryTarget};
+use super::queries::QuerySet;
+use super::searcher::Searcher;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::plan::Probes;
+use crate::report::RecallStatistics;
+
+/// Where queries look, and what is known of that.
+#[derive(Debug, Clone)]
+pub(crate) struct ProbePlan {
+    pub(crate) probes: Probes,
+    pub(crate) recall: Option<RecallStatistics>,
+    pub(super) calibrated: bool,
+}
+
+/// The recall that so many queries must learn to reach among `rows` that may be found. Where all is wanted there is none; nor
+/// where queries are no more than a calibration draws, which compares these with all vectors: that costs less for the
+/// queries themselves, and misses nothing.
+pub(crate) fn recall_to_learn(effort: SearchEffort, queries: u64, rows: u64) -> Option<f64> {
+    let target = effort.target().filter(|&target| target < 1.0)?;
+    (queries > calibration::VECTORS && calibration::is_worth_it(rows, calibration::VECTORS)).then_some(target)
+}
+
+impl ProbePlan {
+    /// Everywhere, which reaches any recall.
+    pub(crate) fn everywhere(target: f64) -> Self {
+        Self { probes: Probes::Bound, recall: Some(RecallStatistics::proved_at_k(target)), calibrated: false }
+    }
+
+    /// For so many queries that are distributed as those of `like`; vectors are drawn by `seed`.
+    ///
+    /// # Errors
+    /// Where the store or the set cannot be read, or memory does not suffice.
+    pub(crate) fn of<T: Coordinate>(
+        searcher: &Searcher<'_, T>,
+        (queries, like): (u64, QuerySet<'_>),
+        (wanted, effort): (QueryTarget, SearchEffort),
+        seed: u64,
+        kept: Option<&mut CalibrationSamples>,
+    ) -> Result<Self> {
+        if let SearchEffort::Probes(count) = effort {
+            let probes = Probes::Nearest(count.min(searcher.buckets.count()));
+            return Ok(Self { probes, recall: None, calibrated: false });
+        }
+        let Some(target) = recall_to_learn(effort, queries, searcher.all_rows()) else {
+            return Ok(Self::everywhere(effort.target().unwrap_or(1.0)));
+        };
+        let learned = calibrate(searcher, (like, calibration::VECTORS), wanted, (target, seed), kept)?;
+        let Some(Calibrated { rule, at_k, p5, vectors }) = learned else {
+            return Ok(Self { calibrated: true, ..Self::everywhere(target) });
+        };
+        let of = match like {
+            QuerySet::Rows | QuerySet::AllRows => "rows of the store",
+            QuerySet::Source(_) => "calibrate-with",
+        };
+        let recall = RecallStatistics {
+            at_k: Some(at_k),
+            p5: Some(p5),
+            queries: Some(of.to_owned()),
+            sample_queries: Some(vectors),
+            ..RecallStatistics::promised(target)
+        };
+        Ok(Self { probes: Probes::By(rule), recall: Some(recall), calibrated: true })
+    }
+}

@@ -1,0 +1,79 @@
+//! What is nearest to each row of a store? Its rows are the queries, in the order of the buckets, so that those which are searched
+//! together share most of the buckets that they look into.
+
+use super::options::{SearchEffort, SearchOptions, QueryTarget};
+use super::queries::QuerySet;
+use super::{Neighbors, hit_schema, search_for};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::options::Metric;
+use crate::predicate::Predicate;
+use crate::report::{CommonStatistics, NearestCounts, NearestStatistics, SearchStatistics};
+use crate::sink::{HitSchema, HitSink};
+use crate::store::Store;
+
+/// Which neighbors of each row are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct NearestOptions {
+    /// So many of each, itself left out; at least 1.
+    pub k: u64,
+    /// Of these only those within a threshold: a distance or, under cosine, a similarity.
+    pub within: Option<f64>,
+    /// Where they are looked for.
+    pub effort: SearchEffort,
+    /// Seed of the vectors that are drawn to learn the recall.
+    pub seed: u64,
+}
+
+impl NearestOptions {
+    /// The threshold, for a store of a metric.
+    fn predicate(&self, metric: Metric) -> Result<Option<Predicate>> {
+        let Some(within) = self.within else { return Ok(None) };
+        let given = Argument::Within.with(within);
+        let predicate = match metric {
+            Metric::L2 => Predicate::l2(within)
+                .map_err(|_| Error::option(message![given, " is no distance; give a finite one of at least 0"])),
+            Metric::Cosine => Predicate::cosine(within)
+                .map_err(|_| Error::option(message![given, " is no cosine; give a similarity between -1 and 1"])),
+            Metric::Ip => Err(Error::option(message!["inner products have no threshold; leave out ", given])),
+        };
+        predicate.map(Some)
+    }
+}
+
+/// Finds the nearest neighbors of each row of a store and hands them to `sink`, in the order in which the rows lie there.
+///
+/// # Errors
+/// Where the options make no sense, the budget is too small, the store cannot be read, or the sink fails.
+pub fn nearest(
+    context: &Context,
+    store: &Store,
+    options: &NearestOptions,
+    sink: Box<dyn HitSink + '_>,
+) -> Result<NearestStatistics> {
+    let NearestOptions { k, within, effort, seed } = *options;
+    let search = SearchOptions { wanted: QueryTarget::of(Some(k), None, None)?, effort, condition: None, seed };
+    let neighbors = Neighbors { within: options.predicate(store.manifest().metric)? };
+    let (rows, asked) = (QuerySet::Rows, (&search, Some(neighbors)));
+    let SearchStatistics { common, search } = search_for(context, store, (rows, rows), asked, sink)?;
+    let others = common.rows.saturating_sub(1).max(1);
+    let nearest = NearestCounts {
+        k,
+        within,
+        neighbors: search.hits,
+        buckets: store.manifest().buckets.into(),
+        probes_per_row: search.probes_per_query.unwrap_or_default(),
+        distances_per_row: search.distances_per_query,
+        distances_share: search.distances_per_query / others as f64,
+        center_distances_per_row: search.center_distances_per_query.unwrap_or_default(),
+        bytes_per_row: search.bytes_per_query,
+        rows_per_second: search.queries_per_second,
+    };
+    Ok(NearestStatistics { common: CommonStatistics { command: "join", ..common }, nearest })
+}
+
+/// What is known of the neighbors of the rows of a store.
+pub fn neighbor_schema(store: &Store) -> HitSchema {
+    hit_schema(store, QuerySet::Rows).of_rows()
+}

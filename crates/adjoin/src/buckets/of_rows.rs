@@ -1,0 +1,148 @@
+//! What is nearest to each row of a store, for those who build on that.
+
+use std::ops::Range;
+
+use super::PURPOSE;
+use super::calibration::{self, calibrate};
+use super::halves::in_halves;
+use super::options::QueryTarget;
+use super::queries::QuerySet;
+use super::searcher::{Counts, Queries, Searcher};
+use super::source_queries::QueryBatch;
+use super::visits::Visits;
+use crate::context::Context;
+use crate::error::Result;
+use crate::execute::{NearComparison, NearPlaces};
+use crate::geometry::{Coordinate, with_coordinates};
+use crate::load::{Buckets, Subset};
+use crate::plan::Probes;
+use crate::workers::map_items;
+
+/// Rows from which it is learned where to look, at first: nothing is promised.
+const VECTORS: u64 = 500;
+
+/// The nearest rows of each row of a store that counts.
+#[derive(Clone, Copy)]
+pub(crate) struct NearRows<'a> {
+    pub(crate) buckets: &'a Buckets<'a>,
+    /// The rows that count.
+    pub(crate) subset: Subset<'a>,
+    /// So many of each.
+    pub(crate) count: u64,
+    /// Such a share of them is to be found, about.
+    pub(crate) recall: f64,
+    /// Of the rows from which it is learned where to look.
+    pub(crate) seed: u64,
+}
+
+/// Bytes with which [`NearRows::each`] works, at least.
+pub(crate) fn least_near_rows(context: &Context, buckets: &Buckets<'_>, count: u64) -> u64 {
+    with_coordinates!(buckets.space(), T => {
+        let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * bytes_of_row::<T>(buckets, count));
+        let comparing = comparing_bytes::<T>(context, buckets);
+        let learning = calibration::least_bytes::<T>(buckets, QueryTarget::Nearest(count));
+        QuerySet::Rows.reading_bytes(buckets) + least + comparing + learning
+    })
+}
+
+/// Bytes of a row that looks for so many others.
+fn bytes_of_row<T: Coordinate>(buckets: &Buckets<'_>, count: u64) -> u64 {
+    let of_place = size_of::<u32>() as u64;
+    NearPlaces::memory_bytes(count) + Searcher::<T>::bytes_of_vector(buckets, buckets.vectors()) + of_place
+}
+
+/// Bytes that workers hold who compare.
+fn comparing_bytes<T: Coordinate>(context: &Context, buckets: &Buckets<'_>) -> u64 {
+    let of_worker = NearComparison::<T>::memory_bytes(buckets.rows_max(), buckets.space().dimensions());
+    context.threads.max(1) as u64 * of_worker
+}
+
+impl NearRows<'_> {
+    /// Hands `take` the places of the nearest rows of some rows, in the order in which rows lie in the store, and the number of
+    /// the first of these. Rows are as near as their computed distances say.
+    ///
+    /// # Errors
+    /// Where the budget is too small, the store cannot be read, or `take` fails.
+    pub(crate) fn each(self, context: &Context, take: &mut dyn FnMut(u32, Vec<Vec<u32>>) -> Result<()>) -> Result<()> {
+        let Self { buckets, subset, count, recall, seed } = self;
+        let wanted = QueryTarget::Nearest(count);
+        with_coordinates!(buckets.space(), T => {
+            let _of_reading = context.reserve(QuerySet::Rows.reading_bytes(buckets), PURPOSE)?;
+            let searcher = &Searcher::<T>::new(context, buckets)?.among(subset);
+            let learned = match calibration::is_worth_it(buckets.rows(), VECTORS) {
+                true => calibrate(searcher, (QuerySet::AllRows, VECTORS), wanted, (recall, seed), None)?,
+                false => None,
+            };
+            let probes = learned.map(|learned| Probes::By(learned.rule));
+            let of_row = bytes_of_row::<T>(buckets, count);
+            let _of_comparing = context.reserve(comparing_bytes::<T>(context, buckets), PURPOSE)?;
+            let mut first = 0;
+            QuerySet::Rows.each(searcher, searcher.queries_at_once(of_row) as usize, &mut |batch| {
+                let QueryBatch { vectors, stored, rows, places, .. } = batch;
+                let _memory = context.reserve(rows.len() as u64 * of_row, PURPOSE)?;
+                let queries = &Queries::new(searcher, vectors, &stored, places);
+                drop(stored);
+                let find = |range| self.find(searcher, (queries, range), probes);
+                in_halves((context, buckets.rows()), rows.len() as u32, find, |range, found| take(first + range.start, found))?;
+                first += rows.len() as u32;
+                Ok(())
+            })
+        })
+    }
+
+    /// What some rows find where a rule says, or everywhere without one; none where memory holds less.
+    fn find<T: Coordinate>(
+        &self,
+        searcher: &Searcher<'_, T>,
+        (queries, range): (&Queries<T>, Range<u32>),
+        probes: Option<Probes>,
+    ) -> Result<Option<Vec<Vec<u32>>>> {
+        let Self { subset, count, .. } = *self;
+        let Searcher { context, buckets, .. } = searcher;
+        let listed = match probes {
+            Some(probes) => {
+                // So many others, and itself.
+                let least_rows = (count + 1).min(searcher.all_rows());
+                searcher.visits((queries, range.clone()), (probes, least_rows), &Counts::default())?
+            }
+            None => {
+                let all = vec![true; buckets.count() as usize];
+                Some((Visits::All(range.clone().collect(), all), context.reserve(0, PURPOSE)?))
+            }
+        };
+        let Some((visits, _memory)) = listed else { return Ok(None) };
+        let places = queries.places.iter().flatten();
+        let own: Vec<u32> = places.map(|&(bucket, member)| subset.starts[bucket as usize] + member).collect();
+        let near = NearPlaces::new(range.len(), count as usize);
+        let comparison = || NearComparison::new(context.kernel, (&queries.members, &own, range.start), (&near, subset));
+        let groups = self.whole_buckets(&own, range.clone());
+        map_items(context.threads, groups.len(), &context.cancel, comparison, |comparison, number| {
+            comparison.compare_own(groups[number].1.clone());
+            Ok(())
+        })?;
+        let state = || (comparison(), Vec::new());
+        searcher.look(&visits, state, |(comparison, others), number, bucket, looking| {
+            let own = groups.binary_search_by_key(&number, |group| group.0).map_or(0..0, |at| groups[at].1.clone());
+            others.clear();
+            others.extend(looking.iter().filter(|query| !own.contains(query)));
+            comparison.compare(number, bucket, others);
+            Ok(())
+        })?;
+        Ok(Some(near.into_places()))
+    }
+
+    /// Of queries that lie at these places, those of a range that are all members of a bucket which count, and that bucket.
+    fn whole_buckets(&self, own: &[u32], range: Range<u32>) -> Vec<(u32, Range<u32>)> {
+        let starts = self.subset.starts;
+        let (mut groups, mut next) = (Vec::new(), range.start);
+        while next < range.end {
+            let bucket = starts.partition_point(|&start| start <= own[next as usize]) - 1;
+            let start = next;
+            next += own[next as usize..range.end as usize].partition_point(|&place| place < starts[bucket + 1]) as u32;
+            if u64::from(next - start) == self.subset.rows(bucket as u32) {
+                groups.push((bucket as u32, start..next));
+            }
+        }
+        groups
+    }
+}

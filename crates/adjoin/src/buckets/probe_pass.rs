@@ -1,0 +1,285 @@
+//! Queries that look into buckets at the same time: by a rule in one pass, or by a bound, which misses nothing.
+//!
+//! A bound needs to know how far the k-th nearest is at most, so queries look into their nearest buckets first. Where many
+//! queries are asked together that may be a pass over the whole store, and in many dimensions a bound leaves out hardly
+//! any bucket. So some of the queries, the *scouts*, go ahead, and all look into the buckets that these need. What the
+//! bound is then worth to the scouts says whether it is asked for the others.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::PURPOSE;
+use super::options::QueryTarget;
+use super::probing::Measured;
+use super::searcher::{Counts, Queries, Searcher};
+use super::visits::{Marks, Visits};
+use crate::error::Result;
+use crate::execute::{AllNearest, Hit, NearestSearch};
+use crate::geometry::{Coordinate, Threshold};
+use crate::load::LoadedBucket;
+use crate::plan::Probes;
+use crate::workers::map_items;
+
+/// Queries that go ahead, at most.
+const SCOUTS: usize = 16;
+/// Queries that lie near each other are compared in groups of this many times as many as each is to find.
+const NEIGHBORS_OF_EACH: u64 = 4;
+/// Nearest buckets that a query looks into before it asks the bound.
+const NEAR: u32 = 2;
+/// The share of the buckets that a bound must leave out for others to look into their nearest buckets first: these may be
+/// read twice, and that costs less than to compare with half of all vectors.
+const SHARE_MIN: f64 = 0.5;
+
+/// Queries of a batch that look at the same time, and what they have found so far.
+pub(crate) struct ProbePass<'a, T: Coordinate> {
+    searcher: &'a Searcher<'a, T>,
+    queries: &'a Queries<T>,
+    range: Range<u32>,
+    wanted: QueryTarget,
+    nearest: AllNearest,
+    /// Hits of queries without a limit on their number, and whether memory holds no more of them.
+    held: AtomicU64,
+    full: AtomicBool,
+    counts: Counts,
+}
+
+impl<'a, T: Coordinate> ProbePass<'a, T> {
+    /// Nothing is found yet.
+    pub(crate) fn new(
+        searcher: &'a Searcher<'a, T>,
+        queries: &'a Queries<T>,
+        range: Range<u32>,
+        wanted: QueryTarget,
+    ) -> Self {
+        let none = |query: u32| {
+            let own = queries.places.as_ref().map(|places| places[query as usize]);
+            searcher.none_found(wanted, own)
+        };
+        let nearest = AllNearest::new(range.clone().map(none));
+        let (held, full, counts) = Default::default();
+        Self { searcher, queries, range, wanted, nearest, held, full, counts }
+    }
+
+    /// Whether some hits were dropped because memory holds no more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// What each query found, nearest first, and what was done for that.
+    ///
+    /// # Errors
+    /// Where the run is cancelled.
+    pub(super) fn into_found(self) -> Result<(Vec<Vec<Hit>>, Counts)> {
+        Ok((self.nearest.into_sorted(self.searcher.context)?, self.counts))
+    }
+
+    /// Compares queries that lie near each other in the store, so that each knows how near the k-th nearest is at least of those
+    /// in the buckets that it is going to look into.
+    fn at_each_other(&self, looks: impl Fn(u32, u32) -> bool + Sync) -> Result<()> {
+        let (QueryTarget::Nearest(k), Searcher { context, buckets, subset, .. }) = (self.wanted, self.searcher) else {
+            return Ok(());
+        };
+        let subset = *subset;
+        let least = k.saturating_mul(NEIGHBORS_OF_EACH).min(buckets.rows()) as usize;
+        let groups = self.queries.groups(self.range.clone(), least, buckets.rows_max());
+        let places = self.queries.places.as_deref().unwrap_or_default();
+        let counts = |query: u32| {
+            let (bucket, member) = places[query as usize];
+            subset.is_none_or(|subset| subset.contains(bucket, member))
+        };
+        let (state, cancel) = (|| self.comparison(), &context.cancel);
+        let compared = map_items(context.threads, groups.len(), cancel, state, |search, number| {
+            Ok(search.bound(&groups[number], &looks, &counts))
+        })?;
+        self.counts.add_compared(compared.iter().sum(), 0);
+        Ok(())
+    }
+
+    /// A worker's comparison of queries.
+    pub(crate) fn comparison(&self) -> NearestSearch<'_, T> {
+        let Searcher { context, buckets, subset, .. } = self.searcher;
+        let of = (&self.queries.members, self.range.start);
+        NearestSearch::new(context.kernel, buckets.space(), of, (&self.nearest, *subset))
+    }
+
+    /// Looks where a rule says; false where memory does not hold that of several queries.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub(super) fn by_rule(&self, probes: Probes) -> Result<bool> {
+        let (some, looks) = ((self.queries, self.range.clone()), (probes, self.least_rows()));
+        let Some((visits, _memory)) = self.searcher.visits(some, looks, &self.counts)? else { return Ok(false) };
+        self.at_each_other(|bucket, query| visits.holds(bucket, query))?;
+        self.look(&visits)?;
+        Ok(true)
+    }
+
+    /// Looks wherever something may be that is wanted; false where memory does not hold that of several queries.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub(super) fn by_bound(&self) -> Result<bool> {
+        let Searcher { context, buckets, .. } = self.searcher;
+        let _of_buckets = context.reserve(2 * u64::from(buckets.count()), PURPOSE)?;
+        self.at_each_other(|_, _| true)?;
+        let mut looked = vec![false; buckets.count() as usize];
+        let scouts: Vec<u32> = self.range.clone().step_by(self.range.len().div_ceil(SCOUTS)).collect();
+        let go_ahead = matches!(self.wanted, QueryTarget::Nearest(_));
+        if go_ahead {
+            looked = self.near_to(&scouts)?;
+            self.look(&Visits::All(self.range.clone().collect(), looked.clone()))?;
+        }
+        let are_others = go_ahead && scouts.len() < self.range.len();
+        // The radius of a bucket is a bound for coordinates that are not rounded.
+        if buckets.coding().is_some() || (are_others && !self.is_worth_it(&scouts)?) {
+            looked.iter_mut().for_each(|looked| *looked = !*looked);
+            self.look(&Visits::All(self.range.clone().collect(), looked))?;
+            return Ok(true);
+        }
+        let bytes = Marks::bytes(buckets.count(), &self.range);
+        if self.range.len() > 1 && bytes > context.budget().free() {
+            return Ok(false);
+        }
+        let _of_marks = context.reserve(bytes, PURPOSE)?;
+        let mut marks = Marks::none(buckets.count(), &self.range);
+        if are_others {
+            self.each_near(self.range.clone(), |query, bucket| {
+                if !looked[bucket as usize] {
+                    marks.set(bucket, query);
+                }
+            })?;
+            marks = self.look_at(marks)?;
+        }
+        self.reached(self.range.clone(), |query, bucket, reached| {
+            let wanted = reached && !looked[bucket as usize];
+            // Once is enough.
+            if wanted || marks.is_set(bucket, query) {
+                marks.turn(bucket, query);
+            }
+        })?;
+        self.look_at(marks)?;
+        Ok(true)
+    }
+
+    /// Lets queries look into the buckets that they are marked with; returns the marks.
+    fn look_at(&self, marks: Marks) -> Result<Marks> {
+        let visits = Visits::Marked(marks);
+        self.look(&visits)?;
+        match visits {
+            Visits::Marked(marks) => Ok(marks),
+            _ => unreachable!("it was made of marks"),
+        }
+    }
+
+    /// One pass over buckets, which are compared with the queries that look into them.
+    fn look(&self, visits: &Visits) -> Result<()> {
+        self.searcher.look(
+            visits,
+            || self.comparison(),
+            |search, number, bucket, queries| {
+                self.compare(search, (number, bucket), queries);
+                Ok(())
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Compares some queries with a bucket, unless what they found does not fit into memory any more.
+    pub(crate) fn compare(
+        &self,
+        search: &mut NearestSearch<'_, T>,
+        (number, bucket): (u32, &LoadedBucket<T>),
+        queries: &[u32],
+    ) {
+        if self.is_full() {
+            return;
+        }
+        let (compared, more) = search.compare(number, bucket, queries);
+        // A query's own list is bounded by k; without k, by what is left.
+        if self.held.fetch_add(more, Ordering::Relaxed) + more > self.wanted.room(self.searcher.context) {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        self.counts.add_compared(compared, queries.len() as u64);
+    }
+
+    /// What a query found, nearest first, once it has looked everywhere that it is going to.
+    pub(crate) fn take_found(&self, query: u32) -> Vec<Hit> {
+        self.nearest.take_sorted(query - self.range.start)
+    }
+
+    /// Where that lies which a query has found so far, in any order.
+    pub(crate) fn places(&self, query: u32) -> Vec<(u32, u32)> {
+        self.nearest.places(query - self.range.start)
+    }
+
+    /// The buckets that each query looks into by a rule.
+    ///
+    /// # Errors
+    /// Where the run is cancelled.
+    pub(crate) fn lists(&self, probes: Probes) -> Result<Vec<Vec<u32>>> {
+        self.measure(self.range.clone(), |_, measured| {
+            measured.probed::<T>(probes, self.least_rows(), |bucket| self.searcher.rows(bucket)).collect()
+        })
+    }
+
+    /// Which buckets some queries look into before they ask the bound.
+    fn near_to(&self, queries: &[u32]) -> Result<Vec<bool>> {
+        let near: Vec<AtomicBool> = (0..self.searcher.buckets.count()).map(|_| AtomicBool::new(false)).collect();
+        self.each_near(queries.iter().copied(), |_, bucket| near[bucket as usize].store(true, Ordering::Relaxed))?;
+        Ok(near.into_iter().map(AtomicBool::into_inner).collect())
+    }
+
+    /// Hands each of some queries with each bucket that it looks into first to `take`.
+    fn each_near(&self, queries: impl Iterator<Item = u32>, take: impl Fn(u32, u32) + Sync) -> Result<()> {
+        let (least_rows, rows) = (self.least_rows(), |bucket| self.searcher.rows(bucket));
+        self.measure(queries, |query, measured| {
+            measured.probed::<T>(Probes::Nearest(NEAR), least_rows, rows).for_each(|bucket| take(query, bucket));
+        })?;
+        Ok(())
+    }
+
+    /// Whether the bound leaves out enough of the buckets of some queries.
+    fn is_worth_it(&self, scouts: &[u32]) -> Result<bool> {
+        let left_out = AtomicU64::new(0);
+        self.reached(scouts.iter().copied(), |_, _, reached| {
+            left_out.fetch_add(u64::from(!reached), Ordering::Relaxed);
+        })?;
+        let all = scouts.len() as u64 * u64::from(self.searcher.buckets.count());
+        Ok(left_out.into_inner() as f64 >= SHARE_MIN * all as f64)
+    }
+
+    /// Tells `take` of each of some queries and each bucket whether the bucket may hold what the query still wants.
+    fn reached(&self, queries: impl Iterator<Item = u32>, take: impl Fn(u32, u32, bool) + Sync) -> Result<()> {
+        let buckets = self.searcher.buckets;
+        assert!(buckets.coding().is_none(), "the radius of a bucket is a bound for coordinates that are not rounded");
+        self.measure(queries, |query, measured| {
+            let most = self.nearest.most(query - self.range.start);
+            let members = &self.queries.members;
+            let threshold = (most < f64::INFINITY).then(|| members.threshold(query, most, buckets.space()));
+            for bucket in 0..buckets.count() {
+                let reached = |threshold: &Threshold| {
+                    threshold.reaches(measured.squared::<T>(bucket), buckets.extent(bucket).radius.into())
+                };
+                take(query, bucket, threshold.as_ref().is_none_or(reached));
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Measures some queries against all centers.
+    fn measure<R: Send>(
+        &self,
+        queries: impl Iterator<Item = u32>,
+        work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
+    ) -> Result<Vec<R>> {
+        self.searcher.measure((self.queries, queries), &self.counts, work)
+    }
+
+    /// As many as there are to find, and the query itself.
+    fn least_rows(&self) -> u64 {
+        match self.wanted {
+            QueryTarget::Nearest(k) => k.saturating_add(1).min(self.searcher.all_rows()),
+            QueryTarget::Within(_) => 0,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Which columns rows have beside vector and id: the same for all rows of a collection, from its beginning on.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+
+/// Most attributes of a row, and most bytes of the name of one: a manifest has room for these.
+const ATTRIBUTES_MAX: usize = 100;
+const NAME_BYTES_MAX: usize = 128;
+/// What rows have anyway, as `Collection.get` of Python calls them.
+const RESERVED: [&str; 2] = ["id", "vector"];
+
+/// A column that rows have beside vector and id. Each of its values may be null.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// Its name, in conditions and in sources.
+    pub name: String,
+    /// What its values are.
+    #[serde(rename = "type")]
+    pub kind: AttributeKind,
+}
+
+/// What the values of an attribute are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttributeKind {
+    /// Texts in UTF-8.
+    Text,
+    /// Signed 64-bit integers.
+    Int64,
+    /// 64-bit floats.
+    Float64,
+    /// True and false.
+    Bool,
+    /// Days.
+    Date,
+    /// Microseconds since 1970, in UTC.
+    Timestamp,
+}
+
+impl AttributeKind {
+    /// All of them.
+    const ALL: [Self; 6] = [Self::Text, Self::Int64, Self::Float64, Self::Bool, Self::Date, Self::Timestamp];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Int64 => "int64",
+            Self::Float64 => "float64",
+            Self::Bool => "bool",
+            Self::Date => "date",
+            Self::Timestamp => "timestamp",
+        }
+    }
+
+    /// The type of columns of it.
+    pub fn data_type(self) -> DataType {
+        match self {
+            Self::Text => DataType::Utf8,
+            Self::Int64 => DataType::Int64,
+            Self::Float64 => DataType::Float64,
+            Self::Bool => DataType::Boolean,
+            Self::Date => DataType::Date32,
+            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+        }
+    }
+}
+
+impl Display for AttributeKind {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Attribute {
+    type Err = Error;
+
+    /// Parses `year:int64`: a name, which may have colons, and a type.
+    fn from_str(text: &str) -> Result<Self> {
+        let there = AttributeKind::ALL.map(AttributeKind::name).join(", ");
+        let parsed = text.rsplit_once(':').and_then(|(name, kind)| {
+            let kind = AttributeKind::ALL.into_iter().find(|known| known.name() == kind)?;
+            Some(Self { name: name.to_owned(), kind })
+        });
+        let why = format!(": give a name, a colon and a type, which is one of {there}");
+        parsed.ok_or_else(|| Error::option(message![Argument::Attributes.with(text), why]))
+    }
+}
+
+/// That rows can have such attributes.
+///
+/// # Errors
+/// Where a name is empty, too long, taken or given twice, or there are too many.
+pub(super) fn check(attributes: &[Attribute]) -> Result<()> {
+    let refused = |name: &str, why: String| Err(Error::option(message![Argument::Attributes.with(name), why]));
+    if attributes.len() > ATTRIBUTES_MAX {
+        return refused("", format!("has {} columns; rows have at most {ATTRIBUTES_MAX}", attributes.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for Attribute { name, .. } in attributes {
+        if !(1..=NAME_BYTES_MAX).contains(&name.len()) || name.contains(char::is_control) {
+            return refused(name, format!(": a name has 1 to {NAME_BYTES_MAX} bytes, and none that steer a terminal"));
+        }
+        if RESERVED.contains(&name.as_str()) {
+            return refused(name, ": rows have one anyway; give the attribute another name".into());
+        }
+        if !seen.insert(name) {
+            return refused(name, " is named twice; name it once".into());
+        }
+    }
+    Ok(())
+}
+
+/// The schema of tables that have them and nothing else.
+pub(super) fn schema(attributes: &[Attribute]) -> SchemaRef {
+    let field = |attribute: &Attribute| Field::new(&attribute.name, attribute.kind.data_type(), true);
+    Arc::new(Schema::new(attributes.iter().map(field).collect::<Vec<_>>()))
+}
+
+/// Their names, one behind the other.
+pub(super) fn names(attributes: &[Attribute]) -> Vec<String> {
+    attributes.iter().map(|attribute| attribute.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_read_as_they_are_written_and_nothing_else() {
+        for kind in AttributeKind::ALL {
+            let read: Attribute = format!("a:b:{kind}").parse().unwrap();
+            assert_eq!(read, Attribute { name: "a:b".into(), kind });
+            let json = serde_json::to_value(&read).unwrap();
+            assert_eq!(json, serde_json::json!({"name": "a:b", "type": kind.name()}));
+            assert_eq!(serde_json::from_value::<Attribute>(json).unwrap(), read);
+        }
+        for text in ["", "lang", "lang:", "lang:utf8", "lang:Text", ":"] {
+            let refused = text.parse::<Attribute>().unwrap_err().to_string();
+            assert!(refused.contains("text, int64, float64, bool, date, timestamp"), "{refused}");
+        }
+        let some = |names: &[&str]| {
+            let of = |name: &&str| Attribute { name: name.to_string(), kind: AttributeKind::Text };
+            check(&names.iter().map(of).collect::<Vec<_>>())
+        };
+        some(&[]).unwrap();
+        some(&["a", "A", "a.b"]).unwrap();
+        let many: Vec<String> = (0..=ATTRIBUTES_MAX).map(|k| k.to_string()).collect();
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for (names, words) in [
+            (&["a", "b", "a"][..], "attributes a is named twice"),
+            (&["id"], "attributes id: rows have one anyway"),
+            (&[""], "1 to 128 bytes"),
+            (&["a\n"], "1 to 128 bytes"),
+            (&[&long], "1 to 128 bytes"),
+            (&many.iter().map(String::as_str).collect::<Vec<_>>(), "101 columns"),
+        ] {
+            let refused = some(names).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Merges that come by themselves while others write and search, and writes that are slowed down where merges fall behind.
+
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use adjoin_device::give_way;
+
+use super::operations::Collection;
+use super::sync::{Condvar, Mutex, lock};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::options::format_bytes;
+use crate::report::Cancel;
+use crate::workers::no_thread;
+
+/// A merge begins where rows in memory take more than one part in so many of the budget, or so many bytes: each query is compared
+/// with all of them.
+const AT_SHARE: u64 = 8;
+const AT_BYTES: u64 = 64 << 20;
+/// Least bytes at which one may begin.
+const AT_BYTES_MIN: u64 = 64 << 10;
+/// Rows may come to take so many times the bytes at which a merge begins; then writes wait until it has ended.
+const MOST: u64 = 2;
+/// A merge begins too where one row on disk in so many is gone, as searches go by way of these.
+const GONE_SHARE: u64 = 4;
+/// Of the room that is left when a merge begins, so much may be taken at any rate, the rest no faster than the merge goes.
+const FREE_SHARE: f64 = 0.5;
+/// A merge that takes longer than the last one is expected to take so many seconds more.
+const MORE_SECONDS: f64 = 5.0;
+/// Delay before a failed merge is tried again. Each further failure doubles it, `RETRY_DOUBLINGS` times at most.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_DOUBLINGS: u32 = 3;
+/// After so long, whoever waits looks whether that was cancelled.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+
+/// When merges come by themselves, and what they take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MergerOptions {
+    /// Bytes of memory of rows that are not merged yet at which a merge begins.
+    pub at_bytes: u64,
+    /// Threads of a merge, which give way to all other threads of the machine: searches get the cores that they need.
+    pub threads: usize,
+    /// Delay before a failed merge is tried again. Each further failure doubles it, up to eight times.
+    pub retry_after: Duration,
+}
+
+impl MergerOptions {
+    /// The usual ones where so much memory and so many threads are for a collection.
+    pub fn of(context: &Context) -> Self {
+        let at_bytes = (context.budget().total() / AT_SHARE).clamp(AT_BYTES_MIN, AT_BYTES);
+        Self { at_bytes, threads: (context.threads / 2).max(1), retry_after: RETRY_AFTER }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.at_bytes < AT_BYTES_MIN {
+            let (given, least) = (format_bytes(self.at_bytes), format_bytes(AT_BYTES_MIN));
+            return Err(Error::option(format!("merges at {given} of rows would never end; give {least} or more")));
+        }
+        Ok(())
+    }
+}
+
+/// Merges a collection whenever that is due, until it is dropped. A merge that is under way then is cancelled: all rows are still
+/// in the log, and it is as if it had not begun.
+pub struct Merger {
+    collection: Arc<Collection>,
+    cancel: Cancel,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What those who write and the thread that merges tell each other.
+#[derive(Default)]
+pub(super) struct Backpressure {
+    state: Mutex<Shared>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// None where merges do not come by themselves.
+    merger: Option<Pacing>,
+    waits: Waits,
+}
+
+/// How merges go.
+struct Pacing {
+    options: MergerOptions,
+    /// When the merge that is under way began, and the bytes of rows in memory then.
+    begun: Option<(Instant, u64)>,
+    /// How long the last one took.
+    last_seconds: f64,
+    /// Merges that failed since one did not, and when the next one may begin.
+    failures: u32,
+    retry_at: Option<Instant>,
+    /// Merges that have ended, whether or not they failed.
+    attempts: u64,
+    /// A write waits for memory that a merge may free.
+    is_asked_for: bool,
+    is_ended: bool,
+}
+
+/// How often writes waited for merges, and how long.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waits {
+    pub(super) count: u64,
+    pub(super) seconds: f64,
+    /// Why the last merge that came by itself failed; none where it did not.
+    pub(super) failure: Option<String>,
+    /// The thread that merges has ended before it was asked to.
+    pub(super) is_broken: bool,
+}
+
+/// Guard of the merge thread: when the thread ends, even by a panic, writes no longer wait for it.
+struct Merging<'a>(&'a Backpressure);
+
+impl Drop for Merging<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        let Some(pacing) = &mut state.merger else { return };
+        if !pacing.is_ended {
+            (pacing.is_ended, pacing.begun) = (true, None);
+            state.waits.is_broken = true;
+            state.waits.failure = Some("the thread that merges has ended; open the collection again".into());
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Merger {
+    /// Begins to merge `collection` whenever that is due.
+    ///
+    /// # Errors
+    /// Where an option is out of range, the collection is only read, it has a merger already, or the system gives no thread.
+    pub fn start(collection: &Arc<Collection>, options: MergerOptions) -> Result<Self> {
+        options.check()?;
+        let writer = collection.writer()?;
+        collection.check_mergeable()?;
+        {
+            let mut state = lock(&writer.pressure.state);
+            if state.merger.is_some() {
+                let at = collection.folder().display();
+                return Err(Error::option(format!("{at} is merged by itself already; one merger suffices")));
+            }
+            let last_seconds = lock(&writer.merges).last_seconds();
+            state.merger = Some(Pacing::new(options, last_seconds));
+        }
+        let cancel = Cancel::default();
+        let mut merger = Self { collection: collection.clone(), cancel: cancel.clone(), thread: None };
+        let mut context = collection.context.with_threads(options.threads);
+        context.cancel = cancel;
+        let collection = collection.clone();
+        let thread = Builder::new().name("adjoin merge".into()).spawn(move || collection.merge_when_due(&context));
+        merger.thread = Some(thread.map_err(no_thread)?);
+        Ok(merger)
+    }
+}
+
+impl Drop for Merger {
+    fn drop(&mut self) {
+        // A forked child does not have the thread, and may find the locks locked.
+        if self.collection.check_creator().is_err() {
+            self.thread.take().into_iter().for_each(std::mem::forget);
+            return;
+        }
+        self.cancel.cancel();
+        let Ok(writer) = self.collection.writer() else { return };
+        if let Some(pacing) = &mut lock(&writer.pressure.state).merger {
+            pacing.is_ended = true;
+        }
+        writer.pressure.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it tells of a panic itself
+        }
+        lock(&writer.pressure.state).merger = None;
+        writer.pressure.changed.notify_all();
+    }
+}
+
+impl Collection {
+    /// Merges whenever that is due, until the merger ends.
+    fn merge_when_due(&self, context: &Context) {
+        let Ok(writer) = self.writer() else { return };
+        let _merging = Merging(&writer.pressure);
+        give_way();
+        while writer.pressure.wait_until_due(&|| self.held()) {
+            let merged = self.merge(context);
+            if let Err(error) = &merged
+                && !context.cancel.is_cancelled()
+            {
+                context.progress.note(&format!("rows stay in memory, unmerged: {error}"));
+            }
+            writer.pressure.merged(merged.map(|merged| merged.seconds));
+        }
+    }
+
+    /// Waits before a write of some bytes where merges have fallen behind.
+    ///
+    /// # Errors
+    /// If the write is cancelled meanwhile, or its deadline passes.
+    pub(super) fn keep_pace(&self, bytes: u64, cancel: &Cancel) -> Result<()> {
+        self.writer()?.pressure.keep_pace(bytes, &|| self.held(), cancel)
+    }
+
+    /// Waits until the current or the next merge has ended, for the memory that it frees. Returns whether it succeeded; false at
+    /// once if there is nothing to merge, or no merger.
+    ///
+    /// # Errors
+    /// If the write is cancelled meanwhile, or its deadline passes.
+    pub(super) fn wait_for_merge(&self, cancel: &Cancel) -> Result<bool> {
+        self.writer()?.pressure.wait_for_merge(&|| self.held(), cancel)
+    }
+
+    /// Whether a merge is under way.
+    pub fn is_merging(&self) -> bool {
+        self.writer().is_ok_and(|writer| writer.merging.try_lock().is_err())
+    }
+
+    /// Returns why this collection cannot be written to, or never merges again; `None` if all is well. Searches go on in any case.
+    pub fn failure(&self) -> Option<String> {
+        let writer = self.writer().ok()?;
+        let of_merger = || Some(writer.pressure.waits()).filter(|waits| waits.is_broken)?.failure;
+        writer.log.failure().or_else(of_merger)
+    }
+
+    /// Tells the merger that something was written.
+    pub(super) fn tell_merger(&self) -> Result<()> {
+        self.writer()?.pressure.tell(&|| self.held());
+        Ok(())
+    }
+
+    /// Whether merges come by themselves.
+    pub(super) fn has_merger(&self) -> bool {
+        self.writer().is_ok_and(|writer| lock(&writer.pressure.state).merger.is_some())
+    }
+
+    fn held(&self) -> MergeFootprint {
+        let state = self.state();
+        let of_base = state.base.as_ref().map_or(0, |base| base.index.facts().rows);
+        MergeFootprint { bytes: state.fresh.held_bytes(), is_gone: state.gone.rows * GONE_SHARE > of_base }
+    }
+}
+
+/// What a merge would take from memory.
+struct MergeFootprint {
+    bytes: u64,
+    /// Whether so many rows on disk are gone that it should come for these alone.
+    is_gone: bool,
+}
+
+impl Backpressure {
+    /// Waits until a merge is due, which begins then; whether there is to be one.
+    fn wait_until_due(&self, held: &dyn Fn() -> MergeFootprint) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            let Some(pacing) = &mut state.merger else { return false };
+            if pacing.is_ended {
+                return false;
+            }
+            let now = held();
+            if pacing.is_due(&now) {
+                pacing.begun = Some((Instant::now(), now.bytes));
+                return true;
+            }
+            state = match pacing.retry_at {
+                Some(at) if pacing.is_wanted(&now) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+                }
+                _ => self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// A merge has ended.
+    fn merged(&self, seconds: Result<f64>) {
+        let mut state = lock(&self.state);
+        if let Some(pacing) = &mut state.merger {
+            pacing.ended(seconds.as_ref().ok().copied());
+        }
+        state.waits.failure = seconds.err().map(|error| error.to_string());
+        self.changed.notify_all();
+    }
+
+    fn tell(&self, held: &dyn Fn() -> MergeFootprint) {
+        let state = lock(&self.state);
+        if state.merger.as_ref().is_some_and(|pacing| pacing.begun.is_none() && pacing.is_due(&held())) {
+            self.changed.notify_all();
+        }
+    }
+
+    fn keep_pace(&self, bytes: u64, held: &dyn Fn() -> MergeFootprint, cancel: &Cancel) -> Result<()> {
+        let mut state = lock(&self.state);
+        let (mut since, seen) = (None, state.merger.as_ref().map_or(0, |pacing| pacing.attempts));
+        while let Some(wait) = state.merger.as_ref().and_then(|pacing| pacing.wait(&held(), bytes, seen)) {
+            since.get_or_insert_with(Instant::now);
+            cancel.check()?;
+            let waited = self.changed.wait_timeout(state, wait.min(LOOK_AFTER));
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        if let Some(since) = since {
+            state.waits.count += 1;
+            state.waits.seconds += since.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    fn wait_for_merge(&self, held: &dyn Fn() -> MergeFootprint, cancel: &Cancel) -> Result<bool> {
+        let mut state = lock(&self.state);
+        let mut seen = None;
+        loop {
+            let Some(pacing) = &mut state.merger else { return Ok(false) };
+            let seen = *seen.get_or_insert(pacing.attempts);
+            if pacing.attempts > seen {
+                return Ok(pacing.failures == 0);
+            }
+            let now = held();
+            if pacing.is_ended || pacing.begun.is_none() && now.bytes == 0 && !now.is_gone {
+                return Ok(false);
+            }
+            if pacing.begun.is_none() && !pacing.is_asked_for {
+                pacing.is_asked_for = true;
+                self.changed.notify_all();
+            }
+            cancel.check()?;
+            state = self.changed.wait_timeout(state, LOOK_AFTER).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        lock(&self.state).waits.clone()
+    }
+}
+
+impl Pacing {
+    fn new(options: MergerOptions, last_seconds: f64) -> Self {
+        Self {
+            options,
+            begun: None,
+            last_seconds,
+            failures: 0,
+            retry_at: None,
+            attempts: 0,
+            is_asked_for: false,
+            is_ended: false,
+        }
+    }
+
+    /// The merge that was under way has ended, after so many seconds if it did not fail.
+    fn ended(&mut self, seconds: Option<f64>) {
+        (self.begun, self.is_asked_for) = (None, false);
+        self.attempts += 1;
+        if let Some(seconds) = seconds {
+            (self.last_seconds, self.failures, self.retry_at) = (seconds, 0, None);
+        } else {
+            let times = 1 << self.failures.min(RETRY_DOUBLINGS);
+            self.retry_at = Some(Instant::now() + self.options.retry_after * times);
+            self.failures += 1;
+        }
+    }
+
+    fn is_wanted(&self, held: &MergeFootprint) -> bool {
+        held.bytes >= self.options.at_bytes || held.is_gone || self.is_asked_for && held.bytes > 0
+    }
+
+    fn is_due(&self, held: &MergeFootprint) -> bool {
+        self.is_wanted(held) && self.retry_at.is_none_or(|at| at <= Instant::now())
+    }
+
+    /// Returns how long a write of `bytes` must wait that arrived when `seen` merges had ended.
+    fn wait(&self, held: &MergeFootprint, bytes: u64, seen: u64) -> Option<Duration> {
+        let (after, most) = (held.bytes + bytes, self.options.at_bytes * MOST);
+        if self.is_ended {
+            return None;
+        }
+        if self.failures > 0 {
+            // Each write waits for one more attempt; memory says when there is too much.
+            let comes = self.begun.is_some() || self.is_wanted(held);
+            return (after > most && comes && self.attempts == seen).then_some(LOOK_AFTER);
+        }
+        // If no merge is due, waiting would never end.
+        let Some((begun, before)) = self.begun else {
+            return (after > most && self.is_due(held)).then_some(LOOK_AFTER);
+        };
+        let (room, came) = (most.saturating_sub(before).max(1) as f64, after.saturating_sub(before) as f64);
+        let elapsed = begun.elapsed().as_secs_f64();
+        let expected = self.last_seconds.max(elapsed + MORE_SECONDS);
+        let at = (came / room - FREE_SHARE) / (1.0 - FREE_SHARE) * expected;
+        (at > elapsed).then(|| Duration::from_secs_f64((at - elapsed).min(LOOK_AFTER.as_secs_f64())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: MergeFootprint = MergeFootprint { bytes: 999, is_gone: false };
+    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, is_gone: false };
+
+    fn pacing(begun: Option<(f64, u64)>, last_seconds: f64) -> Pacing {
+        let begun =
+            begun.map(|(ago, bytes)| (Instant::now().checked_sub(Duration::from_secs_f64(ago)).unwrap(), bytes));
+        let options = MergerOptions { at_bytes: 1_000, threads: 1, retry_after: Duration::from_secs(3_600) };
+        Pacing { begun, ..Pacing::new(options, last_seconds) }
+    }
+
+    #[test]
+    fn writes_wait_the_longer_the_less_room_is_left() {
+        // Half of the room of 1,000 bytes is free.
+        for bytes in [0, 500] {
+            assert_eq!(pacing(Some((0.0, 1_000)), 100.0).wait(&LARGE, bytes, 0), None);
+        }
+        let wait =
+            |bytes| pacing(Some((0.0, 1_000)), 0.1).wait(&LARGE, bytes, 0).map_or(0.0, |wait| wait.as_secs_f64());
+        let waits: Vec<f64> = (500..=1_000).step_by(5).map(wait).collect();
+        assert!(waits.is_sorted() && waits[0] == 0.0 && waits[100] > 0.0, "{waits:?}");
+        // In the middle of a merge, half of the rest is free too.
+        assert_eq!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 749, 0), None);
+        assert!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 760, 0).is_some());
+        // Beyond the room, however long it takes.
+        assert!(pacing(Some((1e6, 1_000)), 1.0).wait(&LARGE, 1_100, 0).is_some());
+    }
+
+    #[test]
+    fn a_write_waits_only_for_a_merge_that_runs_or_is_due() {
+        // However large it is: no merge would make room for it.
+        assert_eq!(pacing(None, 0.0).wait(&SMALL, 1 << 40, 0), None);
+        assert!(pacing(None, 0.0).wait(&LARGE, 1 << 40, 0).is_some());
+        assert!(pacing(Some((0.0, 1_000)), 1.0).wait(&SMALL, 1 << 40, 0).is_some());
+        let ended = Pacing { is_ended: true, ..pacing(Some((0.0, 1_000)), 1.0) };
+        assert_eq!(ended.wait(&LARGE, 1 << 40, 0), None);
+    }
+
+    #[test]
+    fn a_merge_is_due_by_size_or_by_what_is_gone_and_after_a_failure_when_its_time_has_come() {
+        let mut pacing = pacing(None, 0.0);
+        assert!(!pacing.is_due(&SMALL) && pacing.is_due(&LARGE) && pacing.is_due(&MergeFootprint { is_gone: true, ..SMALL }));
+        pacing.is_asked_for = true;
+        assert!(pacing.is_due(&SMALL));
+        pacing.ended(None);
+        assert!(!pacing.is_due(&LARGE) && pacing.is_wanted(&LARGE) && !pacing.is_wanted(&SMALL));
+        // Writes beyond the room go on waiting, each for one more attempt.
+        assert_eq!((pacing.wait(&LARGE, 1_000, 1), pacing.wait(&LARGE, 1_001, 0)), (None, None));
+        assert!(pacing.wait(&LARGE, 1_001, 1).is_some());
+        pacing.retry_at = Some(Instant::now());
+        assert!(pacing.is_due(&LARGE));
+        pacing.ended(None);
+        let later = pacing.retry_at.unwrap() - Instant::now();
+        assert!(later > pacing.options.retry_after, "{later:?}");
+        pacing.ended(Some(1.0));
+        assert!(pacing.is_due(&LARGE) && pacing.failures == 0);
+    }
+}

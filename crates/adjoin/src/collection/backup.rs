@@ -1,0 +1,254 @@
+//! A copy of a collection that can be opened as one, made while another process may write to it.
+//!
+//! Files of an index never change, and those of a log only at its end: whoever has opened all that a manifest names has one moment
+//! of the collection, whatever is written and merged meanwhile. What an open file has is read though its name may be gone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{FileKind, ReadFile, WRITE_BUFFER_BYTES};
+use serde::Serialize;
+
+use super::long_term_index::{folder_name, places_name};
+use super::change::Change;
+use super::frame::push_frame;
+use super::log::Segments;
+use super::manifest::CollectionManifest;
+use super::segment::{Point, SegmentWriter};
+use super::verify::verify;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::index::file_names;
+use crate::locks::{OwnFolder, WriterLock};
+use crate::options::format_bytes;
+use crate::output::parent;
+use crate::store::{Kind, check_target, has_manifest, is_replaced};
+
+/// Bytes of a file that are copied at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// The copy in the folder of its drafts.
+const COPY: &str = "live";
+/// A file in a copy that is replaced, from before it is put aside.
+pub(super) const MARK: &str = "replaced.partial";
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "copying a collection";
+
+/// What a backup holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct BackupReport {
+    /// Rows that can be found.
+    pub rows: u64,
+    /// The number of the last write.
+    pub sequence: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+}
+
+/// Copies a collection as it is now to the folder `target`, which is then one too: with all writes that were acknowledged
+/// before this was called. Others may write and merge meanwhile. The copy is read from the disk again, and appears by one rename
+/// once it is sound; with `force` in the place of a collection, which is called `target.replaced` for the moment between two
+/// renames.
+///
+/// # Errors
+/// Where there is none, it is damaged, something is at `target` that is not to be replaced or is written to, or memory or the
+/// disk does not suffice. Nothing is left of the copy then.
+pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Result<BackupReport> {
+    settle_replaced(context, target)?;
+    check(context, (live, target), force)?;
+    let parts = Parts::open(context, live)?;
+    let (bytes, free) = (parts.bytes(), context.device.free_bytes(parent(target))?);
+    if bytes > free {
+        return Err(Error::device(format!(
+            "{} would take {}, and its disk has {} left; choose a folder on another disk",
+            target.display(),
+            format_bytes(bytes),
+            format_bytes(free)
+        )));
+    }
+    let drafts = OwnFolder::create(&context.device, parent(target), "backup")?;
+    let copy = drafts.path().join(COPY);
+    let bytes = parts.copy(context, &copy)?;
+    let report = verify(context, &copy)?;
+    if !report.is_sound() {
+        let at = live.display();
+        return Err(Error::corrupt(format!(
+            "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin live verify"
+        )));
+    }
+    publish(context, drafts, target, force)?;
+    Ok(BackupReport { rows: report.facts.rows, sequence: report.facts.sequence, bytes })
+}
+
+/// Refuses a target that is taken, or lies in what is copied.
+fn check(context: &Context, (live, target): (&Path, &Path), force: bool) -> Result<()> {
+    let at = target.display();
+    if target.starts_with(live) {
+        let live = live.display();
+        return Err(Error::option(format!("{at} lies in {live}, of which it is to be a copy; choose another folder")));
+    }
+    if target.file_name().is_none() {
+        return Err(Error::option(format!("{at} is no name of a folder; give the backup one")));
+    }
+    check_target(context, (target, Kind::Live), force)
+}
+
+/// Where a copy that is replaced is called by another name for a moment.
+fn aside_of(target: &Path) -> Option<PathBuf> {
+    let mut name = target.file_name()?.to_owned();
+    name.push(".replaced");
+    Some(target.with_file_name(name))
+}
+
+/// Ends what a backup has left that was killed while it replaced `target`: brings the old copy back if it is the only one, else
+/// removes it. A folder of that name that no backup has marked is left alone.
+fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
+    let device = &context.device;
+    let Some(aside) = aside_of(target) else { return Ok(()) };
+    if device.kind(&aside)? != Some(FileKind::Folder) || device.kind(&aside.join(MARK))?.is_none() {
+        return Ok(());
+    }
+    // Another backup may be about to replace it.
+    let Ok(lock) = WriterLock::take(device, &aside) else { return Ok(()) };
+    if device.kind(target)?.is_none() {
+        device.remove(&aside.join(MARK))?;
+        lock.release()?;
+        device.rename(&aside, target)?;
+    } else if has_manifest(context, target)? {
+        let drafts = OwnFolder::create(device, parent(target), "backup")?;
+        device.rename(&aside, &drafts.path().join("replaced"))?;
+        drop(lock); // its file has gone with the folder
+    }
+    Ok(device.sync_folder(parent(target))?)
+}
+
+/// Gives the copy its name.
+fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> Result<()> {
+    let (device, copy) = (&context.device, drafts.path().join(COPY));
+    // Somebody may have taken the name meanwhile.
+    check_target(context, (target, Kind::Live), force)?;
+    if has_manifest(context, target)? {
+        let aside = aside_of(target).expect("it was checked");
+        if device.kind(&aside)?.is_some() {
+            let (at, target) = (aside.display(), target.display());
+            return Err(Error::input(format!(
+                "{at} is there, by whose name a backup to {target} calls what it replaces; move it or remove it"
+            )));
+        }
+        let lock = WriterLock::take(device, target)?;
+        // What is put aside is known by this, should the process be killed before the end.
+        device.create(&target.join(MARK))?.sync()?;
+        device.sync_folder(target)?;
+        if let Err(error) = device.rename(target, &aside).and_then(|()| device.rename(&copy, target)) {
+            // Best effort: the error that led here is reported.
+            let _ = device.rename(&aside, target);
+            let _ = device.remove(&target.join(MARK));
+            return Err(error.into());
+        }
+        drop(lock); // its file has gone with the folder
+        // Before the old one goes: until here, a loss of power may bring it back.
+        device.sync_folder(parent(target))?;
+        device.rename(&aside, &drafts.path().join("replaced"))?;
+    } else {
+        device.rename(&copy, target)?;
+    }
+    drop(drafts);
+    Ok(device.sync_folder(parent(target))?)
+}
+
+/// All of a collection at a moment, open.
+struct Parts {
+    manifest: CollectionManifest,
+    /// Files of the index on disk and the places of its ids, with their ways within the folder.
+    files: Vec<(PathBuf, Arc<dyn ReadFile>)>,
+    log: Segments,
+}
+
+impl Parts {
+    fn open(context: &Context, live: &Path) -> Result<Self> {
+        loop {
+            let manifest = CollectionManifest::read(context, live)?;
+            let opened = Self::of_manifest(context, live, manifest.clone());
+            // Where a merge has ended meanwhile, files may be gone that were to be listed; then it is the new index that is copied.
+            if !is_replaced(context, live, &manifest.manifest_xxh3) {
+                return opened;
+            }
+            context.cancel.check()?;
+        }
+    }
+
+    fn of_manifest(context: &Context, live: &Path, manifest: CollectionManifest) -> Result<Self> {
+        let mut files = Vec::new();
+        if let Some(sequence) = manifest.merged() {
+            let folder = PathBuf::from(folder_name(sequence));
+            // Others may put files there, and remove them meanwhile.
+            let of_index = file_names(context, &live.join(&folder))?;
+            let names = of_index.into_iter().map(|name| folder.join(name)).chain([places_name(sequence).into()]);
+            for name in names {
+                let file = context.device.open(&live.join(&name))?;
+                files.push((name, file));
+            }
+        }
+        let log = Segments::open(context, live, manifest.log())?;
+        Ok(Self { manifest, files, log })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, file)| file.len()).sum::<u64>() + self.log.file_bytes()
+    }
+
+    /// Writes a folder with all of it, durably; returns its bytes.
+    fn copy(self, context: &Context, to: &Path) -> Result<u64> {
+        let device = &context.device;
+        device.create_folder(to)?;
+        let index = self.manifest.merged().map(|sequence| to.join(folder_name(sequence)));
+        index.iter().try_for_each(|folder| device.create_folder(folder))?;
+        let _memory = context.reserve((PIECE_BYTES + WRITE_BUFFER_BYTES) as u64, PURPOSE)?;
+        context.progress.begin("copy", "bytes", self.bytes());
+        let (mut piece, mut bytes) = (vec![0; PIECE_BYTES], 0);
+        for (name, file) in &self.files {
+            let mut copy = device.create(&to.join(name))?;
+            for start in (0..file.len()).step_by(PIECE_BYTES) {
+                context.cancel.check()?;
+                let some = &mut piece[..(file.len() - start).min(PIECE_BYTES as u64) as usize];
+                file.read_at(start, some)?;
+                copy.append(some)?;
+                bytes += some.len() as u64;
+                context.progress.advance(bytes);
+            }
+            copy.sync()?;
+        }
+        bytes += copy_log(context, &self.manifest, self.log, to)?;
+        index.iter().try_for_each(|folder| device.sync_folder(folder))?;
+        self.manifest.publish(context, to)?;
+        Ok(bytes)
+    }
+}
+
+/// Writes the records of the log to one file, up to the last that is whole, and one that says that all are durable: so that
+/// none of them can be lost without a word later. Returns the bytes of the file; 0 where there is no log.
+fn copy_log(context: &Context, manifest: &CollectionManifest, log: Segments, to: &Path) -> Result<u64> {
+    let salt = manifest.log().0;
+    let nothing = Change::empty(manifest.ids).to_bytes();
+    let (mut writer, mut is_closed) = (None, true);
+    let found = log.read(context, None, &mut |frame| {
+        context.cancel.check()?;
+        let start = Point { next: frame.head.sequence, previous: frame.head.previous };
+        if writer.is_none() {
+            writer = Some(SegmentWriter::draft(context, to, salt, start)?);
+        }
+        is_closed = frame.payload == nothing;
+        writer.as_mut().map_or(Ok(()), |writer| writer.append(frame.bytes))
+    })?;
+    let mut writer = match writer {
+        Some(writer) => writer,
+        None if found.files == 0 => return Ok(0),
+        None => SegmentWriter::draft(context, to, salt, found.point)?,
+    };
+    if !is_closed {
+        let (Point { next, previous }, mut closing) = (found.point, Vec::new());
+        push_frame(&mut closing, salt, (next, previous, next - 1), &nothing);
+        writer.append(&closing)?;
+    }
+    writer.place(context, to)?;
+    Ok(writer.bytes)
+}

@@ -1,0 +1,171 @@
+//! Rows that meet a condition go, all in one write.
+
+use super::Collection;
+use super::operations::{Writer, Written};
+use super::temporary_index::TemporaryView;
+use super::log::{Appended, Durability};
+use super::state::StateView;
+use super::sync::lock;
+use super::write::{Incoming, Write};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, Message, message};
+use crate::report::Cancel;
+use crate::row_numbers::RowSet;
+use crate::source::Ids;
+use crate::sql::Condition;
+use crate::store::FilterBitmap;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "deleting rows by a condition";
+/// Times that rows are looked for while others write, before they are while nobody does.
+const LOOKS_MAX: usize = 3;
+/// Ids that are found between two looks at the budget.
+const IDS_TOGETHER: usize = 4_096;
+
+impl Collection {
+    /// Deletes the rows that meet a condition at one moment: no write comes between looking for them and deleting them.
+    /// Returns when that is as safe as is asked for.
+    ///
+    /// # Errors
+    /// Where rows have no attributes or not those that are asked for, they are too many for one write, memory does not suffice,
+    /// or the log cannot be written.
+    pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<Written> {
+        self.delete_where_until(condition, durability, &self.context.cancel)
+    }
+
+    /// As [`Self::delete_where`], but waits for the memory of others, and looks for rows, no longer than `cancel` allows.
+    ///
+    /// # Errors
+    /// As [`Self::delete_where`], and when it is cancelled or its deadline passes.
+    pub fn delete_where_until(
+        &self,
+        condition: &Condition,
+        durability: Durability,
+        cancel: &Cancel,
+    ) -> Result<Written> {
+        self.check_creator()?;
+        self.check_attributes(Argument::DeleteWhere.into())?;
+        let (writer, context) = (self.writer()?, &self.context.with_cancel(cancel));
+        let mut put = None;
+        // While others write: what is found counts if nobody has written until it is deleted. Dropped writes leave their numbers to
+        // later ones, so the number of the last write alone does not tell.
+        for _ in 0..LOOKS_MAX {
+            let era = writer.log.era();
+            let moment = self.state().moment();
+            let sequence = moment.sequence;
+            let incoming = self.incoming_where(context, moment, condition)?;
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+            if self.state().sequence == sequence && era.get().is_none() {
+                put = Some(self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)?);
+                break;
+            }
+        }
+        let (written, record) = match put {
+            Some(put) => put,
+            None => {
+                let _order = lock(&writer.order);
+                self.undo_dropped(writer);
+                let moment = self.state().moment();
+                // No run that this waits for writes.
+                let incoming = self.incoming_where(context, moment, condition)?;
+                self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)?
+            }
+        };
+        self.tell_merger()?;
+        self.commit(&record, durability)?;
+        Ok(written)
+    }
+
+    /// Writes rows, and deletes those that meet a condition with them, in one step.
+    pub(super) fn write_once(
+        &self,
+        incoming: Incoming<'_>,
+        condition: Option<&Condition>,
+        durability: Durability,
+    ) -> Result<Written> {
+        let writer = self.writer()?;
+        let (written, record) = match condition {
+            Some(condition) => self.put_where(writer, incoming, condition)?,
+            None => self.put(&self.context, &incoming)?,
+        };
+        self.commit(&record, durability)?;
+        Ok(written)
+    }
+
+    fn put_where(&self, writer: &Writer, incoming: Incoming<'_>, condition: &Condition) -> Result<(Written, Appended)> {
+        let context = &self.context;
+        let bytes = self.state().fresh.bytes_of(&incoming.change);
+        if bytes > 0 {
+            self.keep_pace(bytes, &context.cancel)?;
+        }
+        let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
+        let put = {
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+            let moment = self.state().moment();
+            let deleted = {
+                // No run that this waits for writes.
+                let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
+                self.ids_where(run, &moment, condition)?
+            };
+            drop(moment);
+            self.put_in_turn(writer, &incoming.also_deleting(context, &deleted)?, room)?
+        };
+        self.tell_merger()?;
+        Ok(put)
+    }
+
+    /// The ids of the rows that meet a condition now.
+    pub(super) fn ids_now_where(&self, condition: &Condition) -> Result<Ids> {
+        let moment = self.state().moment();
+        let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
+        self.ids_where(context, &moment, condition)
+    }
+
+    /// Refuses what asks for attributes where rows have none.
+    pub(super) fn check_attributes(&self, asks: Message) -> Result<()> {
+        if !self.manifest().attributes.is_empty() {
+            return Ok(());
+        }
+        let at = format!("{} is a collection whose rows have no attributes, which ", self.folder().display());
+        let make = " asks for; create one with ";
+        Err(Error::option(message![at, asks, make, Argument::Attributes]))
+    }
+
+    /// The rows of a moment that meet a condition, to be deleted. Holds no run when it returns: a merge that has the turn of writers
+    /// may wait for runs.
+    fn incoming_where(&self, context: &Context, moment: StateView, condition: &Condition) -> Result<Incoming<'_>> {
+        let deleted = {
+            let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
+            self.ids_where(run, &moment, condition)?
+        };
+        Incoming::read(context, self, &Write::default())?.also_deleting(context, &deleted)
+    }
+
+    /// The ids of the rows of a moment that meet a condition.
+    fn ids_where(&self, context: &Context, moment: &StateView, condition: &Condition) -> Result<Ids> {
+        let manifest = self.manifest();
+        let mut ids = Ids::empty(manifest.ids);
+        moment.view.passing(context, &manifest.attributes, condition)?.push_ids(&mut ids);
+        let mut held = context.reserve(ids.held_bytes(), PURPOSE)?;
+        let Some(base) = &moment.base else { return Ok(ids) };
+        let passing = base.index.passing_without(context, condition, Some(&moment.gone.entries))?;
+        base.index.each_id_of(context, &mut passing.iter(), &mut |_, id| {
+            ids.push_bytes(id);
+            match ids.len() % IDS_TOGETHER {
+                0 => context.grow(&mut held, ids.held_bytes(), PURPOSE),
+                _ => Ok(()),
+            }
+        })?;
+        Ok(ids)
+    }
+}
+
+/// Bytes that it takes to find the rows, their ids apart.
+fn least_bytes(moment: &StateView) -> u64 {
+    let on_disk = moment.base.as_ref().map_or(0, |base| FilterBitmap::least_bytes(base.index.facts().rows));
+    let in_memory = RowSet::memory_bytes(moment.view.rows_ever()) + 4 * TemporaryView::block_bytes();
+    on_disk + in_memory
+}

@@ -1,0 +1,115 @@
+//! What is known of the rows of some ids?
+
+use std::sync::Arc;
+
+use super::Collection;
+use super::attributes::Attribute;
+use super::long_term_index::LongTermIndex;
+use super::packed::{AttributeValue, pack, unpacked};
+use super::write::check_kind;
+use crate::error::Result;
+use crate::source::Ids;
+
+/// What a collection has of a row, its id apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectionRow {
+    /// Its vector, as it is stored.
+    pub vector: Vec<u8>,
+    /// Its attributes, in the order in which the manifest names them.
+    pub attributes: Vec<AttributeValue>,
+}
+
+/// Where a row was found.
+enum RowPlace {
+    /// Its vector and its attributes as bytes.
+    InMemory(Vec<u8>, Vec<u8>),
+    /// Its entry.
+    OnDisk(u32),
+}
+
+/// The rows of some ids, none for an id that no row has, and the index that has those on disk.
+struct Located {
+    rows: Vec<Option<RowPlace>>,
+    base: Option<Arc<LongTermIndex>>,
+}
+
+impl Collection {
+    /// The vectors of some ids, as they are stored; none for an id that no row has.
+    ///
+    /// # Errors
+    /// Where the ids are of another kind, or the index on disk cannot be read.
+    pub fn get(&self, ids: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
+        let Located { rows, base } = self.locate(ids)?;
+        let vector = |found| match (found, &base) {
+            (Some(RowPlace::InMemory(vector, _)), _) => Ok(Some(vector)),
+            (Some(RowPlace::OnDisk(entry)), Some(base)) => base.index.vector(entry).map(Some),
+            _ => Ok(None),
+        };
+        rows.into_iter().map(vector).collect()
+    }
+
+    /// The same with attributes.
+    ///
+    /// # Errors
+    /// As [`Self::get`], and where memory does not suffice.
+    pub fn get_rows(&self, ids: &Ids) -> Result<Vec<Option<CollectionRow>>> {
+        let (Located { rows: found, base }, attributes) = (self.locate(ids)?, self.manifest().attributes);
+        let mut on_disk: Vec<(u32, usize)> = Vec::new();
+        let mut rows = Vec::with_capacity(found.len());
+        for (k, found) in found.into_iter().enumerate() {
+            rows.push(match (found, &base) {
+                (Some(RowPlace::InMemory(vector, packed)), _) => {
+                    Some(CollectionRow { vector, attributes: unpacked(&attributes, &packed) })
+                }
+                (Some(RowPlace::OnDisk(entry)), Some(base)) => {
+                    on_disk.push((entry, k));
+                    Some(CollectionRow { vector: base.index.vector(entry)?, attributes: Vec::new() })
+                }
+                _ => None,
+            });
+        }
+        if let Some(base) = base {
+            self.add_attributes((&base, &attributes), on_disk, &mut rows)?;
+        }
+        Ok(rows)
+    }
+
+    /// Adds those of entries on disk to the rows at some places.
+    fn add_attributes(
+        &self,
+        (base, attributes): (&LongTermIndex, &[Attribute]),
+        mut on_disk: Vec<(u32, usize)>,
+        rows: &mut [Option<CollectionRow>],
+    ) -> Result<()> {
+        on_disk.sort_unstable();
+        let entries: Vec<u32> = on_disk.iter().map(|&(entry, _)| entry).collect();
+        let mut packed = Vec::new();
+        base.index.each_attributes(&self.context, &entries, &mut |place, table, k| {
+            packed.clear();
+            pack(table, k, &mut packed);
+            if let Some(row) = &mut rows[on_disk[place].1] {
+                row.attributes = unpacked(attributes, &packed);
+            }
+            Ok(())
+        })
+    }
+
+    /// Where the rows of some ids are, at one moment.
+    fn locate(&self, ids: &Ids) -> Result<Located> {
+        self.check_creator()?;
+        check_kind(self, ids.kind())?;
+        let (mut rows, base, gone): (Vec<Option<RowPlace>>, _, _) = {
+            let state = self.state();
+            let copy = |(vector, attributes): (&[u8], &[u8])| RowPlace::InMemory(vector.to_vec(), attributes.to_vec());
+            let in_memory = (0..ids.len()).map(|k| state.fresh.row(ids, k).map(copy)).collect();
+            (in_memory, state.base.clone(), state.gone.clone())
+        };
+        if let Some(base) = &base {
+            for (found, entry) in rows.iter_mut().zip(base.entries(ids)?) {
+                let there = entry.filter(|&entry| !gone.has(entry)).map(RowPlace::OnDisk);
+                *found = found.take().or(there);
+            }
+        }
+        Ok(Located { rows, base })
+    }
+}

@@ -1,0 +1,661 @@
+//! The redo log: what every write changes, durable before the write is acknowledged.
+//!
+//! Writers put records into memory one after the other; then one of them, for all that wait, hands them to the disk and makes
+//! them durable (group commit: the leader and followers of RocksDB's write path).
+//!
+//! A write to the file that fails, as on a full disk, fails the records of its group and those appended since: the file is cut
+//! back to the last record that was written, and later writes go on from there. After a failed sync nobody knows what the disk
+//! has, so all later writes fail too.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
+
+use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
+
+use super::frame::{frame_bytes, push_frame};
+use super::segment::{End, Failure, Frame, Point, Segment, SegmentWriter, Tail, file_name, first_of, no_header};
+use super::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::context::Context;
+use crate::error::{Error, Result};
+
+/// Bytes of records that wait for the disk before others must wait too.
+pub(super) const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a file of the log from which on the next is begun.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// A file with fewer bytes is copied when the log is opened again, so that files do not pile up.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// Bytes that may be written and not yet durable, where nobody waits for that.
+const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When a loss of power takes it no more.
+    #[default]
+    Group,
+    /// When the system has it: the end of the process does not take it, a loss of power may.
+    Buffered,
+}
+
+/// What the files of a log were found to hold.
+pub(super) struct LogContents {
+    /// Behind the last record.
+    pub(super) point: Point,
+    /// Records up to this are known to be durable.
+    durable: u64,
+    /// The last file, its bytes, and the memory that reading it took.
+    last: Option<(Segment, u64, u64)>,
+    /// Files, and bytes of records in them.
+    pub(super) files: usize,
+    pub(super) bytes: u64,
+    /// Whether the last one ends in a record that was cut off.
+    pub(super) is_torn: bool,
+}
+
+/// The files of a log, open: what they hold can be read whatever becomes of their names.
+pub(super) struct Segments {
+    whole: Vec<Segment>,
+    /// Files without a record: their paths, and the records with which they would begin.
+    empty: Vec<(PathBuf, u64)>,
+}
+
+impl Segments {
+    /// Opens the files from the one that begins with record `first` on.
+    ///
+    /// # Errors
+    /// Where the device fails, a file is missing, or the header of one is not that of such a file.
+    pub(super) fn open(context: &Context, folder: &Path, (salt, first): (u64, u64)) -> Result<Self> {
+        let names =
+            context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
+        // Files before that are left over: what they say is in the index.
+        let all = names.iter().filter_map(|name| first_of(name.to_str()?));
+        let mut firsts: Vec<u64> = all.filter(|&record| record >= first).collect();
+        firsts.sort_unstable();
+        let (mut whole, mut empty) = (Vec::new(), Vec::new());
+        for first in firsts {
+            match Segment::open(context, folder, salt, first)? {
+                Some(segment) => whole.push(segment),
+                None => empty.push((folder.join(file_name(first)), first)),
+            }
+        }
+        let begins = whole.first().map_or(Point::START.next, |segment| segment.start.next);
+        if begins != first {
+            let missing = folder.join(file_name(first));
+            if empty.iter().any(|(path, _)| *path == missing) {
+                return Err(no_header(&missing));
+            }
+            return Err(Error::corrupt(format!("{} is missing; bring it back from a backup", missing.display())));
+        }
+        Ok(Self { whole, empty })
+    }
+
+    /// Whether one of the files begins with a record.
+    pub(super) fn has(&self, first: u64) -> bool {
+        self.whole.iter().any(|segment| segment.start.next == first)
+    }
+
+    /// Bytes of the files.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.whole.iter().map(Segment::file_bytes).sum()
+    }
+
+    /// Hands over each record; of the first file, only those after what was found before in the same file.
+    ///
+    /// # Errors
+    /// Where the device or `take` fails, memory does not suffice, or a record that was durable is not as it was written.
+    pub(super) fn read(
+        self,
+        context: &Context,
+        before: Option<&LogContents>,
+        take: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+    ) -> Result<LogContents> {
+        let files = self.whole.len();
+        let mut found = LogContents { point: Point::START, durable: 0, last: None, files, bytes: 0, is_torn: false };
+        let mut from = before.and_then(|before| Some((before.point, before.last.as_ref()?.1)));
+        let mut segments = self.whole.into_iter().peekable();
+        while let Some(segment) = segments.next() {
+            context.cancel.check()?;
+            let until = segments.peek().map(|next| next.start);
+            let from = from.take().unwrap_or_else(|| segment.begin());
+            let End { point, durable, bytes, is_torn, memory_bytes } = segment.read(context, from, until, take)?;
+            let of_all = found.bytes + bytes;
+            found = LogContents { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
+            found.last = Some((segment, bytes, memory_bytes));
+        }
+        // A file without records that would begin after a record that is not there: its name says that there was one.
+        match self.empty.iter().find(|(_, first)| *first > found.point.next) {
+            Some((path, _)) => Err(no_header(path)),
+            None => Ok(found),
+        }
+    }
+}
+
+/// The files of a log that are there now, those that do not count any more among them: how many, and their bytes.
+///
+/// # Errors
+/// Where the device fails.
+pub(super) fn on_disk(context: &Context, folder: &Path) -> Result<(usize, u64)> {
+    let names = context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
+    let (mut files, mut bytes) = (0, 0);
+    for name in names {
+        match context.device.open(&folder.join(name)) {
+            Ok(file) => (files, bytes) = (files + 1, bytes + file.len()),
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {} // a merge has removed it meanwhile
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((files, bytes))
+}
+
+impl LogContents {
+    /// The first record of the last file.
+    pub(super) fn last_file(&self) -> Option<u64> {
+        self.last.as_ref().map(|(segment, ..)| segment.start.next)
+    }
+
+    /// The number of the last record; 0 where there is none.
+    pub(super) fn sequence(&self) -> u64 {
+        self.point.next - 1
+    }
+
+    /// A file for records behind the last. What is not known to be durable is written again, as the disk may still lose what
+    /// could be read.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    fn resume(&self, context: &Context, folder: &Path, salt: u64) -> std::result::Result<SegmentWriter, Failure> {
+        let mut writer = None;
+        let from = match &self.last {
+            Some((segment, bytes, _)) if *bytes < SEGMENT_BYTES_MIN => segment.start.next,
+            _ => self.durable + 1,
+        };
+        if let Some((segment, ..)) = &self.last {
+            segment.read(context, segment.begin(), None, &mut |frame| {
+                let (next, previous) = (frame.head.sequence, frame.head.previous);
+                // A record may have become readable since; it was not acknowledged, nor applied.
+                if next < from || next >= self.point.next {
+                    return Ok(());
+                }
+                if writer.is_none() {
+                    writer = Some(SegmentWriter::draft(context, folder, salt, Point { next, previous })?);
+                }
+                writer.as_mut().map_or(Ok(()), |writer| writer.append(frame.bytes))
+            })?;
+        }
+        let mut writer = match writer {
+            Some(writer) => writer,
+            None => SegmentWriter::draft(context, folder, salt, self.point)?,
+        };
+        writer.place(context, folder)?;
+        Ok(writer)
+    }
+}
+
+/// The log of a collection that is written to.
+pub(super) struct Log {
+    context: Context,
+    folder: PathBuf,
+    salt: u64,
+    state: Mutex<State>,
+    /// Records of a group were written, or that failed: groups of even and of odd number. So those who wait for one that is being
+    /// written are told when that has ended, and of those who wait for the next only one, who writes it.
+    moved: [Condvar; 2],
+    /// Bytes that went to files since it was opened.
+    written_bytes: AtomicU64,
+    _memory: Reservation,
+}
+
+/// A record that was appended, for the thread that waits until it is written.
+#[derive(Clone)]
+pub(super) struct Appended {
+    /// Its number. A record that is dropped leaves its number to a later one.
+    pub(super) sequence: u64,
+    era: Arc<FailureEpoch>,
+}
+
+/// The time between two failures. Set once by the failure that ends it.
+pub(super) type FailureEpoch = OnceLock<Cut>;
+
+/// Records that were dropped because they could not be written.
+pub(super) struct Cut {
+    /// The last record that was written before.
+    written: u64,
+    why: String,
+}
+
+struct State {
+    /// Records that no one has taken to the disk, and what is behind them.
+    waiting: Vec<u8>,
+    end: Point,
+    /// Number of the group of records that wait, and the last record that may be in the group before, which is being written or was.
+    group: usize,
+    taken: u64,
+    /// What is behind the records that were handed to the system; records up to `durable` are durable.
+    written: Point,
+    durable: u64,
+    unsynced_bytes: u64,
+    file: File,
+    /// How often something was made durable.
+    syncs: u64,
+    era: Arc<FailureEpoch>,
+    /// Records after this one were dropped, and what they changed in memory is still to be undone. Nothing is appended before.
+    undo_after: Option<u64>,
+    /// Why the last write failed, if none has succeeded since.
+    failure: Option<String>,
+    /// Why nothing can be written any more.
+    failed: Option<String>,
+}
+
+/// Where records go.
+enum File {
+    /// The log was not written to since it was opened. The context has the memory for reading the last file again.
+    Unopened(Box<(LogContents, Context)>),
+    Open(SegmentWriter),
+    /// A write failed: what lies behind the tail is to be cut off.
+    Cut(Tail),
+    /// Whoever writes has it.
+    Taken,
+}
+
+/// The file of the log in the hands of the thread that writes. If that thread ends before it gives the file back, the log has
+/// failed, and all who wait are woken.
+struct Turn<'a> {
+    log: &'a Log,
+    is_over: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let why = "the thread that wrote it ended".to_owned();
+            self.log.drop_unwritten(&mut lock(&self.log.state), why, true);
+        }
+    }
+}
+
+impl Log {
+    /// Of what was found.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    pub(super) fn new(context: &Context, folder: &Path, salt: u64, found: LogContents) -> Result<Self> {
+        let memory = context.reserve(Self::memory_bytes(), PURPOSE)?;
+        // Reserved now: the first write must not wait for the memory of a search.
+        let reading = context.with_reserved(found.last.as_ref().map_or(0, |(.., bytes)| *bytes), PURPOSE)?;
+        let (end, durable) = (found.point, found.durable);
+        let taken = found.sequence();
+        let file = File::Unopened(Box::new((found, reading)));
+        let (waiting, unsynced_bytes, syncs, written, group) = (Vec::new(), 0, 0, end, 1);
+        let (era, undo_after, failure, failed) = (Arc::default(), None, None, None);
+        let state = State {
+            waiting,
+            end,
+            group,
+            taken,
+            written,
+            durable,
+            unsynced_bytes,
+            file,
+            syncs,
+            era,
+            undo_after,
+            failure,
+            failed,
+        };
+        let (context, folder) = (context.clone(), folder.to_owned());
+        let (state, moved, written_bytes) = (Mutex::new(state), Default::default(), AtomicU64::new(0));
+        Ok(Self { context, folder, salt, state, moved, written_bytes, _memory: memory })
+    }
+
+    /// Bytes that it holds: records that are being written and records that wait, a file's buffer.
+    pub(super) const fn memory_bytes() -> u64 {
+        (2 * WAITING_BYTES_MAX + WRITE_BUFFER_BYTES) as u64
+    }
+
+    /// Puts a record behind the last. Waits if too much waits for the disk already. `None` if what dropped records changed in
+    /// memory must be undone before.
+    ///
+    /// # Errors
+    /// If the log has failed for good.
+    pub(super) fn append(&self, payload: &[u8]) -> Result<Option<Appended>> {
+        let mut state = lock(&self.state);
+        let more = frame_bytes(payload.len());
+        loop {
+            state.check(&self.folder)?;
+            if state.undo_after.is_some() {
+                return Ok(None);
+            }
+            if state.waiting.len() + more <= WAITING_BYTES_MAX || state.waiting.is_empty() {
+                break;
+            }
+            let taken = state.taken;
+            state = self.commit_more(state, taken, Durability::Buffered);
+        }
+        let (end, durable) = (state.end, state.durable);
+        // Grown by hand: no more is reserved than the most that may wait, and a large record's own copy.
+        let needed = state.waiting.len() + more;
+        if needed > state.waiting.capacity() {
+            let capacity = needed.max((2 * needed).min(WAITING_BYTES_MAX));
+            let more = capacity - state.waiting.len();
+            state.waiting.reserve_exact(more);
+        }
+        let previous = push_frame(&mut state.waiting, self.salt, (end.next, end.previous, durable), payload);
+        state.end = Point { next: end.next + 1, previous };
+        Ok(Some(state.appended(end.next)))
+    }
+
+    /// The last record.
+    pub(super) fn last(&self) -> Appended {
+        let state = lock(&self.state);
+        state.appended(state.end.next - 1)
+    }
+
+    /// Waits until a record is as safe as is wanted, and sees to that where nobody does.
+    ///
+    /// # Errors
+    /// If the record could not be written: it was dropped, with all after it. If it was written before, and could not be made
+    /// durable: it is kept.
+    pub(super) fn commit(&self, record: &Appended, durability: Durability) -> Result<()> {
+        let mut state = lock(&self.state);
+        let era = state.era.clone();
+        loop {
+            match record.era.get() {
+                Some(cut) if cut.written < record.sequence => {
+                    state.check(&self.folder)?;
+                    return Err(not_written(&self.folder, &cut.why));
+                }
+                _ if state.has(record.sequence, durability) => return Ok(()),
+                _ => {}
+            }
+            state.check(&self.folder)?;
+            // One attempt is enough: each further one may fail for the same reason.
+            if let Some(cut) = era.get() {
+                return Err(not_written(&self.folder, &cut.why));
+            }
+            state = self.commit_more(state, record.sequence, durability);
+        }
+    }
+
+    /// Makes all records durable; returns the number of the last.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(super) fn flush(&self) -> Result<u64> {
+        let last = self.last();
+        self.commit(&last, Durability::Group)?;
+        Ok(last.sequence)
+    }
+
+    /// The last record that was handed to the system.
+    pub(super) fn written(&self) -> u64 {
+        lock(&self.state).written.next - 1
+    }
+
+    /// The record after which all were dropped, if what these changed in memory is still to be undone.
+    pub(super) fn undo_after(&self) -> Option<u64> {
+        lock(&self.state).undo_after
+    }
+
+    /// What dropped records changed in memory was undone.
+    pub(super) fn undone(&self) {
+        lock(&self.state).undo_after = None;
+    }
+
+    /// Why the last write failed, or all will, if none has succeeded since.
+    pub(super) fn failure(&self) -> Option<String> {
+        let state = lock(&self.state);
+        state.failed.clone().or_else(|| state.failure.clone())
+    }
+
+    /// Makes all records durable, and begins a file with the next one. Nobody may append meanwhile.
+    ///
+    /// # Errors
+    /// If the log or the new file cannot be written.
+    pub(super) fn begin_file(&self) -> Result<()> {
+        self.flush()?;
+        let mut state = lock(&self.state);
+        let file = loop {
+            state.check(&self.folder)?;
+            match std::mem::replace(&mut state.file, File::Taken) {
+                File::Taken => {
+                    let taken = state.taken;
+                    state = self.wait(state, taken);
+                }
+                file => break file,
+            }
+        };
+        let end = state.end;
+        drop(state);
+        let mut turn = Turn { log: self, is_over: false };
+        let begun = self.new_file(end);
+        let mut state = lock(&self.state);
+        turn.is_over = true;
+        match begun {
+            Ok(writer) => self.put_back(&mut state, File::Open(writer)),
+            // The file that there is goes on.
+            Err(Failure { error, is_final: false }) => {
+                self.put_back(&mut state, file);
+                return Err(error);
+            }
+            Err(Failure { error, is_final: true }) => {
+                self.drop_unwritten(&mut state, error.to_string(), true);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty file of the log, for records behind a point.
+    fn new_file(&self, start: Point) -> std::result::Result<SegmentWriter, Failure> {
+        let mut writer = SegmentWriter::draft(&self.context, &self.folder, self.salt, start)?;
+        writer.place(&self.context, &self.folder)?;
+        self.count(writer.bytes);
+        Ok(writer)
+    }
+
+    fn count(&self, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives the file back to whoever writes next, and tells all who wait for the group that was written.
+    fn put_back(&self, state: &mut State, file: File) {
+        let (next, ended) = (&self.moved[state.group % 2], &self.moved[(state.group + 1) % 2]);
+        state.file = file;
+        ended.notify_all();
+        next.notify_one();
+    }
+
+    /// Drops all records that were not written, and tells all who wait.
+    fn drop_unwritten(&self, state: &mut State, why: String, is_final: bool) {
+        let written = state.written.next - 1;
+        let era = std::mem::take(&mut state.era);
+        // Nobody else ends an era: the state is locked.
+        let _ = era.set(Cut { written, why: why.clone() });
+        state.waiting = Vec::new();
+        (state.end, state.taken) = (state.written, written);
+        state.undo_after = Some(written);
+        if is_final {
+            state.failed = Some(why);
+        } else {
+            state.failure = Some(why);
+        }
+        self.moved.iter().for_each(Condvar::notify_all);
+    }
+
+    /// Waits while somebody writes for who has appended a record: until that was written, or may be by whoever waits.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, sequence: u64) -> MutexGuard<'a, State> {
+        let group = if sequence <= state.taken { state.group + 1 } else { state.group };
+        self.moved[group % 2].wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that went to its files since it was opened.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often something was made durable.
+    pub(super) fn syncs(&self) -> u64 {
+        lock(&self.state).syncs
+    }
+
+    /// The era of the records that are appended now: what a file of the log was found to hold is its records unless the era has ended.
+    pub(super) fn era(&self) -> Arc<FailureEpoch> {
+        lock(&self.state).era.clone()
+    }
+
+    /// Takes to the disk what waits, or waits for who does.
+    fn commit_more<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        sequence: u64,
+        durability: Durability,
+    ) -> MutexGuard<'a, State> {
+        let file = std::mem::replace(&mut state.file, File::Taken);
+        if matches!(file, File::Taken) {
+            return self.wait(state, sequence);
+        }
+        let mut turn = Turn { log: self, is_over: false };
+        // Whoever appends until the frames are taken belongs to this group.
+        (state.group, state.taken) = (state.group + 1, u64::MAX);
+        if durability == Durability::Group {
+            // Writers that were told of the last group may be about to append: one sync is for them too then.
+            drop(state);
+            std::thread::yield_now();
+            state = lock(&self.state);
+        }
+        let (frames, end) = (std::mem::take(&mut state.waiting), state.end);
+        state.taken = end.next - 1;
+        let unsynced_bytes = state.unsynced_bytes + frames.len() as u64;
+        let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
+        drop(state);
+        let (file, written) = self.write(file, &frames, syncs);
+        // The next file begins behind these records, which are durable.
+        let (file, begun) = match file {
+            File::Open(writer) if written.is_ok() && syncs && writer.bytes >= SEGMENT_BYTES => self.roll(writer, end),
+            file => (file, Ok(())),
+        };
+        drop(frames);
+        let mut state = lock(&self.state);
+        turn.is_over = true;
+        self.put_back(&mut state, file);
+        // Whoever waits is told by the state what failed.
+        match written {
+            Ok(()) => {
+                state.failure = None;
+                state.written = end;
+                state.unsynced_bytes = if syncs { 0 } else { unsynced_bytes };
+                if syncs {
+                    state.durable = end.next - 1;
+                    state.syncs += 1;
+                }
+                if let Err(Failure { error, .. }) = begun {
+                    self.drop_unwritten(&mut state, error.to_string(), true);
+                }
+            }
+            Err(Failure { error, is_final }) => self.drop_unwritten(&mut state, error.to_string(), is_final),
+        }
+        state
+    }
+
+    /// Writes frames, and makes them durable if `syncs`. Returns the file with whether that worked: after a failure, what is
+    /// left of the file is what was written before.
+    fn write(&self, file: File, frames: &[u8], syncs: bool) -> (File, std::result::Result<(), Failure>) {
+        let Self { context, folder, salt, .. } = self;
+        let mut writer = match file {
+            File::Open(writer) => writer,
+            File::Unopened(found) => match found.0.resume(&found.1, folder, *salt) {
+                Ok(writer) => {
+                    self.count(writer.bytes);
+                    writer
+                }
+                Err(failure) => return (File::Unopened(found), Err(failure)),
+            },
+            File::Cut(tail) => match tail.reopen(context, folder) {
+                Ok(writer) => writer,
+                Err(failure) => return (File::Cut(tail), Err(failure)),
+            },
+            File::Taken => unreachable!("who writes has the file"),
+        };
+        let tail = writer.tail();
+        let written = writer.append(frames).map_err(Failure::from).and_then(|()| writer.hand_over(syncs));
+        let Err(failure) = written else {
+            self.count(frames.len() as u64);
+            return (File::Open(writer), Ok(()));
+        };
+        drop(writer);
+        if failure.is_final {
+            return (File::Cut(tail), Err(failure));
+        }
+        // At once, so that no reader takes what was refused for a record; if this fails, the next writer tries again.
+        match tail.reopen(context, folder) {
+            Ok(writer) => (File::Open(writer), Err(failure)),
+            Err(of_cut) => (File::Cut(tail), Err(Failure { is_final: of_cut.is_final, ..failure })),
+        }
+    }
+
+    /// Begins the next file, or goes on with the one that there is if there can be no other yet.
+    fn roll(&self, writer: SegmentWriter, end: Point) -> (File, std::result::Result<(), Failure>) {
+        match self.new_file(end) {
+            Ok(next) => (File::Open(next), Ok(())),
+            Err(Failure { is_final: false, .. }) => (File::Open(writer), Ok(())),
+            Err(failure) => (File::Open(writer), Err(failure)),
+        }
+    }
+}
+
+impl State {
+    fn appended(&self, sequence: u64) -> Appended {
+        Appended { sequence, era: self.era.clone() }
+    }
+
+    fn has(&self, sequence: u64, durability: Durability) -> bool {
+        let reached = match durability {
+            Durability::Group => self.durable,
+            Durability::Buffered => self.written.next - 1,
+        };
+        reached >= sequence
+    }
+
+    fn check(&self, folder: &Path) -> Result<()> {
+        let Some(failed) = &self.failed else { return Ok(()) };
+        Err(Error::device(format!(
+            "{}: the log cannot be written: {failed}; nothing more is taken until the collection is opened again",
+            folder.display()
+        )))
+    }
+}
+
+/// The error of a write that was not taken, after which others may be.
+fn not_written(folder: &Path, why: &str) -> Error {
+    let at = folder.display();
+    Error::device(format!("{at}: the write was not taken, as its log cannot be written now: {why}; write it again"))
+}
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the log";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ends_while_it_writes_wakes_those_who_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::default();
+        let found = Segments::open(&context, folder.path(), (7, 1)).unwrap();
+        let found = found.read(&context, None, &mut |_| Ok(())).unwrap();
+        let log = &Log::new(&context, folder.path(), 7, found).unwrap();
+        let record = &log.append(b"a record").unwrap().unwrap();
+        lock(&log.state).file = File::Taken;
+        std::thread::scope(|threads| {
+            let waiting = threads.spawn(|| log.commit(record, Durability::Group));
+            // As when the thread that has the file panics.
+            drop(Turn { log, is_over: false });
+            let told = waiting.join().unwrap().unwrap_err().to_string();
+            assert!(told.contains("the thread that wrote it ended"), "{told}");
+        });
+        assert!(log.append(b"another").is_err() && log.failure().is_some());
+    }
+}

@@ -1,0 +1,114 @@
+//! The index on disk, which holds the rows of all writes up to the last merge, and which of its rows are no more.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::attributes::{Attribute, schema};
+use super::places::{self, Places};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::row_numbers::RowSet;
+use crate::source::Ids;
+
+/// The folder of the index that has all writes up to one.
+pub(super) fn folder_name(sequence: u64) -> String {
+    format!("index-{sequence:016x}")
+}
+
+/// The file of its places of ids.
+pub(super) fn places_name(sequence: u64) -> String {
+    format!("places-{sequence:016x}.bin")
+}
+
+/// Whether only a merge gives such a name.
+pub(super) fn is_of_merge(name: &str) -> bool {
+    let digits = name.strip_prefix("index-").or_else(|| name.strip_prefix("places-")?.strip_suffix(".bin"));
+    digits.is_some_and(|digits| digits.len() == 16 && u64::from_str_radix(digits, 16).is_ok())
+}
+
+/// The index on disk.
+pub(super) struct LongTermIndex {
+    pub(super) index: Index,
+    places: Places,
+}
+
+impl LongTermIndex {
+    /// Writes what an index that was built still lacks, and makes the names of all that it is made of durable: a manifest that
+    /// names it may come after that.
+    ///
+    /// # Errors
+    /// Where the index cannot be read, or the disk refuses.
+    pub(super) fn complete(context: &Context, live: &Path, sequence: u64) -> Result<()> {
+        let index = Index::open(context, &live.join(folder_name(sequence)))?;
+        places::write(context, &index, &live.join(places_name(sequence)))?;
+        Ok(context.device.sync_folder(live)?)
+    }
+
+    /// Opens the index that has all writes up to one.
+    ///
+    /// # Errors
+    /// Where it is missing, damaged, without the attributes that its rows should have, or memory does not suffice.
+    pub(super) fn open(context: &Context, live: &Path, (sequence, attributes): (u64, &[Attribute])) -> Result<Self> {
+        let folder = live.join(folder_name(sequence));
+        let index = Index::open(context, &folder)?;
+        if index.facts().rows > u64::from(u32::MAX) {
+            return Err(Error::corrupt(format!("{} has more rows than a collection has", folder.display())));
+        }
+        if index.attribute_schema()?.fields() != schema(attributes).fields() {
+            let at = folder.display();
+            let why =
+                "its rows have other attributes than those of the collection; bring the folder back from a backup";
+            return Err(Error::corrupt(format!("{at}: {why}")));
+        }
+        let places = Places::open(context, &index, &live.join(places_name(sequence)))?;
+        Ok(Self { index, places })
+    }
+
+    /// Bytes on disk.
+    pub(super) fn bytes(&self) -> u64 {
+        let facts = self.index.facts();
+        facts.files.iter().map(|(_, file)| file.bytes).sum::<u64>() + places::file_bytes(facts.rows)
+    }
+
+    /// The entry of each id; none for an id that it has not.
+    ///
+    /// # Errors
+    /// Where these cannot be read.
+    pub(super) fn entries(&self, ids: &Ids) -> Result<Vec<Option<u32>>> {
+        self.places.entries(&self.index, ids)
+    }
+}
+
+/// Rows of the index on disk that were deleted, or replaced by others.
+#[derive(Clone)]
+pub(super) struct DeleteList {
+    pub(super) entries: Arc<RowSet>,
+    pub(super) rows: u64,
+}
+
+impl DeleteList {
+    pub(super) fn none_of(rows: u64) -> Self {
+        Self { entries: Arc::new(RowSet::new(rows)), rows: 0 }
+    }
+
+    pub(super) fn has(&self, entry: u32) -> bool {
+        self.entries.contains(entry.into())
+    }
+
+    /// Puts back an entry that was taken out.
+    pub(super) fn undo(&mut self, entry: u32) {
+        Arc::make_mut(&mut self.entries).remove(entry.into());
+        self.rows -= 1;
+    }
+
+    /// Takes an entry out; whether it was there.
+    pub(super) fn add(&mut self, entry: u32) -> bool {
+        let was_there = !self.has(entry);
+        if was_there {
+            Arc::make_mut(&mut self.entries).insert(entry.into());
+            self.rows += 1;
+        }
+        was_there
+    }
+}

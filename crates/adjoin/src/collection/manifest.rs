@@ -1,0 +1,249 @@
+//! What a collection says of itself.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::attributes::{self, Attribute};
+use super::change::RowType;
+use super::segment::Point;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::Space;
+use crate::graph::GraphOptions;
+use crate::index::IndexOptions;
+use crate::locks::WriterLock;
+use crate::message::{Argument, message};
+use crate::options::{DIMENSIONS_MAX, Metric, VectorType};
+use crate::output::parent;
+use crate::report::CommonStatistics;
+use crate::source::IdKind;
+use crate::store::format::{FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE};
+use crate::store::{
+    Files, Kind, NO_CHECKSUM, check_target, has_manifest, kind_of, read_manifest_bytes, sealed, unsealed,
+};
+
+/// Its kind, as its manifest calls it.
+const KIND: &str = "live";
+/// A manifest that is not in force yet.
+pub(super) const DRAFT: &str = "manifest.partial";
+
+/// What a collection says of itself. It holds no time, path, thread count or budget.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CollectionManifest {
+    /// `live`.
+    pub kind: String,
+    /// Version of the format.
+    pub format_version: u32,
+    /// Type of the vectors.
+    #[serde(flatten)]
+    pub vectors: VectorType,
+    /// Metric of the searches.
+    pub metric: Metric,
+    /// Kind of the ids.
+    pub ids: IdKind,
+    /// What rows have beside vector and id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
+    /// What tells the records of its log from those of any other, 16 hexadecimal digits: drawn by chance.
+    pub salt: String,
+    /// Most neighbors of a vertex of the index on disk.
+    pub degree: usize,
+    /// Candidates that the search for a vertex's neighbors keeps.
+    pub build_list: usize,
+    /// The factor of distances by which edges are left out.
+    pub alpha: f64,
+    /// Seed of graph, codes and navigation graph.
+    pub seed: u64,
+    /// Bytes of the code of a vector.
+    pub code_bytes: usize,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Number of the first record of the log that counts: what is before that was merged.
+    pub first_record: u64,
+    /// Rows of the index on disk; where there are some, it is in the folder that has the number of the record before.
+    pub merged_rows: u64,
+    /// Files by role: none.
+    pub files: Files,
+    /// Checksum of the manifest with these 16 digits as zeros.
+    pub manifest_xxh3: String,
+}
+
+/// What a collection is made for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectionOptions {
+    /// Type of the vectors.
+    pub vectors: VectorType,
+    /// Metric of the searches: l2 or cosine.
+    pub metric: Metric,
+    /// Kind of the ids: integers or texts.
+    pub ids: IdKind,
+    /// What rows have beside vector and id, which searches can be filtered by.
+    pub attributes: Vec<Attribute>,
+    /// How merges build the index on disk. Its navigation graph has the usual size, its method and layout are the default.
+    pub index: IndexOptions,
+}
+
+impl CollectionOptions {
+    fn check(&self) -> Result<()> {
+        if !(1..=DIMENSIONS_MAX).contains(&self.vectors.dimensions) {
+            let said = format!("{} dimensions; a vector has 1 to {DIMENSIONS_MAX}", self.vectors.dimensions);
+            return Err(Error::option(said));
+        }
+        if self.metric == Metric::Ip {
+            let why = ": the vectors to come may be longer than any so far; give l2 or cosine";
+            return Err(Error::option(message!["a collection takes no ", Argument::Metric.with(self.metric), why]));
+        }
+        if self.ids == IdKind::None {
+            return Err(Error::option("the vectors of a collection have ids: int64 or text"));
+        }
+        attributes::check(&self.attributes)?;
+        self.index.check()
+    }
+}
+
+impl CollectionManifest {
+    /// Makes a collection without vectors in `folder`.
+    ///
+    /// # Errors
+    /// Where an option is out of range, something is there already, or the device refuses.
+    pub(super) fn create(context: &Context, folder: &Path, options: &CollectionOptions) -> Result<()> {
+        options.check()?;
+        if let Ok(Some(Kind::Live)) = kind_of(context, folder) {
+            let at = folder.display();
+            return Err(Error::input(format!("{at} is a collection already; write to it, or choose another folder")));
+        }
+        check_target(context, (folder, Kind::Live), false)?;
+        let device = &context.device;
+        let is_new = device.kind(folder)?.is_none();
+        if is_new {
+            device.create_folder(folder)?;
+            device.sync_folder(parent(folder))?;
+        }
+        let lock = WriterLock::take(device, folder)?;
+        let CollectionOptions { vectors, metric, ids, ref attributes, index } = *options;
+        let GraphOptions { degree, build_list, alpha, seed } = index.graph;
+        let manifest = Self {
+            kind: KIND.into(),
+            // Who knows no attributes cannot read a log that has them.
+            format_version: if attributes.is_empty() { FORMAT_VERSION } else { LIVE_VERSION },
+            vectors,
+            metric,
+            ids,
+            attributes: attributes.clone(),
+            salt: format!("{:016x}", RandomState::new().hash_one(0)),
+            degree,
+            build_list,
+            alpha,
+            seed,
+            code_bytes: index.code_bytes,
+            page_bytes: index.page_bytes,
+            first_record: Point::START.next,
+            merged_rows: 0,
+            files: Files::new(&[], |_| unreachable!("there are none")),
+            manifest_xxh3: NO_CHECKSUM.into(),
+        };
+        let published = manifest.publish(context, folder);
+        if published.is_err() && is_new {
+            drop(lock);
+            let _ = device.remove(&folder.join(DRAFT)); // best effort: the error that led here is reported
+            let _ = device.remove_empty_folder(folder);
+            return published;
+        }
+        published.and_then(|()| lock.release())
+    }
+
+    /// Puts this manifest in force in one step.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn publish(&self, context: &Context, folder: &Path) -> Result<()> {
+        let mut file = context.device.create(&folder.join(DRAFT))?;
+        file.append(&sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() }))?;
+        file.sync()?;
+        context.device.rename(&folder.join(DRAFT), &folder.join(MANIFEST_FILE))?;
+        Ok(context.device.sync_folder(folder)?)
+    }
+
+    /// Whether this manifest is the one in force, sealed or not.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn is_in_force(&self, context: &Context, folder: &Path) -> Result<bool> {
+        let manifest_xxh3 = self.manifest_xxh3.clone();
+        Ok(Self { manifest_xxh3, ..Self::read(context, folder)? } == *self)
+    }
+
+    /// The manifest of a collection.
+    ///
+    /// # Errors
+    /// Where there is none, it is damaged, of a newer version or another kind, or says what cannot be.
+    pub(super) fn read(context: &Context, folder: &Path) -> Result<Self> {
+        if !has_manifest(context, folder)? {
+            let at = folder.display();
+            return Err(Error::input(format!("{at} is not a collection; make one with: adjoin collection create")));
+        }
+        let bytes = read_manifest_bytes(context, folder)?;
+        let read = unsealed::<Self>(&bytes, Kind::Live).map_err(|unreadable| unreadable.in_folder(folder, Kind::Live));
+        let manifest = read?;
+        let makes_sense = manifest.options().check().is_ok() && manifest.first_record > 0 && manifest.salt().is_some();
+        if makes_sense {
+            return Ok(manifest);
+        }
+        let at = folder.join(MANIFEST_FILE);
+        Err(Error::corrupt(format!("{}: it says what cannot be; bring it back from a backup", at.display())))
+    }
+
+    fn options(&self) -> CollectionOptions {
+        let Self { vectors, metric, ids, attributes, .. } = self.clone();
+        CollectionOptions { vectors, metric, ids, attributes, index: self.index_options() }
+    }
+
+    /// What rows are like.
+    pub(super) fn rows(&self) -> RowType<'_> {
+        RowType { ids: self.ids, vector_bytes: self.vectors.bytes(), attributes: &self.attributes }
+    }
+
+    /// How merges build the index on disk.
+    pub(super) fn index_options(&self) -> IndexOptions {
+        let Self { degree, build_list, alpha, seed, code_bytes, page_bytes, .. } = *self;
+        let graph = GraphOptions { degree, build_list, alpha, seed };
+        IndexOptions { graph, code_bytes, page_bytes, ..IndexOptions::default() }
+    }
+
+    /// The last write that the index on disk has; none where there is no index.
+    pub(super) fn merged(&self) -> Option<u64> {
+        (self.merged_rows > 0).then(|| self.first_record - 1)
+    }
+
+    /// The same once all writes up to one are in an index of so many rows.
+    #[must_use]
+    pub(super) fn with_merged(&self, sequence: u64, rows: u64) -> Self {
+        Self { first_record: sequence + 1, merged_rows: rows, ..self.clone() }
+    }
+
+    fn salt(&self) -> Option<u64> {
+        u64::from_str_radix(&self.salt, 16).ok()
+    }
+
+    /// The seed of the checksums of the log, and the first of its records that counts.
+    pub(super) fn log(&self) -> (u64, u64) {
+        (self.salt().expect("a manifest that was read has one"), self.first_record)
+    }
+
+    pub(super) fn space(&self) -> Space<'static> {
+        Space::plain(self.vectors, self.metric)
+    }
+
+    /// What a command on the collection reports of it, which has so many rows.
+    pub(super) fn statistics(&self, context: &Context, rows: u64, command: &'static str) -> CommonStatistics {
+        CommonStatistics {
+            rows,
+            dimensions: self.vectors.dimensions,
+            element: self.vectors.element.to_string(),
+            metric: self.metric.to_string(),
+            ..context.statistics(command)
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Rows in memory become rows of the index on disk.
+//!
+//! A new index is made beside the one that there is, of all rows of a moment, while writes and searches go on. Then the new
+//! one takes its place together with what was written meanwhile, which is read from the log again: the same as opening the
+//! collection after that. One rename of the manifest is the moment at which it counts.
+
+use std::path::Path;
+
+use super::attributes::{Attribute, names};
+use super::long_term_index::{LongTermIndex, folder_name, is_of_merge, places_name};
+use super::operations::{Collection, Merged, Writer};
+use super::log::Found;
+use super::manifest::CollectionManifest;
+use super::method::MergeMethod;
+use super::places::file_bytes;
+use super::segment::first_of;
+use super::snapshot::Snapshot;
+use super::state::{StateView, State};
+use super::sync::lock;
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{Index, Merge, Newcomers as _, Repair, build};
+use crate::options::format_bytes;
+use crate::report::Stopwatch;
+use crate::store::{BuildOptions, Store, TemporaryStore};
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "merging";
+/// Times that the log is read while others write, at most, before it is read while nobody does.
+const READINGS_MAX: usize = 8;
+/// A merge waits for other runs until it has so many bytes; the builds that it is made of say what they need.
+pub(super) const LEAST_BYTES: u64 = 12 << 20;
+
+impl Collection {
+    /// Makes the rows in memory, and what was deleted, part of the index on disk; one merge at a time. Where there is nothing
+    /// to merge, nothing is done. Writes and searches go on meanwhile.
+    ///
+    /// # Errors
+    /// Where it is only read, memory or the disk does not suffice, or the work is cancelled. What there was is then still there.
+    pub fn merge(&self, context: &Context) -> Result<Merged> {
+        self.merge_by(context, MergeMethod::default())
+    }
+
+    /// The same by a method.
+    ///
+    /// # Errors
+    /// As [`Self::merge`].
+    pub fn merge_by(&self, context: &Context, method: MergeMethod) -> Result<Merged> {
+        let writer = self.writer()?;
+        let _merging = lock(&writer.merging);
+        let watch = Stopwatch::start();
+        let moment = self.state().moment();
+        if moment.view.is_empty() && moment.gone.rows == 0 {
+            return Ok(Merged { rows: moment.rows, sequence: moment.sequence, ..Merged::default() });
+        }
+        self.check_room(&moment)?;
+        self.check_disk(&moment)?;
+        // Before the lock, so that writes do not wait for the disk: under it there is little left to sync.
+        self.flush()?;
+        let moment = {
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+            writer.log.begin_file().inspect_err(|_| self.undo_dropped(writer))?;
+            self.state().moment()
+        };
+        let (sequence, rows) = (moment.sequence, moment.rows);
+        let merged = self.index_of(context, moment, method).and_then(|(manifest, bytes_written)| {
+            self.replace(writer, manifest)?;
+            let merged = Merged { rows, sequence, seconds: watch.seconds(), bytes_written };
+            lock(&writer.merges).add(merged);
+            Ok(merged)
+        });
+        if merged.is_err() {
+            // Best effort: the error that led here is the one to report, and opening it again removes them too.
+            let _ = remove_unnamed(context, self.folder(), &self.manifest());
+        }
+        merged
+    }
+
+    /// Sees, before any work, that the index of a moment can be opened beside the one that there is, which searches use until
+    /// then.
+    fn check_room(&self, moment: &StateView) -> Result<()> {
+        let Some(base) = &moment.base else { return Ok(()) };
+        let facts = base.index.facts();
+        let share = (moment.rows as f64 / facts.rows.max(1) as f64).min(1.0);
+        let bytes = (share * Index::memory_bytes(facts) as f64) as u64;
+        self.context.reserve_between_runs(bytes, "opening what a merge makes beside what there is").map(drop)
+    }
+
+    /// Checks, before any work, that the disk has room for the new index and for the log that is written meanwhile: a merge that
+    /// fills the disk would stop writes.
+    fn check_disk(&self, moment: &StateView) -> Result<()> {
+        // If the device does not know, the merge tries.
+        let Ok(free) = self.context.device.free_bytes(self.folder()) else { return Ok(()) };
+        let CollectionManifest { vectors, degree, code_bytes, .. } = self.manifest();
+        let row = (vectors.bytes() + degree * size_of::<u32>() + code_bytes + size_of::<u64>()) as u64;
+        let (index, log) = (moment.rows * row, self.state().fresh.held_bytes());
+        if index + log <= free {
+            return Ok(());
+        }
+        let [index, log, free] = [index, log, free].map(format_bytes);
+        let at = self.folder().display();
+        Err(Error::device(format!(
+            "{at}: a merge writes {index} or more and leaves {log} to the log, {free} are free; free some space on that disk"
+        )))
+    }
+
+    /// Makes the index of a moment; returns the manifest that names it, and the bytes that this wrote.
+    fn index_of(&self, context: &Context, moment: StateView, method: MergeMethod) -> Result<(CollectionManifest, u64)> {
+        let (live, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
+        if moment.rows > 0 {
+            let context = &context.for_long_run(LEAST_BYTES, PURPOSE)?.or_temporary(live);
+            let folder = &live.join(folder_name(moment.sequence));
+            bytes_written = match change(context, (&moment, &manifest.attributes), method, folder)? {
+                Some(bytes_written) => bytes_written,
+                None => {
+                    build_of(context, &manifest, &Snapshot::new(&manifest, moment.clone(), live.to_owned()), folder)?
+                }
+            };
+            LongTermIndex::complete(context, live, moment.sequence)?;
+            bytes_written += file_bytes(moment.rows);
+        }
+        Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
+    }
+
+    /// Reads what a manifest names. If others hold the memory for a while, waits for them.
+    fn read_state(&self, manifest: &CollectionManifest) -> Result<(State, Found)> {
+        let context = &self.context;
+        loop {
+            match State::read(context, self.folder(), manifest) {
+                Err(error) if error.kind() == ErrorKind::Budget => {
+                    // Refused unless a run ends that holds more than what is free.
+                    if context.for_run(context.budget().free() + 1, PURPOSE).is_err() {
+                        return Err(error);
+                    }
+                }
+                read => return read,
+            }
+        }
+    }
+
+    /// Puts the index that a manifest names, and what was written since, in the place of what there is.
+    fn replace(&self, writer: &Writer, manifest: CollectionManifest) -> Result<()> {
+        let (context, folder) = (&self.context, self.folder());
+        let era = writer.log.era();
+        let (mut state, mut found) = self.read_state(&manifest)?;
+        // While others write: under the lock, little is left to read.
+        for _ in 0..READINGS_MAX {
+            let before = found.sequence();
+            found = state.replay(context, folder, &manifest, Some(&found))?;
+            if found.sequence() == before {
+                break;
+            }
+        }
+        let (replaced, published) = {
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+            writer.log.flush().inspect_err(|_| self.undo_dropped(writer))?;
+            writer.forget_undo();
+            match era.get() {
+                None => drop(state.replay(context, folder, &manifest, Some(&found))?),
+                // Some of what was read may have been dropped since.
+                Some(_) => (state, _) = self.read_state(&manifest)?,
+            }
+            let published = manifest.publish(context, folder);
+            // After its rename it is in force, even where that could not be made durable: for all who open the collection now.
+            if published.is_err() && !manifest.is_in_force(context, folder)? {
+                return published;
+            }
+            self.set_manifest(manifest.clone());
+            (std::mem::replace(&mut *self.state_mut(), state), published)
+        };
+        // Outside the locks: freeing many rows, and removing files, takes a while.
+        drop(replaced);
+        published?;
+        remove_unnamed(context, folder, &manifest)
+    }
+}
+
+/// Builds an index of some rows; returns how many bytes that wrote.
+fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, folder: &Path) -> Result<u64> {
+    let (metric, seed, attributes) = (manifest.metric, manifest.seed, names(&manifest.attributes));
+    let options = BuildOptions { metric, seed, attributes, ..BuildOptions::default() };
+    let (temporary, of_store) = TemporaryStore::build(context, rows, &options)?;
+    let store = Store::open(context, temporary.folder())?;
+    let of_index = build(context, &store, folder, &manifest.index_options(), true)?.io;
+    Ok(of_store.bytes_written + of_store.spill_bytes + of_index.bytes_written + of_index.spill_bytes)
+}
+
+/// Changes the index on disk into that of a moment, in another folder, where the method and what has changed ask for that, and
+/// memory suffices; returns how many bytes that wrote.
+fn change(
+    context: &Context,
+    (moment, attributes): (&StateView, &[Attribute]),
+    method: MergeMethod,
+    folder: &Path,
+) -> Result<Option<u64>> {
+    let Some(base) = &moment.base else { return Ok(None) };
+    let came = moment.view.came(attributes);
+    let _of_numbers = context.reserve(u64::from(came.rows()) * size_of::<u32>() as u64, PURPOSE)?;
+    let (index, deleted) = (&base.index, &*moment.gone.entries);
+    let merge = Merge { context, index, deleted, newcomers: &came };
+    let repair = match method {
+        MergeMethod::Fastest if merge.pays() => Repair::All,
+        MergeMethod::Change if merge.is_possible() => Repair::All,
+        MergeMethod::ChangeNearest if merge.is_possible() => Repair::NEAREST,
+        _ => return Ok(None),
+    };
+    match merge.run(folder, repair) {
+        // A build holds less at the same time.
+        Err(error) if error.kind() == ErrorKind::Budget && method == MergeMethod::Fastest => Ok(None),
+        merged => merged.map(Some),
+    }
+}
+
+/// Removes what merges have left that a manifest does not name: indexes, and files of the log whose records are all in its index.
+/// Nothing where another manifest is in force, or a loss of power may bring back one that names them.
+///
+/// # Errors
+/// Where the device refuses.
+pub(super) fn remove_unnamed(context: &Context, live: &Path, manifest: &CollectionManifest) -> Result<()> {
+    let named = manifest.merged().map(|sequence| [folder_name(sequence), places_name(sequence)]);
+    let of_merge = |name: &str| is_of_merge(name) && !named.iter().flatten().any(|named| named == name);
+    let of_log = |name: &str| first_of(name).is_some_and(|first| first < manifest.first_record);
+    let is_left = |name: &str| of_merge(name) || of_log(name);
+    let device = &context.device;
+    let left = device.list_only(live, &|name| name.to_str().is_some_and(is_left))?;
+    if left.is_empty() || !manifest.is_in_force(context, live)? {
+        return Ok(());
+    }
+    device.sync_folder(live)?;
+    for name in left {
+        let path = live.join(&name);
+        match name.to_str().is_some_and(|name| name.starts_with("index-")) {
+            true => device.remove_folder(&path)?,
+            false => device.remove(&path)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! A collection: *vectors come and go, and a search finds what is there now.*
+//!
+//! A collection is a folder with a redo log (`log.rs`), in which every write is before it is acknowledged, and rows in memory
+//! (`fresh.rs`), which are what the log says: opening it reads the log again. The parts are those of FreshDiskANN (Singh et al.,
+//! 2021, section 5), with one difference: rows in memory are compared with queries one by one, rather than by a graph over them
+//! (`docs/decisions/0016-rows-in-memory.md`).
+//!
+//! ```
+//! use std::path::Path;
+//! use adjoin::context::Context;
+//! use adjoin::index::{IndexEffort, IndexOptions, IndexSearchOptions};
+//! use adjoin::collection::{Collection, Durability, LiveOptions, Put};
+//! use adjoin::options::{Element, Metric, VectorType};
+//! use adjoin::buckets::Wanted;
+//! use adjoin::sink::CollectHits;
+//! use adjoin::source::{self, IdKind, Ids};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let (context, live) = (Context::default(), folder.path().join("live"));
+//! let vectors = VectorType { element: Element::F32, dimensions: 8 };
+//! let (attributes, index) = (Vec::new(), IndexOptions::default());
+//! let options = LiveOptions { vectors, metric: Metric::L2, ids: IdKind::Int64, attributes, index };
+//! Collection::create(&context, &live, &options)?;
+//!
+//! // Some vectors in a file; any source will do. Rows without ids go by their numbers.
+//! let file = folder.path().join("vectors.fbin");
+//! let what = source::Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
+//! let target = adjoin::output::Target::File { path: file.clone(), force: false };
+//! source::generate(&context, &what, &target)?;
+//! let some = source::open(&context, &[file.display().to_string()], &Default::default())?;
+//!
+//! let collection = Collection::open(&context, &live)?;
+//! let written = collection.load(&*some, Put::Insert, Durability::Group)?;
+//! assert_eq!((written.rows, collection.facts().rows), (1_000, 1_000));
+//!
+//! let (hits, options) = (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::default(), 1));
+//! collection.search(&context, (&*some, None), &options, Box::new(hits.clone()))?;
+//! assert_eq!(hits.hits()[7], [(7, 0.0)]);
+//! assert!(collection.get(&Ids::Int64(vec![1_000]))?[0].is_none());
+//! collection.close()?;
+//! # Ok::<(), adjoin::error::Error>(())
+//! ```
+
+mod arriving;
+mod attributes;
+mod background;
+mod backup;
+mod long_term_index;
+mod change;
+mod operations;
+mod delete_where;
+mod frame;
+mod temporary_index;
+mod get;
+mod ids;
+mod log;
+mod manifest;
+mod memory;
+mod merge;
+mod method;
+mod packed;
+mod places;
+mod search;
+mod segment;
+mod snapshot;
+mod state;
+mod statistics;
+mod steps;
+mod sync;
+mod verify;
+mod write;
+
+pub use self::attributes::{Attribute, AttributeKind};
+pub use self::background::{Merger, MergerOptions};
+pub use self::backup::{BackupReport, backup};
+pub use self::operations::{Collection, CollectionFacts, Merged, Written};
+pub use self::get::CollectionRow;
+pub use self::log::Durability;
+pub use self::manifest::{CollectionManifest, CollectionOptions};
+pub use self::memory::{CollectionWork, with_advice};
+pub use self::method::MergeMethod;
+pub use self::packed::AttributeValue;
+pub use self::snapshot::open_rows;
+pub use self::statistics::CollectionStatistics;
+pub use self::verify::{CollectionVerifyReport, verify};
+pub use self::write::{Put, Write};

@@ -1,0 +1,131 @@
+//! The rows of a moment as a source, of which an index can be built, or anything else that takes a source.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+
+use super::attributes::{Attribute, schema};
+use super::operations::Collection;
+use super::temporary_index::TemporaryView;
+use super::manifest::CollectionManifest;
+use super::state::StateView;
+use crate::context::Context;
+use crate::error::Result;
+use crate::index::IndexRows;
+use crate::source::{AttributeTables, SourceAttributes, SourceInfo, VectorBatch, VectorScan, VectorSource};
+
+/// The rows on disk in the order of their entries, then those in memory in the order in which they came.
+pub(super) struct Snapshot {
+    moment: StateView,
+    info: SourceInfo,
+    attributes: Vec<Attribute>,
+    folder: PathBuf,
+    /// What was opened for these rows alone, whose memory is theirs.
+    _opened: Option<Collection>,
+}
+
+impl Snapshot {
+    pub(super) fn new(manifest: &CollectionManifest, moment: StateView, folder: PathBuf) -> Self {
+        let info =
+            SourceInfo { rows: moment.rows, vectors: manifest.vectors, ids: manifest.ids, rounded_from_f64: false };
+        Self { moment, info, attributes: manifest.attributes.clone(), folder, _opened: None }
+    }
+
+    /// The rows on disk that are not gone.
+    fn on_disk(&self) -> Option<IndexRows<'_>> {
+        let StateView { base, gone, .. } = &self.moment;
+        base.as_ref().map(|base| IndexRows::new(&base.index, Some(&gone.entries)))
+    }
+}
+
+/// The rows of a collection that others may write to, as they are now. They stay these, whatever is written and merged later:
+/// files that a merge removes are held open.
+///
+/// # Errors
+/// As [`Collection::open_read_only`].
+pub fn open_rows(context: &Context, folder: &Path) -> Result<Arc<dyn VectorSource>> {
+    let opened = Collection::open_read_only(context, folder)?;
+    let snapshot = opened.rows_now();
+    Ok(Arc::new(Snapshot { _opened: Some(opened), ..snapshot }))
+}
+
+impl Collection {
+    fn rows_now(&self) -> Snapshot {
+        Snapshot::new(&self.manifest(), self.state().moment(), self.folder().to_owned())
+    }
+
+    /// The rows of this moment. They stay these, whatever is written and merged later.
+    pub fn snapshot(&self) -> impl VectorSource {
+        self.rows_now()
+    }
+}
+
+impl VectorSource for Snapshot {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        let on_disk = self.on_disk().map(|rows| rows.into_scan(batch_bytes));
+        Ok(Box::new(SnapshotScan { on_disk, view: &self.moment.view, block: 0, next_row: 0 }))
+    }
+
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        self.on_disk().map_or(0, |rows| rows.scan_bytes(batch_bytes)) + TemporaryView::block_bytes()
+    }
+
+    fn attributes(&self) -> Option<&dyn SourceAttributes> {
+        (!self.attributes.is_empty()).then_some(self)
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (self.folder.clone(), row)
+    }
+}
+
+impl SourceAttributes for Snapshot {
+    fn schema(&self) -> Result<SchemaRef> {
+        Ok(schema(&self.attributes))
+    }
+
+    fn tables(&self, context: &Context) -> Result<AttributeTables<'_>> {
+        let in_memory = self.moment.view.tables(context, &self.attributes);
+        Ok(match self.on_disk() {
+            Some(on_disk) => Box::new(on_disk.into_attributes(context)?.chain(in_memory)),
+            None => Box::new(in_memory),
+        })
+    }
+}
+
+struct SnapshotScan<'a> {
+    /// None once all of it was handed over.
+    on_disk: Option<Box<dyn VectorScan + 'a>>,
+    view: &'a TemporaryView,
+    /// The next block of rows in memory.
+    block: usize,
+    next_row: u64,
+}
+
+impl VectorScan for SnapshotScan<'_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        if let Some(on_disk) = &mut self.on_disk {
+            if let Some(batch) = on_disk.next_batch()? {
+                self.next_row += batch.rows as u64;
+                return Ok(Some(batch));
+            }
+            self.on_disk = None;
+        }
+        while self.block < self.view.blocks() {
+            let (bytes, ids) = self.view.rows_of(self.block);
+            self.block += 1;
+            let rows = ids.len();
+            if rows > 0 {
+                let first_row = self.next_row;
+                self.next_row += rows as u64;
+                return Ok(Some(VectorBatch { first_row, rows, bytes, faults: Vec::new(), ids }));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,156 @@
+//! What a collection holds at a moment: the index on disk, what of it is gone, and the rows in memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::Reservation;
+
+use super::long_term_index::{LongTermIndex, DeleteList};
+use super::change::Change;
+use super::temporary_index::{self, TemporaryIndex, TemporaryView};
+use super::log::{Found, Segments};
+use super::manifest::CollectionManifest;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::source::Ids;
+
+/// Ids that are looked up together while the log is read.
+const IDS_TOGETHER: usize = 1 << 16;
+
+/// What there is after some write.
+pub(super) struct State {
+    pub(super) base: Option<Arc<LongTermIndex>>,
+    pub(super) gone: DeleteList,
+    pub(super) fresh: TemporaryIndex,
+    /// The number of that write.
+    pub(super) sequence: u64,
+}
+
+/// What undoes a change: its number, rows on disk that it deleted or replaced, and what it did to rows in memory.
+pub(super) struct Undo {
+    pub(super) sequence: u64,
+    entries: Vec<u32>,
+    fresh: temporary_index::Undo,
+}
+
+impl Undo {
+    /// How many rows were deleted or replaced.
+    pub(super) fn deleted(&self) -> u64 {
+        self.entries.len() as u64 + self.fresh.deleted()
+    }
+}
+
+/// The same for whoever searches, however long that takes.
+#[derive(Clone)]
+pub(super) struct StateView {
+    pub(super) base: Option<Arc<LongTermIndex>>,
+    pub(super) gone: DeleteList,
+    pub(super) view: TemporaryView,
+    /// Rows that can be found.
+    pub(super) rows: u64,
+    pub(super) sequence: u64,
+}
+
+impl State {
+    /// What a manifest and the log say.
+    ///
+    /// # Errors
+    /// Where one of them or the index on disk cannot be read, or memory does not suffice.
+    pub(super) fn read(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Self, Found)> {
+        let merged = manifest.merged();
+        let base = merged.map(|sequence| LongTermIndex::open(context, folder, (sequence, &manifest.attributes)));
+        let base = base.transpose()?.map(Arc::new);
+        let gone = DeleteList::none_of(base.as_ref().map_or(0, |base| base.index.facts().rows));
+        let fresh = TemporaryIndex::new(context, manifest.space(), Ids::empty(manifest.ids))?;
+        let mut state = Self { base, gone, fresh, sequence: manifest.first_record - 1 };
+        let found = state.replay(context, folder, manifest, None)?;
+        Ok((state, found))
+    }
+
+    /// Applies the records of the log after those that were found before; returns what was found now.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn replay(
+        &mut self,
+        context: &Context,
+        folder: &Path,
+        manifest: &CollectionManifest,
+        before: Option<&Found>,
+    ) -> Result<Found> {
+        let state = self;
+        let mut touched = Ids::empty(manifest.ids);
+        let (salt, first) = manifest.log();
+        let first = before.and_then(Found::last_file).unwrap_or(first);
+        let found = Segments::open(context, folder, (salt, first))?.read(context, before, &mut |frame| {
+            let number = frame.head.sequence;
+            let change = Change::from_bytes(frame.payload, manifest.rows());
+            let change = change.ok_or_else(|| {
+                let at = folder.display();
+                Error::corrupt(format!("{at}: record {number} of the log is none of this collection"))
+            })?;
+            let room = TemporaryIndex::room_for(context, state.fresh.bytes_of(&change))?;
+            state.fresh.apply(&change, room);
+            state.sequence = number;
+            // A row on disk whose id is written again, or deleted, is gone, whatever comes after that.
+            for ids in [&change.deleted, &change.ids] {
+                (0..ids.len()).for_each(|k| touched.push_from(ids, k));
+            }
+            if touched.len() >= IDS_TOGETHER {
+                state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
+            }
+            Ok(())
+        })?;
+        state.forget(&touched)?;
+        Ok(found)
+    }
+
+    /// Takes rows on disk out by their ids.
+    fn forget(&mut self, ids: &Ids) -> Result<()> {
+        let Some(base) = &self.base else { return Ok(()) };
+        for entry in base.entries(ids)?.into_iter().flatten() {
+            self.gone.add(entry);
+        }
+        Ok(())
+    }
+
+    /// Applies a change for which there is room, whose ids have these entries on disk; returns what undoes it.
+    pub(super) fn apply(
+        &mut self,
+        (change, room): (&Change, Reservation),
+        entries: impl Iterator<Item = u32>,
+        sequence: u64,
+    ) -> Undo {
+        let entries = entries.filter(|&entry| self.gone.add(entry)).collect();
+        self.sequence = sequence;
+        Undo { sequence, entries, fresh: self.fresh.apply(change, room) }
+    }
+
+    /// Undoes the last change that was not undone.
+    pub(super) fn undo(&mut self, Undo { sequence, entries, fresh }: Undo) {
+        self.fresh.undo(fresh);
+        entries.into_iter().for_each(|entry| self.gone.undo(entry));
+        self.sequence = sequence - 1;
+    }
+
+    /// Whether a row has id `k`, which has this entry on disk.
+    pub(super) fn has(&self, (ids, k): (&Ids, usize), entry: Option<u32>) -> bool {
+        self.fresh.has(ids, k) || entry.is_some_and(|entry| !self.gone.has(entry))
+    }
+
+    /// Rows on disk that can be found.
+    fn of_base(&self) -> u64 {
+        self.base.as_ref().map_or(0, |base| base.index.facts().rows) - self.gone.rows
+    }
+
+    /// Rows that can be found.
+    pub(super) fn rows(&self) -> u64 {
+        self.of_base() + self.fresh.live()
+    }
+
+    /// The same to look at later.
+    pub(super) fn moment(&self) -> StateView {
+        let (base, gone, view) = (self.base.clone(), self.gone.clone(), self.fresh.view());
+        StateView { base, gone, view, rows: self.rows(), sequence: self.sequence }
+    }
+}

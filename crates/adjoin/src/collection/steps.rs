@@ -1,0 +1,185 @@
+//! Writes of any number of rows: one step if memory holds all rows at once, else several, after all rows have been checked.
+
+use std::collections::HashSet;
+
+use adjoin_device::Reservation;
+
+use super::Collection;
+use super::arriving::check_columns;
+use super::operations::Written;
+use super::log::Durability;
+use super::write::{Incoming, Put, Write, check, check_kind};
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::Argument;
+use crate::options::format_count;
+use crate::output::parent;
+use crate::source::VectorSource;
+use crate::sql::Condition;
+use crate::store::{IdCheck, hash_of};
+
+/// A write is one step if its vectors, and its attributes, take at most this fraction of the budget: they are held several times
+/// on the way into the log and into memory.
+const ONE_STEP_FRACTION: u64 = 16;
+/// A write of more bytes of vectors, or of attributes, is several steps whatever the budget.
+const ONE_STEP_BYTES_MAX: u64 = 64 << 20;
+/// Most memory for finding ids that occur twice.
+const ID_CHECK_BYTES_MAX: u64 = 64 << 20;
+/// Bytes reserved for the hash of an id in a set.
+const BYTES_OF_HASH: u64 = 48;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "checking the ids of these rows";
+/// Why a row is refused whose id another row of the same write has.
+const TWICE: &str = "comes twice in one write; give it once";
+
+/// Hashes of ids that are deleted before rows are inserted.
+struct DeletedIds {
+    hashes: HashSet<u128>,
+    _memory: Reservation,
+}
+
+impl Collection {
+    /// Deletes, inserts and replaces rows, in this order; returns when that is as durable as asked for. The rows that meet
+    /// `condition` are deleted together with those of `write.delete`. If several rows to upsert have one id, the last one counts.
+    ///
+    /// If memory holds all rows at once, all of this is one step, which is applied whole or not at all. Otherwise a note says that
+    /// there are several steps, and all rows are read and checked before the first of them.
+    ///
+    /// # Errors
+    /// As [`Self::write`] and [`Self::delete_where`], and then nothing is written; of several steps, an error of the device or of
+    /// memory may come after some, and says how many rows were written.
+    pub fn write_all(
+        &self,
+        write: &Write<'_>,
+        condition: Option<&Condition>,
+        durability: Durability,
+    ) -> Result<Written> {
+        self.check_write(write, condition)?;
+        if !self.has_merger() && self.is_full() {
+            self.merge_if_possible()?;
+        }
+        let has_rows = write.insert.is_some() || write.upsert.is_some();
+        match self.write_at_once(write, condition, durability) {
+            Ok(Some(written)) => return Ok(written),
+            Err(error) if error.kind() != ErrorKind::Budget || !has_rows => return Err(error),
+            Ok(None) | Err(_) => {}
+        }
+        let rows = format_count(rows_of(write), "row");
+        self.context.progress.note(&format!(
+            "memory does not hold {rows} at once: they are checked, and then written in several steps; if that is stopped, \
+             the first of them are written"
+        ));
+        self.check_rows(write, condition)?;
+        self.write_in_steps(write, condition, durability)
+    }
+
+    /// Refuses what does not go with this collection, before anything is read or written.
+    fn check_write(&self, write: &Write<'_>, condition: Option<&Condition>) -> Result<()> {
+        self.writer()?;
+        if condition.is_some() {
+            self.check_attributes(Argument::DeleteWhere.into())?;
+        }
+        if let Some(ids) = write.delete {
+            check_kind(self, ids.kind())?;
+        }
+        let manifest = self.manifest();
+        for source in [write.insert, write.upsert].into_iter().flatten() {
+            check(self, source)?;
+            check_columns(&self.context, source, (&manifest.attributes, &self.folder().display().to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes all in one step; returns `None`, and writes nothing, if that is too much at once.
+    fn write_at_once(
+        &self,
+        write: &Write<'_>,
+        condition: Option<&Condition>,
+        durability: Durability,
+    ) -> Result<Option<Written>> {
+        let most = (self.context.budget().total() / ONE_STEP_FRACTION).min(ONE_STEP_BYTES_MAX);
+        if rows_of(write).saturating_mul(self.manifest().vectors.bytes() as u64) > most {
+            return Ok(None);
+        }
+        let incoming = Incoming::read_within(&self.context, self, write, most)?;
+        incoming.map(|incoming| self.write_once(incoming, condition, durability)).transpose()
+    }
+
+    fn write_in_steps(
+        &self,
+        write: &Write<'_>,
+        condition: Option<&Condition>,
+        durability: Durability,
+    ) -> Result<Written> {
+        let mut all = Written { sequence: self.facts().sequence, ..Written::default() };
+        if write.delete.is_some() || condition.is_some() {
+            let deletes = Incoming::read(&self.context, self, &Write { delete: write.delete, ..Write::default() })?;
+            all = self.write_once(deletes, condition, durability)?;
+        }
+        for (source, put) in [(write.insert, Put::Insert), (write.upsert, Put::Upsert)] {
+            if let Some(source) = source {
+                all = all.and(self.load(source, put, durability)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads all rows: each can be written, and none is inserted whose id another one has.
+    fn check_rows(&self, write: &Write<'_>, condition: Option<&Condition>) -> Result<()> {
+        let deleted = self.deleted_ids(write, condition)?;
+        if let Some(source) = write.insert {
+            self.check_inserted(source, &deleted)?;
+        }
+        match write.upsert {
+            Some(source) => Incoming::each(&self.context, self, (source, Put::Upsert), "check", &mut |_| Ok(())),
+            None => Ok(()),
+        }
+    }
+
+    fn deleted_ids(&self, write: &Write<'_>, condition: Option<&Condition>) -> Result<DeletedIds> {
+        let mut deleted = DeletedIds { hashes: HashSet::new(), _memory: self.context.reserve(0, PURPOSE)? };
+        let met = condition.map(|condition| self.ids_now_where(condition)).transpose()?;
+        for ids in [write.delete, met.as_ref()].into_iter().flatten() {
+            deleted._memory.join(self.context.reserve(BYTES_OF_HASH * ids.len() as u64, PURPOSE)?);
+            deleted.hashes.extend((0..ids.len()).filter_map(|k| hash_of(ids, k)));
+        }
+        Ok(deleted)
+    }
+
+    /// Refuses the first row whose id is there, or whose id an earlier row has.
+    fn check_inserted(&self, source: &dyn VectorSource, deleted: &DeletedIds) -> Result<()> {
+        let (context, rows) = (&self.context, source.info().rows);
+        let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
+        let _memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
+        let mut ids = IdCheck::new(context, &context.temporary(Some(parent(self.folder()))), rows, bytes);
+        Incoming::each(context, self, (source, Put::Insert), "check", &mut |incoming| {
+            let is_deleted = |k| hash_of(&incoming.change.ids, k).is_some_and(|hash| deleted.hashes.contains(&hash));
+            let is_there = self.ids_there(&incoming.change.ids)?;
+            incoming.check(|k| is_there[k] && !is_deleted(k))?;
+            for (k, &row) in incoming.rows().iter().enumerate() {
+                hash_of(&incoming.change.ids, k).map_or(Ok(()), |hash| ids.add_hash(hash, row))?;
+            }
+            Ok(())
+        })?;
+        ids.finish(0)?.first.map_or(Ok(()), |row| Err(self.twice(context, source, row)))
+    }
+
+    /// The error of a row whose id an earlier row of the same write has.
+    fn twice(&self, context: &Context, source: &dyn VectorSource, row: u64) -> Error {
+        let mut refusal = None;
+        let found = Incoming::each(context, self, (source, Put::Upsert), "check", &mut |incoming| {
+            if refusal.is_none()
+                && let Ok(k) = incoming.rows().binary_search(&row)
+            {
+                refusal = Some(incoming.refusal(k, TWICE));
+            }
+            Ok(())
+        });
+        refusal.or(found.err()).unwrap_or_else(|| Error::input(format!("the id of row {row} {TWICE}")))
+    }
+}
+
+/// Rows that a write inserts or upserts.
+fn rows_of(write: &Write<'_>) -> u64 {
+    [write.insert, write.upsert].into_iter().flatten().map(|source| source.info().rows).sum()
+}

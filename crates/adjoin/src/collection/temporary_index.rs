@@ -1,0 +1,498 @@
+//! Rows in memory: those that came since the last merge, in the order in which they came.
+//!
+//! A search compares its queries with all of them: some ten thousand vectors take less time than the reads of a walk over pages,
+//! and none is missed. Rows lie in blocks. A block that is full never changes, so that a search shares it with those who write;
+//! of the last one it takes a copy.
+
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use adjoin_device::Reservation;
+use adjoin_kernels::Kernel;
+use arrow_array::RecordBatch;
+
+use super::attributes::{Attribute, schema};
+use super::change::Change;
+use super::ids::Numbers;
+use super::packed::{PackedRows, table_of};
+use crate::context::Context;
+use crate::error::Result;
+use crate::execute::{AllNearest, Hit, NearestSearch, PackedBucket};
+use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::index::{UnmergedRows, Newcomers};
+use crate::load::{LoadedBucket, Members};
+use crate::options::VectorType;
+use crate::row_numbers::RowSet;
+use crate::query::{IdRoom, QueryTarget};
+use crate::source::{AttributeTables, Ids};
+use crate::sql::Condition;
+use crate::workers::map_items;
+
+/// Bytes of vectors of a block, and of attributes, about.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Bytes that are held where there are no rows.
+const LEAST_BYTES: u64 = 4 * BLOCK_BYTES as u64;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "rows that are not merged yet";
+const PURPOSE_SEARCH: &str = "this search";
+/// Copies of attributes that are made of bytes: as columns, and what a condition makes of these.
+const COPIES_OF_ATTRIBUTES: u64 = 4;
+
+/// Some rows, one behind the other.
+#[derive(Clone)]
+struct Block {
+    /// Number of the first.
+    first: u32,
+    stored: Vec<u8>,
+    ids: Ids,
+    attributes: PackedRows,
+}
+
+/// A block that does not grow any more; what queries are compared with is made when the first one comes.
+struct Full {
+    block: Block,
+    packed: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Deref for Full {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.block
+    }
+}
+
+/// Rows, and which of them are no more.
+pub(super) struct TemporaryIndex {
+    space: Space<'static>,
+    block_rows: usize,
+    full: Vec<Arc<Full>>,
+    last: Block,
+    /// Rows that were deleted, or replaced by others.
+    gone: Arc<RowSet>,
+    gone_rows: u64,
+    rows: u32,
+    numbers: Numbers,
+    memory: Reservation,
+}
+
+/// What undoes a change: the rows that it inserted, and those that it deleted or replaced.
+pub(super) struct Undo {
+    inserted: std::ops::Range<u32>,
+    deleted: Vec<u32>,
+}
+
+/// The rows of a view that are not gone, by number, and their attributes.
+pub(super) struct ViewRows<'a> {
+    view: &'a TemporaryView,
+    attributes: &'a [Attribute],
+    numbers: Vec<u32>,
+}
+
+/// The rows at a moment, for whoever searches.
+#[derive(Clone)]
+pub(super) struct TemporaryView {
+    space: Space<'static>,
+    blocks: Vec<Arc<Full>>,
+    gone: Arc<RowSet>,
+    /// Rows that are not gone.
+    live: u64,
+    /// Of a set that only this one has.
+    _memory: Option<Arc<Reservation>>,
+}
+
+impl TemporaryIndex {
+    /// No rows yet, of a space, with ids of the kind of these.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    pub(super) fn new(context: &Context, space: Space<'static>, no_ids: Ids) -> Result<Self> {
+        let memory = context.reserve_between_runs(LEAST_BYTES, PURPOSE)?;
+        Ok(Self {
+            space,
+            block_rows: (BLOCK_BYTES / space.vectors.bytes()).max(1),
+            full: Vec::new(),
+            numbers: Numbers::new(no_ids.kind()),
+            last: Block::new(0, no_ids),
+            gone: Arc::new(RowSet::new(0)),
+            gone_rows: 0,
+            rows: 0,
+            memory,
+        })
+    }
+
+    /// Bytes that the rows of a change take.
+    pub(super) fn bytes_of(&self, change: &Change) -> u64 {
+        let space = self.space;
+        let Change { ids, stored, attributes, .. } = change;
+        let of_attributes = attributes.bytes.len() + size_of::<u64>() * attributes.len();
+        let of_vectors = stored.len() as u64 + 3 * ids.bytes();
+        of_vectors + of_attributes as u64 + ids.len() as u64 * Self::row_bytes(space, 0)
+    }
+
+    /// Bytes that a row takes beside its vector, its columns and the `text` bytes of its id.
+    pub(super) fn row_bytes(space: Space<'static>, text: u64) -> u64 {
+        // Of many, so that what is rounded up counts no more.
+        let packed = with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10);
+        Numbers::memory_bytes(text) + packed
+    }
+
+    /// Bytes that are held while there are no rows.
+    pub(super) fn least_bytes() -> u64 {
+        LEAST_BYTES
+    }
+
+    /// Takes so many bytes of memory for changes.
+    ///
+    /// # Errors
+    /// Where it does not suffice.
+    pub(super) fn room_for(context: &Context, bytes: u64) -> Result<Reservation> {
+        context.reserve_between_runs(bytes, PURPOSE)
+    }
+
+    /// Applies a change for which there is room; returns what undoes it.
+    pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> Undo {
+        self.memory.join(room);
+        let (first, mut deleted) = (self.rows, Vec::new());
+        for k in 0..change.deleted.len() {
+            deleted.extend(self.numbers.remove(&change.deleted, k));
+        }
+        for (k, vector) in change.stored.chunks_exact(self.space.vectors.bytes()).enumerate() {
+            deleted.extend(self.numbers.set(&change.ids, k, self.rows));
+            self.push(vector, change, k);
+        }
+        deleted.iter().for_each(|&number| self.take_out(number));
+        Undo { inserted: first..self.rows, deleted }
+    }
+
+    /// Undoes the last change that was not undone. The rows that it inserted go on taking memory until the next merge.
+    pub(super) fn undo(&mut self, Undo { inserted, deleted }: Undo) {
+        for number in inserted.rev() {
+            let block = Self::block(&self.full, &self.last, number);
+            self.numbers.remove(&block.ids, (number - block.first) as usize);
+            self.take_out(number);
+        }
+        for number in deleted {
+            let block = Self::block(&self.full, &self.last, number);
+            self.numbers.set(&block.ids, (number - block.first) as usize, number);
+            Arc::make_mut(&mut self.gone).remove(number.into());
+            self.gone_rows -= 1;
+        }
+    }
+
+    /// The block of a row.
+    fn block<'a>(full: &'a [Arc<Full>], last: &'a Block, number: u32) -> &'a Block {
+        match full.partition_point(|block| block.first <= number) {
+            at if at > 0 && number < last.first => &full[at - 1].block,
+            _ => last,
+        }
+    }
+
+    fn push(&mut self, vector: &[u8], Change { ids, attributes, .. }: &Change, k: usize) {
+        self.last.stored.extend_from_slice(vector);
+        self.last.ids.push_from(ids, k);
+        if !attributes.is_empty() {
+            self.last.attributes.push(attributes.get(k));
+        }
+        self.rows += 1;
+        if self.last.ids.len() == self.block_rows || self.last.attributes.bytes.len() >= BLOCK_BYTES {
+            let next = Block::new(self.rows, Ids::empty(ids.kind()));
+            self.full.push(Arc::new(Full::new(std::mem::replace(&mut self.last, next))));
+        }
+    }
+
+    fn take_out(&mut self, number: u32) {
+        let gone = Arc::make_mut(&mut self.gone);
+        gone.grow(u64::from(number) + 1);
+        gone.insert(number.into());
+        self.gone_rows += 1;
+    }
+
+    /// Bytes that the rows take.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.memory.bytes() - LEAST_BYTES
+    }
+
+    /// How many rows there are that are not gone.
+    pub(super) fn live(&self) -> u64 {
+        u64::from(self.rows) - self.gone_rows
+    }
+
+    /// How many are gone, and still in memory.
+    pub(super) fn gone(&self) -> u64 {
+        self.gone_rows
+    }
+
+    /// Whether a row has id `k`.
+    pub(super) fn has(&self, ids: &Ids, k: usize) -> bool {
+        self.numbers.get(ids, k).is_some()
+    }
+
+    /// The vector of the row with id `k`, and its attributes.
+    pub(super) fn row(&self, ids: &Ids, k: usize) -> Option<(&[u8], &[u8])> {
+        let number = self.numbers.get(ids, k)?;
+        let block = Self::block(&self.full, &self.last, number);
+        let (bytes, row) = (self.space.vectors.bytes(), (number - block.first) as usize);
+        Some((&block.stored[row * bytes..][..bytes], block.attributes_of(number)))
+    }
+
+    /// The rows as they are now.
+    pub(super) fn view(&self) -> TemporaryView {
+        let mut blocks = self.full.clone();
+        if !self.last.stored.is_empty() {
+            blocks.push(Arc::new(Full::new(self.last.clone())));
+        }
+        TemporaryView { space: self.space, blocks, gone: self.gone.clone(), live: self.live(), _memory: None }
+    }
+}
+
+impl Undo {
+    /// How many rows were deleted or replaced.
+    pub(super) fn deleted(&self) -> u64 {
+        self.deleted.len() as u64
+    }
+}
+
+impl Full {
+    fn new(block: Block) -> Self {
+        Self { block, packed: OnceLock::new() }
+    }
+
+    /// Its rows, those that are gone among them, by their numbers.
+    fn packed<T: Coordinate + 'static>(&self, kernel: Kernel, space: Space<'static>) -> &PackedBucket<T> {
+        let packed = self.packed.get_or_init(|| {
+            let members = Members::<T>::new(kernel, space, &self.stored);
+            let bucket = LoadedBucket::of_rows(members, self.rows().map(u64::from).collect());
+            Box::new(PackedBucket::new(kernel, bucket))
+        });
+        packed.downcast_ref().expect("the coordinates of a space are of one type")
+    }
+}
+
+impl Block {
+    fn new(first: u32, no_ids: Ids) -> Self {
+        Self { first, stored: Vec::new(), ids: no_ids, attributes: PackedRows::default() }
+    }
+
+    /// The attributes of a row; nothing where rows have none.
+    fn attributes_of(&self, number: u32) -> &[u8] {
+        if self.attributes.is_empty() { &[] } else { self.attributes.get((number - self.first) as usize) }
+    }
+
+    fn rows(&self) -> std::ops::Range<u32> {
+        self.first..self.first + self.ids.len() as u32
+    }
+}
+
+impl UnmergedRows for TemporaryView {
+    fn rows(&self) -> u64 {
+        self.live
+    }
+
+    fn finding_bytes(&self, context: &Context) -> u64 {
+        Self::finding_bytes_of(context, self.space)
+    }
+
+    fn find(
+        &self,
+        context: &Context,
+        (vectors, stored): (VectorType, &[u8]),
+        wanted: QueryTarget,
+        first_row: u64,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        with_coordinates!(self.space, T => {
+            let queries = Members::<T>::new(context.kernel, self.space.of_queries(vectors), stored);
+            self.find_members(context, &queries, wanted, first_row)
+        })
+    }
+
+    fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool {
+        let block = self.block_of(number);
+        let fits = room.take_id(block.ids.bytes_of((number - block.first) as usize));
+        if fits {
+            ids.push_from(&block.ids, (number - block.first) as usize);
+        }
+        fits
+    }
+}
+
+impl Newcomers for ViewRows<'_> {
+    fn rows(&self) -> u32 {
+        self.numbers.len() as u32
+    }
+
+    fn vector(&self, number: u32) -> &[u8] {
+        let number = self.numbers[number as usize];
+        let (block, bytes) = (self.view.block_of(number), self.view.space.vectors.bytes());
+        &block.stored[(number - block.first) as usize * bytes..][..bytes]
+    }
+
+    fn push_id(&self, number: u32, ids: &mut Ids) {
+        let number = self.numbers[number as usize];
+        let block = self.view.block_of(number);
+        ids.push_from(&block.ids, (number - block.first) as usize);
+    }
+
+    fn attributes(&self, context: &Context) -> Result<AttributeTables<'_>> {
+        Ok(match self.attributes {
+            [] => Box::new(std::iter::empty()),
+            attributes => Box::new(self.view.tables(context, attributes)),
+        })
+    }
+}
+
+impl TemporaryView {
+    /// The rows that are not gone, of which an index can be made.
+    pub(super) fn came<'a>(&'a self, attributes: &'a [Attribute]) -> ViewRows<'a> {
+        let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| !self.is_gone(number));
+        ViewRows { view: self, attributes, numbers: numbers.collect() }
+    }
+
+    /// The block of a row.
+    fn block_of(&self, number: u32) -> &Block {
+        &self.blocks[self.blocks.partition_point(|block| block.first <= number) - 1]
+    }
+
+    /// Whether there are none, and none that are gone.
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// How many there are, those that are gone too.
+    pub(super) fn rows_ever(&self) -> u64 {
+        self.blocks.last().map_or(0, |block| block.rows().end.into())
+    }
+
+    /// How many blocks of rows there are.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes of a block, about.
+    pub(super) fn block_bytes() -> u64 {
+        2 * BLOCK_BYTES as u64
+    }
+
+    /// The rows of a block that are not gone: their vectors, end to end, and their ids.
+    pub(super) fn rows_of(&self, block: usize) -> (Vec<u8>, Ids) {
+        let block = &self.blocks[block];
+        let (mut stored, mut ids) = (Vec::new(), Ids::empty(block.ids.kind()));
+        for number in self.here(block) {
+            let k = (number - block.first) as usize;
+            let bytes = self.space.vectors.bytes();
+            stored.extend_from_slice(&block.stored[k * bytes..][..bytes]);
+            ids.push_from(&block.ids, k);
+        }
+        (stored, ids)
+    }
+
+    /// The rows of a block that are not gone.
+    fn here<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = u32> + Clone + 'a {
+        block.rows().filter(|&number| !self.is_gone(number))
+    }
+
+    /// Those that meet a condition on their attributes; of rows that are gone nothing is asked.
+    ///
+    /// # Errors
+    /// Where it asks for other attributes or cannot be computed, or memory does not suffice.
+    pub(super) fn passing(&self, context: &Context, attributes: &[Attribute], condition: &Condition) -> Result<Self> {
+        let places = condition.bind(&schema(attributes))?;
+        let rows = self.rows_ever();
+        let memory = context.reserve_between_runs(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
+        let (mut gone, mut live) = (RowSet::clone(&self.gone), 0);
+        gone.grow(rows);
+        for block in &self.blocks {
+            context.cancel.check()?;
+            let _columns = context.reserve_between_runs(Self::columns_bytes(block), PURPOSE_SEARCH)?;
+            let table = table_of(attributes, &places, self.here(block).map(|number| block.attributes_of(number)));
+            let truth = condition.is_true(&table)?;
+            for (number, is_met) in self.here(block).zip(truth.values()) {
+                match is_met {
+                    true => live += 1,
+                    false => gone.insert(number.into()),
+                }
+            }
+        }
+        let (space, blocks) = (self.space, self.blocks.clone());
+        Ok(Self { space, blocks, gone: Arc::new(gone), live, _memory: Some(Arc::new(memory)) })
+    }
+
+    /// The attributes of the rows that are not gone, in their order. Where memory does not hold some of them, that is an error.
+    pub(super) fn tables<'a>(
+        &'a self,
+        context: &Context,
+        attributes: &'a [Attribute],
+    ) -> impl Iterator<Item = Result<RecordBatch>> + use<'a> {
+        let context = context.clone();
+        self.blocks.iter().map(move |block| {
+            let _columns = context.reserve(Self::columns_bytes(block), PURPOSE)?;
+            let all: Vec<usize> = (0..attributes.len()).collect();
+            Ok(table_of(attributes, &all, self.here(block).map(|number| block.attributes_of(number))))
+        })
+    }
+
+    /// Bytes that the attributes of a block take as columns.
+    fn columns_bytes(block: &Block) -> u64 {
+        COPIES_OF_ATTRIBUTES * (block.attributes.bytes.len() + size_of::<u64>() * block.ids.len()) as u64
+    }
+
+    /// Appends the ids of all rows to ids of the same kind.
+    pub(super) fn push_ids(&self, ids: &mut Ids) {
+        for block in &self.blocks {
+            self.here(block).for_each(|number| ids.push_from(&block.ids, (number - block.first) as usize));
+        }
+    }
+
+    fn is_gone(&self, number: u32) -> bool {
+        self.gone.has(number.into())
+    }
+
+    fn find_members<T: Coordinate>(
+        &self,
+        context: &Context,
+        queries: &Members<T>,
+        wanted: QueryTarget,
+        first_row: u64,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        let _memory = context.reserve(Self::working_bytes::<T>(context, self.space), PURPOSE_SEARCH)?;
+        let count = queries.len() as u32;
+        let nearest = AllNearest::new((0..count).map(|_| wanted.nearest(self.space.metric, None)));
+        let (order, room): (Vec<u32>, u64) = ((0..count).collect(), wanted.room(context));
+        let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
+        let state = || NearestSearch::new(context.kernel, self.space, (queries, 0), (&nearest, None));
+        map_items(context.threads, self.blocks.len(), &context.cancel, state, |search, number| {
+            if full.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let block = &self.blocks[number];
+            let is_there = |member: u32| !self.is_gone(block.first + member);
+            let packed = block.packed::<T>(context.kernel, self.space);
+            let (_, more) = search.compare_packed(number as u32, packed, &is_there, &order);
+            if held.fetch_add(more, Ordering::Relaxed) + more > room {
+                full.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        })?;
+        if full.into_inner() {
+            return Ok(None);
+        }
+        let numbered = |hit: Hit| Hit { row: first_row + hit.row, place: (hit.row as u32, 0), ..hit };
+        let found = nearest.into_sorted(context)?;
+        Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
+    }
+
+    /// Bytes that a comparison takes with rows of a space.
+    pub(super) fn finding_bytes_of(context: &Context, space: Space<'static>) -> u64 {
+        with_coordinates!(space, T => Self::working_bytes::<T>(context, space))
+    }
+
+    fn working_bytes<T: Coordinate>(context: &Context, space: Space<'static>) -> u64 {
+        let rows = (BLOCK_BYTES / space.vectors.bytes()).max(1);
+        let of_thread = NearestSearch::<T>::memory_bytes(rows, space.dimensions());
+        // Once more for the copy of the last block.
+        let last = PackedBucket::<T>::memory_bytes(rows, space) + 2 * BLOCK_BYTES as u64;
+        context.threads.max(1) as u64 * of_thread + last
+    }
+}

@@ -1,0 +1,86 @@
+//! Is every byte of a collection as it was written?
+
+use std::path::Path;
+
+use super::backup;
+use super::long_term_index::{folder_name, is_of_merge, places_name};
+use super::log::Segments;
+use super::manifest::{self, CollectionManifest};
+use super::segment::{self, first_of};
+use super::{Collection, CollectionFacts};
+use crate::context::Context;
+use crate::error::Result;
+use crate::index::{self, IndexVerifyReport};
+use crate::locks::{is_own_for, is_writer_file};
+use crate::store::format::MANIFEST_FILE;
+
+/// Leftovers and strangers that are listed, of each.
+const LISTED_MAX: usize = 1_000;
+
+/// What [`verify`] found.
+#[derive(Debug, Clone)]
+pub struct CollectionVerifyReport {
+    /// What the collection holds.
+    pub facts: CollectionFacts,
+    /// What was found of the index on disk, where there is one.
+    pub index: Option<IndexVerifyReport>,
+    /// Files that writes and merges which did not end have left in the folder, the first thousand; harmless.
+    pub leftovers: Vec<String>,
+    /// Other files and folders that do not belong to it, the first thousand: somebody put them there.
+    pub strangers: Vec<String>,
+}
+
+impl CollectionVerifyReport {
+    /// Whether all is as it must be.
+    pub fn is_sound(&self) -> bool {
+        self.index.as_ref().is_none_or(IndexVerifyReport::is_sound)
+    }
+}
+
+/// Reads every byte of a collection: opening it reads the log and the places of ids, the pages and the graph are read after
+/// that.
+///
+/// # Errors
+/// Where there is none, it is of a newer version, memory is short, or the caller cancels; where the manifest, the log or the
+/// places of ids are damaged. Damage to the index on disk is in the report.
+pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
+    let (facts, manifest) = {
+        let collection = Collection::open_read_only(context, folder)?;
+        (collection.facts(), collection.manifest())
+    };
+    let of_merged = |sequence| index::verify(context, &folder.join(folder_name(sequence)));
+    let mut index = manifest.merged().map(of_merged).transpose()?;
+    let (mut leftovers, mut strangers) = unnamed(context, folder, &manifest)?;
+    if let (Some(index), Some(sequence)) = (&mut index, manifest.merged()) {
+        let within = |name: String| format!("{}/{name}", folder_name(sequence));
+        leftovers.extend(std::mem::take(&mut index.leftovers).into_iter().map(within));
+        strangers.extend(std::mem::take(&mut index.strangers).into_iter().map(within));
+    }
+    Ok(CollectionVerifyReport { facts, index, leftovers, strangers })
+}
+
+/// Names in the folder that do not belong to the collection: leftovers, and what others put there.
+fn unnamed(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut leftovers, mut strangers) = (Vec::new(), Vec::new());
+    let merged = manifest.merged().map(|sequence| [folder_name(sequence), places_name(sequence)]);
+    let log = Segments::open(context, folder, manifest.log())?;
+    for name in context.device.list(folder)? {
+        let text = name.to_string_lossy().into_owned();
+        let is_log = first_of(&text).is_some_and(|first| log.has(first));
+        if is_writer_file(&name) || is_log || text == MANIFEST_FILE || merged.iter().flatten().any(|name| *name == text)
+        {
+            continue;
+        }
+        let is_left = is_of_merge(&text) || first_of(&text).is_some() || is_draft(&text) || is_own_for("", &name);
+        let listed = if is_left { &mut leftovers } else { &mut strangers };
+        if listed.len() < LISTED_MAX {
+            listed.push(text);
+        }
+    }
+    Ok((leftovers, strangers))
+}
+
+/// Whether the log or the manifest has such a name before it is complete.
+fn is_draft(name: &str) -> bool {
+    [segment::DRAFT, manifest::DRAFT, backup::MARK].contains(&name)
+}

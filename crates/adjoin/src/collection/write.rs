@@ -1,0 +1,290 @@
+//! What is to be written, read from its sources and checked as far as that does not depend on what is there.
+
+use std::collections::HashSet;
+
+use adjoin_device::Reservation;
+
+use super::Collection;
+use super::arriving::{Arriving, ArrivingRows};
+use super::change::Change;
+use super::frame::PAYLOAD_BYTES_MAX;
+use super::log::WAITING_BYTES_MAX;
+use super::packed::PackedRows;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::source::{IdKind, Ids, VectorSource};
+use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_bytes, scan_bytes, tell};
+
+/// Bytes of vectors that [`Collection::load`] writes at once, and of attributes, about.
+const LOAD_BYTES: u64 = 1 << 20;
+/// Rows of such a part, at most.
+const LOAD_ROWS: usize = 1 << 15;
+/// Rows whose attributes are taken between two looks at what they take.
+const ROWS_TOGETHER: usize = 64;
+/// Bytes granted for the hash of an id in a set.
+const BYTES_OF_HASH: u64 = 48;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "writing these rows at once";
+
+/// What a write does, in this order.
+#[derive(Default, Clone, Copy)]
+pub struct Write<'a> {
+    /// Ids whose rows go; what no row has is no error.
+    pub delete: Option<&'a Ids>,
+    /// Rows with ids that no row has.
+    pub insert: Option<&'a dyn VectorSource>,
+    /// Rows that take the places of those that have their ids; the last one counts if several have one id.
+    pub upsert: Option<&'a dyn VectorSource>,
+}
+
+/// What becomes of a row whose id is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// It is an error.
+    Insert,
+    /// The new row takes its place.
+    Upsert,
+}
+
+/// Where the first rows that come are from, and their numbers there.
+type Origin<'a> = (&'a dyn VectorSource, Vec<u64>);
+
+/// Rows that come, and ids that go.
+pub(super) struct Incoming<'a> {
+    pub(super) change: Change,
+    /// The change as bytes.
+    pub(super) payload: Vec<u8>,
+    /// Of the rows that come, how many are inserted; the others replace.
+    inserted: usize,
+    from: Option<Origin<'a>>,
+    into: &'a Collection,
+    _memory: Reservation,
+}
+
+impl<'a> Incoming<'a> {
+    /// All that a write says.
+    ///
+    /// # Errors
+    /// Where a source cannot be read, or has other vectors or ids than the collection, or memory does not hold all of it.
+    pub(super) fn read(context: &Context, into: &'a Collection, write: &Write<'a>) -> Result<Self> {
+        let all = Self::read_within(context, into, write, u64::MAX)?;
+        Ok(all.expect("there is no bound"))
+    }
+
+    /// Returns all that a write says; `None` if its attributes take more than `attribute_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn read_within(
+        context: &Context,
+        into: &'a Collection,
+        write: &Write<'a>,
+        attribute_bytes_max: u64,
+    ) -> Result<Option<Self>> {
+        let (manifest, at) = (into.manifest(), into.folder().display().to_string());
+        let kind = manifest.ids;
+        let mut change = Change::empty(kind);
+        let mut held = context.reserve_between_runs(0, PURPOSE)?;
+        if let Some(ids) = write.delete {
+            check_kind(into, ids.kind())?;
+            change.deleted = ids.clone();
+        }
+        let (mut inserted, mut from) = (0, None);
+        for (source, put) in [(write.insert, Put::Insert), (write.upsert, Put::Upsert)] {
+            let Some(source) = source else { continue };
+            check(into, source)?;
+            let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
+            // As it is read, as it is held, and as bytes of the log.
+            let _reading = context.reserve_between_runs(read_all_bytes(source), PURPOSE)?;
+            let usable = read_all(context, source, manifest.metric)?;
+            let mut rows = arriving.scan(context)?;
+            for start in (0..usable.rows.len()).step_by(ROWS_TOGETHER) {
+                rows.take((usable.rows.len() - start).min(ROWS_TOGETHER), &mut change.attributes)?;
+                if change.attributes.bytes.len() as u64 > attribute_bytes_max {
+                    return Ok(None);
+                }
+                let more = (change.attributes.bytes.len() as u64).saturating_sub(held.bytes());
+                held.join(context.reserve_between_runs(more, PURPOSE)?);
+            }
+            let ids = ids_of(kind, &usable);
+            (0..ids.len()).for_each(|k| change.ids.push_from(&ids, k));
+            change.stored.extend_from_slice(&usable.stored);
+            if put == Put::Insert {
+                (inserted, from) = (ids.len(), Some((source, usable.rows)));
+            }
+        }
+        Self::new(context, into, change, (inserted, from)).map(Some)
+    }
+
+    /// The rows of a source, some at a time; `phase` is what progress calls that.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and where `take` fails.
+    pub(super) fn each(
+        context: &Context,
+        into: &'a Collection,
+        (source, put): (&'a dyn VectorSource, Put),
+        phase: &str,
+        take: &mut dyn FnMut(Self) -> Result<()>,
+    ) -> Result<()> {
+        check(into, source)?;
+        let _reading = context
+            .reserve_between_runs(scan_bytes(source.info(), LOAD_BYTES) + source.scan_bytes(LOAD_BYTES), PURPOSE)?;
+        let (metric, on_bad, left_out) = (into.manifest().metric, OnBad::Error, None);
+        let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: LOAD_BYTES };
+        let (manifest, at) = (into.manifest(), into.folder().display().to_string());
+        let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
+        let mut rows = arriving.scan(context)?;
+        tell(context, source);
+        context.progress.begin(phase, "rows", source.info().rows);
+        intake.scan(|mut usable| {
+            while !usable.rows.is_empty() {
+                let (some, attributes) = part_of(&mut usable, &mut rows)?;
+                let ids = ids_of(manifest.ids, &some);
+                let inserted = if put == Put::Insert { ids.len() } else { 0 };
+                let change = Change { deleted: Ids::empty(manifest.ids), ids, stored: some.stored, attributes };
+                take(Self::new(context, into, change, (inserted, Some((source, some.rows))))?)?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Adds ids that are deleted before rows are inserted.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or they are too many.
+    pub(super) fn also_deleting(self, context: &Context, deleted: &Ids) -> Result<Self> {
+        let Self { mut change, inserted, from, into, .. } = self;
+        (0..deleted.len()).for_each(|k| change.deleted.push_from(deleted, k));
+        Self::new(context, into, change, (inserted, from))
+    }
+
+    /// The numbers of the rows in the source that was given to [`Self::each`].
+    pub(super) fn rows(&self) -> &[u64] {
+        self.from.as_ref().map_or(&[], |(_, rows)| rows)
+    }
+
+    fn new(
+        context: &Context,
+        into: &'a Collection,
+        change: Change,
+        (inserted, from): (usize, Option<Origin<'a>>),
+    ) -> Result<Self> {
+        let bytes = change.held_bytes() + change.ids.held_bytes() + change.deleted.held_bytes();
+        if bytes > PAYLOAD_BYTES_MAX as u64 {
+            return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
+        }
+        let rows = (change.ids.len() + change.deleted.len()) as u64;
+        // The change, its bytes, and, unless there is room for these in the log's own buffer, their copy there.
+        let copies = if bytes > WAITING_BYTES_MAX as u64 { 3 } else { 2 };
+        let memory = context.reserve_between_runs(copies * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
+        let payload = change.to_bytes();
+        let incoming = Self { change, payload, inserted, from, into, _memory: memory };
+        incoming.check_repeated()?;
+        Ok(incoming)
+    }
+
+    /// Refuses an id that is inserted twice. Of rows that replace, the last one with an id counts, as if each was written alone.
+    fn check_repeated(&self) -> Result<()> {
+        let ids = &self.change.ids;
+        let mut seen = HashSet::with_capacity(self.inserted);
+        match (0..self.inserted).find(|&k| !seen.insert(hash_of(ids, k))) {
+            None => Ok(()),
+            Some(k) => Err(self.refusal(k, "comes twice in one write; give it once")),
+        }
+    }
+
+    /// That no row that is inserted is there already, after those that are deleted have gone.
+    ///
+    /// # Errors
+    /// Names the first that is.
+    pub(super) fn check(&self, is_there: impl Fn(usize) -> bool) -> Result<()> {
+        let Change { deleted, ids, .. } = &self.change;
+        let gone: HashSet<_> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
+        match (0..self.inserted).find(|&k| is_there(k) && !gone.contains(&hash_of(ids, k))) {
+            None => Ok(()),
+            Some(k) => Err(self.refusal(k, "is there already; upsert the row to replace it")),
+        }
+    }
+
+    /// The error of row `k`, which is inserted.
+    pub(super) fn refusal(&self, k: usize, why: &str) -> Error {
+        let id = self.change.ids.display(k, 0);
+        let from = self.from.as_ref().and_then(|(source, rows)| rows.get(k).map(|&row| source.locate(row)));
+        let at = self.into.folder().display();
+        match from {
+            Some((file, row)) => Error::input(format!("{}: the id {id} of row {row} {why} ({at})", file.display())),
+            None => Error::input(format!("{at}: the id {id} {why}")),
+        }
+    }
+}
+
+/// The first of some rows with their attributes, so many that these are not much more than a write should have; the others
+/// stay.
+fn part_of(usable: &mut UsableRows, rows: &mut ArrivingRows<'_>) -> Result<(UsableRows, PackedRows)> {
+    // Ids take memory as well, however short the vectors are.
+    let (all, mut attributes, mut count) = (usable.rows.len().min(LOAD_ROWS), PackedRows::default(), 0);
+    while count < all && (attributes.bytes.len() as u64) < LOAD_BYTES {
+        let more = (all - count).min(ROWS_TOGETHER);
+        rows.take(more, &mut attributes)?;
+        count += more;
+    }
+    let rest = usable.split_off(count);
+    Ok((std::mem::replace(usable, rest), attributes))
+}
+
+/// The ids of rows that come; their numbers where they have none and ids are integers.
+fn ids_of(kind: IdKind, usable: &UsableRows) -> Ids {
+    match (&usable.ids, kind) {
+        (Ids::None, IdKind::Int64) => Ids::Int64(usable.rows.iter().map(|&row| row.cast_signed()).collect()),
+        (ids, _) => ids.clone(),
+    }
+}
+
+/// Refuses rows of another kind than those that are there.
+///
+/// # Errors
+/// Where they are.
+pub(super) fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> {
+    let (info, ours) = (source.info(), into.manifest().vectors);
+    let (file, at) = (source.locate(0).0, into.folder().display());
+    if info.vectors != ours {
+        let (theirs, file) = (info.vectors, file.display());
+        return Err(Error::input(format!(
+            "{file} has vectors of {} x {}, {at} of {} x {}; give vectors of the same kind",
+            theirs.dimensions, theirs.element, ours.dimensions, ours.element
+        )));
+    }
+    match (info.ids, into.manifest().ids) {
+        (theirs, ours) if theirs == ours => Ok(()),
+        (IdKind::None, IdKind::Int64) => Ok(()),
+        (IdKind::None, _) => {
+            let file = file.display();
+            Err(Error::input(message![
+                format!("{file} has no ids, which the rows of {at} have; give "),
+                Argument::IdColumn
+            ]))
+        }
+        (theirs, _) => check_kind(into, theirs),
+    }
+}
+
+/// Refuses ids of another kind than those that are there.
+///
+/// # Errors
+/// Where they are.
+pub(super) fn check_kind(into: &Collection, theirs: IdKind) -> Result<()> {
+    let ours = into.manifest().ids;
+    if theirs == ours {
+        return Ok(());
+    }
+    let named = |kind| if kind == IdKind::Utf8 { "texts" } else { "integers" };
+    let at = into.folder().display();
+    Err(Error::input(format!(
+        "the ids are {}, those of {at} are {}; give ids of that kind",
+        named(theirs),
+        named(ours)
+    )))
+}

@@ -1,0 +1,137 @@
+//! Queries compared with all vectors on all pages: what they are truly to find.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use adjoin_device::AlignedBuffer;
+
+use super::filtered_vertices::FilteredVertices;
+use super::page::Page;
+use super::{Index, IndexManifest};
+use crate::context::Context;
+use crate::error::Result;
+use crate::execute::{AllNearest, Hit, NearestSearch};
+use crate::geometry::Coordinate;
+use crate::load::{LoadedBucket, Members, ReadCounts, Subset};
+use crate::query::QueryTarget;
+use crate::workers::map_items;
+
+/// Bytes of pages that are compared at once, about.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// Queries that are compared with all pages of an index.
+pub(super) struct PageScan<'a, T: Coordinate> {
+    pub(super) context: &'a Context,
+    pub(super) index: &'a Index,
+    pub(super) queries: &'a Members<T>,
+    pub(super) wanted: QueryTarget,
+    /// What may be found, where that is not all.
+    pub(super) admitted: Option<&'a FilteredVertices>,
+    /// What memory is for, as a refusal says it, and the phase, as progress says it.
+    pub(super) purpose: &'static str,
+    pub(super) phase: &'static str,
+}
+
+/// Pages that are compared at once.
+fn piece_pages(page_bytes: usize) -> usize {
+    (PIECE_BYTES / page_bytes).max(1)
+}
+
+/// Bytes that all threads take, about, beside what queries find.
+pub(super) fn working_bytes<T: Coordinate>(context: &Context, index: &IndexManifest) -> u64 {
+    let (shape, space) = (index.shape(), index.space());
+    let rows = piece_pages(shape.bytes()) * shape.records();
+    let a_worker = 2 * PIECE_BYTES.max(shape.bytes()) as u64
+        + Members::<T>::memory_bytes(rows as u64, space)
+        + 8 * rows as u64
+        + NearestSearch::<T>::memory_bytes(rows, space.dimensions());
+    context.threads.max(1) as u64 * a_worker
+}
+
+impl<T: Coordinate> PageScan<'_, T> {
+    /// What some queries find, nearest first, their `hidden` vertices left out, and what was read; none where memory does not
+    /// hold that of queries without a limit on their hits.
+    ///
+    /// # Errors
+    /// Where the pages cannot be read, memory does not suffice, or the work is cancelled.
+    pub(super) fn search(
+        &self,
+        range: Range<u32>,
+        hidden: impl Fn(u32) -> Option<u32>,
+    ) -> Result<Option<(Vec<Vec<Hit>>, ReadCounts)>> {
+        let Self { context, index, queries, wanted, admitted, .. } = *self;
+        let facts = index.facts();
+        let (shape, space) = (facts.shape(), facts.space());
+        let together = piece_pages(shape.bytes());
+        let (pages, of_piece) = (shape.pages(facts.vertices) as usize, (together * shape.records()) as u32);
+        let place = |vertex: u32| (vertex / of_piece, vertex % of_piece);
+        let found = range.clone().map(|query| wanted.nearest(space.metric, hidden(query).map(place)));
+        let nearest = AllNearest::new(found);
+        let _memory = context.reserve(working_bytes::<T>(context, facts).min(context.budget().free()), self.purpose)?;
+        let room = wanted.room(context);
+        let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
+        let order: Vec<u32> = range.clone().collect();
+        let pieces = pages.div_ceil(together);
+        let starts: Vec<u32> = (0..=pieces as u32).map(|piece| facts.vertices.min(piece * of_piece)).collect();
+        let subset = admitted.map(|admitted| Subset { places: admitted.vertices(), starts: &starts });
+        let state = || {
+            let search = NearestSearch::new(context.kernel, space, (queries, range.start), (&nearest, subset));
+            (search, AlignedBuffer::zeroed(together * shape.bytes()))
+        };
+        context.progress.begin(self.phase, "pages", pages as u64);
+        let read = map_items(context.threads, pieces, &context.cancel, state, |(search, buffer), piece| {
+            let is_left_out = subset.is_some_and(|subset| subset.rows(piece as u32) == 0);
+            if is_left_out || full.load(Ordering::Relaxed) {
+                return Ok(0);
+            }
+            let start = (piece * together) as u32;
+            let some = together.min(pages - piece * together);
+            let bytes = index.read_pages(start, &mut buffer[..some * shape.bytes()])?;
+            let (_, more) = search.compare(piece as u32, &self.piece(start, bytes), &order);
+            if held.fetch_add(more, Ordering::Relaxed) + more > room {
+                full.store(true, Ordering::Relaxed);
+            }
+            context.progress.advance((start as usize + some) as u64);
+            Ok(bytes.len() as u64)
+        })?;
+        if full.into_inner() {
+            return Ok(None);
+        }
+        let bytes = read.iter().sum();
+        let reads = read.iter().filter(|&&bytes| bytes > 0).count() as u64;
+        let counts = ReadCounts { reads, bytes_requested: bytes, bytes_read: bytes };
+        let vertex = |hit: Hit| Hit { place: (hit.place.0 * of_piece + hit.place.1, 0), ..hit };
+        let (mut left, mut found) = (room, Vec::with_capacity(range.len()));
+        for hits in nearest.into_sorted(context)? {
+            let hits: Vec<Hit> = hits.into_iter().map(vertex).collect();
+            let further = index.duplicates.further(hits.iter().map(|hit| hit.place.0));
+            let Some(rest) = left.checked_sub(further) else { return Ok(None) };
+            left = rest;
+            found.push(match admitted {
+                None => index.duplicates.expand(facts.vertices, hits, wanted.hits_max(), |_| true),
+                Some(admitted) => {
+                    let counts = |entry| admitted.has(entry);
+                    index.duplicates.expand(facts.vertices, hits, wanted.hits_max(), counts)
+                }
+            });
+        }
+        Ok(Some((found, counts)))
+    }
+
+    /// The vectors of some pages that were checked.
+    fn piece(&self, start: u32, bytes: &[u8]) -> LoadedBucket<T> {
+        let facts = self.index.facts();
+        let shape = facts.shape();
+        let (mut stored, mut rows) = (Vec::with_capacity(bytes.len()), Vec::new());
+        for (number, page) in (start..).zip(bytes.chunks_exact(shape.bytes())) {
+            let count = shape.vertices(number, facts.vertices).len();
+            let page = Page::of_checked(shape, page);
+            stored.extend_from_slice(page.vectors(count));
+            rows.extend(shape.vertices(number, facts.vertices).zip(0..count).map(|(vertex, slot)| {
+                let first = page.row(slot);
+                self.admitted.map_or(first, |admitted| admitted.row_of(self.index, vertex, first))
+            }));
+        }
+        LoadedBucket::of_rows(Members::new(self.context.kernel, facts.space(), &stored), rows)
+    }
+}

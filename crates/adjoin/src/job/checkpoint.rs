@@ -1,0 +1,342 @@
+//! A join with checkpoints: it may be interrupted at any moment and continues from there. Its plan is kept, and its
+//! pairs leg by leg.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Conditions, Job, Named, OpenedSets};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::join::{
+    JoinEffort, Done, JoinOptions, JoinPlan, SaveCheckpoints, Prepared, Sets, hand_over, prepare, resume_within, run_in_legs,
+};
+use crate::checkpoint::{Fact, FrameReader, FrameWriter, KEPT_BYTES, Checkpoint};
+use crate::message::{Argument, message};
+use crate::options::format_bytes;
+use crate::output::{Target, parent};
+use crate::plan::Task;
+use crate::report::{JoinStatistics, ResumeStatistics, Written};
+use crate::sink::{PairBatch, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
+use crate::source::{IdKind, facts_of_files};
+use crate::sql::{Condition, PairCondition};
+
+/// The files of the plan and of its tasks.
+const PLAN_FILE: &str = "plan";
+const TASKS_FILE: &str = "tasks";
+/// Tasks per frame.
+const TASKS_A_FRAME: usize = 64 << 10;
+/// Bytes of a task.
+const TASK_BYTES: usize = 8;
+
+/// Progress of a join.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct JoinState {
+    /// The plan, once it exists.
+    plan: Option<PlanCheckpoint>,
+    legs_done: usize,
+    done: Done,
+    /// Bytes of the file of pairs of each leg.
+    pairs: Vec<u64>,
+    /// The run that created the plan or finished the last leg.
+    run: u64,
+    /// Upper bound on the pairs that were compared again because a run was interrupted within a leg.
+    repeated: u64,
+}
+
+/// A plan that is stored in files.
+#[derive(Clone, Serialize, Deserialize)]
+struct PlanCheckpoint {
+    plan_bytes: u64,
+    tasks_bytes: u64,
+    /// Task numbers before which legs end. The last leg ends with all tasks.
+    legs: Vec<usize>,
+    whole: Done,
+}
+
+/// The checkpoints of a join.
+pub(super) struct JoinCheckpoint(Checkpoint<JoinState>);
+
+impl JoinCheckpoint {
+    /// Opens the checkpoints of an earlier run of this job, or starts without any.
+    ///
+    /// # Errors
+    /// Fails if the result is not in a file, a source can change without being noticed, or [`Checkpoint::open`] fails.
+    pub(super) fn open(context: &Context, job: &Job<'_>, named: &[&Named]) -> Result<Self> {
+        let Some(Target::File { path, force }) = job.output.target() else {
+            let words = " keeps what was done beside the result; write that to a file, or leave it out";
+            return Err(Error::option(message![Argument::Resume, words]));
+        };
+        let mut kept = Checkpoint::open(context, path, job.facts(named)?, *force)?;
+        if named.iter().any(|named| matches!(named, Named::Source(_))) {
+            kept.hold(); // the store in it is built with checkpoints of its own
+        }
+        Ok(Self(kept))
+    }
+
+    /// Returns the path of a store that is built for the join.
+    pub(super) fn store(&self, set: usize) -> PathBuf {
+        self.0.path(&format!("store-{set}"))
+    }
+
+    pub(super) fn explain(&mut self, error: Error) -> Error {
+        self.0.explain(error)
+    }
+
+    /// Joins the remaining tasks, and passes all pairs found to the sink. Removes the checkpoints at the end.
+    ///
+    /// # Errors
+    /// Fails as a join does.
+    pub(super) fn run(mut self, context: &Context, job: &Job<'_>, opened: &OpenedSets) -> Result<JoinStatistics> {
+        let done = self.join(context, job, opened.sets());
+        let statistics = done.map_err(|error| self.0.explain(error))?;
+        self.0.finish()?;
+        Ok(statistics)
+    }
+
+    fn join(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<JoinStatistics> {
+        // A sink for rows reserves its memory first; the join is planned with the rest.
+        let sink = job.output.sink_of_rows(context, sets, &job.join)?;
+        let memory = context.reserve(KEPT_BYTES, "what is kept of the join")?;
+        let legs_before = self.0.state().legs_done;
+        let (prepared, plan) = self.prepared(context, job, sets)?;
+        let ids = ids_of(job, sets);
+        job.output.announce(context, sets, prepared.predicted_results(), job.yes)?;
+        self.check_room(context, job, prepared.predicted_results().saturating_mul(kept_bytes_of_a_pair(ids)))?;
+        let done_before = plan.tasks_before(legs_before);
+        let ends: Vec<usize> = plan.legs[legs_before..].iter().map(|end| end - done_before).collect();
+        if !ends.is_empty() {
+            let done = self.0.state().done.clone();
+            let mut legs = Legs { kept: &mut self.0, before: done, pairs: None };
+            run_in_legs(context, sets, &prepared, (done_before as u64, &ends), &mut legs)?;
+        }
+        drop(memory);
+
+        let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets), Ok)?;
+        let mut pairs = Pairs { kept: &self.0, ids, leg: 0, reader: None };
+        let mut done = hand_over(context, &prepared, || pairs.next(), &mut *sink)?;
+        done += self.0.state().done.clone();
+        done += plan.whole.clone();
+        let mut statistics = prepared.statistics(context, sets, &done, Written::default());
+        statistics.write(|| sink.finish())?;
+        *statistics.common.io.spill_bytes.get_or_insert(0) += self.0.state().pairs.iter().sum::<u64>();
+        statistics.resume = Some(ResumeStatistics {
+            runs: self.0.runs(),
+            legs: plan.legs.len() as u64,
+            legs_done_before: legs_before as u64,
+            verified_pairs_repeated_max: self.0.state().repeated,
+        });
+        Ok(statistics)
+    }
+
+    /// Returns the plan of the remaining tasks, and the stored plan of all tasks.
+    fn prepared(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<(Prepared, PlanCheckpoint)> {
+        let JoinState { plan, legs_done, .. } = self.0.state();
+        if let Some(plan) = plan.clone() {
+            let rest = self.read_plan(&plan, plan.tasks_before(*legs_done))?;
+            return Ok((resume_within(context, sets, rest, job.join.cache_bytes)?, plan));
+        }
+        let prepared = prepare(context, sets, &job.join, job.output.wants_ids())?;
+        let plan = self.write_plan(&prepared, sets)?;
+        let run = self.0.runs();
+        self.0.keep(|state| (state.plan, state.run) = (Some(plan.clone()), run))?;
+        Ok((prepared, plan))
+    }
+
+    fn write_plan(&self, prepared: &Prepared, sets: Sets<'_>) -> Result<PlanCheckpoint> {
+        let mut file = self.0.create(PLAN_FILE)?;
+        file.append(prepared.plan_without_tasks(sets).write().as_bytes())?;
+        let plan_bytes = file.finish()?;
+        let mut file = self.0.create(TASKS_FILE)?;
+        for tasks in prepared.tasks().chunks(TASKS_A_FRAME) {
+            let bytes = |&(i, j): &Task| (u64::from(j) << 32 | u64::from(i)).to_le_bytes();
+            file.append(&tasks.iter().flat_map(bytes).collect::<Vec<u8>>())?;
+        }
+        let (tasks_bytes, legs) = (file.finish()?, prepared.leg_ends(sets)?);
+        Ok(PlanCheckpoint { plan_bytes, tasks_bytes, legs, whole: prepared.whole() })
+    }
+
+    /// Reads the plan without its first tasks. The caller reserves the memory for the tasks next.
+    fn read_plan(&self, plan: &PlanCheckpoint, from: usize) -> Result<JoinPlan> {
+        let mut file = self.0.read(PLAN_FILE, plan.plan_bytes)?;
+        let text = file.next()?.map(|frame| String::from_utf8_lossy(frame).into_owned());
+        let read = JoinPlan::read(&text.unwrap_or_default())?;
+        let mut file = self.0.read(TASKS_FILE, plan.tasks_bytes)?;
+        let (mut tasks, mut number) = (Vec::with_capacity(plan.tasks() - from), 0);
+        while let Some(frame) = file.next()? {
+            for &task in frame.as_chunks::<TASK_BYTES>().0 {
+                let task = u64::from_le_bytes(task);
+                if number >= from {
+                    tasks.push((task as u32, (task >> 32) as u32));
+                }
+                number += 1;
+            }
+        }
+        if number != plan.tasks() {
+            return Err(file.damaged());
+        }
+        Ok(read.with_tasks(tasks))
+    }
+
+    /// Fails if the disk has too little space for the checkpoints.
+    fn check_room(&self, context: &Context, job: &Job<'_>, bytes: u64) -> Result<()> {
+        let path = job.output.target().and_then(Target::path).expect("it was checked at first");
+        let kept = self.0.state().pairs.iter().sum::<u64>();
+        let free = context.device.free_bytes(parent(path))?;
+        if bytes.saturating_sub(kept) <= free || job.yes {
+            return Ok(());
+        }
+        let [wanted, free] = [bytes, free].map(format_bytes);
+        let at = path.display();
+        Err(Error::device(message![
+            format!("what is kept for {at} would take about {wanted}, the disk has {free} free; leave out "),
+            Argument::Resume,
+            ", or give ",
+            Argument::Yes,
+            " to try"
+        ]))
+    }
+}
+
+impl PlanCheckpoint {
+    fn tasks(&self) -> usize {
+        self.tasks_before(self.legs.len())
+    }
+
+    /// Returns the number of tasks of the first `leg` legs.
+    fn tasks_before(&self, leg: usize) -> usize {
+        leg.checked_sub(1).map_or(0, |last| self.legs[last])
+    }
+}
+
+/// Returns the kinds of ids of the pairs in checkpoints.
+fn ids_of(job: &Job<'_>, sets: Sets<'_>) -> [IdKind; 2] {
+    let wanted = job.output.wants_ids();
+    [sets.left(), sets.right()].map(|store| if wanted { store.manifest().ids } else { IdKind::None })
+}
+
+/// Returns the name of the file of the pairs of a leg.
+fn pairs_file(leg: usize) -> String {
+    format!("pairs-{leg}")
+}
+
+/// Writes the checkpoints of the legs of a run.
+struct Legs<'a> {
+    kept: &'a mut Checkpoint<JoinState>,
+    /// Counts of earlier runs.
+    before: Done,
+    pairs: Option<FrameWriter>,
+}
+
+impl Legs<'_> {
+    fn pairs(&mut self) -> Result<&mut FrameWriter> {
+        Ok(match &mut self.pairs {
+            Some(pairs) => pairs,
+            none => none.insert(self.kept.create(&pairs_file(self.kept.state().legs_done))?),
+        })
+    }
+}
+
+impl SaveCheckpoints for Legs<'_> {
+    fn take(&mut self, batch: &PairBatch) -> Result<()> {
+        keep_pairs(batch, self.pairs()?)
+    }
+
+    fn end_leg(&mut self, _tasks: usize, done: Done) -> Result<()> {
+        self.pairs()?;
+        let bytes = self.pairs.take().expect("it is there now").finish()?;
+        let (run, before) = (self.kept.runs(), self.before.clone());
+        self.kept.keep(|state| {
+            let mut now = before;
+            now += done;
+            let of_leg = now.verified_pairs() - state.done.verified_pairs();
+            state.repeated += of_leg * (run - state.run);
+            (state.done, state.run) = (now, run);
+            state.pairs.push(bytes);
+            state.legs_done += 1;
+        })
+    }
+}
+
+/// The pairs of all legs.
+struct Pairs<'a> {
+    kept: &'a Checkpoint<JoinState>,
+    ids: [IdKind; 2],
+    leg: usize,
+    reader: Option<FrameReader>,
+}
+
+impl Pairs<'_> {
+    fn next(&mut self) -> Result<Option<PairBatch>> {
+        loop {
+            if let Some(reader) = &mut self.reader
+                && let Some(batch) = kept_pairs(reader, self.ids)?
+            {
+                return Ok(Some(batch));
+            }
+            let Some(&bytes) = self.kept.state().pairs.get(self.leg) else { return Ok(None) };
+            self.reader = Some(self.kept.read(&pairs_file(self.leg), bytes)?);
+            self.leg += 1;
+        }
+    }
+}
+
+/// Describes the requested strategy.
+fn strategy_in_words(join: &JoinOptions) -> String {
+    let asked = [
+        join.rule.map(|rule| format!("rule={}", rule.name())),
+        join.t.map(|t| format!("threshold={t}")),
+        join.order.map(|order| format!("order={}", order.name())),
+        join.lead.map(|lead| format!("lead={}", lead.name())),
+    ];
+    let asked: Vec<String> = asked.into_iter().flatten().collect();
+    if asked.is_empty() { "none asked for".to_owned() } else { asked.join(",") }
+}
+
+impl Job<'_> {
+    /// Returns all facts that affect which pairs are found, and the result made of them.
+    fn facts(&self, named: &[&Named]) -> Result<Vec<Fact>> {
+        let Self { join, conditions, output, .. } = self;
+        let joined = match (self.with, self.new) {
+            ([], []) => "one set",
+            (_, []) => "two sets",
+            _ => "a set and rows that come to it",
+        };
+        let mut facts = vec![Fact::new("what is joined", joined)];
+        for named in named {
+            match named {
+                Named::Store(store) => {
+                    let at = store.folder().display();
+                    facts.push(Fact::new(format!("the store {at}"), &store.manifest().manifest_xxh3));
+                }
+                Named::Source(source) => {
+                    facts.extend(facts_of_files(&**source)?);
+                    facts.push(Fact::new("what is read of it", self.source.in_words()));
+                    facts.extend(self.build.facts());
+                }
+            }
+        }
+        let (eps, min_similarity) = join.predicate.thresholds();
+        facts.push(match (eps, min_similarity) {
+            (Some(eps), _) => Fact::new("the threshold", format!("a distance of {eps}")),
+            (None, similarity) => Fact::new("the threshold", format!("a similarity of {}", similarity.unwrap_or(0.0))),
+        });
+        facts.push(Fact::new(
+            "what is promised",
+            match join.aim {
+                JoinEffort::Every => "every pair".to_owned(),
+                JoinEffort::Recall(recall) => format!("a recall of {recall}"),
+                JoinEffort::Unsaid => "what is usual".to_owned(),
+            },
+        ));
+        facts.push(Fact::new("the strategy", strategy_in_words(join)));
+        facts.push(Fact::new("the seed", join.seed));
+        let Conditions { rows, other_rows, pairs } = conditions;
+        let text = |text: Option<&str>| text.unwrap_or("none").to_owned();
+        facts.push(Fact::new("the condition of rows", text(rows.as_ref().map(Condition::text))));
+        facts.push(Fact::new("the condition of the other rows", text(other_rows.as_ref().map(Condition::text))));
+        facts.push(Fact::new("the condition of pairs", text(pairs.as_ref().map(PairCondition::text))));
+        facts.push(Fact::new("what is wanted", output.name()));
+        Ok(facts)
+    }
+}

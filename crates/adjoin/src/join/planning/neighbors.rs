@@ -1,0 +1,335 @@
+//! Finds the true neighbors of drawn vectors, and the least threshold of a rule that finds each, in one pass over the
+//! store.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use adjoin_kernels::{Panel, TILE_COLUMNS};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::execute::{Ordered, Tiles};
+use crate::geometry::{Coordinate, Threshold};
+use crate::load::{BucketPass, Buckets, DrawnVectors, LoadedBucket};
+use crate::plan::{Gap, Place, Rule, pair_threshold};
+use crate::predicate::Predicate;
+use crate::random::Random;
+use crate::truth::ROWS_MIN;
+use crate::workers::lock;
+
+/// Approximate number of neighbors noted for all vectors together. For a vector with more than its part, that many are
+/// drawn at random.
+const NOTED: u64 = 300_000;
+/// Limits of the part of a vector.
+const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
+/// Bytes of a vector in two samples of a certification.
+const CERTIFIED_BYTES: usize = 48;
+/// Neighbors that a worker holds before they are noted.
+const FOUND_AT_ONCE: usize = 4096;
+/// Covers the rounding of the few f64 operations of the bound below.
+const SLACK: f64 = 1e-12;
+
+/// The neighbors of a drawn vector.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Neighbors {
+    /// The row of the vector.
+    pub(super) row: u64,
+    /// Number of neighbors, by weight (`count`) and each counted once (`unweighted`).
+    pub(super) count: u64,
+    pub(super) unweighted: u64,
+    /// Some or all of the neighbors.
+    pub(super) noted: Vec<Neighbor>,
+}
+
+/// A neighbor of a drawn vector.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Neighbor {
+    /// Random number. The neighbors with the least lots are kept.
+    lot: u32,
+    /// Place of the neighbor.
+    pub(super) bucket: u32,
+    pub(super) member: u32,
+    /// The least threshold at which the rule admits the pair, on an existing edge.
+    pub(super) t: f32,
+}
+
+/// Returns the bytes of `vectors` vectors, and the most bytes of their neighbors.
+pub(super) fn neighbors_bytes(rows: u64, vectors: u64) -> (u64, u64) {
+    let noted = noted_and_more(noted_max(rows)) * size_of::<Neighbor>();
+    // Each vector also has a place and certification data. All exist twice while more vectors are merged in.
+    (2 * vectors * (size_of::<Neighbors>() + 8 + CERTIFIED_BYTES) as u64, vectors * noted as u64)
+}
+
+/// Memory for neighbors. Most vectors have few.
+pub(super) struct Room<'a> {
+    /// Bytes left.
+    pub(super) bytes: u64,
+    /// Returns the error if the memory does not suffice.
+    pub(super) refusal: &'a (dyn Fn() -> Error + Sync),
+}
+
+/// Returns the number of neighbors that a vector may hold before the list is cut to `most`.
+fn noted_and_more(most: usize) -> usize {
+    most + most / 4
+}
+
+/// Returns the most neighbors noted per vector. Small sets are drawn completely at once. For others the limit does not
+/// depend on the sample size, so that larger samples contain smaller ones.
+fn noted_max(rows: u64) -> usize {
+    let drawn_at_first = rows.clamp(1, 2 * ROWS_MIN);
+    (NOTED / drawn_at_first).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
+}
+
+/// Parameters of a search for neighbors.
+#[derive(Clone, Copy)]
+pub(super) struct NeighborSearch<'a, T: Coordinate> {
+    pub(super) context: &'a Context,
+    pub(super) buckets: &'a Buckets<'a>,
+    pub(super) centers: &'a Panel<T>,
+    pub(super) threshold: &'a Threshold,
+    pub(super) predicate: Predicate,
+    pub(super) rule: Rule,
+    /// Bytes for reading ahead.
+    pub(super) read_ahead: u64,
+}
+
+/// Finds the neighbors of drawn vectors. Also returns the number of distances computed.
+///
+/// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`. With the members in descending
+/// order of their distance to the center, it thus suffices to compare a prefix.
+pub(super) fn neighbors<T: Coordinate>(
+    search: &NeighborSearch<'_, T>,
+    drawn: &DrawnVectors<T>,
+    room: &mut Room<'_>,
+) -> Result<(Vec<Neighbors>, u64)> {
+    let NeighborSearch { context, buckets, centers, read_ahead, .. } = *search;
+    let most = noted_max(buckets.rows());
+    let found = Mutex::new((vec![Neighbors::default(); drawn.len()], room));
+    let state = || Comparison::new(search, drawn);
+    let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
+    let distances = pass.run(state, |comparison, number, bucket| {
+        for vector in drawn.of_bucket(number) {
+            lock(&found).0[vector].row = bucket.row(drawn.places[vector].1);
+        }
+        comparison.compare(number, bucket, &|some| {
+            let (found, room) = &mut *lock(&found);
+            let weight = buckets.pair_weight(number);
+            let add = |(vector, neighbor): (u32, Neighbor)| found[vector as usize].add((neighbor, weight), most);
+            let taken = some.drain(..).map(add).sum();
+            room.bytes = room.bytes.checked_sub(taken).ok_or_else(room.refusal)?;
+            Ok(())
+        })
+    })?;
+    let (mut found, _) = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    found.iter_mut().for_each(|neighbors| neighbors.settle(most));
+    Ok((found, distances.iter().sum()))
+}
+
+impl Neighbors {
+    /// Notes a neighbor that counts `weight` times. Returns the increase in bytes held.
+    fn add(&mut self, (neighbor, weight): (Neighbor, u64), most: usize) -> u64 {
+        let before = self.noted.capacity();
+        self.count += weight;
+        self.unweighted += 1;
+        if self.noted.len() == self.noted.capacity() {
+            let wanted = (2 * self.noted.len()).clamp(4, noted_and_more(most));
+            self.noted.reserve_exact(wanted - self.noted.len());
+        }
+        self.noted.push(neighbor);
+        if self.noted.len() >= noted_and_more(most) {
+            self.settle(most);
+        }
+        ((self.noted.capacity() - before) * size_of::<Neighbor>()) as u64
+    }
+
+    /// Keeps the neighbors with the least lots, in an order that does not depend on the order of discovery.
+    fn settle(&mut self, most: usize) {
+        self.noted.sort_unstable_by_key(|neighbor| (neighbor.lot, neighbor.bucket, neighbor.member));
+        self.noted.truncate(most);
+    }
+}
+
+/// Neighbors, each with the index of the drawn vector.
+type Found = Vec<(u32, Neighbor)>;
+
+/// A worker's state.
+pub(super) struct Comparison<'a, T: Coordinate> {
+    search: &'a NeighborSearch<'a, T>,
+    drawn: &'a DrawnVectors<T>,
+    /// Distance of each drawn vector to the center of the current bucket, and sort keys.
+    distances: Vec<T::Distance>,
+    keys: Vec<u32>,
+    /// Keys in the upper half of each entry, members or vectors in the lower half.
+    chosen: Vec<u64>,
+    /// The members of the bucket, farthest from its center first.
+    order: Vec<u32>,
+    /// For each tile of these, the largest key of a vector that may have a neighbor in it.
+    tile_limits: Vec<u32>,
+    /// Drawn vectors that may have a neighbor in the bucket, and the number of its members to compare each with.
+    rows: Vec<u32>,
+    reach: Vec<u32>,
+    tiles: Tiles<'a, T>,
+    found: Found,
+}
+
+impl<'a, T: Coordinate> Comparison<'a, T> {
+    fn new(search: &'a NeighborSearch<'a, T>, drawn: &'a DrawnVectors<T>) -> Self {
+        let NeighborSearch { context, predicate, threshold, .. } = *search;
+        let tiles = Tiles::new(context.kernel, predicate, threshold);
+        let vectors = drawn.len();
+        let [keys, order, tile_limits, rows, reach] = [(); 5].map(|()| Vec::new());
+        let (distances, chosen) = (vec![T::Distance::default(); vectors], Vec::with_capacity(vectors));
+        Self {
+            search,
+            drawn,
+            distances,
+            keys,
+            chosen,
+            order,
+            tile_limits,
+            rows,
+            reach,
+            tiles,
+            found: Vec::with_capacity(FOUND_AT_ONCE),
+        }
+    }
+
+    /// Bytes that a worker holds per drawn vector.
+    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 8 + 4 + 4) as u64;
+
+    /// Returns the bytes that a worker holds for buckets of at most `rows` members, without the bytes per drawn vector.
+    pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+        // Each member has a key, a sort entry, and an entry in the order.
+        let found = FOUND_AT_ONCE * size_of::<(u32, Neighbor)>();
+        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8 + 4) + found) as u64
+    }
+
+    /// Finds the neighbors in a bucket, and passes them to `take` with the index of the drawn vector. Returns the
+    /// number of distances computed.
+    fn compare(
+        &mut self,
+        number: u32,
+        bucket: &LoadedBucket<T>,
+        take: &dyn Fn(&mut Found) -> Result<()>,
+    ) -> Result<u64> {
+        let NeighborSearch { context, centers, .. } = *self.search;
+        let all = self.drawn;
+        context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
+        self.order(bucket);
+        self.choose_rows(all.of_buckets(self.search.buckets.partners(number)));
+        let Self { ref order, ref rows, ref reach, .. } = *self;
+        let drawn = Ordered { members: &all.members, order: rows };
+        let columns = Ordered { members: &bucket.members, order };
+        let (sides, found) =
+            (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
+        // In a group of equal vectors, all are neighbors of each other, so do not hold the neighbors of a whole bucket.
+        let note = |vector, member| {
+            found.extend(sides.neighbor(vector, number, member, bucket));
+            if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
+        };
+        let counts = |vector, member| sides.counts(vector, member, bucket);
+        let compared = self.tiles.find(drawn, columns, reach, counts, note)?;
+        take(&mut self.found)?;
+        Ok(all.len() as u64 + compared.verified_pairs)
+    }
+
+    /// Sorts the members of a bucket by descending distance to its center. For each tile of them, computes how far from
+    /// the center a vector with a neighbor in the tile may be.
+    fn order(&mut self, bucket: &LoadedBucket<T>) {
+        let residuals = bucket.members.residual + self.drawn.members.residual;
+        let (eps, dimensions) = (self.search.threshold.widened(residuals).distance, bucket.members.panel.dimensions());
+        T::measure_keys(&bucket.own, None, dimensions, &mut self.keys);
+        self.chosen.clear();
+        self.chosen.extend(self.keys.iter().zip(0..).map(|(&key, member)| u64::from(!key) << 32 | member));
+        self.chosen.sort_unstable();
+        self.order.clear();
+        self.order.extend(self.chosen.iter().map(|&chosen| chosen as u32));
+        let farthest = self.order.iter().step_by(TILE_COLUMNS).map(|&member| bucket.own_at_most(member).sqrt());
+        self.tile_limits.clear();
+        self.tile_limits.extend(farthest.map(|own| T::key_up_to(((own + eps) * (1.0 + SLACK)).powi(2))));
+    }
+
+    /// Finds the drawn vectors that may have a neighbor in the bucket, and the number of members to compare each with.
+    /// Vectors with the most members are first, since the rows of a tile share the largest reach.
+    fn choose_rows(&mut self, of: Range<usize>) {
+        let (kernel, members) = (self.search.context.kernel, self.order.len());
+        T::measure_keys(&self.distances[of.clone()], None, self.search.threshold.dimensions, &mut self.keys);
+        self.chosen.clear();
+        kernel.at_most(&self.keys, self.tile_limits.first().copied().unwrap_or(0), &mut self.chosen);
+        self.chosen.iter_mut().for_each(|chosen| *chosen += of.start as u64); // vectors are the lower halves
+        let limits = &self.tile_limits;
+        let tiles = |chosen: u64| limits.partition_point(|&limit| (chosen >> 32) as u32 <= limit);
+        // A counting sort, by the number of tiles.
+        let mut starts = vec![0; limits.len() + 1];
+        self.chosen.iter().for_each(|&chosen| starts[limits.len() - tiles(chosen)] += 1);
+        let mut start = 0;
+        starts.iter_mut().for_each(|count| start += std::mem::replace(count, start));
+        for list in [&mut self.rows, &mut self.reach] {
+            list.resize(self.chosen.len(), 0);
+        }
+        for &chosen in &self.chosen {
+            let reached = tiles(chosen);
+            let at = &mut starts[limits.len() - reached];
+            self.rows[*at] = chosen as u32;
+            self.reach[*at] = (reached * TILE_COLUMNS).min(members) as u32;
+            *at += 1;
+        }
+    }
+}
+
+/// Drawn vectors and the distances between them and a bucket's center.
+struct Sides<'a, T: Coordinate> {
+    search: &'a NeighborSearch<'a, T>,
+    drawn: &'a DrawnVectors<T>,
+    /// Distance of each drawn vector to the center of the bucket.
+    distances: &'a [T::Distance],
+}
+
+impl<T: Coordinate> Sides<'_, T> {
+    /// Returns whether a pair counts if it is within the threshold.
+    fn counts(&self, vector: u32, member: u32, bucket: &LoadedBucket<T>) -> bool {
+        let (buckets, drawn) = (self.search.buckets, self.drawn);
+        let Some(filter) = buckets.pairs() else { return true };
+        let (own, place) = drawn.places[vector as usize];
+        let is_left = match buckets.are_of_two_sets() {
+            true => buckets.part_of(own) == 0,
+            false => drawn.rows[vector as usize] < bucket.row(member),
+        };
+        let (of_vector, of_member) = (buckets.ranks(own, place), bucket.ranks(member));
+        if is_left { filter.accepts(of_vector, of_member) } else { filter.accepts(of_member, of_vector) }
+    }
+
+    /// Returns the neighbor for a pair within the threshold; `None` for a vector with itself.
+    fn neighbor(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbor)> {
+        let NeighborSearch { context, centers, threshold, rule, .. } = *self.search;
+        let drawn = self.drawn;
+        let at = drawn.places[vector as usize];
+        if at == (number, member) {
+            return None;
+        }
+        let t = if at.0 == number {
+            f64::NEG_INFINITY
+        } else {
+            let dimensions = centers.dimensions();
+            let squared = |a: &[T], b: &[T]| context.kernel.distance(a, b);
+            let center = centers.row(at.0 as usize);
+            let gap = Gap { squared: T::at_most(squared(center, centers.row(number as usize)), dimensions) };
+            let x = Place {
+                own: drawn.own[vector as usize],
+                other: T::at_least(self.distances[vector as usize], dimensions),
+            };
+            let y = Place {
+                own: bucket.own_at_most(member),
+                other: T::at_least(squared(center, bucket.members.panel.row(member as usize)), dimensions),
+            };
+            pair_threshold(rule, &rule.parts(threshold.distance, gap), x, y)
+        };
+        // The lot must not depend on which vectors are searched at once, since the memory decides that.
+        let own = u64::from(at.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(at.1);
+        let lot = Random::new(own << 32 ^ own >> 32 ^ u64::from(number), "lot").below(u64::from(u32::MAX)) as u32;
+        let lot = lot.wrapping_add(member.wrapping_mul(0x9E37_79B1)); // spreads the members of one bucket
+        // Round up: a threshold that is slightly too small would not admit the pair.
+        let t = if t.is_finite() { (t as f32).next_up() } else { t as f32 };
+        Some((vector, Neighbor { lot, bucket: number, member, t }))
+    }
+}

@@ -1,0 +1,283 @@
+//! Hits on their way to the sink, from stores, indexes and collections alike.
+
+use std::panic::resume_unwind;
+
+use adjoin_device::Reservation;
+use crossbeam_channel::bounded;
+
+use super::naming::{IdMemory, NameHits, NamedHits};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::execute::Hit;
+use crate::options::Metric;
+use crate::predicate::Predicate;
+use crate::report::SharedSeconds;
+use crate::sink::{HitBatch, HitSink};
+use crate::source::{IdKind, Ids};
+use crate::workers::spawn_scoped;
+
+/// Purpose of the memory, for a refusal.
+const PURPOSE: &str = "handing over what was found";
+/// Hits and queries that are handed over at once, at most, and bytes of their texts, about.
+const BATCH_HITS: usize = 4 << 10;
+const BATCH_QUERIES: usize = 1 << 10;
+const BATCH_ID_BYTES: u64 = 96 << 10;
+/// Bytes of all batches on their way: one that is filled, one that waits, and one that the sink takes.
+const BATCHES_BYTES: u64 = 1 << 20;
+
+/// Queries and hits so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answered {
+    pub(crate) queries: u64,
+    pub(crate) hits: u64,
+}
+
+/// The way of hits to a sink, with the memory of both.
+pub(crate) struct HitDelivery<'a> {
+    context: &'a Context,
+    _memory: Reservation,
+}
+
+/// Takes a batch of hits.
+pub(crate) type Give<'a> = dyn Fn(HitBatch) -> Result<()> + 'a;
+
+impl<'a> HitDelivery<'a> {
+    /// Reserves what the sink and the batches on their way to it take.
+    ///
+    /// # Errors
+    /// If the budget is too small.
+    pub(crate) fn new(context: &'a Context, sink: &(dyn HitSink + '_)) -> Result<Self> {
+        Ok(Self { context, _memory: context.reserve(Self::least_bytes(sink), PURPOSE)? })
+    }
+
+    /// Bytes that are reserved.
+    pub(crate) fn least_bytes(sink: &(dyn HitSink + '_)) -> u64 {
+        Self::bytes_with(sink.memory_bytes())
+    }
+
+    /// Bytes that are reserved with a sink that holds so many.
+    pub(crate) fn bytes_with(sink_bytes: u64) -> u64 {
+        sink_bytes + BATCHES_BYTES
+    }
+
+    /// Lets `work` search on a thread of its own, while this one hands what it gives to the sink.
+    ///
+    /// # Errors
+    /// The first of `work` or the sink.
+    pub(crate) fn run(
+        &self,
+        sink: &mut (dyn HitSink + '_),
+        writing: &SharedSeconds,
+        work: impl FnOnce(&Give<'_>) -> Result<()> + Send,
+    ) -> Result<Answered> {
+        let mut answered = Answered::default();
+        let context = self.context;
+        std::thread::scope(|scope| {
+            // Received here alone: once this thread takes no more, the other one ends.
+            let (sender, batches) = bounded(1);
+            let searching = spawn_scoped(scope, "adjoin search", move || {
+                work(&|batch| {
+                    let memory = memory_beyond(context, &batch)?;
+                    sender.send((batch, memory)).map_err(|_| Error::cancelled())
+                })
+            })?;
+            for (batch, memory) in batches {
+                let HitBatch { query_rows, hits_before, rows, .. } = &batch;
+                answered.queries += query_rows.len() as u64 - u64::from(*hits_before > 0);
+                answered.hits += rows.len() as u64;
+                writing.measure(|| sink.accept(&batch))?;
+                drop(memory);
+            }
+            searching.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok(answered)
+        })
+    }
+}
+
+/// Memory of a batch with longer texts than those for which all batches have memory.
+fn memory_beyond(context: &Context, HitBatch { query_ids, ids, .. }: &HitBatch) -> Result<Option<Reservation>> {
+    let beyond = (query_ids.bytes_of_texts() + ids.bytes_of_texts()).saturating_sub(2 * BATCH_ID_BYTES);
+    (beyond > 0).then(|| context.reserve(2 * beyond, PURPOSE)).transpose()
+}
+
+/// Hands over the hits of some queries with the ids that `name` finds. The ids of queries begin at `first` in `query_ids`. Batches are bounded by
+/// bytes, so a query with many hits or long ids goes into several.
+///
+/// # Errors
+/// If an id does not fit into memory, and the errors of `name` and `give`.
+pub(crate) fn give_hits(
+    metric: Metric,
+    (query_rows, query_ids, first): (&[u64], &Ids, usize),
+    found: &[Vec<Hit>],
+    (memory, name): (&IdMemory<'_>, &mut NameHits<'_>),
+    give: &Give<'_>,
+) -> Result<()> {
+    let batch = empty_batch(query_ids.kind(), memory.kind());
+    let (query, hit, begun, id_bytes) = Default::default();
+    let mut filling = Filling { metric, query_rows, query_ids, first, found, give, query, hit, begun, batch, id_bytes };
+    memory.each(found, name, &mut |named, count| filling.add(named, count))?;
+    filling.finish()
+}
+
+fn empty_batch(query_ids: IdKind, ids: IdKind) -> HitBatch {
+    HitBatch {
+        query_rows: Vec::new(),
+        hits_before: 0,
+        query_ids: Ids::empty(query_ids),
+        ends: Vec::new(),
+        rows: Vec::new(),
+        ids: Ids::empty(ids),
+        values: Vec::new(),
+    }
+}
+
+/// A batch that is being filled, and how far the hits have gone into batches.
+struct Filling<'a> {
+    metric: Metric,
+    query_rows: &'a [u64],
+    query_ids: &'a Ids,
+    first: usize,
+    found: &'a [Vec<Hit>],
+    give: &'a Give<'a>,
+    /// The next hit: that of this query, at this place among its hits; and whether the batch has the query.
+    query: usize,
+    hit: usize,
+    begun: bool,
+    batch: HitBatch,
+    /// Bytes of texts of the batch.
+    id_bytes: u64,
+}
+
+impl Filling<'_> {
+    /// Adds so many hits, which are named.
+    fn add(&mut self, named: &NamedHits, count: usize) -> Result<()> {
+        for k in 0..count {
+            while self.hit == self.found[self.query].len() {
+                self.end_query()?;
+            }
+            if self.is_full() {
+                self.give_batch()?;
+            }
+            self.begin_query()?;
+            let Hit { row, nearness, .. } = self.found[self.query][self.hit];
+            self.batch.rows.push(row);
+            self.batch.values.push(Predicate::value_of(self.metric, nearness));
+            if let Some(&at) = named.at.get(k) {
+                self.batch.ids.push_from(&named.ids, at as usize);
+                self.id_bytes += named.ids.bytes_of(at as usize);
+            }
+            self.hit += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends the queries that are left, which have no further hits.
+    fn finish(mut self) -> Result<()> {
+        while self.query < self.found.len() {
+            self.end_query()?;
+        }
+        if self.batch.ends.is_empty() { Ok(()) } else { self.give_batch() }
+    }
+
+    fn begin_query(&mut self) -> Result<()> {
+        if self.begun {
+            return Ok(());
+        }
+        if self.is_full() {
+            self.give_batch()?;
+        }
+        if self.batch.query_rows.is_empty() {
+            self.batch.hits_before = self.hit as u64;
+        }
+        self.batch.query_rows.push(self.query_rows[self.query]);
+        self.batch.query_ids.push_from(self.query_ids, self.first + self.query);
+        self.id_bytes += self.query_ids.bytes_of(self.first + self.query);
+        self.begun = true;
+        Ok(())
+    }
+
+    fn end_query(&mut self) -> Result<()> {
+        self.begin_query()?;
+        self.batch.ends.push(self.batch.rows.len());
+        (self.query, self.hit, self.begun) = (self.query + 1, 0, false);
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        let HitBatch { rows, query_rows, .. } = &self.batch;
+        rows.len() >= BATCH_HITS
+            || self.id_bytes >= BATCH_ID_BYTES
+            || (!self.begun && query_rows.len() >= BATCH_QUERIES)
+    }
+
+    /// Gives the batch; a query that is not at its end goes on in the next one.
+    fn give_batch(&mut self) -> Result<()> {
+        if self.begun {
+            self.batch.ends.push(self.batch.rows.len());
+        }
+        let empty = empty_batch(self.batch.query_ids.kind(), self.batch.ids.kind());
+        (self.begun, self.id_bytes) = (false, 0);
+        (self.give)(std::mem::replace(&mut self.batch, empty))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::naming::{IdRoom, Naming};
+    use super::*;
+    use crate::context::RUNTIME_BYTES;
+    use crate::sink::CollectHits;
+    use crate::source::TextIds;
+
+    /// The number of a row as a text of a length.
+    fn text_id(row: impl ToString, id_bytes: usize) -> String {
+        let digits = row.to_string();
+        "0".repeat(id_bytes - digits.len()) + &digits
+    }
+
+    /// Names rows by texts of a length, as long as there is room.
+    fn name(places: &[(u32, u32)], room: &mut IdRoom<'_>, id_bytes: usize) -> Result<Option<NamedHits>> {
+        let mut naming = Naming::new(IdKind::Utf8, places);
+        while let Some((_, row)) = naming.place() {
+            if !room.take_id(id_bytes as u64) {
+                return Ok(None);
+            }
+            naming.ids().push_bytes(text_id(row, id_bytes).as_bytes());
+            naming.advance();
+        }
+        Ok(Some(naming.finish()))
+    }
+
+    #[test]
+    fn batches_are_bounded_and_hold_all_hits_with_their_ids() {
+        let context = &Context::default().with_memory(RUNTIME_BYTES + (4 << 20));
+        let counts: [usize; 7] = [0, 3, 9_000, 0, 1, 500, 0];
+        let hit =
+            |k: usize| Hit { nearness: k as f64, row: (k * 7 % 1_000) as u64, place: (0, (k * 7 % 1_000) as u32) };
+        let found: Vec<Vec<Hit>> = counts.iter().map(|&count| (0..count).map(hit).collect()).collect();
+        let query_rows: Vec<u64> = (10..17).collect();
+        let mut texts = TextIds::default();
+        query_rows.iter().for_each(|row| texts.push(row.to_string().as_bytes()));
+        for id_bytes in [4, 6_000, 300_000] {
+            let (memory, sink) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), CollectHits::default());
+            let of_queries = (&query_rows[..], &Ids::Utf8(texts.clone()), 0);
+            let some = if id_bytes == 300_000 { &found[4..5] } else { &found[..] };
+            let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, id_bytes);
+            give_hits(Metric::L2, of_queries, some, (&memory, named), &|batch| sink.clone().accept(&batch)).unwrap();
+            for HitBatch { query_rows, ends, rows, ids, .. } in sink.batches() {
+                assert!(
+                    rows.len() <= BATCH_HITS && query_rows.len() <= BATCH_QUERIES && ends.len() == query_rows.len()
+                );
+                assert!(ids.bytes_of_texts() < BATCH_ID_BYTES + id_bytes as u64);
+                assert!((0..).zip(&rows).all(|(k, &row)| ids.display(k, 0) == text_id(row, id_bytes)));
+            }
+            let rows = sink.hits().iter().map(|hits| hits.iter().map(|hit| hit.0).collect()).collect::<Vec<Vec<u64>>>();
+            let expected = some.iter().map(|hits| hits.iter().map(|hit| hit.row).collect()).collect::<Vec<Vec<u64>>>();
+            assert_eq!(rows, expected, "{id_bytes}");
+        }
+        let (memory, place) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), [found[4].clone()]);
+        let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, 5 << 20);
+        let refused = give_hits(Metric::L2, (&[1], &Ids::None, 0), &place, (&memory, named), &|_| Ok(())).unwrap_err();
+        assert!(refused.to_string().contains("the ids of what was found needs at least"), "{refused}");
+    }
+}

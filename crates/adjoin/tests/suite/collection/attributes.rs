@@ -1,0 +1,351 @@
+//! Rows with attributes: searches and deletes by conditions against plain loops, and what is refused.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::error::ErrorKind;
+use adjoin::index::{SearchEffort, SearchOptions};
+use adjoin::collection::{Attribute, AttributeValue, Collection, Durability, CollectionOptions, MergeMethod, Put, Write, verify};
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::query::QueryTarget;
+use adjoin::sink::{CollectHits, HitBatch};
+use adjoin::source::{IdKind, Ids};
+use adjoin::sql::Condition;
+use arrow_array::{ArrayRef, BooleanArray, Date64Array, Float64Array, Int32Array, Int64Array, NullArray, StringArray};
+
+use super::carried::Carried;
+use super::{LIVE, Model, VECTORS, content, context_on, device, options, set};
+use crate::datasets::{Shape, make};
+use crate::harness::{Set, Setup, error_of};
+use crate::oracle::floats;
+
+const DIMENSIONS: usize = 4;
+const TYPE: VectorType = VectorType { element: Element::U8, dimensions: DIMENSIONS };
+const ATTRIBUTES: [&str; 4] = ["lang:text", "year:int64", "pick:int64", "day:date"];
+
+/// A row beside its id.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    vector: [u8; DIMENSIONS],
+    lang: Option<&'static str>,
+    year: Option<i32>,
+    /// From 0 to 999, at random.
+    pick: i64,
+    day: i32,
+}
+
+type Rows = BTreeMap<i64, Row>;
+type Passes = fn(&Row) -> bool;
+
+/// A condition, and the same as a plain function.
+type Case = (&'static str, Passes);
+
+/// Of which few rows pass, many, none, all; by the vector, or not.
+const CASES: [Case; 9] = [
+    ("pick < 0", |_| false),
+    ("pick < 5", |row| row.pick < 5),
+    ("pick < 100", |row| row.pick < 100),
+    ("pick % 2 = 0", |row| row.pick % 2 == 0),
+    ("pick >= 0", |_| true),
+    ("lang = 'en' and year >= 2020", |row| row.lang == Some("en") && row.year.is_some_and(|year| year >= 2020)),
+    ("lang is null or year is null", |row| row.lang.is_none() || row.year.is_none()),
+    ("day < '1970-02-01'", |row| row.day < 31),
+    ("1000 / (pick + 1) > 10", |row| 1000 / (row.pick + 1) > 10),
+];
+
+impl Row {
+    /// With few vectors, many of which are equal.
+    fn draw(random: &mut Random) -> Self {
+        let vector = [(); DIMENSIONS].map(|()| random.below(12) as u8);
+        let lang = [Some("en"), Some("de"), None][random.below(3) as usize];
+        let year = (random.below(8) > 0).then(|| 2015 + random.below(10) as i32);
+        Self { vector, lang, year, pick: random.below(1_000) as i64, day: 10 * i32::from(vector[0]) }
+    }
+
+    fn values(&self) -> Vec<AttributeValue> {
+        let lang = self.lang.map_or(AttributeValue::Null, |lang| AttributeValue::Text(lang.into()));
+        let year = self.year.map_or(AttributeValue::Null, |year| AttributeValue::Int64(year.into()));
+        vec![lang, year, AttributeValue::Int64(self.pick), AttributeValue::Date(self.day)]
+    }
+
+    fn squared(&self, other: &[u8]) -> f64 {
+        self.vector.iter().zip(other).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum()
+    }
+}
+
+/// Rows as a source whose columns are of other types than the attributes.
+fn source(rows: &Rows) -> Carried {
+    let ids: Vec<i64> = rows.keys().copied().collect();
+    let stored = rows.values().flat_map(|row| row.vector).collect();
+    let days = rows.values().map(|row| Some(i64::from(row.day) * 86_400_000));
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("day", Arc::new(days.collect::<Date64Array>())),
+        ("lang", Arc::new(rows.values().map(|row| row.lang).collect::<StringArray>())),
+        ("year", Arc::new(rows.values().map(|row| row.year).collect::<Int32Array>())),
+        ("pick", Arc::new(rows.values().map(|row| Some(row.pick as f64)).collect::<Float64Array>())),
+    ];
+    Carried::new(Set::of_stored(TYPE, stored).with_ids(&ids), columns)
+}
+
+fn some(random: &mut Random, ids: impl Iterator<Item = i64>) -> Rows {
+    ids.map(|id| (id, Row::draw(random))).collect()
+}
+
+fn create(live: &Path, context: &Context) -> Collection {
+    let attributes = ATTRIBUTES.map(|text| text.parse::<Attribute>().unwrap()).to_vec();
+    let options = CollectionOptions { attributes, ..options(TYPE, Metric::L2, IdKind::Int64) };
+    Collection::create(context, live, &options).unwrap();
+    Collection::open(context, live).unwrap()
+}
+
+/// What each query finds must be the nearest of the rows that pass: by their distances, as equal ones may be named in any order.
+fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, (condition, passes): (&str, Passes)) {
+    let mut random = Random::new(9, "queries");
+    let queries: Vec<[u8; DIMENSIONS]> = (0..7).map(|_| [(); DIMENSIONS].map(|()| random.below(12) as u8)).collect();
+    let (set, hits) = (Set::of_stored(TYPE, queries.concat()), CollectHits::default());
+    let mut options = SearchOptions::new(wanted, SearchEffort::List(rows.len().max(1)), 1);
+    options.condition = Some(Condition::parse(condition).unwrap());
+    let context = Setup { threads: 2, ..Setup::default() }.context();
+    let statistics = collection.search(&context, (&set, None), &options, Box::new(hits.clone())).unwrap();
+    let passing: Rows = rows.clone().into_iter().filter(|(_, row)| passes(row)).collect();
+    assert_eq!(statistics.search.passing_rows, Some(passing.len() as u64), "{condition}");
+    for (query, found) in queries.iter().zip(by_query(&hits)) {
+        let mut all: Vec<f64> = passing.values().map(|row| row.squared(query)).collect();
+        all.sort_by(f64::total_cmp);
+        match wanted {
+            QueryTarget::Nearest(k) => all.truncate(k as usize),
+            QueryTarget::Within(Predicate::L2 { eps }) => all.retain(|squared| squared.sqrt() <= eps),
+            QueryTarget::Within(_) => unreachable!("the metric is l2"),
+        }
+        let squared: Vec<f64> = found.iter().map(|(_, far)| f64::from(*far).powi(2).round()).collect();
+        assert_eq!(squared, all, "{condition}, {query:?}");
+        for (id, far) in found {
+            let row = passing.get(&id).unwrap_or_else(|| panic!("{condition}: {id} does not pass"));
+            assert_eq!(f64::from(far).powi(2).round(), row.squared(query), "{condition}: {id}");
+        }
+    }
+}
+
+/// Ids and distances of the hits of each query.
+fn by_query(hits: &CollectHits) -> Vec<Vec<(i64, f32)>> {
+    let mut queries: Vec<Vec<(i64, f32)>> = Vec::new();
+    for HitBatch { ids, values, ends, hits_before, .. } in hits.batches() {
+        let Ids::Int64(ids) = ids else { panic!("ids are integers") };
+        let all: Vec<_> = ids.into_iter().zip(values).collect();
+        let starts = std::iter::once(0).chain(ends.clone());
+        for (number, (start, end)) in starts.zip(ends).enumerate() {
+            // A batch may begin with further hits of the last query.
+            match queries.last_mut().filter(|_| number == 0 && hits_before > 0) {
+                Some(last) => last.extend_from_slice(&all[start..end]),
+                None => queries.push(all[start..end].to_vec()),
+            }
+        }
+    }
+    queries
+}
+
+fn check_all(collection: &Collection, rows: &Rows) {
+    let within = QueryTarget::Within(Predicate::l2(3.0).unwrap());
+    for case in CASES {
+        [QueryTarget::Nearest(6), within].iter().for_each(|&wanted| check(collection, rows, wanted, case));
+    }
+    let ids: Vec<i64> = (-3..4_000).step_by(7).collect();
+    let found = collection.get_rows(&Ids::Int64(ids.clone())).unwrap();
+    for (id, found) in ids.iter().zip(found) {
+        let found = found.map(|row| (row.vector, row.attributes));
+        assert_eq!(found, rows.get(id).map(|row| (row.vector.to_vec(), row.values())), "{id}");
+    }
+}
+
+fn put(collection: &Collection, rows: &mut Rows, more: Rows) {
+    collection.load(&source(&more), Put::Upsert, Durability::Buffered).unwrap();
+    rows.extend(more);
+}
+
+fn delete_where(collection: &Collection, rows: &mut Rows, (condition, passes): (&str, Passes)) {
+    let written = collection.delete_where(&Condition::parse(condition).unwrap(), Durability::Group).unwrap();
+    let before = rows.len();
+    rows.retain(|_, row| !passes(row));
+    assert_eq!((written.rows, written.gone, written.missing), (0, (before - rows.len()) as u64, 0), "{condition}");
+    assert_eq!(collection.facts().rows, rows.len() as u64);
+}
+
+/// In memory, on disk, both with rows that were deleted and replaced, and after opening again: each time what is found is what
+/// a filter of all rows leaves, and rows have their attributes.
+#[test]
+fn searches_and_deletes_find_what_meets_a_condition() {
+    let folder = tempfile::tempdir().unwrap();
+    let (live, context) = (folder.path().join("live"), Setup::default().context());
+    let (mut random, mut rows) = (Random::new(1, "attributes"), Rows::new());
+    let collection = create(&live, &context);
+    check_all(&collection, &rows);
+    put(&collection, &mut rows, some(&mut random, 0..3_000));
+    check_all(&collection, &rows);
+    delete_where(&collection, &mut rows, ("pick = 7 or pick = 9", |row| row.pick == 7 || row.pick == 9));
+    assert_eq!(collection.merge(&context).unwrap().rows, rows.len() as u64);
+    check_all(&collection, &rows);
+    put(&collection, &mut rows, some(&mut random, (0..600).chain(3_000..3_200)));
+    let gone: Vec<i64> = (500..700).collect();
+    collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Group).unwrap();
+    rows.retain(|id, _| !(500..700).contains(id));
+    check_all(&collection, &rows);
+    // A condition that would fail on rows that are gone: of these nothing is asked.
+    delete_where(&collection, &mut rows, ("pick = 0", |row| row.pick == 0));
+    let divides: Case = ("1000 / pick > 10", |row| 1_000 / row.pick > 10);
+    check(&collection, &rows, QueryTarget::Nearest(5), divides);
+    delete_where(
+        &collection,
+        &mut rows,
+        ("lang = 'de' and day < '1970-01-15'", |row| row.lang == Some("de") && row.day < 14),
+    );
+    check_all(&collection, &rows);
+    drop(collection);
+    let collection = Collection::open(&context, &live).unwrap();
+    check_all(&collection, &rows);
+    // As a change of the index that there is, twice.
+    for next in [3_200, 3_400] {
+        collection.merge_by(&context, MergeMethod::Change).unwrap();
+        check_all(&collection, &rows);
+        put(&collection, &mut rows, some(&mut random, next - 150..next + 200));
+        delete_where(&collection, &mut rows, ("pick % 11 = 3", |row| row.pick % 11 == 3));
+    }
+    check_all(&collection, &rows);
+    delete_where(&collection, &mut rows, ("true", |_| true));
+    check_all(&collection, &rows);
+    assert_eq!(collection.merge(&context).unwrap().rows, 0);
+    put(&collection, &mut rows, some(&mut random, 0..20));
+    check_all(&collection, &rows);
+    drop(collection);
+    assert!(verify(&context, &live).unwrap().is_sound());
+}
+
+/// The recall that is promised for an index is reached in a live one, by queries beyond those that are compared with all.
+#[test]
+fn a_promise_holds_for_rows_that_meet_a_condition() {
+    let folder = tempfile::tempdir().unwrap();
+    let (live, context) = (folder.path().join("live"), Setup::default().context());
+    let vectors = VectorType { element: Element::F32, dimensions: 16 };
+    let attribute: Attribute = "near:bool".parse().unwrap();
+    let options = CollectionOptions { attributes: vec![attribute], ..options(vectors, Metric::L2, IdKind::Int64) };
+    Collection::create(&context, &live, &options).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    let all = make(Shape::Clustered, vectors.element, 4_000, vectors.dimensions, 3);
+    let values = floats(vectors.element, all.stored());
+    let row = |row: usize| &values[row * vectors.dimensions..][..vectors.dimensions];
+    let mut firsts: Vec<f64> = (0..4_000).map(|k| row(k)[0]).collect();
+    firsts.sort_by(f64::total_cmp);
+    let near: Vec<bool> = (0..4_000).map(|k| row(k)[0] < firsts[1_000]).collect();
+    let part = |rows: std::ops::Range<usize>| {
+        let bytes = vectors.bytes();
+        let stored = all.stored()[rows.start * bytes..rows.end * bytes].to_vec();
+        let ids: Vec<i64> = rows.clone().map(|id| id as i64).collect();
+        let near = BooleanArray::from(near[rows].to_vec());
+        Carried::new(Set::of_stored(vectors, stored).with_ids(&ids), vec![("near", Arc::new(near))])
+    };
+    collection.load(&part(0..3_000), Put::Insert, Durability::Buffered).unwrap();
+    collection.merge(&context).unwrap();
+    collection.load(&part(3_000..4_000), Put::Insert, Durability::Buffered).unwrap();
+    let gone: Vec<i64> = (0..4_000).step_by(4).collect();
+    collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Buffered).unwrap();
+    let mut options = SearchOptions::new(QueryTarget::Nearest(5), SearchEffort::Recall(0.9), 1);
+    options.condition = Some(Condition::parse("near").unwrap());
+    let hits = CollectHits::default();
+    collection.search(&context, (&part(0..4_000), None), &options, Box::new(hits.clone())).unwrap();
+    let there: Vec<usize> = (0..4_000).filter(|&k| near[k] && k % 4 > 0).collect();
+    let (mut found, mut wanted) = (0, 0);
+    for (query, hits) in by_query(&hits).into_iter().enumerate().step_by(16) {
+        let squared = |k: usize| row(k).iter().zip(row(query)).map(|(x, y)| (x - y).powi(2)).sum::<f64>();
+        let mut all: Vec<f64> = there.iter().map(|&k| squared(k)).collect();
+        all.sort_by(f64::total_cmp);
+        found += hits.iter().filter(|&&(id, _)| squared(id as usize) <= all[4] * (1.0 + 1e-6)).count();
+        wanted += 5;
+        assert!(hits.iter().all(|&(id, _)| near[id as usize] && id % 4 > 0));
+    }
+    assert!(found as f64 >= 0.88 * f64::from(wanted), "{found} of {wanted}");
+}
+
+#[test]
+fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
+    let device = device();
+    let context = &context_on(&device);
+    let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+    let there = Model::from([(5, [5; 3])]);
+    collection.load(&set(&there), Put::Insert, Durability::Group).unwrap();
+    let plain = || Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[8, 9]);
+    let with = |columns: Vec<(&str, ArrayRef)>| Carried::new(plain(), columns);
+    let names = || Arc::new(StringArray::from(vec![Some("a"), None])) as ArrayRef;
+    let sizes = || Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef;
+    let long = "x".repeat(1 << 20);
+    for (rows, words) in [
+        (with(vec![("size", sizes())]), "there is no column name for the attributes of data/live"),
+        (
+            with(vec![("size", names()), ("name", names())]),
+            "set.in.memory: column size is Utf8, and of the attributes of data/live it is int64",
+        ),
+        (with(vec![("size", sizes()), ("name", sizes())]), "column name is Int64"),
+        (
+            with(vec![("size", Arc::new(Float64Array::from(vec![1.0, 2.5]))), ("name", names())]),
+            "set.in.memory: column size of row 1 is \"2.5\", which no int64 is",
+        ),
+        (
+            with(vec![("size", sizes()), ("name", Arc::new(StringArray::from(vec!["a", &long])))]),
+            "set.in.memory: the attributes of row 1 take 1.0 MB, of 1.0 MB that they may",
+        ),
+    ] {
+        for put in [Put::Insert, Put::Upsert] {
+            let refused = error_of(collection.load(&rows, put, Durability::Group));
+            assert!(refused.kind() == ErrorKind::Input && refused.to_string().contains(words), "{refused}");
+        }
+        let refused = error_of(collection.write(&Write { insert: Some(&rows), ..Write::default() }, Durability::Group));
+        assert!(refused.to_string().contains(words), "{refused}");
+        assert_eq!(content(context, &collection).unwrap(), there);
+    }
+    let refused = error_of(collection.load(&plain(), Put::Insert, Durability::Group)).to_string();
+    assert!(refused.contains("the attributes of data/live are columns, and the source has none"), "{refused}");
+    for (condition, words) in [
+        ("colour = 'red'", "there is no column colour; choose from name, size"),
+        ("size", "neither true nor false"),
+        ("name > 3", "cannot tell which rows have name > 3"),
+    ] {
+        let refused = error_of(collection.delete_where(&Condition::parse(condition).unwrap(), Durability::Group));
+        assert!(refused.to_string().contains(words), "{refused}");
+        assert_eq!(content(context, &collection).unwrap(), there);
+    }
+    let nulls = with(vec![("size", Arc::new(NullArray::new(2))), ("name", Arc::new(NullArray::new(2)))]);
+    collection.load(&nulls, Put::Insert, Durability::Group).unwrap();
+    let found = collection.get_rows(&Ids::Int64(vec![9])).unwrap();
+    assert_eq!(found[0].as_ref().unwrap().attributes, [AttributeValue::Null, AttributeValue::Null]);
+}
+
+/// What is deleted was there when it was deleted, and what was written before is gone afterwards.
+#[test]
+fn rows_are_deleted_by_a_condition_while_others_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let (live, context) = (folder.path().join("live"), Setup::default().context());
+    let collection = create(&live, &context);
+    let condition = Condition::parse("pick >= 0").unwrap();
+    let gone = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut random = Random::new(2, "attributes");
+            for id in 0..150 {
+                let rows = some(&mut random, 2 * id..2 * id + 2);
+                collection
+                    .write(&Write { insert: Some(&source(&rows)), ..Write::default() }, Durability::Buffered)
+                    .unwrap();
+            }
+        });
+        let mut gone = 0;
+        while !writer.is_finished() {
+            let written = collection.delete_where(&condition, Durability::Buffered).unwrap();
+            assert_eq!(written.gone % 2, 0, "a write is there as a whole or not at all");
+            gone += written.gone;
+            collection.merge(&context).unwrap();
+        }
+        gone + collection.delete_where(&condition, Durability::Group).unwrap().gone
+    });
+    assert_eq!((gone, collection.facts().rows), (300, 0));
+}

@@ -1,0 +1,267 @@
+//! Merges that come by themselves, and merges that memory does not suffice for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use adjoin::context::Context;
+use adjoin::error::ErrorKind;
+use adjoin::collection::{Collection, Durability, Merger, MergerOptions, Put, Write};
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::report::{Cancel, Progress};
+use adjoin::source::{IdKind, Ids};
+
+use super::options;
+use crate::datasets::{Shape, make};
+use crate::harness::{Set, Setup};
+
+const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
+const AT_BYTES: u64 = 256 << 10;
+const ROWS: usize = 6_000;
+/// Bound on waiting for an event that never occurs. No result depends on it.
+const LONG: Duration = Duration::from_secs(1_800);
+
+/// Some rows of a set with their numbers as ids.
+fn parts(rows: &Set, of_write: usize) -> impl Iterator<Item = Set> {
+    let bytes = VECTORS.bytes();
+    let part = move |first: usize| {
+        let ids: Vec<i64> = (first..first + of_write).map(|id| id as i64).collect();
+        Set::of_stored(VECTORS, rows.stored()[first * bytes..][..of_write * bytes].to_vec()).with_ids(&ids)
+    };
+    (0..ROWS / of_write).map(move |number| part(number * of_write))
+}
+
+/// A collection with a cheap graph.
+fn open(context: &Context, live: &Path) -> Arc<Collection> {
+    let mut cheap = options(VECTORS, Metric::L2, IdKind::Int64);
+    (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
+    Collection::create(context, live, &cheap).unwrap();
+    Arc::new(Collection::open(context, live).unwrap())
+}
+
+fn merges_at(at_bytes: u64) -> MergerOptions {
+    MergerOptions { at_bytes, threads: 1, retry_after: Duration::from_millis(1) }
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn merges_come_by_themselves_and_writes_wait_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup::default().context();
+    let collection = open(&context, &live);
+    let merger = Merger::start(&collection, merges_at(AT_BYTES)).unwrap();
+    let second = Merger::start(&collection, MergerOptions::of(&context)).err().unwrap();
+    assert!(second.to_string().contains("is merged by itself already"), "{second}");
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    for of_write in parts(&rows, 100) {
+        let write = Write { insert: Some(&of_write), ..Write::default() };
+        collection.write(&write, Durability::Buffered).unwrap();
+        let held = collection.statistics().unwrap().unmerged_bytes;
+        assert!(held <= 2 * AT_BYTES, "{held}");
+    }
+    wait_until("the last merge", || collection.statistics().unwrap().unmerged_bytes < AT_BYTES);
+    let statistics = collection.statistics().unwrap();
+    assert!(statistics.last_merge.is_some() && statistics.waits > 0, "{statistics:?}");
+    assert!(statistics.waited_seconds > 0.0 && statistics.merge_failure.is_none(), "{statistics:?}");
+    assert_eq!(statistics.facts.rows, ROWS as u64);
+    // Where a quarter of the rows on disk is gone, they are merged however few there are in memory.
+    let gone = Ids::Int64((0..ROWS as i64 / 3).collect());
+    collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
+    wait_until("a merge of what is gone", || collection.facts().gone == 0);
+    drop(merger);
+    let got = collection.get(&Ids::Int64((0..ROWS as i64).collect())).unwrap();
+    let bytes = VECTORS.bytes();
+    for (id, vector) in got.iter().enumerate() {
+        let wanted = (id >= ROWS / 3).then(|| rows.stored()[id * bytes..][..bytes].to_vec());
+        assert_eq!(*vector, wanted, "{id}");
+    }
+    // Without a merger nothing waits, and nothing is merged.
+    let more = make(Shape::Clustered, Element::U8, 5_000, 128, 7);
+    collection.load(&more.in_batches_of(500), Put::Upsert, Durability::Buffered).unwrap();
+    assert!(collection.statistics().unwrap().unmerged_bytes > 2 * AT_BYTES);
+}
+
+#[test]
+fn a_merge_that_fails_is_told_of_and_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup::default().context();
+    let collection = open(&context, &live);
+    let refused = Merger::start(&collection, merges_at(1)).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Option);
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    let mut parts = parts(&rows, 500);
+    let mut write = |count: usize| {
+        for of_write in parts.by_ref().take(count) {
+            let write = Write { insert: Some(&of_write), ..Write::default() };
+            collection.write(&write, Durability::Buffered).unwrap();
+        }
+    };
+    // Enough for a merge: it begins when the merger does, where others hold all memory by then.
+    write(8);
+    let others = context.reserve(context.budget().free() - (8 << 20), "others").unwrap();
+    assert_eq!(Merger::start(&collection, merges_at(AT_BYTES)).err().unwrap().kind(), ErrorKind::Budget);
+    drop(others);
+    let held = std::fs::read_dir(&live).unwrap().count();
+    let merger = {
+        // A file in the place of the folder of temporary files of a merge: it fails whatever memory there is.
+        let sequence = collection.facts().sequence;
+        std::fs::write(live.join(format!("index-{sequence:016x}")), b"in the way").unwrap();
+        Merger::start(&collection, merges_at(AT_BYTES)).unwrap()
+    };
+    wait_until("a failure", || collection.statistics().unwrap().merge_failure.is_some());
+    assert_eq!(collection.facts().rows, 4_000);
+    assert_eq!(collection.failure(), None, "writes and later merges go on");
+    // It is tried again by itself, with nothing in the way.
+    let _ = std::fs::remove_file(live.join(format!("index-{:016x}", collection.facts().sequence)));
+    wait_until("a merge", || collection.statistics().unwrap().merges > 0);
+    let statistics = collection.statistics().unwrap();
+    assert_eq!((statistics.merge_failure, statistics.facts.rows), (None, 4_000), "{held} files before");
+    write(usize::MAX);
+    assert_eq!(collection.facts().rows, ROWS as u64);
+    drop(merger);
+    let read_only = Arc::new(Collection::open_read_only(&context, &live).unwrap());
+    let refused = Merger::start(&read_only, MergerOptions::of(&context)).err().unwrap();
+    assert!(refused.to_string().contains("was opened to be read only"), "{refused}");
+}
+
+/// A write that is larger than all that may be in memory before writes wait is taken while nothing is to be merged.
+#[test]
+fn a_write_of_any_size_waits_for_no_merge_that_is_not_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let context = Setup::default().context();
+    let collection = open(&context, &folder.path().join("live"));
+    let merger = Merger::start(&collection, merges_at(AT_BYTES)).unwrap();
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    let all = parts(&rows, ROWS).next().unwrap();
+    collection.write(&Write { insert: Some(&all), ..Write::default() }, Durability::Group).unwrap();
+    // The next one waits for the merge, but not longer than it may.
+    let cancel = Cancel::default();
+    cancel.cancel();
+    let late = collection.write_until(&Write { upsert: Some(&all), ..Write::default() }, Durability::Group, &cancel);
+    assert!(late.is_ok_and(|written| written.rows == ROWS as u64) || collection.facts().rows == ROWS as u64);
+    drop(merger);
+}
+
+/// Where a merge of all rows would not fit into the budget any more, a write is refused before it is acknowledged, with a budget
+/// that suffices; what was taken can be merged, searched and opened again.
+#[test]
+fn no_write_is_taken_that_could_not_be_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup { memory: 60 << 20, ..Setup::default() }.context();
+    let collection = open(&context, &live);
+    let merger = Merger::start(&collection, merges_at(4 << 20)).unwrap();
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    let mut taken = 0;
+    let refused = parts(&rows, 100).find_map(|of_write| {
+        let written = collection.write(&Write { insert: Some(&of_write), ..Write::default() }, Durability::Buffered);
+        taken += u64::from(written.is_ok()) * 100;
+        written.err()
+    });
+    let refused = refused.expect("not all rows fit");
+    assert_eq!(refused.kind(), ErrorKind::Budget);
+    assert!(refused.to_string().contains("taking these rows, and merging them later, needs at least"), "{refused}");
+    assert!(taken > 0 && collection.facts().rows == taken, "{taken}");
+    // Deletes are taken, and all can be merged.
+    let gone = Ids::Int64(vec![0]);
+    collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
+    drop(merger);
+    collection.merge(&context).unwrap();
+    drop(collection);
+    let again = Arc::new(Collection::open(&context, &live).unwrap());
+    assert_eq!(again.facts().rows, taken - 1);
+    Merger::start(&again, merges_at(4 << 20)).unwrap();
+}
+
+/// Fails a merge in a way that nothing foresees.
+struct Panics;
+
+impl Progress for Panics {
+    fn begin(&self, phase: &str, _unit: &str, _total: u64) {
+        // Writes read rows too.
+        assert_eq!(phase, "read", "as is asked for");
+    }
+    fn advance(&self, _done: u64) {}
+    fn note(&self, _line: &str) {}
+}
+
+#[test]
+fn the_end_of_the_thread_that_merges_is_told_and_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut context = Setup::default().context();
+    context.progress = Arc::new(Panics);
+    let collection = open(&context, &folder.path().join("live"));
+    let merger = Merger::start(&collection, merges_at(AT_BYTES)).unwrap();
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    for of_write in parts(&rows, 1_000) {
+        collection.write(&Write { insert: Some(&of_write), ..Write::default() }, Durability::Buffered).unwrap();
+    }
+    wait_until("the end of the thread", || collection.failure().is_some());
+    assert!(collection.failure().unwrap().contains("the thread that merges has ended"));
+    assert_eq!(collection.facts().rows, ROWS as u64);
+    drop(merger);
+}
+
+/// A merge that is refused leaves a collection that takes writes.
+#[test]
+fn a_refused_merge_ends_no_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let context = Setup::default().context();
+    let collection = open(&context, &folder.path().join("live"));
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    let mut parts = parts(&rows, 1_000);
+    let mut write = || {
+        let of_write = parts.next().unwrap();
+        collection.write(&Write { insert: Some(&of_write), ..Write::default() }, Durability::Group).unwrap();
+    };
+    write();
+    let others = context.reserve(context.budget().free() - (8 << 20), "others").unwrap();
+    assert_eq!(collection.merge(&context).unwrap_err().kind(), ErrorKind::Budget);
+    write();
+    drop(others);
+    assert_eq!(collection.merge(&context).unwrap().rows, 2_000);
+    write();
+    assert_eq!(collection.facts().rows, 3_000);
+}
+
+#[test]
+fn a_merge_whose_index_could_not_be_opened_is_refused_before_its_work() {
+    const MANY: usize = 3 * ROWS;
+    const STEP: u64 = 64 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let mut of_codes = options(VECTORS, Metric::L2, IdKind::Int64);
+    (of_codes.index.graph.degree, of_codes.index.graph.build_list) = (8, 16);
+    of_codes.index.code_bytes = 128;
+    let context = Setup::default().context();
+    Collection::create(&context, &live, &of_codes).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    let rows = make(Shape::Clustered, Element::U8, MANY, 128, 6);
+    collection.load(&rows.in_batches_of(MANY), Put::Insert, Durability::Group).unwrap();
+    collection.merge(&context).unwrap();
+    drop(collection);
+    // A little more than what opening it and a write take, less than what opening it twice takes.
+    let opens = |&memory: &u64| Collection::open(&Setup { memory, ..Setup::default() }.context(), &live).is_ok();
+    let least = (0..).map(|step| (8 << 20) + step * STEP).find(opens).unwrap();
+    let small = Setup { memory: least + 16 * STEP, ..Setup::default() }.context();
+    let collection = Collection::open(&small, &live).unwrap();
+    let gone = Ids::Int64(vec![1]);
+    collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
+    let refused = collection.merge(&small).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Budget);
+    assert!(refused.to_string().contains("opening what a merge makes beside what there is needs"), "{refused}");
+    let facts = collection.facts();
+    assert_eq!((facts.rows, facts.gone), (MANY as u64 - 1, 1));
+    drop(collection);
+    let collection = Collection::open(&context, &live).unwrap();
+    assert_eq!(collection.merge(&context).unwrap().rows, MANY as u64 - 1);
+}

@@ -1,0 +1,261 @@
+//! Copies of a collection: what they hold, and what is left where one fails.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
+use adjoin::collection::{Collection, Durability, Write, backup, verify};
+use adjoin::options::Metric;
+use adjoin::random::Random;
+use adjoin::source::{IdKind, Ids};
+
+use super::{LIVE, Model, Step, VECTORS, content, context_on, device, options, set};
+use crate::harness::{Setup, error_of};
+
+const COPY: &str = "data/copy";
+
+/// What a collection holds that is opened to be read only.
+fn found(device: &SimulatedDevice, live: &str) -> Result<Model, String> {
+    let context = &context_on(device);
+    let report = verify(context, Path::new(live)).map_err(|error| error.to_string())?;
+    assert!(report.is_sound());
+    let collection = Collection::open_read_only(context, Path::new(live)).unwrap();
+    content(context, &collection)
+}
+
+#[test]
+fn a_copy_is_what_was_there_and_a_live_index_of_its_own() {
+    let device = device();
+    let context = &context_on(&device);
+    let (mut model, mut random) = (Model::new(), Random::new(6, "writes"));
+    let copied = |number: usize| PathBuf::from(format!("data/copy-{number}"));
+    // Without a log, then with one, then with an index too.
+    backup(context, Path::new(LIVE), &copied(0), false).unwrap();
+    assert_eq!(found(&device, "data/copy-0").unwrap(), model);
+    let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+    for round in 1..40 {
+        let step = Step::draw(&mut random, &model);
+        step.apply(&mut model);
+        let written = step.write(&collection, Durability::Buffered).unwrap();
+        if round % 7 == 0 {
+            collection.merge(context).unwrap();
+        }
+        let done = backup(context, Path::new(LIVE), &copied(round), false).unwrap();
+        assert!(done.rows == model.len() as u64 && done.sequence >= written.sequence && done.bytes > 0, "{done:?}");
+        assert_eq!(found(&device, copied(round).to_str().unwrap()).unwrap(), model, "round {round}");
+        // Written to, merged, and copied again; the first knows nothing of that.
+        let copy = Collection::open(context, &copied(round)).unwrap();
+        let (step, mut other) = (Step::draw(&mut random, &model), model.clone());
+        step.apply(&mut other);
+        step.write(&copy, Durability::Group).unwrap();
+        copy.merge(context).unwrap();
+        assert_eq!(content(context, &copy).unwrap(), other, "round {round}");
+        copy.close().unwrap();
+        backup(context, &copied(round), &copied(0), true).unwrap();
+        assert_eq!(found(&device, "data/copy-0").unwrap(), other, "round {round}");
+        assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
+        let after_a_loss_of_power = device.after_crash(Keep::Nothing);
+        assert_eq!(found(&after_a_loss_of_power, "data/copy-0").unwrap(), other, "round {round}");
+    }
+    let names = device.list(Path::new("data")).unwrap();
+    assert_eq!(names.len(), 42, "nothing else is left: {names:?}");
+}
+
+/// Files by their paths.
+fn files(device: &SimulatedDevice, at: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for path in device.list(at).unwrap().iter().map(|name| at.join(name)) {
+        match device.bytes(&path) {
+            Some(bytes) => drop(all.insert(path, bytes)),
+            None => files(device, &path, all),
+        }
+    }
+}
+
+fn files_of(device: &SimulatedDevice) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    files(device, Path::new("data"), &mut all);
+    all
+}
+
+/// Bytes of files: what they are differs, as the salt of a log is drawn by chance.
+fn sizes_of(device: &SimulatedDevice) -> BTreeMap<PathBuf, usize> {
+    files_of(device).into_iter().map(|(path, bytes)| (path, bytes.len())).collect()
+}
+
+/// A collection with rows on disk and in memory, beside an older copy of it where there is to be one; what both hold.
+fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
+    let device = device();
+    let context = &context_on(&device);
+    let (mut models, mut random) = ([Model::new(), Model::new()], Random::new(7, "writes"));
+    let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+    for round in 0..12 {
+        let step = Step::draw(&mut random, &models[0]);
+        step.apply(&mut models[0]);
+        step.write(&collection, Durability::Group).unwrap();
+        if round == 5 && copied {
+            backup(context, Path::new(LIVE), Path::new(COPY), false).unwrap();
+            models[1] = models[0].clone();
+        }
+        if round == 8 {
+            collection.merge(context).unwrap();
+        }
+    }
+    collection.close().unwrap();
+    (device, models)
+}
+
+/// The copy is there whole, or what was there before, and nothing else, at whichever operation the disk refuses.
+#[test]
+fn a_copy_that_fails_leaves_nothing() {
+    for copied in [false, true] {
+        let copy = |device: &SimulatedDevice| backup(&context_on(device), Path::new(LIVE), Path::new(COPY), copied);
+        let (device, [_, older]) = with_copy(copied);
+        let first = device.operations().len();
+        copy(&device).unwrap();
+        let (after, operations) = (sizes_of(&device), device.operations().len() - first);
+        assert!(operations > 60, "{operations}");
+        for at in 0..operations as u64 {
+            let (device, [now, _]) = with_copy(copied);
+            let kind = if at % 2 == 0 { ErrorKind::StorageFull } else { ErrorKind::Other };
+            device.set_plan(FaultPlan::Fail { at: first as u64 + at, kind });
+            let done = copy(&device);
+            device.set_plan(FaultPlan::None);
+            assert_eq!(found(&device, LIVE).unwrap(), now, "operation {at}");
+            match done {
+                // What fails at the end may leave the folder of the drafts, which the next run removes.
+                Ok(_) => assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}"),
+                Err(_) if copied => {
+                    let there = found(&device, COPY).or_else(|_| found(&device, "data/copy.replaced")).unwrap();
+                    assert!(there == older || there == now, "operation {at}");
+                }
+                Err(_) => {
+                    let is_whole =
+                        device.kind(Path::new(COPY)).unwrap().is_none() || found(&device, COPY).unwrap() == now;
+                    assert!(is_whole, "operation {at}");
+                }
+            }
+            backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
+            assert_eq!(sizes_of(&device), after, "operation {at}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_a_loss_of_power_ends_is_whole_or_not_there() {
+    for copied in [false, true] {
+        let (device, _) = with_copy(copied);
+        let first = device.operations().len();
+        backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), copied).unwrap();
+        let operations = device.operations().len() - first;
+        for at in 0..operations as u64 {
+            let (device, [now, older]) = with_copy(copied);
+            device.set_plan(FaultPlan::Crash { at: first as u64 + at });
+            let done = backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), copied).is_ok();
+            for keep in [Keep::Nothing, Keep::Everything, Keep::Names, Keep::Data] {
+                let device = device.after_crash(keep);
+                assert_eq!(found(&device, LIVE).unwrap(), now, "operation {at}, {keep:?}");
+                match found(&device, COPY) {
+                    Ok(there) => assert!(there == now || copied && !done && there == older, "operation {at}, {keep:?}"),
+                    Err(why) => {
+                        assert!(
+                            !done && device.kind(Path::new(COPY)).unwrap().is_none(),
+                            "operation {at}, {keep:?}: {why}"
+                        );
+                        // Between two renames the older copy has another name.
+                        assert!(
+                            !copied || found(&device, "data/copy.replaced").unwrap() == older,
+                            "operation {at}, {keep:?}"
+                        );
+                    }
+                }
+                // The next one needs no hand, and leaves nothing else.
+                backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
+                assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}, {keep:?}");
+                assert_eq!(device.list(Path::new("data")).unwrap(), ["copy", "live", "unrelated"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_is_refused_where_it_would_do_harm() {
+    let (device, _) = with_copy(true);
+    let context = &context_on(&device);
+    let copy = |to: &str, force| error_of(backup(context, Path::new(LIVE), Path::new(to), force)).to_string();
+    let before = files_of(&device);
+    for (to, force, words) in [
+        (COPY, false, "data/copy is a collection already; give force to replace it"),
+        (LIVE, true, "data/live lies in data/live, of which it is to be a copy"),
+        ("data/live/copy", true, "lies in data/live"),
+        ("data", true, "data holds files that are not a collection"),
+        ("data/unrelated", true, "data/unrelated is a file; a collection is a folder"),
+        ("none/copy", false, "none is missing, so it cannot hold none/copy"),
+    ] {
+        assert!(copy(to, force).contains(words), "{to}: {}", copy(to, force));
+    }
+    // A folder of that name that no backup has made.
+    backup(context, Path::new(LIVE), Path::new("data/copy.replaced"), false).unwrap();
+    assert!(copy(COPY, true).contains("data/copy.replaced is there"), "{}", copy(COPY, true));
+    assert!(found(&device, "data/copy.replaced").is_ok());
+    device.remove_folder(Path::new("data/copy.replaced")).unwrap();
+    let writer = Collection::open(context, Path::new(COPY)).unwrap();
+    assert!(copy(COPY, true).contains("data/copy is being written by"), "{}", copy(COPY, true));
+    drop(writer);
+    device.set_free_bytes(100);
+    assert!(copy("data/new", false).contains("data/new would take"), "{}", copy("data/new", false));
+    assert!(files_of(&device) == before);
+    // A page, or a record, that is not as it was written.
+    let changed = before.iter().filter(|(path, _)| path.starts_with(LIVE) && !path.ends_with("manifest.json"));
+    for (path, bytes) in changed {
+        let device = device.after_crash(Keep::Everything);
+        let mut bytes = bytes.clone();
+        let at = bytes.len().min(100) - 1;
+        bytes[at] ^= 0x10;
+        device.put(path, &bytes);
+        let copied = backup(&context_on(&device), Path::new(LIVE), Path::new("data/new"), false);
+        assert!(copied.is_err() && device.kind(Path::new("data/new")).unwrap().is_none(), "{}", path.display());
+    }
+}
+
+/// While others write and merge, each copy has all that was acknowledged before it was begun.
+#[test]
+fn copies_are_made_while_others_write_and_merge() {
+    let folder = tempfile::tempdir().unwrap();
+    let (live, copy) = (folder.path().join("live"), folder.path().join("copy"));
+    let context = Setup::default().context();
+    Collection::create(&context, &live, &options(VECTORS, Metric::L2, IdKind::Int64)).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    let (last, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    let vector = |id: i64| [(id % 251) as u8, (id / 251) as u8, 9];
+    std::thread::scope(|scope| {
+        let (collection, last, ended, live, copy) = (&collection, &last, &ended, &live, &copy);
+        let writer = scope.spawn(move || {
+            for id in 1..=300 {
+                let (rows, gone) = (Model::from([(id, vector(id))]), Ids::Int64(vec![id - 50]));
+                let write = Write { insert: Some(&set(&rows)), delete: Some(&gone), upsert: None };
+                collection.write(&write, Durability::Buffered).unwrap();
+                last.store(id as u64, Ordering::Release);
+            }
+        });
+        scope.spawn(move || {
+            while !ended.load(Ordering::Acquire) {
+                let context = Setup::default().context();
+                let before = last.load(Ordering::Acquire) as i64;
+                backup(&context, live, copy, true).unwrap();
+                let after = last.load(Ordering::Acquire) as i64 + 1;
+                let copied = Collection::open_read_only(&context, copy).unwrap();
+                let there = copied.get(&Ids::Int64((1..=after).collect())).unwrap();
+                for (id, found) in (1..).zip(there) {
+                    assert!(id > before - 50 || found.is_none(), "{id} of {before}");
+                    assert!(id > before || id <= after - 50 || found == Some(vector(id).to_vec()), "{id} of {before}");
+                }
+            }
+        });
+        while !writer.is_finished() {
+            collection.merge(&context).unwrap();
+        }
+        ended.store(true, Ordering::Release);
+    });
+}

@@ -1,0 +1,92 @@
+//! A collection whose files have changed: what is no more as it was written is found and named, and no acknowledged write is
+//! left out without a word.
+
+use std::path::{Path, PathBuf};
+
+use adjoin::device::{Device, Keep, SimulatedDevice};
+use adjoin::error::ErrorKind;
+use adjoin::collection::{Collection, Durability, verify};
+use adjoin::random::Random;
+
+use super::{LIVE, Model, Step, content, context_on, device};
+
+/// A collection that was merged once, written to after that, and closed.
+fn closed() -> (SimulatedDevice, Model) {
+    let device = device();
+    let context = &context_on(&device);
+    let (mut model, mut random) = (Model::new(), Random::new(4, "writes"));
+    let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+    for round in 0..30 {
+        let step = Step::draw(&mut random, &model);
+        step.apply(&mut model);
+        step.write(&collection, Durability::Group).unwrap();
+        if round == 15 {
+            collection.merge(context).unwrap();
+        }
+    }
+    collection.close().unwrap();
+    (device, model)
+}
+
+/// The files of a collection beside those of its index on disk, which `index::verify` knows.
+fn files(device: &SimulatedDevice) -> Vec<PathBuf> {
+    let names = device.list(Path::new(LIVE)).unwrap();
+    let paths: Vec<PathBuf> = names.iter().map(|name| Path::new(LIVE).join(name)).collect();
+    paths.into_iter().filter(|path| device.bytes(path).is_some()).collect()
+}
+
+/// That a collection with a file of other bytes is refused by the name of that file, or holds all that it did.
+fn check(device: &SimulatedDevice, model: &Model, path: &Path, bytes: &[u8]) -> bool {
+    let changed = device.after_crash(Keep::Everything);
+    changed.put(path, bytes);
+    let context = &context_on(&changed);
+    match verify(context, Path::new(LIVE)) {
+        Ok(report) => {
+            assert!(report.is_sound());
+            let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+            assert_eq!(&content(context, &collection).unwrap(), model, "{}", path.display());
+            false
+        }
+        Err(error) => {
+            let said = error.to_string();
+            assert!(said.contains(LIVE), "{said}");
+            assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Input), "{said}");
+            true
+        }
+    }
+}
+
+#[test]
+fn every_byte_that_flips_is_found_or_does_no_harm() {
+    let (device, model) = closed();
+    let files = files(&device);
+    assert_eq!(files.len(), 3, "{files:?}");
+    for path in files {
+        let bytes = device.bytes(&path).unwrap();
+        let flipped = (0..bytes.len()).filter(|&at| {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1 << (at % 8);
+            check(&device, &model, &path, &bytes)
+        });
+        // What is not found is the last record of the log, which says no more than that all others are durable.
+        let (found, bytes) = (flipped.count(), bytes.len());
+        assert!(found + 64 >= bytes, "{}: {found} of {bytes}", path.display());
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_or_missing_is_named() {
+    let (device, model) = closed();
+    for path in files(&device) {
+        let bytes = device.bytes(&path).unwrap();
+        for len in [0, 1, 63, 64, bytes.len() / 2, bytes.len() - 1] {
+            let is_log = path.to_str().unwrap().contains("log-");
+            // The log may have been cut by a loss of power: then it is its end that is missing.
+            assert!(is_log && len >= 64 || check(&device, &model, &path, &bytes[..len]), "{} {len}", path.display());
+        }
+        let without = device.after_crash(Keep::Everything);
+        without.remove(&path).unwrap();
+        let error = verify(&context_on(&without), Path::new(LIVE)).unwrap_err().to_string();
+        assert!(error.contains(LIVE), "{error}");
+    }
+}

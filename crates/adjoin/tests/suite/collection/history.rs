@@ -1,0 +1,243 @@
+//! What threads did at the same time with a collection, and whether that can have been one after the other: every write has a
+//! number, by which all of them are done again on a map; what was seen must be what the map had at a moment between begin and end
+//! of looking. A write that was acknowledged before is in it (linearizability, Herlihy and Wing, 1990).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adjoin::context::Context;
+use adjoin::error::ErrorKind;
+use adjoin::collection::{Collection, Durability, Written};
+use adjoin::random::Random;
+
+use super::{Model, Step, by_distance, found, rows};
+
+/// What all threads use.
+pub(super) struct Shared {
+    pub(super) collection: Collection,
+    /// The last write that was acknowledged, and the last that no loss of power may take.
+    acknowledged: AtomicU64,
+    durable: AtomicU64,
+}
+
+/// What a thread does to a collection, and what came of it.
+pub(super) struct User {
+    shared: Arc<Shared>,
+    context: Context,
+    random: Random,
+    history: History,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct History {
+    writes: Vec<(Step, Written)>,
+    looks: Vec<Look>,
+}
+
+/// What was seen, after all writes up to one, and before the first that is more than another.
+#[derive(Debug)]
+struct Look {
+    least: u64,
+    most: u64,
+    seen: Seen,
+}
+
+#[derive(Debug)]
+enum Seen {
+    /// Rows by their ids.
+    Rows(Model),
+    /// Rows by their distances to the query.
+    Found(Vec<(f64, i64)>),
+    /// At least one of the rows that these steps would insert.
+    Refused(Step),
+}
+
+impl Shared {
+    pub(super) fn new(collection: Collection) -> Arc<Self> {
+        Arc::new(Self { collection, acknowledged: AtomicU64::new(0), durable: AtomicU64::new(0) })
+    }
+}
+
+impl User {
+    /// With a context of its own: a search or a merge takes what is free of its memory.
+    pub(super) fn new(shared: &Arc<Shared>, context: Context, random: Random) -> Self {
+        Self { shared: shared.clone(), context, random, history: History::default() }
+    }
+
+    pub(super) fn write(&mut self) {
+        let mut step = Step::draw(&mut self.random, &Model::new());
+        if cfg!(adjoin_shuttle) {
+            // That waits for memory which another such write holds, by no lock that the model checker knows of.
+            step.delete_below = None;
+        }
+        let durability = if self.random.below(2) == 0 { Durability::Group } else { Durability::Buffered };
+        let Shared { collection, acknowledged, durable } = &*self.shared;
+        let least = acknowledged.load(Ordering::SeqCst);
+        match step.write(collection, durability) {
+            Ok(written) => {
+                acknowledged.fetch_max(written.sequence, Ordering::SeqCst);
+                if durability == Durability::Group {
+                    durable.fetch_max(written.sequence, Ordering::SeqCst);
+                }
+                self.history.writes.push((step, written));
+            }
+            Err(error) => {
+                let is_there = error.kind() == ErrorKind::Input && error.to_string().contains("is there already");
+                assert!(is_there, "{error}");
+                self.history.looks.push(Look { least, most: collection.facts().sequence, seen: Seen::Refused(step) });
+            }
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        let Shared { collection, acknowledged, durable } = &*self.shared;
+        let before = acknowledged.load(Ordering::SeqCst);
+        let flushed = collection.flush().unwrap();
+        assert!(flushed >= before, "{flushed} of {before}");
+        durable.fetch_max(flushed, Ordering::SeqCst);
+    }
+
+    /// Looks up every id.
+    pub(super) fn get(&mut self) {
+        let Shared { collection, acknowledged, .. } = &*self.shared;
+        let least = acknowledged.load(Ordering::SeqCst);
+        let seen = Seen::Rows(rows(collection).unwrap());
+        self.history.looks.push(Look { least, most: collection.facts().sequence, seen });
+    }
+
+    pub(super) fn search(&mut self) {
+        let Shared { collection, acknowledged, .. } = &*self.shared;
+        let least = acknowledged.load(Ordering::SeqCst);
+        let seen = Seen::Found(found(&self.context, collection).unwrap());
+        self.history.looks.push(Look { least, most: collection.facts().sequence, seen });
+    }
+
+    /// Looks as another process does. What is there may be of a write that is in the log, and not yet in memory.
+    pub(super) fn open(&mut self, live: &Path) {
+        let least = self.shared.acknowledged.load(Ordering::SeqCst);
+        let seen = Seen::Rows(rows(&Collection::open_read_only(&self.context, live).unwrap()).unwrap());
+        self.history.looks.push(Look { least, most: u64::MAX, seen });
+    }
+
+    /// Looks at what a loss of power would leave now, where `found` has that.
+    #[cfg(adjoin_shuttle)]
+    pub(super) fn open_durable(&mut self, found: impl FnOnce() -> Context, live: &Path) {
+        let least = self.shared.durable.load(Ordering::SeqCst);
+        let seen = Seen::Rows(rows(&Collection::open_read_only(&found(), live).unwrap()).unwrap());
+        self.history.looks.push(Look { least, most: u64::MAX, seen });
+    }
+
+    pub(super) fn merge(&mut self) {
+        self.shared.collection.merge(&self.context).unwrap();
+    }
+
+    pub(super) fn done(self) -> History {
+        self.history
+    }
+}
+
+impl History {
+    /// What several threads did.
+    pub(super) fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::default(), |mut history, more| {
+            history.writes.extend(more.writes);
+            history.looks.extend(more.looks);
+            history
+        })
+    }
+
+    /// What there was after each write, the first of which is before all.
+    pub(super) fn states(&self) -> Result<Vec<Model>, String> {
+        let mut states = vec![Model::new()];
+        let mut changes: Vec<_> = self.writes.iter().filter(|(_, written)| written.rows + written.gone > 0).collect();
+        changes.sort_by_key(|(_, written)| written.sequence);
+        for (number, (step, written)) in (1..).zip(changes) {
+            let before = &states[states.len() - 1];
+            let mut after = before.clone();
+            step.apply(&mut after);
+            let (rows, missing) = ((step.insert.len() + step.upsert.len()) as u64, step.missing(before));
+            let gone = before.len() as u64 + rows - after.len() as u64;
+            let wanted = Written { sequence: number, rows, gone, missing };
+            if *written != wanted || step.meets(before) {
+                return Err(format!("{written:?} of {step:?}, which is {wanted:?} after {before:?}"));
+            }
+            states.push(after);
+        }
+        Ok(states)
+    }
+
+    /// That what was done and seen can have been one after the other.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let states = self.states()?;
+        for (step, written) in self.writes.iter().filter(|(_, written)| written.rows + written.gone == 0) {
+            let there = states.get(written.sequence as usize).ok_or_else(|| format!("{written:?}: no such write"))?;
+            let missing = step.delete.len() as u64;
+            if step.missing(there) != missing || written.missing != missing {
+                return Err(format!("{written:?} of {step:?} changed nothing, where {there:?} were"));
+            }
+        }
+        let last = states.len() as u64 - 1;
+        for Look { least, most, seen } in &self.looks {
+            let between = *least..=(*most).min(last);
+            if !between.clone().any(|number| seen.is_of(&states[number as usize])) {
+                let at = states.iter().position(|state| seen.is_of(state));
+                return Err(format!("{seen:?} is of write {at:?}, which is not in {between:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Seen {
+    fn is_of(&self, state: &Model) -> bool {
+        match self {
+            Self::Rows(rows) => rows == state,
+            Self::Found(found) => *found == by_distance(state),
+            Self::Refused(step) => step.meets(state),
+        }
+    }
+}
+
+impl Step {
+    /// Ids to delete that no row has.
+    fn missing(&self, there: &Model) -> u64 {
+        self.delete.iter().filter(|id| !there.contains_key(id)).count() as u64
+    }
+
+    /// Whether a row that it inserts is there already.
+    fn meets(&self, there: &Model) -> bool {
+        self.insert.keys().any(|id| there.contains_key(id))
+    }
+}
+
+/// Histories that cannot have been are told from those that can.
+#[test]
+fn canary_what_cannot_have_been_is_noticed() {
+    let of = |id: i64| Model::from([(id, [id as u8; 3])]);
+    let put = |id, sequence| {
+        let step = Step { upsert: of(id), ..Step::default() };
+        (step, Written { sequence, rows: 1, gone: 0, missing: 0 })
+    };
+    let said = |writes: &[(Step, Written)], least, most, seen| {
+        History { writes: writes.to_vec(), looks: vec![Look { least, most, seen }] }.check().err()
+    };
+    let both = Model::from([(1, [1; 3]), (2, [2; 3])]);
+    let writes = [put(2, 2), put(1, 1)];
+    assert_eq!(said(&writes, 2, 2, Seen::Rows(both.clone())), None);
+    assert_eq!(said(&writes, 0, 1, Seen::Found(by_distance(&of(1)))), None);
+    // One that was acknowledged is not there, or one that is to come is; one is there twice; a number is left out or given twice.
+    assert!(said(&writes, 2, 2, Seen::Rows(of(1))).is_some());
+    assert!(said(&writes, 0, 1, Seen::Rows(both)).is_some());
+    assert!(said(&writes, 0, 2, Seen::Rows(of(2))).is_some());
+    assert!(said(&writes, 0, 2, Seen::Found([by_distance(&of(1)), by_distance(&of(1))].concat())).is_some());
+    assert!(said(&[put(1, 1), put(2, 3)], 0, 0, Seen::Rows(Model::new())).is_some());
+    assert!(said(&[put(1, 1), put(2, 1)], 0, 0, Seen::Rows(Model::new())).is_some());
+    // A refusal without a reason; a deletion that does not find what is there.
+    let insert = |id| Seen::Refused(Step { insert: of(id), ..Step::default() });
+    assert_eq!(said(&writes, 1, 1, insert(1)), None);
+    assert!(said(&writes, 1, 1, insert(2)).is_some());
+    let delete = Step { delete: vec![1], ..Step::default() };
+    let nothing = Written { sequence: 1, rows: 0, gone: 0, missing: 1 };
+    assert!(said(&[put(1, 1), (delete, nothing)], 0, 0, Seen::Rows(Model::new())).is_some());
+}
