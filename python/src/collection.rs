@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use adjoin::collection::{
+    Attribute, AttributeValue, Collection as Live, CollectionOptions, CollectionRow, Durability, Merger, MergerOptions,
+    Write, backup,
+};
 use adjoin::context::Context;
 use adjoin::device::Creator;
 use adjoin::error::{Error, Result};
-use adjoin::collection::{
-    Attribute, AttributeValue, Collection as Live, Durability, CollectionOptions, CollectionRow, Merger, MergerOptions, Write,
-    backup,
-};
 use adjoin::locks::check_creator;
 use adjoin::options::{VectorType, parse_bytes};
 use adjoin::output::Target;
@@ -19,10 +19,10 @@ use adjoin::sql::Condition;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::buckets::{Found, WantedOfIndex, into_file};
 use crate::columns::Value;
 use crate::options::{Resources, StoreOptions, WantedIndex, json};
 use crate::run::{Counted, Running, raised};
-use crate::buckets::{Found, WantedOfIndex, into_file};
 
 /// Properties of a new collection.
 #[derive(FromPyObject)]

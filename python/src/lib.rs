@@ -1,11 +1,11 @@
 //! The engine as a Python extension, declared in `adjoin/_engine.pyi`. This crate converts Python objects to options
 //! and results to Arrow streams; the Python package around it has the types and the documentation.
 
+mod collection;
 mod columns;
 mod dedupe;
 mod explain;
 mod join;
-mod collection;
 mod nearest;
 mod options;
 mod pair_file;

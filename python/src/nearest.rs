@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use adjoin::buckets::{NearestOptions, neighbor_schema};
 use adjoin::job::NearestJob;
 use adjoin::options::Metric;
-use adjoin::buckets::{NearestOptions, neighbor_schema};
 use adjoin::query::SearchEffort;
 use pyo3::prelude::*;
 
+use crate::buckets::{Found, QUERY_BYTES, into_file};
 use crate::options::{Resources, StoreOptions};
 use crate::run::{Running, raised};
-use crate::buckets::{Found, QUERY_BYTES, into_file};
 
 /// Target and options of a search for nearest neighbors.
 #[derive(FromPyObject)]

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use adjoin::buckets::{QuerySet, hit_schema, search as find};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index as GraphIndex, SearchEffort, SearchOptions};
+use adjoin::index::{self, Index as GraphIndex};
 use adjoin::output::Target;
-use adjoin::buckets::{QuerySet, hit_schema, search as find};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
@@ -115,7 +115,7 @@ pub(crate) fn search(
         let TargetHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } = wanted;
         let (wanted, effort) = (QueryTarget::of(k, radius, min_similarity)?, SearchEffort::of(recall, exact, nprobe)?);
         let condition = condition.as_deref().map(Condition::parse).transpose()?;
-        let options = SearchOptions { wanted, effort, condition, seed: store_options.seed() };
+        let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, store_options.seed()) };
         let store = Store::open(context, &store)?;
         let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
         let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
@@ -161,7 +161,7 @@ impl WantedOfIndex {
         let Self { k, radius, min_similarity, recall, exact, list, .. } = *self;
         let (wanted, effort) = (QueryTarget::of(k, radius, min_similarity)?, SearchEffort::of(recall, exact, list)?);
         let mut options = SearchOptions::new(wanted, effort, seed);
-        options.condition = self.condition.as_deref().map(Condition::parse).transpose()?;
+        options.filter = self.condition.as_deref().map(Condition::parse).transpose()?;
         options.check().map(|()| options)
     }
 

@@ -1,8 +1,8 @@
 //! Flags as typed.
 
 mod append;
-mod flash;
 mod collection;
+mod flash;
 mod serve;
 
 use std::path::PathBuf;
@@ -11,8 +11,10 @@ use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use append::Append;
+pub(crate) use collection::{
+    CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite, Live,
+};
 pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, SearchedSet, count};
-pub(crate) use collection::{Live, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite};
 pub(crate) use serve::{BenchServe, Serve};
 
 /// Joins and searches vectors that do not fit in memory: within the memory you set, and to the recall you set.

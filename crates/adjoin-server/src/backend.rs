@@ -12,14 +12,14 @@ use adjoin::context::Context;
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::{Element, VectorType, format_bytes};
-use adjoin::report::{Cancel, Written};
 use adjoin::query::QueryTarget;
+use adjoin::report::{Cancel, Written};
 use adjoin::serve::{self, ServeOptions, ServeStatistics, Service};
 use adjoin::sink::{HitBatch, HitSink};
 use adjoin::source::IdKind;
 use adjoin::store::Store;
 
-use crate::answer::{Answer, RequestHits, AnswerFacts};
+use crate::answer::{Answer, AnswerFacts, RequestHits};
 use crate::costs::Costs;
 use crate::request::{Request, SearchQuestion, Together};
 use crate::served::{Facts, Generation, SEED, Served, effort};

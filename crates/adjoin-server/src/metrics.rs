@@ -135,7 +135,8 @@ impl Metrics {
         let classes =
             CLASSES.iter().zip(&self.responses).map(|(class, count)| (format!("{{class=\"{class}\"}}"), of(count)));
         family(&mut text, ("adjoin_responses_total", "counter", "Responses by class of status."), classes);
-        let shed = LoadShedding::ALL.map(|shed| (format!("{{reason=\"{}\"}}", shed.name()), of(&self.shed[shed as usize])));
+        let shed =
+            LoadShedding::ALL.map(|shed| (format!("{{reason=\"{}\"}}", shed.name()), of(&self.shed[shed as usize])));
         family(&mut text, ("adjoin_shed_total", "counter", "Requests that were not taken."), shed);
         for (name, help, count) in [
             ("adjoin_queries_total", "Queries that were answered.", &self.queries),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use adjoin::collection::{Collection, Written};
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::ErrorKind;
-use adjoin::collection::{Collection, Written};
 use adjoin::options::{DIMENSIONS_MAX, format_bytes};
 use adjoin::report::Cancel;
 use adjoin::source::{ArrowTable, Ids};
@@ -26,10 +26,12 @@ use crate::answer::Answer;
 use crate::backend::{Backend, Lane};
 use crate::body::{self, BodyBytes, Limits};
 use crate::json::{self, Members, Vectors};
-use crate::metrics::{Metrics, Gauges};
+use crate::metrics::{Gauges, Metrics};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
-use crate::request::{K_MAX, QUERIES_MAX, Request, SearchQuestion, element_of, names_of, queries_count, queries_of, raw};
+use crate::request::{
+    K_MAX, QUERIES_MAX, Request, SearchQuestion, element_of, names_of, queries_count, queries_of, raw,
+};
 use crate::served::Served;
 use crate::server::WRITES;
 use crate::writes::{self, WRITE_TIMES};

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use adjoin::buckets::{self, QuerySet};
+use adjoin::collection::{Collection, Merger, MergerOptions};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, SearchEffort, SearchOptions};
-use adjoin::collection::{Collection, Merger, MergerOptions};
+use adjoin::index::{self, Index};
 use adjoin::load;
 use adjoin::options::{Metric, VectorType};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
-use adjoin::buckets::{self, QuerySet};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::HitSink;
 use adjoin::source::{IdKind, Ids, VectorSource};
 use adjoin::store::{Kind, Store, kind_of};
@@ -211,7 +211,7 @@ impl Served {
             return search::search(context, store, (QuerySet::Source(queries), QuerySet::Rows), &options, sink);
         }
         let options = SearchOptions::new(sought.wanted, walk(sought)?, SEED);
-        let options = SearchOptions { condition, ..options };
+        let options = SearchOptions { filter: condition, ..options };
         match self {
             Self::Index(index) => index::search(context, index, (queries, None), &options, sink),
             Self::Live { collection, .. } => collection.search(context, (queries, None), &options, sink),

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use adjoin::collection::{Collection, Durability, Write, Written};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::collection::{Collection, Durability, Write, Written};
 use adjoin::options::{Element, VectorType};
 use adjoin::report::Cancel;
 use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, VectorScan, VectorSource};

@@ -12,13 +12,13 @@ mod one_query;
 use std::path::Path;
 use std::process::ExitCode;
 
+use adjoin::buckets::{self, QuerySet};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions, WalkStrategy};
+use adjoin::index::{self, Index, IndexOptions};
 use adjoin::kernels::Kernel;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions, WalkStrategy};
 use adjoin::report::LatencyStatistics;
-use adjoin::buckets::{self, QuerySet};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{self, BuildOptions, Store};
@@ -115,7 +115,7 @@ fn measure(
     (effort, strategy): (SearchEffort, WalkStrategy),
 ) -> Result<()> {
     let sink = CollectHits::default();
-    let options = SearchOptions { strategy, ..SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1) };
+    let options = SearchOptions { walk: strategy, ..SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1) };
     let before = processor_ms();
     let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
     let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));
@@ -170,7 +170,7 @@ fn processor_ms() -> f64 {
 /// The distance of the farthest of the nearest vectors of each query.
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
     let sink = CollectHits::default();
-    let options = SearchOptions { wanted: QueryTarget::Nearest(K as u64), effort: SearchEffort::Every, condition: None, seed: 1 };
+    let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);
     let sets = (QuerySet::Source(queries), QuerySet::Rows);
     search::search(context, store, sets, &options, Box::new(sink.clone()))?;
     Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())

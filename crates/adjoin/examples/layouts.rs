@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, SearchEffort, SearchOptions, Layout};
+use adjoin::index::{self, Index, Layout};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
-use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 

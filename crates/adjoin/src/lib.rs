@@ -36,6 +36,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod buckets;
+mod checkpoint;
+pub mod collection;
 pub mod context;
 pub mod dedupe;
 pub mod error;
@@ -47,8 +50,6 @@ pub mod graph;
 pub mod index;
 pub mod job;
 pub mod join;
-mod checkpoint;
-pub mod collection;
 pub mod load;
 pub mod locks;
 pub mod message;
@@ -57,10 +58,10 @@ pub mod output;
 pub mod plan;
 pub mod predicate;
 pub mod quantize;
+pub mod query;
 pub mod random;
 pub mod report;
 mod row_numbers;
-pub mod search;
 pub mod serve;
 pub mod sink;
 mod sorter;

@@ -1,12 +1,12 @@
 use std::path::Path;
 
+use adjoin::collection::{
+    Attribute, BackupReport, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
+    CollectionWork, Durability, Merged, Write, Written, backup as back_up, verify as check, with_advice,
+};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::SearchOptions;
-use adjoin::collection::{
-    Attribute, BackupReport, Collection, Durability, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics, CollectionWork,
-    Merged, Write, Written, backup as back_up, verify as check, with_advice,
-};
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
 use adjoin::report::SearchStatistics;
@@ -23,7 +23,9 @@ use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of
 use super::tracing::Tracing;
 use super::verify::{print_damages, unnamed};
 use crate::Outcome;
-use crate::args::{Live, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite};
+use crate::args::{
+    CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite, Live,
+};
 use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -79,7 +81,10 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
 }
 
 /// What a write asks of memory.
-fn work_of(context: &Context, CollectionWrite { insert, upsert, columns, .. }: &CollectionWrite) -> Result<CollectionWork> {
+fn work_of(
+    context: &Context,
+    CollectionWrite { insert, upsert, columns, .. }: &CollectionWrite,
+) -> Result<CollectionWork> {
     let (mut rows, mut source_bytes) = (0, 0);
     for names in [insert, upsert] {
         if !names.is_empty() {
@@ -140,9 +145,9 @@ fn search(arguments: &CollectionSearch, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&run.resources, stopped)?;
     let effort = resolve::effort(&arguments.effort)?;
     let mut options = SearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
-    options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
+    options.filter = run.condition.as_deref().map(Condition::parse).transpose()?;
     // A trace tells what each query needs, whatever others have read.
-    options.strategy.shares &= run.trace.is_none();
+    options.walk.shares &= run.trace.is_none();
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.live)?;
     let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;

@@ -19,8 +19,11 @@ use crate::signals::Stopped;
 pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
-    let aim =
-        if arguments.no_calibrate { JoinEffort::Every } else { JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)? };
+    let aim = if arguments.no_calibrate {
+        JoinEffort::Every
+    } else {
+        JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?
+    };
     let source = resolve::source_options(&arguments.store.columns)?;
     let asked = match (arguments.threshold.eps, arguments.threshold.min_similarity) {
         (None, None) => None,

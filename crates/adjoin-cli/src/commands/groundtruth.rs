@@ -5,7 +5,7 @@ use adjoin::error::{Error, Result};
 use adjoin::options::{Element, Metric, format_count, format_number};
 use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairWriter};
-use adjoin::truth::{self, GroundtruthOptions, RangeForm, GroundtruthTarget};
+use adjoin::truth::{self, GroundtruthOptions, GroundtruthTarget, RangeForm};
 
 use crate::Outcome;
 use crate::args::{Groundtruth, TruthFiles};

@@ -3,13 +3,14 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{
-    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, SearchOptions, RelayoutReport,
-    build as build_index, hit_schema, relayout as lay_out_anew, search as find, search_bytes, verify as check,
+    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, RelayoutReport, build as build_index,
+    hit_schema, relayout as lay_out_anew, search as find, search_bytes, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number};
 use adjoin::output::parent;
+use adjoin::query::SearchOptions;
 use adjoin::report::SearchStatistics;
 use adjoin::sink::{HitSink, HitWriter};
 use adjoin::sql::Condition;
@@ -91,12 +92,12 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&run.resources, stopped)?;
     let effort = resolve::effort(&arguments.effort)?;
     let mut options = SearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
-    options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
+    options.filter = run.condition.as_deref().map(Condition::parse).transpose()?;
     if let Some(strategy) = &arguments.strategy {
-        options.strategy = strategy.parse()?;
+        options.walk = strategy.parse()?;
     }
     // A trace tells what each query needs, whatever others have read.
-    options.strategy.shares &= run.trace.is_none();
+    options.walk.shares &= run.trace.is_none();
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.index)?;
     let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
@@ -169,7 +170,8 @@ fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn summarize_relayout(relaid: &RelayoutReport, output: &Path) {
-    let RelayoutReport { manifest, bandwidth, bytes_written, layout_seconds, write_seconds, calibrate_seconds } = relaid;
+    let RelayoutReport { manifest, bandwidth, bytes_written, layout_seconds, write_seconds, calibrate_seconds } =
+        relaid;
     eprintln!("{}: {} written in the order {}", output.display(), format_bytes(*bytes_written), manifest.layout);
     eprintln!(
         "{} of a vector's page are neighbors; the farthest neighbor of a vector is {bandwidth:.0} places away on average",

@@ -2,6 +2,7 @@
 
 mod append;
 mod build;
+mod collection;
 mod dedupe;
 mod explain;
 mod flash;
@@ -11,7 +12,6 @@ mod ids;
 mod index;
 mod info;
 mod join;
-mod collection;
 mod manual;
 mod memory;
 mod nearest;
@@ -26,6 +26,7 @@ mod without_server;
 
 pub(crate) use append::append;
 pub(crate) use build::build;
+pub(crate) use collection::collection;
 pub(crate) use dedupe::dedupe;
 pub(crate) use explain::explain;
 pub(crate) use flash::flash;
@@ -34,7 +35,6 @@ pub(crate) use groundtruth::groundtruth;
 pub(crate) use index::index;
 pub(crate) use info::info;
 pub(crate) use join::join;
-pub(crate) use collection::collection;
 pub(crate) use manual::{completions, man};
 pub(crate) use report::report;
 pub(crate) use search::search;

@@ -1,12 +1,12 @@
 //! `adjoin join --nearest`: the nearest neighbors of each row.
 
+use adjoin::buckets::{NearestOptions, neighbor_schema};
 use adjoin::error::Result;
 use adjoin::job::NearestJob;
 use adjoin::options::{Metric, format_count, format_number};
 use adjoin::output::{Target, parent};
-use adjoin::report::NearestStatistics;
-use adjoin::buckets::{NearestOptions, neighbor_schema};
 use adjoin::query::SearchEffort;
+use adjoin::report::NearestStatistics;
 use adjoin::sink::Discard;
 
 use super::join::{StatisticsFile, check_results};

@@ -1,13 +1,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use adjoin::buckets::{QuerySet, hit_schema, search as find};
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::output::{Target, check_free};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::{CommonStatistics, SearchStatistics};
-use adjoin::buckets::{QuerySet, hit_schema, search as find};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::{HitSchema, HitSink, HitWriter, TableFormat};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
@@ -28,7 +28,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let wanted = wanted_of(&arguments.sought)?;
     let effort = SearchEffort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
     let condition = run.condition.as_deref().map(Condition::parse).transpose()?;
-    let options = SearchOptions { wanted, effort, condition, seed: run.seed };
+    let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, run.seed) };
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
     let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
     let store = Store::open(&context, &arguments.store)?;

@@ -105,13 +105,19 @@ fn what_makes_no_sense_is_refused() {
     place.done("build set.fbin -o set.store --quiet");
     place.done("collection create none.live --dimensions 2");
     for (line, words) in [
-        ("collection write set.live --insert set.fbin", &["set.fbin: the id 0 of row 0 is there already", "set.live"][..]),
+        (
+            "collection write set.live --insert set.fbin",
+            &["set.fbin: the id 0 of row 0 is there already", "set.live"][..],
+        ),
         ("collection write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "of 2 x f32"]),
         ("collection write set.live --upsert nan.fbin", &["nan.fbin", "NaN"]),
         ("collection write set.live --delete gone", &["gone: line 2 is \"x\", which is no integer"]),
         ("collection write set.live --delete none", &["none: the ids cannot be read"]),
         ("collection write set.live", &["nothing to write", "--insert"]),
-        ("collection write set.store --insert set.fbin", &["set.store is a store, not a collection", "adjoin collection create"]),
+        (
+            "collection write set.store --insert set.fbin",
+            &["set.store is a store, not a collection", "adjoin collection create"],
+        ),
         ("live search set.live --queries other.fbin -k 1", &["queries have 3 dimensions"]),
         ("live search set.live --queries queries.fbin -k 0", &["-k 0"]),
         ("live search set.live --queries queries.fbin --min-similarity 0.5", &["give --radius"]),

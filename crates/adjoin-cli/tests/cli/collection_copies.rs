@@ -41,7 +41,10 @@ fn a_file_and_a_copy_are_what_is_there() {
     for (line, words) in [
         ("collection backup set.live copy.live", &["copy.live is a collection already", "--force"][..]),
         ("collection backup set.live set.live --force", &["set.live is read, so the backup cannot write set.live"]),
-        ("collection backup set.live set.live/copy", &["set.live is a collection that is read", "choose another folder"]),
+        (
+            "collection backup set.live set.live/copy",
+            &["set.live is a collection that is read", "choose another folder"],
+        ),
         ("collection backup set.live gone", &["gone is a file; a collection is a folder"]),
         ("collection backup none copy", &["none is not a collection", "adjoin collection create"]),
         ("collection snapshot set.live -o rows.parquet", &["rows.parquet exists already", "--force"]),

@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use adjoin::store::format::checksum;
 
-use crate::inputs::fbin;
 use crate::collection::small;
+use crate::inputs::fbin;
 use crate::place::{Place, Ran, SmallDisk, ran};
 
 /// That a run said one line and ended as one that is refused; what is on disk may be more than before.
@@ -96,9 +96,11 @@ fn a_second_writer_is_refused_while_the_first_writes() {
     }
     place.write("missing", b"77\n");
     place.done("collection backup set.live copy.live --quiet");
-    for line in
-        ["collection write set.live --delete missing", "collection merge set.live", "collection backup copy.live set.live --force"]
-    {
+    for line in [
+        "collection write set.live --delete missing",
+        "collection merge set.live",
+        "collection backup copy.live set.live --force",
+    ] {
         // The lock is taken a moment after its file is there.
         let mut second = place.run(line);
         for _ in 0..100 {

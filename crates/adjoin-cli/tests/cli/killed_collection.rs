@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
-use adjoin::context::Context;
 use adjoin::collection::Collection;
+use adjoin::context::Context;
 use adjoin::random::Random;
 use adjoin::source::Ids;
 

@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod cgroup;
+mod collection;
+mod collection_copies;
+mod collection_ranges;
+mod collection_refused;
 mod cross;
 mod dedupe;
 mod end_to_end;
@@ -19,10 +23,6 @@ mod inputs;
 mod killed_collection;
 mod layouts;
 mod leftovers;
-mod collection;
-mod collection_copies;
-mod collection_ranges;
-mod collection_refused;
 mod manual;
 mod memory;
 mod memory_harness;
@@ -42,9 +42,9 @@ mod search;
 mod serve;
 mod serve_abuse;
 mod serve_bodies;
+mod serve_collection;
 mod serve_fuzzed;
 mod serve_how_to;
-mod serve_collection;
 mod serving;
 mod signals;
 mod soak;

@@ -160,7 +160,9 @@ impl Sets {
         let ids = if matches!(ids, IdLength::Number) { "int64" } else { "text" };
         let columns = if *text_bytes > 0 { "--attributes number:int64,text:text" } else { "--attributes number:int64" };
         let element = element.name();
-        self.done(&format!("collection create {name} --dimensions {dimensions} --element {element} --ids {ids} {columns}"));
+        self.done(&format!(
+            "collection create {name} --dimensions {dimensions} --element {element} --ids {ids} {columns}"
+        ));
     }
 
     fn done(&self, line: &str) {

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use adjoin::context::Context;
 use adjoin::collection::Collection;
+use adjoin::context::Context;
 use adjoin::random::Random;
 use adjoin::source::Ids;
 use rustix::process::{Pid, Signal, kill_process};

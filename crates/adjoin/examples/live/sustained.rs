@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use adjoin::collection::{Collection, CollectionOptions, Durability, Merger, MergerOptions, Put, Write};
 use adjoin::context::Context;
 use adjoin::error::Result;
-use adjoin::index::{SearchEffort, IndexOptions, SearchOptions};
-use adjoin::collection::{Collection, Durability, CollectionOptions, Merger, MergerOptions, Put, Write};
+use adjoin::index::IndexOptions;
 use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::QueryTarget;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
 use serde_json::json;

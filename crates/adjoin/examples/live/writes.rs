@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
+use adjoin::collection::{Collection, CollectionOptions, Durability, Write};
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::index::IndexOptions;
-use adjoin::collection::{Collection, Durability, CollectionOptions, Write};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::source::{IdKind, Ids};
 use serde_json::json;

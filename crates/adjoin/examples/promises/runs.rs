@@ -140,7 +140,10 @@ impl Runs<'_> {
         let options = |aim| JoinOptions { seed, ..JoinOptions::approximate(setting.predicate, aim) };
         match self.rule {
             Some(rule) => setting.join_each(one, &options(JoinEffort::Unsaid), (rule, recalls)),
-            None => recalls.iter().map(|&recall| setting.join(one, &options(JoinEffort::recall(recall)?)).map(Some)).collect(),
+            None => recalls
+                .iter()
+                .map(|&recall| setting.join(one, &options(JoinEffort::recall(recall)?)).map(Some))
+                .collect(),
         }
     }
 }

@@ -11,13 +11,13 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use adjoin::buckets::{QuerySet, search};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions};
+use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::Metric;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
-use adjoin::buckets::{QuerySet, search};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
 use adjoin::store::{BuildOptions, Store, build};
@@ -160,13 +160,13 @@ impl Setting {
             }
         };
         let mut setting = Self { store, queries, like, truth: Vec::new(), index, known: RefCell::default() };
-        setting.truth = setting.search(context, KS[KS.len() - 1], SearchEffort::Every, 1)?.0;
+        setting.truth = setting.search(context, KS[KS.len() - 1], SearchEffort::Exact, 1)?.0;
         Ok(setting)
     }
 
     fn search(&self, context: &Context, k: u64, effort: SearchEffort, seed: u64) -> Result<(Vec<Hits>, f64)> {
         let sink = CollectHits::default();
-        let options = SearchOptions { wanted: QueryTarget::Nearest(k), effort, condition: None, seed };
+        let options = SearchOptions::new(QueryTarget::Nearest(k), effort, seed);
         let like = self.like.as_ref().map_or(QuerySet::Rows, |like| QuerySet::Source(like));
         let queries = QuerySet::Source(&self.queries);
         let done = search(context, &self.store, (queries, like), &options, Box::new(sink.clone()))?;

@@ -50,7 +50,7 @@ fn searched(
     (wanted, effort): (QueryTarget, SearchEffort),
 ) -> Result<Vec<u64>> {
     let hits = CollectHits::default();
-    let options = SearchOptions { wanted, effort, condition: None, seed: 1 };
+    let options = SearchOptions::new(wanted, effort, 1);
     search::search(context, store, (QuerySet::Source(query), QuerySet::Rows), &options, Box::new(hits.clone()))?;
     Ok(hits.hits().remove(0).into_iter().map(|(row, _)| row).collect())
 }

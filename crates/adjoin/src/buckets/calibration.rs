@@ -4,13 +4,13 @@
 
 use adjoin_device::Reservation;
 
-use super::options::QueryTarget;
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::error::{ErrorKind, Result};
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, DrawnVectors, draw_places, read_vectors};
 use crate::plan::{ProbeRule, Probes};
+use crate::query::QueryTarget;
 use crate::random::Random;
 use crate::report::Interval;
 use crate::truth::{NeighborSample, setting_half};
@@ -94,7 +94,9 @@ pub(super) fn calibrate<T: Coordinate>(
         }
         let _memory = searcher.context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
         let of_kept = match (&mut kept, wanted) {
-            (Some(kept), QueryTarget::Nearest(k)) if k <= NOTED => kept.nearest(searcher, (like, vectors), (k, seed))?,
+            (Some(kept), QueryTarget::Nearest(k)) if k <= NOTED => {
+                kept.nearest(searcher, (like, vectors), (k, seed))?
+            }
             _ => None,
         };
         let sampled = of_kept.map_or_else(|| sample(searcher, (like, vectors), wanted, seed), Ok)?;

@@ -1,12 +1,12 @@
 //! Where do queries look, and what is promised of that?
 
 use super::calibration::{self, Calibrated, CalibrationSamples, calibrate};
-use super::options::{SearchEffort, QueryTarget};
 use super::queries::QuerySet;
 use super::searcher::Searcher;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::plan::Probes;
+use crate::query::{QueryTarget, SearchEffort};
 use crate::report::RecallStatistics;
 
 /// Where queries look, and what is known of that.
@@ -21,7 +21,7 @@ pub(crate) struct ProbePlan {
 /// where queries are no more than a calibration draws, which compares these with all vectors: that costs less for the
 /// queries themselves, and misses nothing.
 pub(crate) fn recall_to_learn(effort: SearchEffort, queries: u64, rows: u64) -> Option<f64> {
-    let target = effort.target().filter(|&target| target < 1.0)?;
+    let target = effort.recall().filter(|&target| target < 1.0)?;
     (queries > calibration::VECTORS && calibration::is_worth_it(rows, calibration::VECTORS)).then_some(target)
 }
 
@@ -47,7 +47,7 @@ impl ProbePlan {
             return Ok(Self { probes, recall: None, calibrated: false });
         }
         let Some(target) = recall_to_learn(effort, queries, searcher.all_rows()) else {
-            return Ok(Self::everywhere(effort.target().unwrap_or(1.0)));
+            return Ok(Self::everywhere(effort.recall().unwrap_or(1.0)));
         };
         let learned = calibrate(searcher, (like, calibration::VECTORS), wanted, (target, seed), kept)?;
         let Some(Calibrated { rule, at_k, p5, vectors }) = learned else {

@@ -7,18 +7,13 @@
 
 mod calibration;
 mod decide;
-mod halves;
-mod hand_over;
-mod probe_pass;
-mod naming;
 mod nearest;
 mod of_rows;
-mod options;
+mod probe_pass;
 mod probing;
 mod queries;
 mod run;
 mod searcher;
-mod source_queries;
 mod visits;
 
 pub(crate) use self::calibration::CalibrationSamples;
@@ -26,26 +21,20 @@ pub use self::calibration::NOTED as CALIBRATED_K_MAX;
 pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::calibration::least_bytes as least_calibration_bytes;
 pub(crate) use self::decide::{ProbePlan, recall_to_learn};
-pub(crate) use self::halves::{in_halves, too_many_hits};
-pub(crate) use self::hand_over::{Answered, Give, HitDelivery, give_hits};
-pub(crate) use self::probe_pass::ProbePass;
-use self::naming::naming_bytes;
-pub(crate) use self::naming::{IdMemory, IdRoom, NamedHits, Naming, ids_of};
 pub use self::nearest::{NearestOptions, nearest, neighbor_schema};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
-pub use self::options::{SearchEffort, SearchOptions, QueryTarget};
-pub(crate) use self::options::{RECALL_UNSAID, check_recall};
+pub(crate) use self::probe_pass::ProbePass;
 pub use self::queries::QuerySet;
-use self::run::SearchRun;
+use self::run::StoreSearch;
 pub(crate) use self::searcher::{Queries, Searcher};
-pub(crate) use self::source_queries::{QueryBatch, SourceQueries, not_of_type, query_as_stored};
 pub(crate) use self::visits::Visits;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coding, Coordinate, with_coordinates};
 use crate::load::{Buckets, Subset, coding_bytes, fit_coding, starts};
 use crate::predicate::Predicate;
-use crate::report::{SearchStatistics, SharedSeconds};
+use crate::query::{SearchOptions, SearchRun, naming_bytes};
+use crate::report::SearchStatistics;
 use crate::sink::{HitSchema, HitSink};
 use crate::source::IdKind;
 use crate::store::{FilterBitmap, Store};
@@ -85,8 +74,10 @@ fn search_for(
 ) -> Result<SearchStatistics> {
     let buckets = Buckets::of(store);
     [queries, like].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
-    options.wanted.check(store.manifest().metric, store.folder())?;
-    options.condition.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
+    options.check()?;
+    options.target.check(store.manifest().metric, store.folder())?;
+    options.effort.check_probes(store.folder())?;
+    options.filter.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
     // Queries from elsewhere are like any rows, whichever of these may be found.
     let like = match (queries, like) {
         (QuerySet::Source(_), QuerySet::Rows) => QuerySet::AllRows,
@@ -94,26 +85,25 @@ fn search_for(
     };
     // Floats cost several times what bytes do; lifted ones may differ in less than codes tell apart.
     let may_round = neighbors.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
-    let ids = if sink.wants_ids() { store.manifest().ids } else { IdKind::None };
-    let handing = HitDelivery::least_bytes(&*sink) + IdMemory::least_bytes(ids, naming_bytes(&buckets));
+    let handing = SearchRun::least_bytes(store.manifest().ids, naming_bytes(&buckets), &*sink);
     let least = least_bytes(context, &buckets, (queries, like), (options, may_round));
     let context = &context.for_run(least.saturating_add(handing), PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
-    let passing = options.condition.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
+    let passing = options.filter.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
     let starts = if passing.is_some() { starts(store.extents()) } else { Vec::new() };
     let of_reading = queries.reading_bytes(&rounded).max(like.reading_bytes(&rounded));
     let _of_reading = context.reserve(of_reading + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
     let subset = passing.as_ref().map(|passing| Subset { places: passing.rows(), starts: &starts });
     let buckets = &rounded.seeking(subset);
     with_coordinates!(buckets.space(), T => {
-        let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
+        let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.target);
         let searcher = Searcher::<T>::new(context, buckets)?.within(neighbors.and_then(|of| of.within));
         let searcher = &match subset {
             Some(subset) => searcher.among(subset),
             None => searcher,
         };
-        SearchRun { searcher, store, queries, like, options, of, writing: SharedSeconds::default() }.run(sink)
+        StoreSearch { searcher, store, queries, calibration_queries: like, options, query_bytes: of }.run(sink)
     })
 }
 
@@ -125,7 +115,7 @@ fn least_bytes(
     (options, may_round): (&SearchOptions, bool),
 ) -> u64 {
     let finding = || FilterBitmap::least_bytes(buckets.rows()) + buckets.at(0).0.parts_bytes();
-    let of_condition = options.condition.as_ref().map_or(0, |_| finding());
+    let of_condition = options.filter.as_ref().map_or(0, |_| finding());
     let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
     let mut least =
         with_coordinates!(buckets.space(), T => least_of_searching::<T>(context, buckets, queries, options));
@@ -142,12 +132,12 @@ fn least_of_searching<T: Coordinate>(
     queries: QuerySet<'_>,
     options: &SearchOptions,
 ) -> u64 {
-    let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
+    let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.target);
     // Which rows may be found is not known yet: at most all.
     let all = buckets.rows();
     let asked = if let QuerySet::Source(source) = queries { source.info().rows } else { all };
     let calibrates = recall_to_learn(options.effort, asked, all).is_some();
-    let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.wanted) } else { 0 };
+    let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.target) } else { 0 };
     Searcher::<T>::least_bytes(buckets, context.threads, of.saturating_mul(2)).saturating_add(of_calibration)
 }
 

@@ -1,7 +1,6 @@
 //! What is nearest to each row of a store? Its rows are the queries, in the order of the buckets, so that those which are searched
 //! together share most of the buckets that they look into.
 
-use super::options::{SearchEffort, SearchOptions, QueryTarget};
 use super::queries::QuerySet;
 use super::{Neighbors, hit_schema, search_for};
 use crate::context::Context;
@@ -9,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::predicate::Predicate;
+use crate::query::{QueryTarget, SearchEffort, SearchOptions};
 use crate::report::{CommonStatistics, NearestCounts, NearestStatistics, SearchStatistics};
 use crate::sink::{HitSchema, HitSink};
 use crate::store::Store;
@@ -53,7 +53,7 @@ pub fn nearest(
     sink: Box<dyn HitSink + '_>,
 ) -> Result<NearestStatistics> {
     let NearestOptions { k, within, effort, seed } = *options;
-    let search = SearchOptions { wanted: QueryTarget::of(Some(k), None, None)?, effort, condition: None, seed };
+    let search = SearchOptions::new(QueryTarget::of(Some(k), None, None)?, effort, seed);
     let neighbors = Neighbors { within: options.predicate(store.manifest().metric)? };
     let (rows, asked) = (QuerySet::Rows, (&search, Some(neighbors)));
     let SearchStatistics { common, search } = search_for(context, store, (rows, rows), asked, sink)?;

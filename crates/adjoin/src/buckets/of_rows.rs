@@ -4,11 +4,8 @@ use std::ops::Range;
 
 use super::PURPOSE;
 use super::calibration::{self, calibrate};
-use super::halves::in_halves;
-use super::options::QueryTarget;
 use super::queries::QuerySet;
 use super::searcher::{Counts, Queries, Searcher};
-use super::source_queries::QueryBatch;
 use super::visits::Visits;
 use crate::context::Context;
 use crate::error::Result;
@@ -16,6 +13,9 @@ use crate::execute::{NearComparison, NearPlaces};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Subset};
 use crate::plan::Probes;
+use crate::query::QueryBatch;
+use crate::query::QueryTarget;
+use crate::query::in_halves;
 use crate::workers::map_items;
 
 /// Rows from which it is learned where to look, at first: nothing is promised.

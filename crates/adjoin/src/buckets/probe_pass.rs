@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::PURPOSE;
-use super::options::QueryTarget;
 use super::probing::Measured;
 use super::searcher::{Counts, Queries, Searcher};
 use super::visits::{Marks, Visits};
@@ -18,6 +17,7 @@ use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::LoadedBucket;
 use crate::plan::Probes;
+use crate::query::QueryTarget;
 use crate::workers::map_items;
 
 /// Queries that go ahead, at most.

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::naming::naming_bytes;
 use super::searcher::Searcher;
-use super::source_queries::{Gathering, QueryBatch, SourceQueries, gathering_bytes};
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space};
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::options::VectorType;
 use crate::plan::Load;
+use crate::query::naming_bytes;
+use crate::query::{Gathering, QueryBatch, SourceQueries, gathering_bytes};
 use crate::source::{IdKind, VectorSource};
 
 /// What is asked.

@@ -1,100 +1,102 @@
-//! A search from its first query to its last: queries in batches of the size that memory holds, hits to the
-//! sink.
+//! A search of a store: probes of buckets, run batch by batch.
 
-use super::PURPOSE;
+use std::ops::Range;
+
 use super::decide::ProbePlan;
-use super::hand_over::{Answered, Give, HitDelivery, give_hits};
-use super::naming::{IdMemory, IdRoom, name_places, naming_bytes};
-use super::options::{SearchOptions, QueryTarget};
 use super::queries::QuerySet;
 use super::searcher::{Counted, Queries, Searcher};
-use super::source_queries::QueryBatch;
 use crate::error::Result;
+use crate::execute::Hit;
 use crate::geometry::Coordinate;
 use crate::load::Subset;
+use crate::options::Metric;
 use crate::plan::Probes;
-use crate::report::{
-    CommonStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch, StrategyStatistics,
-    Written,
+use crate::query::{
+    BatchSearch, IdRoom, NamedHits, QueryTarget, SearchOptions, SearchRun, SearchWork, StoredQueries, name_places,
+    naming_bytes,
 };
+use crate::report::{CommonStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics};
 use crate::sink::HitSink;
 use crate::source::IdKind;
 use crate::store::Store;
 
-/// A search under way.
-pub(super) struct SearchRun<'a, T: Coordinate> {
+/// A search of a store that is about to run.
+pub(super) struct StoreSearch<'a, T: Coordinate> {
     pub(super) searcher: &'a Searcher<'a, T>,
     pub(super) store: &'a Store,
     pub(super) queries: QuerySet<'a>,
-    /// Vectors that are distributed as the queries are.
-    pub(super) like: QuerySet<'a>,
+    pub(super) calibration_queries: QuerySet<'a>,
     pub(super) options: &'a SearchOptions,
-    /// Bytes of a query on its way.
-    pub(super) of: u64,
-    pub(super) writing: SharedSeconds,
+    /// Bytes of a query while its batch is answered.
+    pub(super) query_bytes: u64,
 }
 
-impl<T: Coordinate> SearchRun<'_, T> {
-    pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
-        let mut watch = Stopwatch::start();
-        let Self { searcher, queries, like, options, .. } = *self;
-        let kind = if sink.wants_ids() { self.store.manifest().ids } else { IdKind::None };
-        let ids = IdMemory::new(searcher.context, kind, naming_bytes(searcher.buckets))?;
-        let handing = HitDelivery::new(searcher.context, &*sink)?;
-        let asked = (queries.count(searcher), like);
-        let decided = ProbePlan::of(searcher, asked, (options.wanted, options.effort), options.seed, None)?;
-        let decide_seconds = watch.lap();
-        let calibration = self.searcher.counts.take(self.searcher.buckets.read_counts());
-        let answered = self.answer_all(decided.probes, (&mut *sink, &handing), &ids)?;
-        let written = self.writing.measure(|| sink.finish())?;
-        let seconds = SecondsStatistics {
-            total: decide_seconds + watch.seconds(),
-            calibrate: decided.calibrated.then_some(decide_seconds),
-            execute: Some(watch.seconds()),
-            write: Some(self.writing.seconds()),
-            ..SecondsStatistics::default()
-        };
-        Ok(self.statistics(&decided, &calibration, &answered, (seconds, written)))
+/// Answers batches of queries by probes.
+struct Probing<'a, T: Coordinate> {
+    searcher: &'a Searcher<'a, T>,
+    target: QueryTarget,
+    probes: Probes,
+}
+
+impl<T: Coordinate> BatchSearch for Probing<'_, T> {
+    type Batch = Queries<T>;
+
+    fn metric(&self) -> Metric {
+        self.searcher.buckets.metric()
     }
 
-    fn statistics(
-        &self,
-        decided: &ProbePlan,
-        calibration: &Counted,
-        answered: &Answered,
-        (seconds, written): (SecondsStatistics, Written),
-    ) -> SearchStatistics {
-        let Searcher { context, buckets, counts, .. } = self.searcher;
-        let (manifest, all) = (self.store.manifest(), buckets.read_counts());
-        let counted = counts.take(all);
-        let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
+    fn rows(&self) -> u64 {
+        self.searcher.all_rows()
+    }
+
+    fn prepare(&self, StoredQueries { vectors, stored, places }: StoredQueries) -> Queries<T> {
+        Queries::new(self.searcher, vectors, &stored, places)
+    }
+
+    fn find(&mut self, batch: &Queries<T>, range: Range<u32>) -> Result<Option<Vec<Vec<Hit>>>> {
+        self.searcher.search_some(batch, range, self.target, self.probes)
+    }
+
+    fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
+        name_places(self.searcher.context, self.searcher.buckets, kind, (places, room))
+    }
+}
+
+impl<T: Coordinate> StoreSearch<'_, T> {
+    /// Decides how to search, then answers all queries.
+    ///
+    /// # Errors
+    /// If the budget is too small, queries or buckets cannot be read, or the sink fails.
+    pub(super) fn run(&self, sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
+        let Self { searcher, queries, options, query_bytes, .. } = *self;
+        let Searcher { context, buckets, .. } = *searcher;
+        let mut watch = Stopwatch::start();
+        let run = SearchRun::new(context, options.target, self.store.manifest().ids, naming_bytes(buckets), &*sink)?;
+        let asked = (queries.count(searcher), self.calibration_queries);
+        let plan = ProbePlan::of(searcher, asked, (options.target, options.effort), options.seed, None)?;
+        let planning = (watch.lap(), plan.calibrated);
+        let calibration = searcher.counts.take(buckets.read_counts());
+        let at_once = searcher.queries_at_once(query_bytes) as usize;
+        let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(searcher, at_once, answer);
+        let mut probing = Probing { searcher, target: options.target, probes: plan.probes };
+        let ran = run.run(&mut probing, query_bytes, read, sink)?;
+
+        let (manifest, reads) = (self.store.manifest(), buckets.read_counts());
+        let work = work_of(&searcher.counts.take(reads), &calibration);
         let search = SearchCounts {
-            queries: answered.queries,
-            k: match self.options.wanted {
-                QueryTarget::Nearest(k) => Some(k),
-                QueryTarget::Within(_) => None,
-            },
-            hits: answered.hits,
-            passing_rows: self.searcher.subset.map(Subset::len),
+            passing_rows: searcher.subset.map(Subset::len),
             buckets: Some(u64::from(manifest.buckets)),
-            probes_per_query: Some(per(counted.probed)),
-            distances_per_query: per(counted.compared),
-            center_distances_per_query: Some(per(counted.center_distances)),
-            reads_per_query: per(counted.reads.reads - calibration.reads.reads),
-            bytes_per_query: per(counted.reads.bytes_read - calibration.reads.bytes_read),
-            vertex_utilization: None,
-            queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
-            latency_ms: None,
+            ..ran.counts(options.target, work)
         };
         let common = CommonStatistics {
-            seed: self.options.seed,
-            recall: decided.recall.clone(),
-            io: all.statistics(context, (buckets.bytes(false), buckets.is_direct()), written),
-            seconds,
-            strategy: self.strategy(decided.probes, calibration.compared),
+            seed: options.seed,
+            recall: plan.recall.clone(),
+            io: reads.statistics(context, (buckets.bytes(false), buckets.is_direct()), ran.written),
+            seconds: ran.seconds(planning),
+            strategy: self.strategy(plan.probes, calibration.compared),
             ..manifest.statistics(context, "search")
         };
-        SearchStatistics { common, search }
+        Ok(SearchStatistics { common, search })
     }
 
     fn strategy(&self, probes: Probes, sample_distances: u64) -> StrategyStatistics {
@@ -112,35 +114,16 @@ impl<T: Coordinate> SearchRun<'_, T> {
             ..StrategyStatistics::default()
         }
     }
+}
 
-    /// Answers all queries while their hits are handed to the sink.
-    fn answer_all(
-        &self,
-        probes: Probes,
-        (sink, handing): (&mut (dyn HitSink + '_), &HitDelivery<'_>),
-        ids: &IdMemory<'_>,
-    ) -> Result<Answered> {
-        let at_once = self.searcher.queries_at_once(self.of) as usize;
-        handing.run(sink, &self.writing, |give| {
-            self.queries.each(self.searcher, at_once, &mut |batch| self.answer(probes, batch, ids, give))
-        })
-    }
-
-    fn answer(&self, probes: Probes, batch: QueryBatch, id_memory: &IdMemory<'_>, give: &Give<'_>) -> Result<()> {
-        let QueryBatch { vectors, stored, rows, ids, places } = batch;
-        let Searcher { context, buckets, .. } = *self.searcher;
-        let _memory = context.reserve(rows.len() as u64 * self.of, PURPOSE)?;
-        let queries = Queries::new(self.searcher, vectors, &stored, places);
-        drop(stored);
-        let wanted = self.options.wanted;
-        self.searcher.search(&queries, wanted, probes, |range, found| {
-            let _found = context.reserve(wanted.found_bytes(&found), PURPOSE)?;
-            let query_rows = &rows[range.start as usize..range.end as usize];
-            let of_queries = (query_rows, &ids, range.start as usize);
-            let kind = id_memory.kind();
-            let name =
-                &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name_places(context, buckets, kind, (places, room));
-            give_hits(buckets.metric(), of_queries, &found, (id_memory, name), give)
-        })
+/// Returns the work of a search, without its calibration.
+fn work_of(counted: &Counted, calibration: &Counted) -> SearchWork {
+    SearchWork {
+        distances: counted.compared,
+        center_distances: Some(counted.center_distances),
+        probes: Some(counted.probed),
+        reads: counted.reads.reads - calibration.reads.reads,
+        bytes: counted.reads.bytes_read - calibration.reads.bytes_read,
+        latencies_ms: Vec::new(),
     }
 }

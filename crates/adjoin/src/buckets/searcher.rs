@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::halves::in_halves;
 use super::probe_pass::ProbePass;
-use super::options::QueryTarget;
 use super::probing::{Measured, Prober};
 use super::visits::Visits;
 use crate::context::Context;
@@ -19,6 +17,8 @@ use crate::load::{BucketPass, Buckets, LoadedBucket, Members, ReadCounts, Subset
 use crate::options::VectorType;
 use crate::plan::Probes;
 use crate::predicate::Predicate;
+use crate::query::QueryTarget;
+use crate::query::in_halves;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
@@ -256,7 +256,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     }
 
     /// What some queries find; none where memory holds less.
-    fn search_some(
+    pub(super) fn search_some(
         &self,
         queries: &Queries<T>,
         range: Range<u32>,

@@ -436,7 +436,11 @@ mod tests {
     #[test]
     fn a_merge_is_due_by_size_or_by_what_is_gone_and_after_a_failure_when_its_time_has_come() {
         let mut pacing = pacing(None, 0.0);
-        assert!(!pacing.is_due(&SMALL) && pacing.is_due(&LARGE) && pacing.is_due(&MergeFootprint { is_gone: true, ..SMALL }));
+        assert!(
+            !pacing.is_due(&SMALL)
+                && pacing.is_due(&LARGE)
+                && pacing.is_due(&MergeFootprint { is_gone: true, ..SMALL })
+        );
         pacing.is_asked_for = true;
         assert!(pacing.is_due(&SMALL));
         pacing.ended(None);

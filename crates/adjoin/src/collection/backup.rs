@@ -9,10 +9,10 @@ use std::sync::Arc;
 use adjoin_device::{FileKind, ReadFile, WRITE_BUFFER_BYTES};
 use serde::Serialize;
 
-use super::long_term_index::{folder_name, places_name};
 use super::change::Change;
 use super::frame::push_frame;
 use super::log::Segments;
+use super::long_term_index::{folder_name, places_name};
 use super::manifest::CollectionManifest;
 use super::segment::{Point, SegmentWriter};
 use super::verify::verify;

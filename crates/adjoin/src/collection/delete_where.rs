@@ -1,11 +1,11 @@
 //! Rows that meet a condition go, all in one write.
 
 use super::Collection;
-use super::operations::{Writer, Written};
-use super::temporary_index::TemporaryView;
 use super::log::{Appended, Durability};
+use super::operations::{Writer, Written};
 use super::state::StateView;
 use super::sync::lock;
+use super::temporary_index::TemporaryView;
 use super::write::{Incoming, Write};
 use crate::context::Context;
 use crate::error::{Error, Result};

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::operations::Collection;
-use super::temporary_index::{TemporaryIndex, TemporaryView};
 use super::log::{Log, on_disk};
 use super::manifest::CollectionManifest;
 use super::merge::LEAST_BYTES;
+use super::operations::Collection;
 use super::segment::READING_BYTES;
+use super::temporary_index::{TemporaryIndex, TemporaryView};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
@@ -127,7 +127,12 @@ fn opened_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
     index + super::places::memory_bytes(rows) + TemporaryIndex::least_bytes() + Log::memory_bytes() + 2 * READING_BYTES
 }
 
-fn building_bytes<T: Coordinate>(context: &Context, manifest: &CollectionManifest, rows: u64, space: Space<'static>) -> u64 {
+fn building_bytes<T: Coordinate>(
+    context: &Context,
+    manifest: &CollectionManifest,
+    rows: u64,
+    space: Space<'static>,
+) -> u64 {
     if rows == 0 {
         return LEAST_BYTES;
     }

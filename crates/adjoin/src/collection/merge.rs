@@ -7,15 +7,15 @@
 use std::path::Path;
 
 use super::attributes::{Attribute, names};
-use super::long_term_index::{LongTermIndex, folder_name, is_of_merge, places_name};
-use super::operations::{Collection, Merged, Writer};
 use super::log::Found;
+use super::long_term_index::{LongTermIndex, folder_name, is_of_merge, places_name};
 use super::manifest::CollectionManifest;
 use super::method::MergeMethod;
+use super::operations::{Collection, Merged, Writer};
 use super::places::file_bytes;
 use super::segment::first_of;
 use super::snapshot::Snapshot;
-use super::state::{StateView, State};
+use super::state::{State, StateView};
 use super::sync::lock;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};

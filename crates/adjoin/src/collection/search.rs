@@ -1,27 +1,31 @@
 //! What is nearest to some queries among the rows that are there now?
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::Collection;
 use super::long_term_index::folder_name;
-use super::temporary_index::TemporaryView;
 use super::manifest::CollectionManifest;
 use super::state::StateView;
+use super::temporary_index::TemporaryView;
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::Nearest;
-use crate::index::{UnmergedRows, CollectionChanges, Index, SearchEffort, SearchOptions, search_bytes, search_changed};
+use crate::execute::{Hit, Nearest};
+use crate::index::{CollectionChanges, Index, UnmergedRows, search_bytes, search_changed};
 use crate::message::Argument;
-use crate::report::{
-    LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
-    StrategyStatistics,
+use crate::options::Metric;
+use crate::query::{
+    BatchSearch, IdRoom, NamedHits, Naming, QueryTarget, RanSearch, SearchOptions, SearchRun, SearchWork,
+    SourceQueries, StoredQueries,
 };
-use crate::query::{Give, HitDelivery, IdMemory, IdRoom, Naming, QueryBatch, SourceQueries, QueryTarget, give_hits, in_halves};
+use crate::report::{
+    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
+};
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};
 
 /// What statistics call it.
-const COMMAND: &str = "live search";
+const COMMAND: &str = "search";
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
 /// Queries that are compared at once, at most.
@@ -49,12 +53,13 @@ impl Collection {
         options.check()?;
         let manifest = self.manifest();
         let space = manifest.space();
-        options.wanted.check(space.metric, self.folder())?;
+        options.target.check(space.metric, self.folder())?;
+        options.effort.check_walks(self.folder())?;
         for source in [Some(queries), like].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
         let StateView { base, gone, mut view, rows, .. } = self.state().moment();
-        if let Some(condition) = &options.condition {
+        if let Some(condition) = &options.filter {
             self.check_attributes(Argument::Where.into())?;
             view = view.passing(context, &self.manifest().attributes, condition)?;
         }
@@ -67,21 +72,25 @@ impl Collection {
             return Ok(found);
         }
         let queries = SourceQueries { source: queries, space };
-        let of_query = queries.vectors().bytes() as u64 * 4
-            + 4 * Nearest::memory_bytes(match options.wanted {
-                QueryTarget::Nearest(k) => k.min(view.rows()),
-                QueryTarget::Within(_) => HITS_EXPECTED.min(view.rows()),
-            });
+        let query_bytes = scan_query_bytes(queries, options.target, view.rows());
         let finding = view.finding_bytes(context);
-        let ids = if sink.wants_ids() { manifest.ids } else { IdKind::None };
-        let handing = HitDelivery::least_bytes(&*sink) + IdMemory::least_bytes(ids, 0);
-        let context = &context.for_run(queries.reading_bytes() + finding + 2 * of_query + handing, PURPOSE)?;
+        let delivery = SearchRun::least_bytes(manifest.ids, 0, &*sink);
+        let context = &context.for_run(queries.reading_bytes() + finding + 2 * query_bytes + delivery, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
-        let ids = IdMemory::new(context, ids, 0)?;
-        let handing = HitDelivery::new(context, &*sink)?;
+        let run = SearchRun::new(context, options.target, manifest.ids, 0, &*sink)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
-        let at_once = (room / of_query).clamp(1, QUERIES_MAX);
-        ScanSearch { context, manifest, view, queries, options, at_once, of_query, rows, ids }.run(sink, &handing)
+        let at_once = (room / query_bytes).clamp(1, QUERIES_MAX) as usize;
+        let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
+        let mut scan = TemporaryScan {
+            context,
+            view: &view,
+            metric: space.metric,
+            target: options.target,
+            latencies_ms: Vec::new(),
+        };
+        let ran = run.run(&mut scan, query_bytes, read, sink)?;
+        let common = manifest.statistics(context, rows, COMMAND);
+        Ok(scan.statistics(options, common, &ran))
     }
 
     /// Bytes that suffice for a search once the collection in a folder is open, as far as its manifest and the options tell, with a
@@ -97,7 +106,7 @@ impl Collection {
     ) -> Result<u64> {
         let manifest = CollectionManifest::read(context, folder)?;
         let sink_bytes = sink_bytes(schema_of(&manifest, queries));
-        let hits = match options.wanted {
+        let hits = match options.target {
             QueryTarget::Nearest(k) => k,
             QueryTarget::Within(_) => HITS_EXPECTED,
         };
@@ -107,7 +116,7 @@ impl Collection {
             Some(facts) => search_bytes(context, &facts, (queries, like), options, sink_bytes),
             None => {
                 let queries = SourceQueries { source: queries, space: manifest.space() };
-                let handing = HitDelivery::bytes_with(sink_bytes) + IdMemory::least_bytes(manifest.ids, 0);
+                let handing = SearchRun::bytes_with(manifest.ids, 0, sink_bytes);
                 queries.reading_bytes() + 8 * queries.vectors().bytes() as u64 + handing
             }
         };
@@ -129,93 +138,77 @@ fn schema_of(manifest: &CollectionManifest, queries: &dyn VectorSource) -> HitSc
     HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric, of_rows: false }
 }
 
-/// A search under way.
-struct ScanSearch<'a> {
-    context: &'a Context,
-    manifest: CollectionManifest,
-    view: TemporaryView,
-    queries: SourceQueries<'a>,
-    options: &'a SearchOptions,
-    at_once: u64,
-    of_query: u64,
-    rows: u64,
-    ids: IdMemory<'a>,
+/// Returns the bytes of a query while its batch is compared with `rows` rows.
+fn scan_query_bytes(queries: SourceQueries<'_>, target: QueryTarget, rows: u64) -> u64 {
+    let hits = match target {
+        QueryTarget::Nearest(k) => k.min(rows),
+        QueryTarget::Within(_) => HITS_EXPECTED.min(rows),
+    };
+    4 * (queries.vectors().bytes() as u64 + Nearest::memory_bytes(hits))
 }
 
-impl ScanSearch<'_> {
-    fn run(&self, mut sink: Box<dyn HitSink + '_>, handing: &HitDelivery<'_>) -> Result<SearchStatistics> {
-        let watch = Stopwatch::start();
-        let writing = SharedSeconds::default();
-        let mut latencies_ms = Vec::new();
-        let answered = handing.run(&mut *sink, &writing, |give| {
-            let answer = &mut |batch| self.answer(batch, &mut latencies_ms, give);
-            self.queries.each(self.context, self.at_once as usize, answer)
-        })?;
-        let execute = watch.seconds();
-        writing.measure(|| sink.finish())?;
-        let seconds = SecondsStatistics {
-            total: watch.seconds(),
-            execute: Some(execute),
-            write: Some(writing.seconds()),
-            ..SecondsStatistics::default()
-        };
-        let recall = match self.options.effort {
-            SearchEffort::Recall(target) => Some(RecallStatistics::proved_at_k(target)),
-            SearchEffort::Exact => Some(RecallStatistics::proved_at_k(1.0)),
-            SearchEffort::List(_) => None,
-        };
-        let k = match self.options.wanted {
-            QueryTarget::Nearest(k) => Some(k),
-            QueryTarget::Within(_) => None,
-        };
-        let search = SearchCounts {
-            queries: answered.queries,
-            k,
-            hits: answered.hits,
-            passing_rows: self.options.condition.as_ref().map(|_| self.view.rows()),
-            buckets: None,
-            probes_per_query: None,
-            distances_per_query: self.view.rows() as f64,
-            center_distances_per_query: None,
-            reads_per_query: 0.0,
-            bytes_per_query: 0.0,
-            vertex_utilization: None,
-            queries_per_second: answered.queries as f64 / execute,
-            latency_ms: LatencyStatistics::of(latencies_ms),
-        };
-        let strategy = StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() };
-        let common = self.manifest.statistics(self.context, self.rows, COMMAND);
-        let common = crate::report::CommonStatistics { recall, seconds, strategy, seed: self.options.seed, ..common };
-        Ok(SearchStatistics { common, search })
+/// Answers batches of queries by comparing them with all rows of a temporary index.
+struct TemporaryScan<'a> {
+    context: &'a Context,
+    view: &'a TemporaryView,
+    metric: Metric,
+    target: QueryTarget,
+    latencies_ms: Vec<f32>,
+}
+
+impl BatchSearch for TemporaryScan<'_> {
+    type Batch = StoredQueries;
+
+    fn metric(&self) -> Metric {
+        self.metric
     }
 
-    fn answer(&self, batch: QueryBatch, latencies_ms: &mut Vec<f32>, give: &Give<'_>) -> Result<()> {
-        let QueryBatch { vectors, stored, rows, ids, .. } = batch;
-        let Self { context, view, options, .. } = self;
-        let _memory = context.reserve(rows.len() as u64 * self.of_query, PURPOSE)?;
-        let wanted = options.wanted.among(view.rows());
+    fn rows(&self) -> u64 {
+        self.view.rows()
+    }
+
+    fn prepare(&self, queries: StoredQueries) -> StoredQueries {
+        queries
+    }
+
+    fn find(&mut self, queries: &StoredQueries, range: Range<u32>) -> Result<Option<Vec<Vec<Hit>>>> {
+        let StoredQueries { vectors, stored, .. } = queries;
+        let some = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
         let watch = Stopwatch::start();
-        let find = |range: std::ops::Range<u32>| {
-            let some = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
-            view.find(context, (vectors, some), wanted, 0)
-        };
-        let kind = self.ids.kind();
-        let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| {
-            let mut naming = Naming::new(kind, places);
-            while let Some((number, _)) = naming.place() {
-                if !view.append_id(number, naming.ids(), room) {
-                    return Ok(None);
-                }
-                naming.advance();
+        let hits = self.view.find(self.context, (*vectors, some), self.target.among(self.view.rows()), 0)?;
+        if hits.is_some() {
+            self.latencies_ms.extend(range.map(|_| (watch.seconds() * 1e3) as f32));
+        }
+        Ok(hits)
+    }
+
+    fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
+        let mut naming = Naming::new(kind, places);
+        while let Some((number, _)) = naming.place() {
+            if !self.view.append_id(number, naming.ids(), room) {
+                return Ok(None);
             }
-            Ok(Some(naming.finish()))
+            naming.advance();
+        }
+        Ok(Some(naming.finish()))
+    }
+}
+
+impl TemporaryScan<'_> {
+    fn statistics(self, options: &SearchOptions, common: CommonStatistics, ran: &RanSearch) -> SearchStatistics {
+        let distances = self.view.rows() * ran.delivered.queries;
+        let work = SearchWork { distances, latencies_ms: self.latencies_ms, ..SearchWork::default() };
+        let search = SearchCounts {
+            passing_rows: options.filter.as_ref().map(|_| self.view.rows()),
+            ..ran.counts(options.target, work)
         };
-        in_halves((context, view.rows()), rows.len() as u32, find, |range, hits| {
-            let _found = context.reserve(wanted.found_bytes(&hits), PURPOSE)?;
-            latencies_ms.extend(range.clone().map(|_| (watch.seconds() * 1e3) as f32));
-            let query_rows = &rows[range.start as usize..range.end as usize];
-            let of_queries = (query_rows, &ids, range.start as usize);
-            give_hits(self.manifest.metric, of_queries, &hits, (&self.ids, name), give)
-        })
+        let common = CommonStatistics {
+            recall: options.effort.recall().map(RecallStatistics::proved_at_k),
+            seconds: ran.seconds((0.0, false)),
+            strategy: StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() },
+            seed: options.seed,
+            ..common
+        };
+        SearchStatistics { common, search }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 
 use super::attributes::{Attribute, schema};
-use super::operations::Collection;
-use super::temporary_index::TemporaryView;
 use super::manifest::CollectionManifest;
+use super::operations::Collection;
 use super::state::StateView;
+use super::temporary_index::TemporaryView;
 use crate::context::Context;
 use crate::error::Result;
 use crate::index::IndexRows;

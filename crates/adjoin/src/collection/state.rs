@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use adjoin_device::Reservation;
 
-use super::long_term_index::{LongTermIndex, DeleteList};
 use super::change::Change;
-use super::temporary_index::{self, TemporaryIndex, TemporaryView};
 use super::log::{Found, Segments};
+use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
+use super::temporary_index::{self, TemporaryIndex, TemporaryView};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::source::Ids;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use super::background::Waits;
-use super::operations::{Collection, CollectionFacts, Merged};
 use super::log::on_disk;
+use super::operations::{Collection, CollectionFacts, Merged};
 use super::sync::lock;
 use crate::error::Result;
 

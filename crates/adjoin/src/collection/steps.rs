@@ -6,8 +6,8 @@ use adjoin_device::Reservation;
 
 use super::Collection;
 use super::arriving::check_columns;
-use super::operations::Written;
 use super::log::Durability;
+use super::operations::Written;
 use super::write::{Incoming, Put, Write, check, check_kind};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::backup;
-use super::long_term_index::{folder_name, is_of_merge, places_name};
 use super::log::Segments;
+use super::long_term_index::{folder_name, is_of_merge, places_name};
 use super::manifest::{self, CollectionManifest};
 use super::segment::{self, first_of};
 use super::{Collection, CollectionFacts};

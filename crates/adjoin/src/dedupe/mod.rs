@@ -27,7 +27,7 @@ use crate::options::VectorType;
 use crate::output::Target;
 use crate::report::{CommonStatistics, DedupeCounts, DedupeStatistics, JoinCounts, JoinStatistics, Stopwatch};
 use crate::row_numbers::{RowNumbers, RowSet};
-use crate::sink::{RemovedRows, Removals, RemovedTable};
+use crate::sink::{Removals, RemovedRows, RemovedTable};
 use crate::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions};
 use crate::sql::OrderBy;

@@ -12,7 +12,7 @@ use super::survey::{Scans, Survey};
 use crate::context::RUNTIME_BYTES;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space, Threshold};
-use crate::join::{JoinEffort, Foresight, least_of_unbuilt};
+use crate::join::{Foresight, JoinEffort, least_of_unbuilt};
 use crate::load::Members;
 use crate::plan::{Choice, Costs, Weights};
 use crate::report::Interval;

@@ -5,7 +5,7 @@ use adjoin_kernels::Panel;
 
 use super::adjacency::Graph;
 use super::medoid::nearest_live;
-use super::mend::{LiveNeighborhoods, DeleteRule, Mender};
+use super::mend::{DeleteRule, LiveNeighborhoods, Mender};
 use super::prune::Vectors;
 use super::reach;
 use crate::context::Context;

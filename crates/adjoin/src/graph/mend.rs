@@ -47,7 +47,12 @@ pub(super) struct Mender<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Mender<'a, T> {
-    pub(super) fn new(rule: DeleteRule, graph: &'a Graph, vectors: Vectors<'a, T>, around: &'a LiveNeighborhoods) -> Self {
+    pub(super) fn new(
+        rule: DeleteRule,
+        graph: &'a Graph,
+        vectors: Vectors<'a, T>,
+        around: &'a LiveNeighborhoods,
+    ) -> Self {
         let pruner = Pruner::new(graph.options());
         Self { rule, graph, vectors, around, pruner, candidates: Vec::new() }
     }

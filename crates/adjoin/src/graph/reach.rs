@@ -141,9 +141,6 @@ impl Graph {
         let is_wrong = |&&neighbor: &&u32| {
             neighbor == vertex || neighbor as usize >= self.vertices() || !self.present.contains(neighbor.into())
         };
-        neighbors
-            .iter()
-            .find(is_wrong)
-            .map(|neighbor| format!("has the out-neighbor {neighbor}, which it must not"))
+        neighbors.iter().find(is_wrong).map(|neighbor| format!("has the out-neighbor {neighbor}, which it must not"))
     }
 }

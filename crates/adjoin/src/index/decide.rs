@@ -1,37 +1,41 @@
 //! How does a search go? As it is told, or as far as a recall that is promised needs.
 
-use super::filtered_vertices::FilteredVertices;
 use super::calibration::NOTED;
-use super::options::{SearchEffort, SearchOptions};
-use super::run::{SearchPlan, SearchMethod};
+use super::filtered_vertices::FilteredVertices;
+use super::run::{SearchMethod, SearchPlan};
 use super::walk::WalkAim;
 use super::{Index, IndexManifest, promise, within};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::query::QueryTarget;
+use crate::query::{SearchEffort, SearchOptions};
 use crate::source::VectorSource;
 
 /// A way that takes no more memory than the one that will be decided, as far as the options tell.
 pub(super) fn least_way(facts: &IndexManifest, options: &SearchOptions) -> SearchMethod {
-    match (options.wanted, options.effort) {
+    match (options.target, options.effort) {
         (_, effort) if effort.compares_all() => SearchMethod::PageScan,
         (QueryTarget::Nearest(k), effort) => {
             let hits = k.min(facts.rows) as usize;
             let list = if let SearchEffort::List(list) = effort { list.max(hits) } else { hits };
             SearchMethod::Walk(WalkAim::nearest(hits, list))
         }
-        (QueryTarget::Within(predicate), SearchEffort::List(list)) => SearchMethod::Walk(WalkAim::within(predicate, (list, 0.0))),
+        (QueryTarget::Within(predicate), SearchEffort::List(list)) => {
+            SearchMethod::Walk(WalkAim::within(predicate, (list, 0.0)))
+        }
         (QueryTarget::Within(predicate), _) => SearchMethod::Walk(WalkAim::within(predicate, (1, 0.0))),
     }
 }
 
 /// Ways of which one takes as much memory as the way that will be decided, as far as the options tell.
 pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Vec<SearchMethod> {
-    match (options.wanted, options.effort) {
+    match (options.target, options.effort) {
         (_, SearchEffort::List(_)) => vec![least_way(facts, options)],
         (_, effort) if effort.compares_all() => vec![SearchMethod::PageScan],
-        (QueryTarget::Nearest(k), _) => vec![SearchMethod::Walk(promise::longest_walk(facts, k)), SearchMethod::PageScan],
+        (QueryTarget::Nearest(k), _) => {
+            vec![SearchMethod::Walk(promise::longest_walk(facts, k)), SearchMethod::PageScan]
+        }
         (QueryTarget::Within(predicate), _) => {
             vec![SearchMethod::Walk(WalkAim::within(predicate, (within::LONGEST, 0.0))), SearchMethod::PageScan]
         }
@@ -45,7 +49,7 @@ pub(super) fn deciding_bytes<T: Coordinate>(
     like: Option<&dyn VectorSource>,
     options: &SearchOptions,
 ) -> u64 {
-    let target = match (options.wanted, options.effort) {
+    let target = match (options.target, options.effort) {
         (_, effort) if effort.compares_all() || matches!(effort, SearchEffort::List(_)) => return 0,
         (QueryTarget::Nearest(k), _) => (k, promise::longest(k)),
         (QueryTarget::Within(_), _) => (NOTED as u64, within::LONGEST),
@@ -65,11 +69,11 @@ pub(super) fn decide<T: Coordinate>(
     (options, admitted): (&SearchOptions, Option<&FilteredVertices>),
     running: &dyn Fn(SearchMethod) -> u64,
 ) -> Result<SearchPlan> {
-    let unpromised = |aim| Ok(SearchPlan { way: SearchMethod::Walk(aim), recall: None, reads: None });
+    let unpromised = |aim| Ok(SearchPlan { method: SearchMethod::Walk(aim), recall: None, reads: None });
     let apart = admitted.filter(|admitted| admitted.is_apart(index));
     // A calibration by all rows may be off for those that are left.
     let thinned = admitted.filter(|admitted| apart.is_some() || admitted.is_thinned(index));
-    let mut decided = match (options.wanted, options.effort) {
+    let mut decided = match (options.target, options.effort) {
         (QueryTarget::Nearest(k), SearchEffort::List(list)) => {
             let hits = k.min(index.facts().rows) as usize;
             unpromised(promise::aim_at(index, apart, (hits, list.max(hits))))
@@ -87,7 +91,7 @@ pub(super) fn decide<T: Coordinate>(
             within::decide::<T>(context, index, (queries, like), (predicate, thinned), (target, options), running)
         }
     }?;
-    if let (SearchMethod::Walk(aim), Some(admitted)) = (&mut decided.way, admitted)
+    if let (SearchMethod::Walk(aim), Some(admitted)) = (&mut decided.method, admitted)
         && !aim.by_codes
     {
         aim.held = admitted.held(index, aim.list);

@@ -30,7 +30,10 @@ pub(super) struct FilteredVertices {
 
 impl FilteredVertices {
     /// Bytes with which rows are found that meet a condition, or were not deleted.
-    pub(super) fn least_bytes(facts: &IndexManifest, (by_condition, changes): (bool, Option<&CollectionChanges<'_>>)) -> u64 {
+    pub(super) fn least_bytes(
+        facts: &IndexManifest,
+        (by_condition, changes): (bool, Option<&CollectionChanges<'_>>),
+    ) -> u64 {
         let (rows, vertices) = (facts.rows, u64::from(facts.vertices));
         let has_deleted = changes.is_some_and(|changes| changes.deleted.len() > 0);
         match by_condition {

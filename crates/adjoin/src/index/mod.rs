@@ -7,14 +7,13 @@
 //! many under way. How a search goes is decided in `decide.rs`; how long the list of a walk must be for a recall, in `promise.rs`: by a `calibration.rs`, which
 //! rows of the index or other queries made, whose true hits `sample.rs` finds.
 
-mod filtered_vertices;
 mod blocks;
 mod build;
 mod cache;
 mod calibration;
-mod unmerged_rows;
 mod decide;
 mod drafting;
+mod filtered_vertices;
 mod layout;
 mod manifest;
 mod merge;
@@ -22,6 +21,7 @@ mod named;
 mod navigation;
 mod options;
 mod page;
+mod page_scan;
 mod promise;
 mod promised;
 mod reader;
@@ -31,41 +31,39 @@ mod run;
 mod sample;
 mod scan;
 mod source;
-mod strategy;
 #[cfg(test)]
 mod tests;
+mod unmerged_rows;
 mod verify;
 mod walk;
-mod page_scan;
 mod within;
 
 use std::path::Path;
 
-use self::filtered_vertices::FilteredVertices;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
-use self::unmerged_rows::ChangedTarget;
-pub(crate) use self::unmerged_rows::{UnmergedRows, CollectionChanges};
+use self::filtered_vertices::FilteredVertices;
 pub use self::layout::Layout;
 pub(crate) use self::layout::whole_order;
 pub use self::manifest::IndexManifest;
 pub(crate) use self::manifest::file_names;
 pub(crate) use self::merge::{Merge, Newcomers, Repair};
-pub use self::options::{GraphMethod, SearchEffort, IndexOptions, SearchOptions};
+pub use self::options::{GraphMethod, IndexOptions};
 pub use self::reader::Index;
 pub use self::relayout::{RelayoutReport, TriedLayout, relayout, try_layout};
-use self::run::{SearchNeeds, IndexSearch, SearchMethod};
+use self::run::{IndexSearch, SearchMethod, SearchNeeds};
 pub(crate) use self::source::IndexRows;
-pub use self::strategy::{Entry, WalkStrategy};
+use self::unmerged_rows::ChangedTarget;
+pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::message::{Argument, message};
+use crate::query::{SearchOptions, SearchRun, SourceQueries};
 use crate::report::{SearchStatistics, Stopwatch};
-use crate::query::{HitDelivery, IdMemory, SourceQueries};
 use crate::sink::{HitSchema, HitSink};
-use crate::source::{IdKind, VectorSource};
+use crate::source::VectorSource;
 use crate::store::{Drafts, Kind, Store, check_target};
 
 /// What memory is for, as a refusal says it.
@@ -179,25 +177,25 @@ fn find(
 ) -> Result<SearchStatistics> {
     options.check()?;
     let space = index.facts().space();
-    options.wanted.check(space.metric, index.folder())?;
+    options.target.check(space.metric, index.folder())?;
+    options.effort.check_walks(index.folder())?;
     for source in [Some(queries), like].into_iter().flatten() {
         SourceQueries { source, space }.check(index.folder())?;
     }
     let facts = index.facts();
-    let ids = if sink.wants_ids() { facts.ids } else { IdKind::None };
-    let handing = HitDelivery::least_bytes(&*sink) + IdMemory::least_bytes(ids, 0);
-    let sought = ChangedTarget { wanted: options.wanted, changes };
+    let handing = SearchRun::least_bytes(facts.ids, 0, &*sink);
+    let sought = ChangedTarget { wanted: options.target, changes };
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
-        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.strategy, handing };
+        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.walk, handing };
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
-        let of_admitted = FilteredVertices::least_bytes(facts, (options.condition.is_some(), changes));
+        let of_admitted = FilteredVertices::least_bytes(facts, (options.filter.is_some(), changes));
         let held = context.budget().total() - context.budget().free();
         let context = &context.naming_at_least(held + bytes_of_any::<T>(&needs, like, options, of_admitted));
         if of_admitted > 0 {
             drop(context.for_run(of_admitted + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);
         }
-        let admitted = match (&options.condition, changes) {
+        let admitted = match (&options.filter, changes) {
             (Some(condition), changes) => {
                 let deleted = changes.map(|changes| changes.deleted);
                 Some(FilteredVertices::of(context, index, (condition, deleted))?)
@@ -206,14 +204,20 @@ fn find(
             (None, None) => None,
         };
         let admitted = admitted.as_ref();
-        let decided = decide::decide::<T>(context, index, (queries, like), (options, admitted), &running)?;
-        let context = &context.for_run(running(decided.way), PURPOSE_SEARCH)?;
-        let enough = IndexSearch::<T>::enough_bytes(&needs, decided.way);
-        let keep = if options.strategy.shares { enough } else { u64::MAX };
+        let plan = decide::decide::<T>(context, index, (queries, like), (options, admitted), &running)?;
+        let context = &context.for_run(running(plan.method), PURPOSE_SEARCH)?;
+        let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
+        let keep = if options.walk.shares { enough } else { u64::MAX };
         let cache = &PageCache::beside(context, index, keep)?;
-        let with = (cache, options.strategy);
-        let how = ((decided, watch.seconds()), ids, &*sink);
-        IndexSearch::<T>::new(context, index, queries, with, (sought, admitted), how)?.run(sink)
+        let planning = watch.seconds();
+        let queries = SourceQueries { source: queries, space };
+        let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
+        let run = SearchRun::new(context, options.target, facts.ids, 0, &*sink)?;
+        let mut search = IndexSearch::<T>::new((context, index), plan.method, (sought, admitted), (options.walk, cache));
+        let (at_once, query_bytes) = (search.queries_at_once(), IndexSearch::<T>::query_bytes(facts, sought));
+        let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
+        let ran = run.run(&mut search, query_bytes, read, sink)?;
+        Ok(search.statistics(options.target, &plan, planning, &ran))
     })
 }
 
@@ -226,11 +230,11 @@ pub fn search_bytes(
     options: &SearchOptions,
     sink_bytes: u64,
 ) -> u64 {
-    let handing = HitDelivery::bytes_with(sink_bytes) + IdMemory::least_bytes(facts.ids, 0);
-    let sought = ChangedTarget { wanted: options.wanted, changes: None };
-    let of_admitted = FilteredVertices::least_bytes(facts, (options.condition.is_some(), None));
+    let handing = SearchRun::bytes_with(facts.ids, 0, sink_bytes);
+    let sought = ChangedTarget { wanted: options.target, changes: None };
+    let of_admitted = FilteredVertices::least_bytes(facts, (options.filter.is_some(), None));
     with_coordinates!(facts.space(), T => {
-        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.strategy, handing };
+        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.walk, handing };
         bytes_of_any::<T>(&needs, like, options, of_admitted)
     })
 }

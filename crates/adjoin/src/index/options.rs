@@ -6,19 +6,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
-use super::strategy::WalkStrategy;
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
-use crate::query::{RECALL_UNSAID, QueryTarget, check_recall};
-use crate::sql::Condition;
 
 /// Sizes of pages that may be asked for.
 const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];
 /// Most bytes of a code.
 const CODE_BYTES_MAX: usize = 1_024;
-/// Longest list of candidates that a search may keep.
-const LIST_MAX: usize = 1 << 20;
 
 /// How the graph of an index is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,89 +104,5 @@ impl IndexOptions {
             return Err(Error::option(message![Argument::Page, range]));
         }
         Ok(())
-    }
-}
-
-/// How far walks of an index go.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum SearchEffort {
-    /// As far as at least this share of what is nearest is found, on average over queries.
-    Recall(f64),
-    /// As far as a list of so many candidates leads (L), 1 to 2^20, whatever that finds; as many as are wanted where that is more.
-    List(usize),
-    /// Compares each query with all rows, so that nothing is missed.
-    Exact,
-}
-
-impl Default for SearchEffort {
-    fn default() -> Self {
-        Self::Recall(RECALL_UNSAID)
-    }
-}
-
-impl SearchEffort {
-    /// Returns the effort for the options of a caller, who gives at most one of them.
-    ///
-    /// # Errors
-    /// If several are given.
-    pub fn of(recall: Option<f64>, exact: bool, list: Option<usize>) -> Result<Self> {
-        match (recall, exact, list) {
-            (None, false, None) => Ok(Self::default()),
-            (Some(recall), false, None) => Ok(Self::Recall(recall)),
-            (None, true, None) => Ok(Self::Exact),
-            (None, false, Some(list)) => Ok(Self::List(list)),
-            _ => Err(Error::option(message![
-                "give at most one of ",
-                Argument::Recall,
-                ", ",
-                Argument::Exact,
-                " and ",
-                Argument::List
-            ])),
-        }
-    }
-
-    /// Whether each query is compared with all rows.
-    pub(crate) fn compares_all(self) -> bool {
-        matches!(self, Self::Exact) || matches!(self, Self::Recall(recall) if recall >= 1.0)
-    }
-}
-
-/// How an index is searched.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SearchOptions {
-    /// What is wanted of each query.
-    pub wanted: QueryTarget,
-    /// What must be true of the rows that are found; of any where there is none.
-    pub condition: Option<Condition>,
-    /// How far walks go to find that.
-    pub effort: SearchEffort,
-    /// Seed of what is drawn to learn the recall.
-    pub seed: u64,
-    /// How walks go: the default, or what it is compared with.
-    pub strategy: WalkStrategy,
-}
-
-impl SearchOptions {
-    /// With walks of the default.
-    pub fn new(wanted: QueryTarget, effort: SearchEffort, seed: u64) -> Self {
-        Self { wanted, condition: None, effort, seed, strategy: WalkStrategy::default() }
-    }
-
-    /// Checks the ranges of all options.
-    ///
-    /// # Errors
-    /// Names the first option that is out of range, and its range.
-    pub fn check(&self) -> Result<()> {
-        if self.wanted == QueryTarget::Nearest(0) {
-            return Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]));
-        }
-        match self.effort {
-            SearchEffort::Recall(recall) => check_recall(recall),
-            SearchEffort::List(list) if !(1..=LIST_MAX).contains(&list) => {
-                Err(Error::option(message![Argument::List, format!(" is {list}; give 1 to {LIST_MAX}")]))
-            }
-            SearchEffort::List(_) | SearchEffort::Exact => Ok(()),
-        }
     }
 }

@@ -2,22 +2,22 @@
 //! until the bootstrap is content. That is done once for every k up to a hundred, when an index is built, by rows of it; what
 //! an index does not know is learned by the search that wants it.
 
-use super::filtered_vertices::FilteredVertices;
 use super::cache::PageCache;
 use super::calibration::{Calibration, Inserted, NOTED, Reached, next_list};
-use super::options::SearchOptions;
-use super::run::{SearchPlan, Walks, SearchMethod};
+use super::filtered_vertices::FilteredVertices;
+use super::run::{SearchMethod, SearchPlan, Walks};
 use super::sample::{self, Sample};
-use super::strategy::WalkStrategy;
-use super::walk::{WalkAim, WALKS};
+use super::walk::{WALKS, WalkAim};
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::options::VectorType;
-use crate::report::RecallStatistics;
+use crate::query::SearchOptions;
 use crate::query::SourceQueries;
+use crate::query::WalkStrategy;
+use crate::report::RecallStatistics;
 use crate::source::VectorSource;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
@@ -135,18 +135,19 @@ pub(super) fn decide<T: Coordinate>(
             return Ok(SearchPlan::whole(target, None));
         }
     }
-    let by_default = options.strategy.finds_the_same(&WalkStrategy::default());
+    let by_default = options.walk.finds_the_same(&WalkStrategy::default());
     let is_usual = like.is_none() && apart.is_none() && thinned.is_none() && by_default;
     let promise = (k, target, options.seed);
     if !is_usual {
-        return learn::<T>(context, index, (queries, like), (wanted, thinned), options.strategy, running);
+        return learn::<T>(context, index, (queries, like), (wanted, thinned), options.walk, running);
     }
     if let Some((list, recall)) = index.promises.get(promise) {
-        let way = list.map_or(SearchMethod::PageScan, |list| SearchMethod::Walk(WalkAim::nearest(wanted.hits(index), list)));
-        return Ok(SearchPlan { way, recall: Some(recall), reads: None });
+        let way =
+            list.map_or(SearchMethod::PageScan, |list| SearchMethod::Walk(WalkAim::nearest(wanted.hits(index), list)));
+        return Ok(SearchPlan { method: way, recall: Some(recall), reads: None });
     }
-    let decided = learn::<T>(context, index, (queries, like), (wanted, None), options.strategy, running)?;
-    let list = match decided.way {
+    let decided = learn::<T>(context, index, (queries, like), (wanted, None), options.walk, running)?;
+    let list = match decided.method {
         SearchMethod::Walk(aim) => Some(aim.list),
         SearchMethod::PageScan => None,
     };
@@ -190,7 +191,8 @@ fn learn<T: Coordinate>(
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
     let admitted = wanted.admitted;
     let least = learning_bytes::<T>(context, index.facts(), like, (k, longest));
-    let after = running(SearchMethod::Walk(longest_walk(index.facts(), k))).max(admitted.map_or(0, |_| running(SearchMethod::PageScan)));
+    let after = running(SearchMethod::Walk(longest_walk(index.facts(), k)))
+        .max(admitted.map_or(0, |_| running(SearchMethod::PageScan)));
     let context = &context.for_run(least.max(after), PURPOSE)?;
     let inserted = index.calibration.as_ref().map(Calibration::inserted).filter(|_| like.is_none()).cloned();
     let mut inserted = inserted.unwrap_or_default();
@@ -259,14 +261,20 @@ struct RecallQuestion<'a> {
 
 impl RecallQuestion<'_> {
     /// By what was learned, where the list that supports the promise may be missing.
-    fn of(&self, index: &Index, calibration: &Calibration, list: Option<usize>, reads: Option<ReadCounts>) -> SearchPlan {
+    fn of(
+        &self,
+        index: &Index,
+        calibration: &Calibration,
+        list: Option<usize>,
+        reads: Option<ReadCounts>,
+    ) -> SearchPlan {
         let vertices = index.facts().vertices as usize;
         if list.is_none() && self.admitted.is_some() {
             return SearchPlan::whole(self.target, reads);
         }
         if list.is_none() && vertices <= longest(self.k) {
             let way = SearchMethod::Walk(WalkAim::nearest(self.hits(index), vertices));
-            return SearchPlan { way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
+            return SearchPlan { method: way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
         }
         let list_is_enough = list.is_some();
         let list = list.or(calibration.longest()).unwrap_or(LONGEST);
@@ -275,7 +283,7 @@ impl RecallQuestion<'_> {
         let recall = recall_of(reached, (self.target, kept), self.like);
         let hits = self.hits(index);
         let aim = aim_at(index, self.admitted, (hits, list.max(hits)));
-        SearchPlan { way: SearchMethod::Walk(aim), recall: Some(recall), reads }
+        SearchPlan { method: SearchMethod::Walk(aim), recall: Some(recall), reads }
     }
 
     /// How many hits there are.

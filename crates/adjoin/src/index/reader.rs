@@ -25,7 +25,7 @@ use crate::quantize::Quantizer;
 use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
-use crate::store::{AttributeFile, FolderFiles, Kind, FilterBitmap, Role, has_manifest, is_replaced, passing};
+use crate::store::{AttributeFile, FilterBitmap, FolderFiles, Kind, Role, has_manifest, is_replaced, passing};
 
 const PURPOSE: &str = "opening the index";
 /// What is taken for a calibration that is still to be written.

@@ -13,7 +13,7 @@ use adjoin_kernels::Panel;
 use super::Index;
 use super::calibration::{Calibration, Inserted};
 use super::drafting::{Contents, Draft, Drafted, write_rest};
-use super::layout::{Arrangement, Layout, Places, PageOrder, window_bytes, window_vertices, windows};
+use super::layout::{Arrangement, Layout, PageOrder, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
@@ -197,8 +197,14 @@ impl Relayout<'_> {
             ..facts.clone()
         };
         let write_seconds = watch.lap();
-        let relaid =
-            RelayoutReport { manifest, bandwidth, bytes_written: 0, layout_seconds, write_seconds, calibrate_seconds: 0.0 };
+        let relaid = RelayoutReport {
+            manifest,
+            bandwidth,
+            bytes_written: 0,
+            layout_seconds,
+            write_seconds,
+            calibrate_seconds: 0.0,
+        };
         Ok((relaid, self.inserted(places)))
     }
 

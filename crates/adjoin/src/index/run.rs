@@ -1,4 +1,4 @@
-//! A search of an index from its first query to its last: some queries under way on each thread, each with one read in flight.
+//! Batches of queries answered by an index: several walks under way on each thread, each with a read in flight.
 
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
@@ -6,26 +6,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
-use super::filtered_vertices::FilteredVertices;
 use super::cache::PageCache;
-use super::unmerged_rows::ChangedTarget;
+use super::filtered_vertices::FilteredVertices;
 use super::navigation::Navigator;
 use super::page::Page;
-use super::strategy::WalkStrategy;
-use super::walk::{WalkAim, WalkedIndex, Walk, WalkCounts};
 use super::page_scan::{self, PageScan};
+use super::unmerged_rows::ChangedTarget;
+use super::walk::{Walk, WalkAim, WalkCounts, WalkedIndex};
 use super::{Index, IndexManifest, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest};
 use crate::geometry::Coordinate;
 use crate::load::{Members, ReadCounts};
-use crate::report::{
-    CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
-    SharedSeconds, Stopwatch, StrategyStatistics,
+use crate::options::{Metric, VectorType};
+use crate::query::{
+    BatchSearch, IdRoom, NamedHits, QueryTarget, RanSearch, SearchWork, SourceQueries, StoredQueries, WalkStrategy,
 };
-use crate::query::{Answered, Give, HitDelivery, IdMemory, IdRoom, QueryBatch, SourceQueries, QueryTarget, give_hits, in_halves};
-use crate::sink::HitSink;
+use crate::report::{CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, StrategyStatistics};
 use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
 
@@ -80,7 +78,7 @@ pub(super) struct SearchNeeds<'a> {
 /// How a search is to go.
 #[derive(Debug)]
 pub(super) struct SearchPlan {
-    pub(super) way: SearchMethod,
+    pub(super) method: SearchMethod,
     pub(super) recall: Option<RecallStatistics>,
     /// What was read to know that; none where the index knew.
     pub(super) reads: Option<ReadCounts>,
@@ -89,27 +87,20 @@ pub(super) struct SearchPlan {
 impl SearchPlan {
     /// A comparison with all rows, which reaches any recall.
     pub(super) fn whole(target: f64, reads: Option<ReadCounts>) -> Self {
-        Self { way: SearchMethod::PageScan, recall: Some(RecallStatistics::proved_at_k(target)), reads }
+        Self { method: SearchMethod::PageScan, recall: Some(RecallStatistics::proved_at_k(target)), reads }
     }
 }
 
-/// A search under way.
+/// A search of an index that is about to run.
 pub(super) struct IndexSearch<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
-    /// Where queries are answered by walks.
+    /// `None` if queries are compared with all pages instead.
     walks: Option<Walks<'a, T>>,
-    queries: SourceQueries<'a>,
-    /// What is asked for of each query, which may be more than there is, and what may be found in the index, where not all.
     sought: ChangedTarget<'a>,
+    /// Vertices that may be hits, if not all may.
     admitted: Option<&'a FilteredVertices>,
-    at_once: usize,
-    /// What was decided before, and how long that took.
-    decided: (SearchPlan, f64),
-    ids: IdMemory<'a>,
-    handing: HitDelivery<'a>,
-    /// Of queries that are read.
-    _reading: Reservation,
+    totals: Totals,
 }
 
 /// What one query found, and what that took.
@@ -224,29 +215,27 @@ impl<'a, T: Coordinate> Walks<'a, T> {
 }
 
 impl<'a, T: Coordinate> IndexSearch<'a, T> {
-    /// # Errors
-    /// Where the budget is too small.
+    /// Prepares a search by `method`, with pages from `cache`.
     pub(super) fn new(
-        context: &'a Context,
-        index: &'a Index,
-        source: &'a dyn VectorSource,
-        (cache, strategy): (&'a PageCache, WalkStrategy),
+        (context, index): (&'a Context, &'a Index),
+        method: SearchMethod,
         (sought, admitted): (ChangedTarget<'a>, Option<&'a FilteredVertices>),
-        (decided, ids, sink): ((SearchPlan, f64), IdKind, &(dyn HitSink + '_)),
-    ) -> Result<Self> {
-        let queries = SourceQueries { source, space: index.facts().space() };
-        let reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
-        let ids = IdMemory::new(context, ids, 0)?;
-        let handing = HitDelivery::new(context, sink)?;
-        let walks = match decided.0.way {
+        (strategy, cache): (WalkStrategy, &'a PageCache),
+    ) -> Self {
+        let walks = match method {
             SearchMethod::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
             SearchMethod::PageScan => None,
         };
-        let working =
-            walks.as_ref().map_or_else(|| page_scan::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
+        Self { context, index, walks, sought, admitted, totals: Totals::default() }
+    }
+
+    /// Returns how many queries are answered at once.
+    pub(super) fn queries_at_once(&self) -> usize {
+        let Self { context, index, walks, sought, .. } = self;
+        let scanning = || page_scan::working_bytes::<T>(context, index.facts());
+        let working = walks.as_ref().map_or_else(scanning, Walks::working_bytes);
         let room = context.budget().free().saturating_sub(working.max(sought.finding_bytes(context))) / 2;
-        let at_once = (room / Self::query_bytes(index.facts(), sought)).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { context, index, walks, queries, sought, admitted, at_once, decided, ids, handing, _reading: reading })
+        (room / Self::query_bytes(index.facts(), *sought)).clamp(1, QUERIES_MAX) as usize
     }
 
     /// Bytes that one query at a time takes.
@@ -274,116 +263,45 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         (reading + workers.max(sought.finding_bytes(context)) + handing).saturating_add(of_queries)
     }
 
-    fn query_bytes(facts: &IndexManifest, sought: ChangedTarget<'_>) -> u64 {
+    /// Returns the bytes of a query while its batch is answered.
+    pub(super) fn query_bytes(facts: &IndexManifest, sought: ChangedTarget<'_>) -> u64 {
         Members::<T>::memory_bytes(1, facts.space())
             + 4 * facts.vectors.dimensions as u64
             + 4 * (bytes_of_hits(facts, sought.wanted) + sought.bytes_of_hits())
     }
 
-    /// Answers all queries.
-    ///
-    /// # Errors
-    /// Where queries or pages cannot be read, or the sink fails.
-    pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
-        let watch = Stopwatch::start();
-        let writing = SharedSeconds::default();
-        let context = self.context;
-        let mut totals = Totals::default();
-        let answered = self.handing.run(&mut *sink, &writing, |give| {
-            self.queries.each(context, self.at_once, &mut |batch| self.answer(batch, &mut totals, give))
-        })?;
-        let execute = watch.seconds();
-        let written = writing.measure(|| sink.finish())?;
-        let (decided, decide_seconds) = &self.decided;
-        let seconds = SecondsStatistics {
-            total: decide_seconds + watch.seconds(),
-            calibrate: decided.reads.map(|_| *decide_seconds),
-            execute: Some(execute),
-            write: Some(writing.seconds()),
-            ..SecondsStatistics::default()
-        };
-        Ok(self.statistics(answered, totals, (seconds, written)))
-    }
-
-    fn statistics(
-        &self,
-        answered: Answered,
-        totals: Totals,
-        (seconds, written): (SecondsStatistics, crate::report::Written),
+    /// Returns the statistics of a search that has run.
+    pub(super) fn statistics(
+        self,
+        target: QueryTarget,
+        plan: &SearchPlan,
+        planning_seconds: f64,
+        ran: &RanSearch,
     ) -> SearchStatistics {
-        let Self { context, index, .. } = *self;
+        let Self { context, index, admitted, totals, .. } = self;
         let (facts, page_bytes) = (index.facts(), index.facts().shape().bytes() as u64);
         let WalkCounts { reads, distances, led_on, on_pages } = totals.counts;
         let needed_bytes = if totals.whole.reads == 0 { reads * page_bytes } else { totals.whole.bytes_read };
-        let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
+        let latencies_ms = totals.latencies_ms;
+        let work = SearchWork { distances, reads, bytes: needed_bytes, latencies_ms, ..SearchWork::default() };
         let search = SearchCounts {
-            queries: answered.queries,
-            k: match self.sought.wanted {
-                QueryTarget::Nearest(k) => Some(k),
-                QueryTarget::Within(_) => None,
-            },
-            hits: answered.hits,
-            passing_rows: self.admitted.and_then(FilteredVertices::passing_rows),
-            buckets: None,
-            probes_per_query: None,
-            distances_per_query: per(distances),
-            center_distances_per_query: None,
-            reads_per_query: per(reads),
-            bytes_per_query: per(needed_bytes),
+            passing_rows: admitted.and_then(FilteredVertices::passing_rows),
             vertex_utilization: (on_pages > 0).then(|| led_on as f64 / on_pages as f64),
-            queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
-            latency_ms: LatencyStatistics::of(totals.latencies_ms),
+            ..ran.counts(target, work)
         };
         let (read, bytes) = (totals.pages_read, totals.pages_read * page_bytes);
         let mut counts = ReadCounts { reads: read, bytes_requested: bytes, bytes_read: bytes };
         counts += totals.whole;
-        counts += self.decided.0.reads.unwrap_or_default();
+        counts += plan.reads.unwrap_or_default();
         let all = (index.pages.len(), index.pages.is_direct());
         let common = CommonStatistics {
-            recall: self.decided.0.recall.clone(),
-            io: counts.statistics(context, all, written),
-            seconds,
-            strategy: self.strategy(),
-            ..facts.statistics(context, "index search")
+            recall: plan.recall.clone(),
+            io: counts.statistics(context, all, ran.written),
+            seconds: ran.seconds((planning_seconds, plan.reads.is_some())),
+            strategy: strategy_of(facts, plan.method),
+            ..facts.statistics(context, "search")
         };
         SearchStatistics { common, search }
-    }
-
-    fn strategy(&self) -> StrategyStatistics {
-        let (probes, t) = match self.decided.0.way {
-            SearchMethod::Walk(aim) if aim.by_codes => ("codes", Some(aim.list as f64)),
-            SearchMethod::Walk(aim) => ("walk", Some(aim.list as f64)),
-            SearchMethod::PageScan => ("whole", None),
-        };
-        let order = Some(self.index.facts().layout.name());
-        StrategyStatistics { order, probes: Some(probes), t, ..StrategyStatistics::default() }
-    }
-
-    fn answer(&self, batch: QueryBatch, totals: &mut Totals, give: &Give<'_>) -> Result<()> {
-        let QueryBatch { vectors, stored, rows, ids, .. } = batch;
-        let Self { context, index, sought, .. } = *self;
-        let of_queries = rows.len() as u64 * Self::query_bytes(index.facts(), sought);
-        let _memory = context.reserve(of_queries, PURPOSE_SEARCH)?;
-        let members = Members::<T>::new(context.kernel, index.facts().space().of_queries(vectors), &stored);
-        let of_range = |range: Range<u32>| {
-            let found = match &self.walks {
-                Some(walks) => self.walk(walks, &members, range.clone()),
-                None => self.compare(&members, range.clone()),
-            };
-            let Some((hits, totals)) = found? else { return Ok(None) };
-            let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
-            let hits = sought.joined((context, index), (vectors, stored), hits)?;
-            Ok(hits.map(|hits| (hits, totals)))
-        };
-        let kind = self.ids.kind();
-        let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| sought.name(index, kind, (places, room));
-        in_halves((context, sought.rows(index)), rows.len() as u32, of_range, |range, (hits, more)| {
-            *totals += more;
-            let _found = context.reserve(sought.wanted.found_bytes(&hits), PURPOSE_SEARCH)?;
-            let query_rows = &rows[range.start as usize..range.end as usize];
-            let of_queries = (query_rows, &ids, range.start as usize);
-            give_hits(index.facts().metric, of_queries, &hits, (&self.ids, name), give)
-        })
     }
 
     /// What some queries find by walks, and what that took.
@@ -414,6 +332,59 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(compared), ..WalkCounts::default() };
         Ok(Some((hits, Totals { counts, whole: reads, ..Totals::default() })))
     }
+}
+
+/// Queries of a batch: as they are stored, and as they are compared with the vectors of the index.
+pub(super) struct IndexQueries<T> {
+    vectors: VectorType,
+    stored: Vec<u8>,
+    members: Members<T>,
+}
+
+impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
+    type Batch = IndexQueries<T>;
+
+    fn metric(&self) -> Metric {
+        self.index.facts().metric
+    }
+
+    fn rows(&self) -> u64 {
+        self.sought.rows(self.index)
+    }
+
+    fn prepare(&self, StoredQueries { vectors, stored, .. }: StoredQueries) -> IndexQueries<T> {
+        let space = self.index.facts().space().of_queries(vectors);
+        let members = Members::<T>::new(self.context.kernel, space, &stored);
+        IndexQueries { vectors, stored, members }
+    }
+
+    fn find(&mut self, queries: &IndexQueries<T>, range: Range<u32>) -> Result<Option<Vec<Vec<Hit>>>> {
+        let IndexQueries { vectors, stored, members } = queries;
+        let found = match &self.walks {
+            Some(walks) => self.walk(walks, members, range.clone()),
+            None => self.compare(members, range.clone()),
+        };
+        let Some((hits, totals)) = found? else { return Ok(None) };
+        let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
+        let hits = self.sought.joined((self.context, self.index), (*vectors, stored), hits)?;
+        if hits.is_some() {
+            self.totals += totals;
+        }
+        Ok(hits)
+    }
+
+    fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
+        self.sought.name(self.index, kind, (places, room))
+    }
+}
+
+fn strategy_of(facts: &IndexManifest, method: SearchMethod) -> StrategyStatistics {
+    let (probes, t) = match method {
+        SearchMethod::Walk(aim) if aim.by_codes => ("codes", Some(aim.list as f64)),
+        SearchMethod::Walk(aim) => ("walk", Some(aim.list as f64)),
+        SearchMethod::PageScan => ("whole", None),
+    };
+    StrategyStatistics { order: Some(facts.layout.name()), probes: Some(probes), t, ..StrategyStatistics::default() }
 }
 
 /// Bytes of the hits of a query, where memory for so many is taken at once.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::{
-    UnmergedRows, CollectionChanges, Index, SearchEffort, IndexOptions, IndexRows, SearchOptions, build, hit_schema, search_changed,
+    CollectionChanges, Index, IndexOptions, IndexRows, SearchEffort, SearchOptions, UnmergedRows, build, hit_schema,
+    search_changed,
 };
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
@@ -14,10 +15,10 @@ use crate::execute::Hit;
 use crate::graph::GraphOptions;
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::Predicate;
+use crate::query::{IdRoom, QueryTarget};
 use crate::random::Random;
 use crate::report::SearchStatistics;
 use crate::row_numbers::RowSet;
-use crate::query::{IdRoom, QueryTarget};
 use crate::sink::{CollectHits, HitBatch};
 use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
 use crate::sql::Condition;
@@ -251,7 +252,13 @@ impl Indexed {
     }
 
     /// What each query is to find of the rows that were not deleted and those beside them.
-    fn wanted(&self, queries: &Set, beside: &Set, is_deleted: &dyn Fn(usize) -> bool, wanted: QueryTarget) -> Vec<Hits> {
+    fn wanted(
+        &self,
+        queries: &Set,
+        beside: &Set,
+        is_deleted: &dyn Fn(usize) -> bool,
+        wanted: QueryTarget,
+    ) -> Vec<Hits> {
         let left = (0..self.set.rows()).filter(|&row| !is_deleted(row)).map(|row| (row as u64, self.set.vector(row)));
         let first = self.set.info.rows;
         let more = (0..beside.rows()).map(|row| (first + row as u64, beside.vector(row)));
@@ -267,7 +274,9 @@ impl Indexed {
                 QueryTarget::Within(Predicate::Cosine { min_similarity }) => {
                     hits.retain(|hit| f64::from(hit.1) >= min_similarity);
                 }
-                QueryTarget::Within(Predicate::InnerProduct { .. }) => panic!("of inner products there are no thresholds"),
+                QueryTarget::Within(Predicate::InnerProduct { .. }) => {
+                    panic!("of inner products there are no thresholds")
+                }
             }
             hits
         };
@@ -447,7 +456,7 @@ fn the_least_memory_that_is_asked_for_finds_the_same() {
 fn a_condition_on_an_index_without_attributes_is_refused() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 20, 1, 1), Metric::L2);
     let mut options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
-    options.condition = Some(Condition::parse("year > 2000").unwrap());
+    options.filter = Some(Condition::parse("year > 2000").unwrap());
     let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), RowSet::new(20));
     let changes = CollectionChanges { deleted: &deleted, beside: &Compared(&queries, Metric::L2) };
     let sink = Box::new(CollectHits::default());

@@ -6,8 +6,8 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::options::VectorType;
-use crate::row_numbers::RowSet;
 use crate::query::{IdRoom, NamedHits, Naming, QueryTarget};
+use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 
 /// What is not in an index any more, and what is found beside it.

@@ -12,7 +12,6 @@ use super::Index;
 use super::filtered_vertices::FilteredVertices;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
-use super::strategy::{Entry, WalkStrategy};
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
@@ -21,6 +20,7 @@ use crate::load::Members;
 use crate::predicate::Predicate;
 use crate::quantize::Table;
 use crate::query::QueryTarget;
+use crate::query::{Entry, WalkStrategy};
 
 /// Number of the way in which walks go: another one where they come to find others, so that what was learned of the recall of
 /// earlier ones is not taken for theirs.

@@ -8,12 +8,11 @@
 //! Few queries are not worth that: they are compared with all pages in one pass, which is exact.
 
 use super::Index;
-use super::filtered_vertices::FilteredVertices;
 use super::cache::PageCache;
 use super::calibration::{NOTED, Reached, next_list};
-use super::options::SearchOptions;
+use super::filtered_vertices::FilteredVertices;
 use super::promise::{learning_bytes, recall_of};
-use super::run::{SearchPlan, SearchMethod};
+use super::run::{SearchMethod, SearchPlan};
 use super::sample::{Sample, Truth, drawn};
 use super::walk::WalkAim;
 use crate::context::Context;
@@ -21,6 +20,7 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::predicate::Predicate;
+use crate::query::SearchOptions;
 use crate::query::SourceQueries;
 use crate::source::VectorSource;
 use crate::truth::{NeighborSample, setting_half};
@@ -65,7 +65,7 @@ pub(super) fn decide<T: Coordinate>(
         || whole(reads),
         |(aim, reached)| {
             let recall = Some(recall_of(reached, (target, true), like.is_some()));
-            SearchPlan { way: SearchMethod::Walk(aim), recall, reads }
+            SearchPlan { method: SearchMethod::Walk(aim), recall, reads }
         },
     ))
 }
@@ -134,6 +134,6 @@ impl Tried<'_> {
             None => cache.insert(PageCache::beside(context, index, context.budget().free() / 2)?),
         };
         let noted = |query| &truth.entries[truth.noted_of(query)];
-        sample.find_noted::<T>((aim, NOTED as u64), (options.strategy, cache), noted, reads)
+        sample.find_noted::<T>((aim, NOTED as u64), (options.walk, cache), noted, reads)
     }
 }

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{Conditions, Job, Named, OpenedSets};
+use crate::checkpoint::{Checkpoint, Fact, FrameReader, FrameWriter, KEPT_BYTES};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::join::{
-    JoinEffort, Done, JoinOptions, JoinPlan, SaveCheckpoints, Prepared, Sets, hand_over, prepare, resume_within, run_in_legs,
+    Done, JoinEffort, JoinOptions, JoinPlan, Prepared, SaveCheckpoints, Sets, hand_over, prepare, resume_within,
+    run_in_legs,
 };
-use crate::checkpoint::{Fact, FrameReader, FrameWriter, KEPT_BYTES, Checkpoint};
 use crate::message::{Argument, message};
 use crate::options::format_bytes;
 use crate::output::{Target, parent};

@@ -1,8 +1,8 @@
 //! A join as a user asks for it: vectors, a threshold, and a result. The command line and the Python package both use
 //! it.
 
-mod conditions;
 mod checkpoint;
+mod conditions;
 mod nearest;
 mod output;
 mod sources;
@@ -10,10 +10,10 @@ mod sources;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::checkpoint::damaged;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::join::{JoinEffort, JoinOptions, PairFilter, RowFilter, Sets, Side, UnopenedSet, join, prepare};
-use crate::checkpoint::damaged;
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;

@@ -1,12 +1,12 @@
 //! Finds the nearest neighbors of each row, as a user asks for it.
 
 use super::{Opened, only_for_builds};
+use crate::buckets::{NearestOptions, nearest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::message::Argument;
 use crate::options::Metric;
 use crate::report::NearestStatistics;
-use crate::buckets::{NearestOptions, nearest};
 use crate::sink::HitSink;
 use crate::source::SourceOptions;
 use crate::store::BuildOptions;

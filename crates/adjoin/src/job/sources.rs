@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::only_for_files;
+use crate::collection;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::collection;
 use crate::message::message;
 use crate::source::{self, SourceOptions, VectorSource};
 use crate::store::{Kind, kind_of};

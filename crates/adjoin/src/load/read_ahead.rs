@@ -9,7 +9,7 @@ use std::sync::Arc;
 use adjoin_device::{AlignedBuffer, Cause, ReadQueue};
 
 use super::buckets::Buckets;
-use super::buffers::{Buffers, BorrowedBuffer};
+use super::buffers::{BorrowedBuffer, Buffers};
 use super::part::Part;
 use crate::context::Context;
 use crate::error::Result;

@@ -27,7 +27,7 @@ const BATCHES_BYTES: u64 = 1 << 20;
 
 /// Queries and hits so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Answered {
+pub(crate) struct Delivered {
     pub(crate) queries: u64,
     pub(crate) hits: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) struct HitDelivery<'a> {
 }
 
 /// Takes a batch of hits.
-pub(crate) type Give<'a> = dyn Fn(HitBatch) -> Result<()> + 'a;
+pub(crate) type DeliverHits<'a> = dyn Fn(HitBatch) -> Result<()> + 'a;
 
 impl<'a> HitDelivery<'a> {
     /// Reserves what the sink and the batches on their way to it take.
@@ -68,9 +68,9 @@ impl<'a> HitDelivery<'a> {
         &self,
         sink: &mut (dyn HitSink + '_),
         writing: &SharedSeconds,
-        work: impl FnOnce(&Give<'_>) -> Result<()> + Send,
-    ) -> Result<Answered> {
-        let mut answered = Answered::default();
+        work: impl FnOnce(&DeliverHits<'_>) -> Result<()> + Send,
+    ) -> Result<Delivered> {
+        let mut delivered = Delivered::default();
         let context = self.context;
         std::thread::scope(|scope| {
             // Received here alone: once this thread takes no more, the other one ends.
@@ -83,13 +83,13 @@ impl<'a> HitDelivery<'a> {
             })?;
             for (batch, memory) in batches {
                 let HitBatch { query_rows, hits_before, rows, .. } = &batch;
-                answered.queries += query_rows.len() as u64 - u64::from(*hits_before > 0);
-                answered.hits += rows.len() as u64;
+                delivered.queries += query_rows.len() as u64 - u64::from(*hits_before > 0);
+                delivered.hits += rows.len() as u64;
                 writing.measure(|| sink.accept(&batch))?;
                 drop(memory);
             }
             searching.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok(answered)
+            Ok(delivered)
         })
     }
 }
@@ -105,12 +105,12 @@ fn memory_beyond(context: &Context, HitBatch { query_ids, ids, .. }: &HitBatch) 
 ///
 /// # Errors
 /// If an id does not fit into memory, and the errors of `name` and `give`.
-pub(crate) fn give_hits(
+pub(crate) fn deliver_hits(
     metric: Metric,
     (query_rows, query_ids, first): (&[u64], &Ids, usize),
     found: &[Vec<Hit>],
     (memory, name): (&IdMemory<'_>, &mut NameHits<'_>),
-    give: &Give<'_>,
+    give: &DeliverHits<'_>,
 ) -> Result<()> {
     let batch = empty_batch(query_ids.kind(), memory.kind());
     let (query, hit, begun, id_bytes) = Default::default();
@@ -138,7 +138,7 @@ struct Filling<'a> {
     query_ids: &'a Ids,
     first: usize,
     found: &'a [Vec<Hit>],
-    give: &'a Give<'a>,
+    give: &'a DeliverHits<'a>,
     /// The next hit: that of this query, at this place among its hits; and whether the batch has the query.
     query: usize,
     hit: usize,
@@ -263,7 +263,7 @@ mod tests {
             let of_queries = (&query_rows[..], &Ids::Utf8(texts.clone()), 0);
             let some = if id_bytes == 300_000 { &found[4..5] } else { &found[..] };
             let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, id_bytes);
-            give_hits(Metric::L2, of_queries, some, (&memory, named), &|batch| sink.clone().accept(&batch)).unwrap();
+            deliver_hits(Metric::L2, of_queries, some, (&memory, named), &|batch| sink.clone().accept(&batch)).unwrap();
             for HitBatch { query_rows, ends, rows, ids, .. } in sink.batches() {
                 assert!(
                     rows.len() <= BATCH_HITS && query_rows.len() <= BATCH_QUERIES && ends.len() == query_rows.len()
@@ -277,7 +277,8 @@ mod tests {
         }
         let (memory, place) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), [found[4].clone()]);
         let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, 5 << 20);
-        let refused = give_hits(Metric::L2, (&[1], &Ids::None, 0), &place, (&memory, named), &|_| Ok(())).unwrap_err();
+        let refused =
+            deliver_hits(Metric::L2, (&[1], &Ids::None, 0), &place, (&memory, named), &|_| Ok(())).unwrap_err();
         assert!(refused.to_string().contains("the ids of what was found needs at least"), "{refused}");
     }
 }

@@ -1,5 +1,8 @@
-//! What a search is asked to find.
+//! Options of a search: what each query asks for, and how hard the search works.
 
+use std::path::Path;
+
+use super::walk_strategy::WalkStrategy;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest};
@@ -8,16 +11,19 @@ use crate::options::Metric;
 use crate::predicate::Predicate;
 use crate::sql::Condition;
 
-/// The recall that is wanted where nothing is said.
-pub(crate) const RECALL_UNSAID: f64 = 0.95;
+/// Recall that is promised by default.
+pub(crate) const RECALL_DEFAULT: f64 = 0.95;
+
+/// Longest candidate list of a walk.
+const LIST_MAX: usize = 1 << 20;
 
 /// Bytes of a hit of a query without a limit on their number: in a heap that doubles, sorted, and on its way out.
 pub(super) const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
 
-/// What is wanted of each query.
+/// What a query asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QueryTarget {
-    /// So many nearest vectors.
+    /// The K nearest vectors.
     Nearest(u64),
     /// All vectors within a threshold.
     Within(Predicate),
@@ -102,7 +108,7 @@ impl QueryTarget {
     ///
     /// # Errors
     /// Says which one to give instead.
-    pub(crate) fn check(self, metric: Metric, folder: &std::path::Path) -> Result<()> {
+    pub(crate) fn check(self, metric: Metric, folder: &Path) -> Result<()> {
         let Self::Within(predicate) = self else { return Ok(()) };
         let instead = match metric {
             Metric::L2 => Argument::Radius,
@@ -124,64 +130,142 @@ pub(crate) fn check_recall(recall: f64) -> Result<()> {
     Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")))
 }
 
-/// Where a search looks.
+/// How hard a search works.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchEffort {
-    /// Everywhere: nothing is missed.
-    Every,
-    /// Into so many nearest buckets of each query, whatever that finds.
-    Probes(u32),
-    /// Where at least this share of what is wanted is found, on average over queries.
+    /// Until at least this fraction of the hits is found, on average over queries: above 0, at most 1.
     Recall(f64),
-    /// Nothing was said: 0.95.
-    Unsaid,
+    /// Until every hit is found.
+    Exact,
+    /// Probes this many nearest buckets of each query, whatever that finds. Stores only.
+    Probes(u32),
+    /// Walks with a list of this many candidates (L), 1 to 2^20, whatever that finds; at least K. Graph indexes only.
+    List(usize),
+}
+
+impl Default for SearchEffort {
+    fn default() -> Self {
+        Self::Recall(RECALL_DEFAULT)
+    }
+}
+
+/// An effort as a caller gives it: at most one of these.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct EffortOptions {
+    pub recall: Option<f64>,
+    pub exact: bool,
+    pub probes: Option<u32>,
+    pub list: Option<usize>,
+}
+
+impl TryFrom<EffortOptions> for SearchEffort {
+    type Error = Error;
+
+    fn try_from(options: EffortOptions) -> Result<Self> {
+        let given = [
+            options.recall.map(Self::Recall),
+            options.exact.then_some(Self::Exact),
+            options.probes.map(Self::Probes),
+            options.list.map(Self::List),
+        ];
+        let mut given = given.into_iter().flatten();
+        let effort = given.next().unwrap_or_default();
+        if given.next().is_some() {
+            let [recall, exact, probes, list] = [Argument::Recall, Argument::Exact, Argument::Nprobe, Argument::List];
+            return Err(Error::option(message![
+                "give at most one of ",
+                recall,
+                ", ",
+                exact,
+                ", ",
+                probes,
+                " and ",
+                list
+            ]));
+        }
+        effort.check().map(|()| effort)
+    }
 }
 
 impl SearchEffort {
-    /// Of what a caller gives: at most one of them.
-    ///
-    /// # Errors
-    /// Where it is several, or makes no sense.
-    pub fn of(recall: Option<f64>, exact: bool, probes: Option<u32>) -> Result<Self> {
-        match (recall, exact, probes) {
-            (None, false, None) => Ok(Self::Unsaid),
-            (None, true, None) => Ok(Self::Every),
-            (None, false, Some(0)) => {
-                Err(Error::option(message![Argument::Nprobe.with(0), " looks nowhere; give at least 1"]))
-            }
-            (None, false, Some(probes)) => Ok(Self::Probes(probes)),
-            (Some(recall), false, None) => check_recall(recall).map(|()| Self::Recall(recall)),
-            _ => Err(Error::option(message![
-                "give at most one of ",
-                Argument::Recall,
-                ", ",
-                Argument::Exact,
-                " and ",
-                Argument::Nprobe
-            ])),
+    /// Returns the recall to reach, or `None` if none is promised.
+    pub(crate) fn recall(self) -> Option<f64> {
+        match self {
+            Self::Exact => Some(1.0),
+            Self::Recall(recall) => Some(recall),
+            Self::Probes(_) | Self::List(_) => None,
         }
     }
 
-    /// The recall to reach; none where nothing is promised.
-    pub(crate) fn target(self) -> Option<f64> {
+    /// Returns whether each query is compared with all rows: no sample supports a recall of 1.
+    pub(crate) fn compares_all(self) -> bool {
+        self.recall().is_some_and(|recall| recall >= 1.0)
+    }
+
+    /// Refuses a list of candidates: the vectors of `folder` lie in buckets.
+    ///
+    /// # Errors
+    /// Names an effort to give instead.
+    pub(crate) fn check_probes(self, folder: &Path) -> Result<()> {
+        let Self::List(list) = self else { return Ok(()) };
+        let is_store = format!(" is for graph indexes, and {} is a store; give ", folder.display());
+        Err(Error::option(message![Argument::List.with(list), is_store, Argument::Recall, " or ", Argument::Nprobe]))
+    }
+
+    /// Refuses a number of buckets to probe: the vectors of `folder` lie in a graph.
+    ///
+    /// # Errors
+    /// Names an effort to give instead.
+    pub(crate) fn check_walks(self, folder: &Path) -> Result<()> {
+        let Self::Probes(probes) = self else { return Ok(()) };
+        let is_graph = format!(" is for stores, and {} is a graph index; give ", folder.display());
+        Err(Error::option(message![Argument::Nprobe.with(probes), is_graph, Argument::Recall, " or ", Argument::List]))
+    }
+
+    fn check(self) -> Result<()> {
         match self {
-            Self::Every => Some(1.0),
-            Self::Recall(recall) => Some(recall),
-            Self::Unsaid => Some(RECALL_UNSAID),
-            Self::Probes(_) => None,
+            Self::Recall(recall) => check_recall(recall),
+            Self::Probes(0) => {
+                Err(Error::option(message![Argument::Nprobe.with(0), " probes nothing; give at least 1"]))
+            }
+            Self::List(list) if !(1..=LIST_MAX).contains(&list) => {
+                Err(Error::option(message![Argument::List, format!(" is {list}; give 1 to {LIST_MAX}")]))
+            }
+            Self::Probes(_) | Self::List(_) | Self::Exact => Ok(()),
         }
     }
 }
 
-/// How to search.
-#[derive(Debug, Clone)]
+/// Options of a search, for every kind of folder.
+#[derive(Debug, Clone, PartialEq)]
 pub struct SearchOptions {
-    /// What is wanted of each query.
-    pub wanted: QueryTarget,
-    /// Where it is looked for.
+    /// Target of each query.
+    pub target: QueryTarget,
+    /// How hard the search works to reach it.
     pub effort: SearchEffort,
-    /// What must be true of the attributes of a row for it to be found; nothing where there is none.
-    pub condition: Option<Condition>,
-    /// Seed of the vectors that are drawn to learn the recall.
+    /// Filter on rows; any row is a hit if there is none.
+    pub filter: Option<Condition>,
+    /// Seed of the calibration sample.
     pub seed: u64,
+    /// How graph indexes are walked; stores ignore it.
+    pub walk: WalkStrategy,
+}
+
+impl SearchOptions {
+    /// Options without a filter.
+    pub fn new(target: QueryTarget, effort: SearchEffort, seed: u64) -> Self {
+        Self { target, effort, filter: None, seed, walk: WalkStrategy::default() }
+    }
+
+    /// Checks the ranges of all options.
+    ///
+    /// # Errors
+    /// Names the first option that is out of range, and its range.
+    pub fn check(&self) -> Result<()> {
+        if self.target == QueryTarget::Nearest(0) {
+            return Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]));
+        }
+        self.effort.check()
+    }
 }

@@ -44,7 +44,7 @@ impl QueryBatch {
 }
 
 /// Queries that wait until they are as many as are searched at once.
-pub(super) struct Gathering<'a> {
+pub(crate) struct Gathering<'a> {
     at_once: usize,
     /// Bytes of texts of ids with which the queries that wait are handed on, however few they are.
     id_bytes: u64,

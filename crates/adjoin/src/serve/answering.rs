@@ -11,6 +11,10 @@ use super::batch::Batch;
 use super::names::Names;
 use super::options::{Answer, Recall, Request, ServeOptions, ServeStatistics};
 use super::pass::{Group, Pass};
+use crate::buckets::{
+    CALIBRATED_K_MAX, CalibrationSamples, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits, ids_of,
+    least_calibration_bytes,
+};
 use crate::error::{Error, Result};
 use crate::execute::{Hit, NearestSearch};
 use crate::geometry::Coordinate;
@@ -19,9 +23,8 @@ use crate::options::{Element, Metric, VectorType};
 use crate::plan::Probes;
 use crate::plan::batch::{BatchPlan, BucketCosts, Residency, plan_batch};
 use crate::predicate::Predicate;
+use crate::query::{QueryTarget, SearchEffort, in_halves, not_of_type, query_as_stored, too_many_hits};
 use crate::report::Stopwatch;
-use crate::buckets::{CALIBRATED_K_MAX, ProbePlan, CalibrationSamples, ProbePass, Queries, QuerySet, Searcher, Visits, ids_of, least_calibration_bytes};
-use crate::query::{SearchEffort, QueryTarget, in_halves, not_of_type, query_as_stored, too_many_hits};
 use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
 use crate::workers::{lock, streamed_items};
@@ -134,7 +137,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         while !open.is_empty() {
             let (wishes, asked) = self.choose(batch, &mut open);
             let is_everywhere = |asked: &&AskedQuery<'_>| wishes[asked.wish].1.probes == Probes::Bound;
-            let (everywhere, by_rule): (Vec<&AskedQuery<'_>>, Vec<&AskedQuery<'_>>) = asked.iter().partition(is_everywhere);
+            let (everywhere, by_rule): (Vec<&AskedQuery<'_>>, Vec<&AskedQuery<'_>>) =
+                asked.iter().partition(is_everywhere);
             self.in_parts(batch, &by_rule, |answering, some| answering.find(batch, &wishes, some));
             for (number, wish) in wishes.iter().enumerate() {
                 let of_wish: Vec<&AskedQuery<'_>> =
@@ -184,7 +188,11 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Takes out of those that are open the queries with the first few wishes; refuses those that make no sense.
-    fn choose<'q>(&mut self, batch: &'q Batch, open: &mut Vec<usize>) -> (Vec<(Question, ProbePlan)>, Vec<AskedQuery<'q>>) {
+    fn choose<'q>(
+        &mut self,
+        batch: &'q Batch,
+        open: &mut Vec<usize>,
+    ) -> (Vec<(Question, ProbePlan)>, Vec<AskedQuery<'q>>) {
         let (mut wishes, mut asked): (Vec<(Question, ProbePlan)>, Vec<AskedQuery<'q>>) = (Vec::new(), Vec::new());
         open.retain(|&number| {
             let request = &batch.requests[number];
@@ -291,7 +299,12 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Answers queries that look where their rules say; none where memory does not hold that of several.
-    fn find(&mut self, batch: &Batch, wishes: &[(Question, ProbePlan)], asked: &[&AskedQuery<'_>]) -> Result<Option<()>> {
+    fn find(
+        &mut self,
+        batch: &Batch,
+        wishes: &[(Question, ProbePlan)],
+        asked: &[&AskedQuery<'_>],
+    ) -> Result<Option<()>> {
         let Searcher { buckets, .. } = *self.searcher;
         let bytes = asked.iter().map(|asked| self.bytes_of(wishes[asked.wish].0.0)).sum();
         let Some(_memory) = self.reserve(bytes, asked.len())? else { return Ok(None) };

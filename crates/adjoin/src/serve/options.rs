@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::plan::batch::{BatchCounts, BatchOrder, Retention};
+use crate::query::{QueryTarget, SearchEffort};
 use crate::report::RecallStatistics;
-use crate::query::{SearchEffort, QueryTarget};
 use crate::source::Ids;
 
 /// One query.

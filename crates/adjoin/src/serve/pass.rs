@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::names::Names;
+use crate::buckets::{ProbePass, Searcher, Visits};
 use crate::error::Result;
 use crate::execute::NearestSearch;
 use crate::geometry::Coordinate;
 use crate::load::{Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
 use crate::plan::Load;
 use crate::plan::batch::{BatchPlan, BatchStep, Residency};
-use crate::buckets::{ProbePass, Searcher, Visits};
 use crate::source::IdKind;
 use crate::workers::map_stream;
 

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::query::{SearchEffort, QueryTarget};
+    use crate::query::{QueryTarget, SearchEffort};
 
     type Replies = Receiver<(usize, Result<Answer>)>;
 
@@ -147,8 +147,12 @@ mod tests {
                 Ok(after) => now + Duration::from_secs(after),
                 Err(_) => now - Duration::from_millis(1),
             });
-            let request =
-                Request { vector: Vec::new(), wanted: QueryTarget::Nearest(number as u64), effort: SearchEffort::Every, deadline };
+            let request = Request {
+                vector: Vec::new(),
+                wanted: QueryTarget::Nearest(number as u64),
+                effort: SearchEffort::Exact,
+                deadline,
+            };
             let reply = reply.clone();
             let reply = Box::new(move |answer| reply.send((number, answer)).unwrap());
             Waiting { request, arrived: now + Duration::from_millis(number as u64), reply }

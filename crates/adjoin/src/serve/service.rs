@@ -12,12 +12,12 @@ use super::answering::Answering;
 use super::batch::Batch;
 use super::options::{Answer, Request, ServeOptions, ServeStatistics};
 use super::queue::{Queue, Waiting};
+use crate::buckets::Searcher;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::Buckets;
 use crate::locks::check_creator;
-use crate::buckets::Searcher;
 use crate::store::Store;
 use crate::workers::{lock, no_thread};
 

@@ -1,7 +1,7 @@
 //! Clusters: rows connected by chains of pairs, which are connected components.
 
 use super::components::Components;
-use super::row_ids::{IdColumn, SinkNeeds, Rows};
+use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{TableWriter, id_field};
 use crate::context::Context;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::UInt64Array;
 use arrow_schema::{DataType, Field};
 
-use super::row_ids::{IdColumn, SinkNeeds, RowIds, Rows};
+use super::row_ids::{IdColumn, RowIds, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::TableWriter;
 use super::tally::Tally;

@@ -4,7 +4,7 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 
 use super::components::Components;
 use super::removed_table::RemovedTable;
-use super::row_ids::{IdColumn, SinkNeeds, Rows};
+use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{Ended, TableWriter, id_field};
 use crate::context::Context;

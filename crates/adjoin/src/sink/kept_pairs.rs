@@ -1,8 +1,8 @@
 //! Pairs in checkpoint files of a run that may be interrupted, to be passed to its sink at the end.
 
 use super::sink::PairBatch;
-use crate::error::Result;
 use crate::checkpoint::{FrameReader, FrameWriter};
+use crate::error::Result;
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{IdKind, Ids};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
 use super::keep::{decide, largest_cluster};
-use super::row_ids::{SinkNeeds, Rows};
+use super::row_ids::{Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use crate::context::Context;
 use crate::error::Result;

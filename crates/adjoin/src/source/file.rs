@@ -17,9 +17,9 @@ use super::open::{Format, SourceOptions};
 use super::vectors::VectorSource;
 use super::without::{self, Known, Without};
 use super::{arrow, parquet};
+use crate::checkpoint::Fact;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::checkpoint::Fact;
 use crate::message::{Argument, message};
 use crate::output::OutputWriter;
 

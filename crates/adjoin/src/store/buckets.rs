@@ -13,9 +13,9 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::blocks::BlockWriter;
+use super::checkpoint::{BuildCheckpoint, LISTED_BYTES, WrittenExtents};
 use super::files::FileFacts;
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
-use super::checkpoint::{BuildCheckpoint, LISTED_BYTES, WrittenExtents};
 use super::ordinals::Ordinals;
 use super::partitions::Records;
 use crate::context::Context;

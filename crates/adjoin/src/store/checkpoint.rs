@@ -18,10 +18,10 @@ use super::files::Role;
 use super::format::{ENTRY_BYTES, HEADER_BYTES};
 use super::intake::Scanned;
 use super::partitions::{BlocksCheckpoint, PartitionSizes, Partitions};
+use crate::checkpoint::{Checkpoint, Fact, KEPT_BYTES, damaged};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Space};
-use crate::checkpoint::{Fact, KEPT_BYTES, Checkpoint, damaged};
 use crate::source::{VectorSource, facts_of_files};
 
 /// The file of the trained centers.
@@ -291,7 +291,9 @@ impl BuildCheckpoint {
     /// Fails if it is damaged or the device fails.
     pub(super) fn extents(&self, context: &Context) -> Result<Option<WrittenExtents>> {
         let legs = &self.kept.state().extents;
-        let (Some(&ExtentsCheckpoint { end: bytes, .. }), path) = (legs.last(), self.extents_path()) else { return Ok(None) };
+        let (Some(&ExtentsCheckpoint { end: bytes, .. }), path) = (legs.last(), self.extents_path()) else {
+            return Ok(None);
+        };
         let mut listed = Vec::new();
         for (number, leg) in legs.iter().enumerate() {
             let mut list = self.kept.read(&extents_file(number), leg.list_bytes)?;

@@ -11,9 +11,9 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::format;
+use crate::checkpoint::{self, Checkpoint};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::checkpoint::{self, Checkpoint};
 use crate::locks::OwnFolder;
 
 /// Largest block: long enough for a disk to read at its full rate.

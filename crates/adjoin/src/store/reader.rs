@@ -11,11 +11,11 @@ use arrow_schema::Schema;
 
 use super::blocks::BlockSums;
 use super::files::Role;
+use super::filter_bitmap::{AttributeFile, FilterBitmap, asked_for, each_table, passing};
 use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, decode_bucket, decode_members, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
-use super::filter_bitmap::{AttributeFile, FilterBitmap, asked_for, each_table, passing};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};

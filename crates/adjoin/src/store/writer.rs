@@ -16,22 +16,22 @@ use super::assign::{Nearest, TwoLevel};
 use super::attributes::RowPlaces;
 use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, Tally, Written, extent_rows_max, id_bytes};
 use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
+use super::checkpoint::{BuildCheckpoint, BuildRepeated, Learned};
 use super::draw::Draw;
 use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned, UsableRows};
-use super::checkpoint::{BuildRepeated, BuildCheckpoint, Learned};
 use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
 use super::ordinals::{Ordinals, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
+use crate::checkpoint::Fact;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{self, Coding, Coordinate, Space, with_coordinates};
-use crate::checkpoint::Fact;
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
 use crate::options::Metric;
@@ -240,7 +240,8 @@ pub fn build(
     let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
     let (columns, whose) = (options.kept_columns(), Argument::Attributes.into());
     let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, (&columns, &whose))).transpose()?;
-    let _kept_memory = options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;
+    let _kept_memory =
+        options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded to bytes is decided once some have been read; bytes take less memory, so this plan
     // suffices.

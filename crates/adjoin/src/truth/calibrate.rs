@@ -292,12 +292,8 @@ mod tests {
 
     #[test]
     fn noted_neighbors_stand_for_all() {
-        let all = NeighborSample {
-            vectors: 2,
-            whole: false,
-            neighbors: vec![(10, 2), (1, 3)],
-            pair_ts: vec![0.0, 1.0, 1.0],
-        };
+        let all =
+            NeighborSample { vectors: 2, whole: false, neighbors: vec![(10, 2), (1, 3)], pair_ts: vec![0.0, 1.0, 1.0] };
         let recalls = all.recalls(0.5, 1);
         assert!((recalls.pair.estimate - 5.0 / 11.0).abs() < 1e-12);
         assert!((recalls.per_vector.estimate - 0.25).abs() < 1e-12);

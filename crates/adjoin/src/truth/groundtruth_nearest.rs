@@ -137,7 +137,8 @@ impl Comparison<'_> {
             TruthTarget::Nearest(count) => count as u64,
             TruthTarget::Within(_) => 0,
         };
-        let a_query = (count * size_of::<TrueNeighbor>() as u64).saturating_add(2 * size_of::<BinaryHeap<TrueNeighbor>>() as u64);
+        let a_query =
+            (count * size_of::<TrueNeighbor>() as u64).saturating_add(2 * size_of::<BinaryHeap<TrueNeighbor>>() as u64);
         self.queries.info().rows.saturating_mul(a_query)
     }
 
@@ -232,7 +233,12 @@ impl Comparison<'_> {
     }
 
     /// Returns a limit: a larger computed distance is certainly too far for a query.
-    fn limit<T: Coordinate>(&self, prepared: &Prepared<'_, T>, query: u32, found: &BinaryHeap<TrueNeighbor>) -> T::Distance {
+    fn limit<T: Coordinate>(
+        &self,
+        prepared: &Prepared<'_, T>,
+        query: u32,
+        found: &BinaryHeap<TrueNeighbor>,
+    ) -> T::Distance {
         let most = match self.wanted {
             TruthTarget::Nearest(count) if found.len() < count => return T::FARTHEST,
             TruthTarget::Nearest(_) => found.peek().map_or(f64::NEG_INFINITY, |farthest| farthest.nearness),

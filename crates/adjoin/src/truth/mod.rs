@@ -16,6 +16,6 @@ pub(crate) use calibrate::setting_half;
 pub use calibrate::{NeighborSample, Recalls, Tally, recalls};
 pub(crate) use certify::{Certification, PairSample, ROWS_MIN, RowSample, rows_of_step, rows_to_draw, steps_to_test};
 pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};
-pub use groundtruth_files::{RangeForm, GroundtruthTarget, TruthFiles, TruthReport, groundtruth_files};
+pub use groundtruth_files::{GroundtruthTarget, RangeForm, TruthFiles, TruthReport, groundtruth_files};
 pub(crate) use histogram::DistanceHistogram;
 pub(crate) use means::{least_share, means};

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use adjoin::collections::{Collection, CollectionOptions, Durability, Put, Write, verify};
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{SearchEffort, IndexOptions, SearchOptions};
-use adjoin::collections::{Collection, Durability, CollectionOptions, Put, Write, verify};
+use adjoin::index::IndexOptions;
 use adjoin::options::{Element, Metric, VectorType};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
-use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids, SourceOptions, VectorSource, open};
 use adjoin::sql::Condition;
@@ -92,7 +92,7 @@ impl Whole {
             collection.get_rows(&Ids::Int64((0..9).collect()))?;
             let mut options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::List(5), 1);
             for condition in [None, Some("name like 'n%' or size < 5")] {
-                options.condition = condition.map(Condition::parse).transpose()?;
+                options.filter = condition.map(Condition::parse).transpose()?;
                 collection.search(&context, (&*rows, None), &options, Box::new(CollectHits::default()))?;
             }
             collection.delete_where(&Condition::parse("is_even")?, Durability::Buffered)?;

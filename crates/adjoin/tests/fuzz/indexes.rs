@@ -3,10 +3,10 @@
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{Index, SearchEffort, IndexManifest, IndexOptions, SearchOptions, build, search, verify};
+use adjoin::index::{Index, IndexManifest, IndexOptions, build, search, verify};
 use adjoin::options::{Element, VectorType};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
-use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{SourceOptions, open};
 use adjoin::store::format::MANIFEST_FILE;

@@ -7,10 +7,10 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod collections;
 mod corpus;
 mod files;
 mod indexes;
-mod collections;
 mod mutate;
 mod sources;
 mod stores;

@@ -21,14 +21,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use adjoin::collection::{AttributeValue, Collection, CollectionOptions, CollectionRow, Durability, Write, Written};
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, SimulatedDevice};
 use adjoin::error::Result;
-use adjoin::index::{SearchEffort, IndexOptions, SearchOptions};
-use adjoin::collection::{AttributeValue, Collection, Durability, CollectionOptions, CollectionRow, Write, Written};
+use adjoin::index::IndexOptions;
 use adjoin::options::{Element, Metric, VectorType};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
-use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
 use adjoin::sql::Condition;
@@ -191,7 +191,7 @@ fn found(context: &Context, collection: &Collection) -> Result<Vec<(f64, i64)>> 
 fn found_below(context: &Context, collection: &Collection, below: Option<u8>) -> Result<Vec<(f64, i64)>> {
     let (queries, hits) = (Set::of_stored(VECTORS, QUERY.to_vec()), CollectHits::default());
     let mut options = SearchOptions::new(QueryTarget::Nearest(2 * IDS), SearchEffort::default(), 1);
-    options.condition = below.map(|below| Condition::parse(&format!("size < {below}"))).transpose()?;
+    options.filter = below.map(|below| Condition::parse(&format!("size < {below}"))).transpose()?;
     collection.search(context, (&queries, None), &options, Box::new(hits.clone()))?;
     let batches = hits.batches();
     let Ids::Int64(ids) = &batches[0].ids else { panic!("ids are integers") };

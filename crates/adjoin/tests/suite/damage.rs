@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use adjoin::buckets::{QuerySet, search};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::Element;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
-use adjoin::buckets::{QuerySet, search};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::{CollectHits, Discard, PairBatch, PairSink, Written};
 use adjoin::store::Store;
 use adjoin::store::format::{HEADER_BYTES, MANIFEST_FILE};
@@ -106,10 +106,8 @@ fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
     let context = Setup::default().context();
     let queries = make(Shape::Clustered, Element::F16, 200, 5, 9); // the rows of the store: each bucket has some
     let search_for = |queries: &Set| {
-        let (sink, options) = (
-            CollectHits::default(),
-            SearchOptions { wanted: QueryTarget::Nearest(1), effort: SearchEffort::Every, condition: None, seed: 1 },
-        );
+        let (sink, options) =
+            (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::Exact, 1));
         let store = Store::open(&context, &built.path())?;
         let sets = (QuerySet::Source(queries), QuerySet::Rows);
         search(&context, &store, sets, &options, Box::new(sink.clone())).map(|_| sink.hits())

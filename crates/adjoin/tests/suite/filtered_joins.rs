@@ -10,10 +10,10 @@ use adjoin::predicate::Predicate;
 use adjoin::sql::{Condition, PairCondition};
 use adjoin::store::Store;
 
+use crate::buckets::values;
 use crate::filters::{CASES, Case, DIMENSIONS, Data, NAMES, Passes, Row};
 use crate::harness::{Built, Joined, Setup, assert_same};
 use crate::oracle::Pair;
-use crate::buckets::values;
 
 /// Rows of a store that meet a condition, or all.
 pub(crate) fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> Result<Option<RowFilter>> {
@@ -246,7 +246,8 @@ fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
 #[test]
 fn a_sample_of_the_rows_that_pass_tells_their_recall() {
     let data = Data::new(values(16_000, DIMENSIONS, 8), 8);
-    let setup = Setup { rule: Rule::Union, aim: JoinEffort::recall(0.9).unwrap(), ..Setup::default() }.with_buckets(300);
+    let setup =
+        Setup { rule: Rule::Union, aim: JoinEffort::recall(0.9).unwrap(), ..Setup::default() }.with_buckets(300);
     let store = data.store("store", &setup, &NAMES).unwrap();
     let predicate = Predicate::L2 { eps: 22.0 };
     let all = data.set().true_pairs(predicate);

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use adjoin::buckets::{QuerySet, search};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions};
+use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
-use adjoin::buckets::{QuerySet, search};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::sql::Condition;
@@ -24,8 +24,8 @@ use arrow_array::{
 use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
 
-use crate::harness::{Set, Setup, error_of, files_of};
 use crate::buckets::{Hits, assert_same, true_hits, values};
+use crate::harness::{Set, Setup, error_of, files_of};
 
 pub(crate) const DIMENSIONS: usize = 8;
 pub(crate) const NAMES: [&str; 8] = ["lang", "year", "score", "is_new", "day", "pick", "near", "code"];
@@ -164,7 +164,7 @@ pub(crate) fn find(
 ) -> Result<(Vec<Hits>, SearchStatistics)> {
     let sink = CollectHits::default();
     let condition = condition.map(Condition::parse).transpose()?;
-    let options = SearchOptions { wanted, effort, condition, seed: 1 };
+    let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, 1) };
     let statistics = search(&setup.context(), store, (queries, QuerySet::Rows), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }
@@ -186,7 +186,7 @@ fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
         for (condition, passes) in CASES {
             let count = data.rows.iter().filter(|row| passes(row)).count() as u64;
             for k in [1, 7, 2_000] {
-                let how = (QueryTarget::Nearest(k), SearchEffort::Unsaid);
+                let how = (QueryTarget::Nearest(k), SearchEffort::default());
                 let (found, statistics) =
                     find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
                 let what = format!("{condition}, {k} by {metric}");
@@ -194,7 +194,7 @@ fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
                 assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
             }
         }
-        let how = (QueryTarget::Nearest(5), SearchEffort::Every);
+        let how = (QueryTarget::Nearest(5), SearchEffort::Exact);
         let (found, statistics) = find(&setup, &store, QuerySet::Source(&queries), how, None).unwrap();
         assert_same(&found, &only(&all, &data.rows, |_| true, 5), "without a condition");
         assert_eq!(statistics.search.passing_rows, None);
@@ -208,7 +208,7 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
     let store = data.store("store", &setup, &NAMES).unwrap();
     let all = true_hits(&data.set(), &data.set(), QueryTarget::Nearest(900), Metric::L2);
     for (condition, passes) in CASES {
-        let how = (QueryTarget::Nearest(4), SearchEffort::Unsaid);
+        let how = (QueryTarget::Nearest(4), SearchEffort::default());
         let (found, _) = find(&setup, &store, QuerySet::Rows, how, Some(condition)).unwrap();
         // Queries come in the order of buckets: by what they find.
         let mut wanted: Vec<Hits> = Vec::new();
@@ -228,7 +228,7 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
     let queries = Set::of(Element::F32, DIMENSIONS, &near);
     let within = QueryTarget::Within(Predicate::L2 { eps: 35.0 });
     let all = true_hits(&data.set(), &queries, within, Metric::L2);
-    let how = (within, SearchEffort::Unsaid);
+    let how = (within, SearchEffort::default());
     let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some("lang = 'en'")).unwrap();
     assert!(all.iter().map(Vec::len).sum::<usize>() > 100, "{all:?}");
     assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 900), "within");
@@ -250,9 +250,10 @@ fn the_promised_recall_is_that_among_rows_that_pass() {
         let count = data.rows.iter().filter(|row| passes(row)).count();
         assert_eq!(count > 6_000, is_learned, "{condition}: {count} rows, else the test shows nothing");
         let of = |effort| {
-            find(&setup, &store, QuerySet::Source(&queries), (QueryTarget::Nearest(10), effort), Some(condition)).unwrap()
+            find(&setup, &store, QuerySet::Source(&queries), (QueryTarget::Nearest(10), effort), Some(condition))
+                .unwrap()
         };
-        let (all, _) = of(SearchEffort::Every);
+        let (all, _) = of(SearchEffort::Exact);
         let (found, statistics) = of(SearchEffort::Recall(0.9));
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = found.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64;
@@ -281,7 +282,7 @@ fn find_in_index(
 ) -> (Vec<Hits>, SearchStatistics) {
     let sink = CollectHits::default();
     let condition = Some(Condition::parse(condition).unwrap());
-    let options = SearchOptions { condition, ..SearchOptions::new(wanted, effort, 1) };
+    let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, 1) };
     let found = index::search(&setup.context(), index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     (sink.hits(), found)
 }
@@ -314,8 +315,13 @@ fn an_index_finds_those_that_pass_whatever_passes() {
             Metric::L2 => Predicate::l2(1e6).unwrap(),
             _ => Predicate::cosine(-1.0).unwrap(),
         };
-        let (found, _) =
-            find_in_index(&setup, &index, &queries, (QueryTarget::Within(everything), SearchEffort::List(4)), "lang = 'en'");
+        let (found, _) = find_in_index(
+            &setup,
+            &index,
+            &queries,
+            (QueryTarget::Within(everything), SearchEffort::List(4)),
+            "lang = 'en'",
+        );
         assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 2_000), "within");
     }
 }
@@ -336,8 +342,9 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
     ];
     for (condition, passes, way) in cases {
         let wanted = only(&all, &data.rows, passes, 10);
-        let of =
-            |setup: &Setup, effort| find_in_index(setup, &index, &queries, (QueryTarget::Nearest(10), effort), condition);
+        let of = |setup: &Setup, effort| {
+            find_in_index(setup, &index, &queries, (QueryTarget::Nearest(10), effort), condition)
+        };
         let (found, statistics) = of(&setup, SearchEffort::Recall(0.9));
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = found.iter().zip(&wanted).map(share).sum::<f64>() / wanted.len() as f64;
@@ -392,7 +399,7 @@ fn what_cannot_be_kept_or_asked_for_is_refused() {
     let plain = data.store("plain", &setup, &[]).unwrap();
     let queries = data.set();
     let asked = |store: &Store, condition: &str| {
-        let how = (QueryTarget::Nearest(3), SearchEffort::Unsaid);
+        let how = (QueryTarget::Nearest(3), SearchEffort::default());
         error_of(find(&setup, store, QuerySet::Source(&queries), how, Some(condition)))
     };
     for (condition, words) in [

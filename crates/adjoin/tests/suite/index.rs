@@ -12,18 +12,18 @@ use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileSystem, SimulatedDevice};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions, Layout};
+use adjoin::index::{self, Index, IndexOptions, Layout};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
-use adjoin::query::QueryTarget;
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::Ids;
 use adjoin::store::Store;
 use tempfile::TempDir;
 
-use crate::harness::{Set, Setup, error_of, files_of};
 use crate::buckets::{ELEMENTS, Hits, METRICS, assert_same, true_hits, values};
+use crate::harness::{Set, Setup, error_of, files_of};
 
 /// An index in a temporary folder, with the store that it was made of.
 pub(crate) struct Indexed {

@@ -4,14 +4,14 @@ mod exact;
 mod inner_products;
 mod nearest;
 
+use adjoin::buckets::{QuerySet, search};
 use adjoin::error::Result;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
-use adjoin::buckets::{QuerySet, search};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::Ids;
 use adjoin::store::Store;
@@ -109,7 +109,13 @@ fn find(setup: &Setup, store: &Store, queries: &Set, wanted: QueryTarget, effort
     find_of(setup, store, QuerySet::Source(queries), wanted, effort)
 }
 
-fn find_of(setup: &Setup, store: &Store, queries: QuerySet<'_>, wanted: QueryTarget, effort: SearchEffort) -> Result<Found> {
+fn find_of(
+    setup: &Setup,
+    store: &Store,
+    queries: QuerySet<'_>,
+    wanted: QueryTarget,
+    effort: SearchEffort,
+) -> Result<Found> {
     find_like(setup, store, (queries, QuerySet::Rows), wanted, effort)
 }
 
@@ -121,7 +127,7 @@ fn find_like(
     effort: SearchEffort,
 ) -> Result<Found> {
     let sink = CollectHits::default();
-    let options = SearchOptions { wanted, effort, condition: None, seed: 1 };
+    let options = SearchOptions::new(wanted, effort, 1);
     let statistics = search(&setup.context(), store, (queries, like), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
@@ -153,13 +159,15 @@ fn an_exact_search_finds_what_the_formula_says() {
         let built = setup.build(&set).unwrap();
         let radii = match metric {
             Metric::L2 => [0.0, 30.0, 1e9].map(|eps| QueryTarget::Within(Predicate::l2(eps).unwrap())).to_vec(),
-            Metric::Cosine => [1.0, 0.98, -1.0].map(|least| QueryTarget::Within(Predicate::cosine(least).unwrap())).to_vec(),
+            Metric::Cosine => {
+                [1.0, 0.98, -1.0].map(|least| QueryTarget::Within(Predicate::cosine(least).unwrap())).to_vec()
+            }
             Metric::Ip => Vec::new(),
         };
         for wanted in [1, 10, 100, 400, 401, u64::MAX].map(QueryTarget::Nearest).into_iter().chain(radii) {
             let what = format!("{element} {metric} {wanted:?}");
             let wanted_hits = true_hits(&set, &queries, wanted, metric);
-            let found = find(&setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap();
+            let found = find(&setup, &built.store, &queries, wanted, SearchEffort::Exact).unwrap();
             assert_same(&found.hits, &wanted_hits, &what);
             assert!(found.hits.iter().any(|hits| !hits.is_empty()), "{what}: a test that finds nothing shows nothing");
         }
@@ -182,7 +190,7 @@ fn queries_of_other_types_are_compared_as_they_are() {
         let (set, queries) = (Set::of(of_set, 8, &floats), Set::of(of_queries, 8, &bytes));
         let setup = Setup::default().with_metric(metric).with_buckets(9);
         let (built, wanted) = (setup.build(&set).unwrap(), QueryTarget::Nearest(5));
-        let found = find(&setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap();
+        let found = find(&setup, &built.store, &queries, wanted, SearchEffort::Exact).unwrap();
         assert_same(
             &found.hits,
             &true_hits(&set, &queries, wanted, metric),
@@ -212,7 +220,7 @@ fn hits_depend_on_no_threads_kernels_or_budgets() {
         for (wanted, effort) in [
             (QueryTarget::Nearest(10), SearchEffort::Recall(0.9)),
             (QueryTarget::Nearest(3), SearchEffort::Probes(7)),
-            (QueryTarget::Nearest(10), SearchEffort::Every),
+            (QueryTarget::Nearest(10), SearchEffort::Exact),
         ] {
             let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, effort).unwrap();
             let first = of(&setup);
@@ -238,7 +246,7 @@ fn the_recall_that_was_promised_is_reached_in_part_of_the_buckets() {
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
     let wanted = QueryTarget::Nearest(10);
-    let all = find(&setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap().hits;
+    let all = find(&setup, &built.store, &queries, wanted, SearchEffort::Exact).unwrap().hits;
     let mut probes = Vec::new();
     for target in [0.5, 0.9, 0.99] {
         let Found { hits, statistics, .. } =
@@ -267,7 +275,8 @@ fn few_queries_are_compared_with_all_and_each_bucket_is_read_once() {
     assert_eq!(found.statistics.common.recall.unwrap().sample_queries, None);
     assert_same(&found.hits, &true_hits(&set, &few, QueryTarget::Nearest(4), Metric::L2), "few queries");
     let bytes: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
-    let found = find(&setup, &built.store, &queries, QueryTarget::Nearest(4), SearchEffort::Probes(30)).unwrap().statistics;
+    let found =
+        find(&setup, &built.store, &queries, QueryTarget::Nearest(4), SearchEffort::Probes(30)).unwrap().statistics;
     assert_eq!(found.common.io.bytes_requested, Some(bytes), "2,500 queries look into every bucket");
     assert_eq!(found.search.probes_per_query, Some(30.0));
 }
@@ -279,7 +288,7 @@ fn hits_and_queries_go_by_their_ids() {
     let queries = Set::of(Element::F32, 6, &values(9, 6, 8)).with_ids(&[5, -3, 8, 1, 0, 2, 100, i64::MAX, 9]);
     let setup = Setup::default().with_buckets(11);
     let built = setup.build(&set.with_text_ids(&names)).unwrap();
-    let found = find(&setup, &built.store, &queries, QueryTarget::Nearest(7), SearchEffort::Every).unwrap();
+    let found = find(&setup, &built.store, &queries, QueryTarget::Nearest(7), SearchEffort::Exact).unwrap();
     let HitBatch { query_ids, rows, ids: Ids::Utf8(ids), .. } = &found.batches[0] else { panic!("names are texts") };
     assert_eq!(*query_ids, Ids::Int64(vec![5, -3, 8, 1, 0, 2, 100, i64::MAX, 9]));
     assert_eq!(rows.len(), 63);
@@ -304,11 +313,14 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         (&on_cosine, floats(&[1.0; 4]), QueryTarget::Within(Predicate::l2(1.0).unwrap()), "give min-similarity"),
         (&on_l2, floats(&[1.0; 4]), QueryTarget::Within(Predicate::cosine(0.5).unwrap()), "give radius"),
     ] {
-        let refused = error_of(find(&l2, &built.store, &queries, wanted, SearchEffort::Every)).to_string();
+        let refused = error_of(find(&l2, &built.store, &queries, wanted, SearchEffort::Exact)).to_string();
         assert!(refused.contains(words) && !refused.contains('\n'), "{refused}");
     }
-    for refused in [QueryTarget::of(Some(0), None, None), QueryTarget::of(Some(1), Some(1.0), None), QueryTarget::of(None, None, None)]
-    {
+    for refused in [
+        QueryTarget::of(Some(0), None, None),
+        QueryTarget::of(Some(1), Some(1.0), None),
+        QueryTarget::of(None, None, None),
+    ] {
         assert!(refused.is_err());
     }
     assert!(QueryTarget::of(None, Some(-1.0), None).is_err() && QueryTarget::of(None, None, Some(1.5)).is_err());
@@ -320,7 +332,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     ] {
         assert!(refused.is_err());
     }
-    let none = find(&l2, &on_l2.store, &floats(&[]), four, SearchEffort::Unsaid).unwrap();
+    let none = find(&l2, &on_l2.store, &floats(&[]), four, SearchEffort::default()).unwrap();
     assert!(none.hits.is_empty());
 }
 
@@ -337,7 +349,9 @@ fn a_budget_that_is_too_small_names_one_that_suffices() {
     let (set, queries) = large(Element::F32);
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
-    for (wanted, effort) in [(QueryTarget::Nearest(100), SearchEffort::Recall(0.9)), (QueryTarget::Nearest(10), SearchEffort::Every)] {
+    for (wanted, effort) in
+        [(QueryTarget::Nearest(100), SearchEffort::Recall(0.9)), (QueryTarget::Nearest(10), SearchEffort::Exact)]
+    {
         let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &queries, wanted, effort);
         let least = named_in(&error_of(with(TOO_SMALL)).to_string());
         let found = with(least).unwrap_or_else(|error| panic!("{least}: {error}"));
@@ -353,7 +367,7 @@ fn a_query_with_more_hits_than_memory_is_refused_and_others_are_not() {
     let built = setup.build(&set).unwrap();
     let all = QueryTarget::Within(Predicate::l2(0.0).unwrap());
     let many = Set::of(Element::U8, dimensions, &vec![7.0; 12 * dimensions]);
-    let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &many, all, SearchEffort::Every);
+    let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &many, all, SearchEffort::Exact);
     let least = named_in(&error_of(with(TOO_SMALL)).to_string());
     let refused = error_of(with(least)).to_string();
     assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
@@ -370,7 +384,8 @@ fn rows_of_the_store_find_all_but_themselves() {
     for memory in [1 << 30, 20_000_000] {
         let setup = Setup { memory, ..Setup::default() }.with_buckets(31);
         let built = setup.build(&set).unwrap();
-        let found = find_of(&setup, &built.store, QuerySet::Rows, QueryTarget::Nearest(6), SearchEffort::Every).unwrap();
+        let found =
+            find_of(&setup, &built.store, QuerySet::Rows, QueryTarget::Nearest(6), SearchEffort::Exact).unwrap();
         let asked: Vec<u64> = query_rows(&found.batches);
         let with_itself = true_hits(&set, &set, QueryTarget::Nearest(7), Metric::L2);
         for (row, hits) in asked.iter().zip(&found.hits) {
@@ -394,7 +409,9 @@ fn rows_of_the_store_find_what_equal_queries_find_in_the_same_buckets() {
         let setup = Setup::default().with_metric(metric).with_buckets(150);
         let built = setup.build(&set).unwrap();
         for (k, probes) in [(1, 1), (3, 2), (15, 3), (40, 9), (899, 4)] {
-            let of = |queries, k| find_of(&setup, &built.store, queries, QueryTarget::Nearest(k), SearchEffort::Probes(probes));
+            let of = |queries, k| {
+                find_of(&setup, &built.store, queries, QueryTarget::Nearest(k), SearchEffort::Probes(probes))
+            };
             let (rows, asked) = (of(QuerySet::Rows, k).unwrap(), of(QuerySet::Source(&set), k).unwrap());
             let numbers: Vec<u64> = query_rows(&rows.batches);
             for (row, hits) in numbers.iter().zip(&rows.hits) {
@@ -432,7 +449,7 @@ fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
     let wanted = QueryTarget::Nearest(10);
-    let all = find(&setup, &built.store, &asked, wanted, SearchEffort::Every).unwrap().hits;
+    let all = find(&setup, &built.store, &asked, wanted, SearchEffort::Exact).unwrap().hits;
     let reached = |like: QuerySet<'_>| {
         let sets = (QuerySet::Source(&asked), like);
         let Found { hits, statistics, .. } =

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use adjoin::buckets::{QuerySet, search};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::options::{Element, Metric};
 use adjoin::plan::batch::{BatchOrder, Retention};
 use adjoin::predicate::Predicate;
-use adjoin::buckets::{QuerySet, search};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::serve::{Answer, Request, ServeOptions, Service};
 use adjoin::sink::CollectHits;
 use adjoin::source::Ids;
 use adjoin::store::Store;
 
-use crate::harness::{Built, Set, Setup, error_of, files_of};
 use crate::buckets::{Hits, METRICS, assert_same, values};
+use crate::harness::{Built, Set, Setup, error_of, files_of};
 
 const DIMENSIONS: usize = 12;
 
@@ -45,7 +45,7 @@ fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
 /// What a search finds.
 fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
     let sink = CollectHits::default();
-    let options = SearchOptions { wanted, effort, condition: None, seed: 1 };
+    let options = SearchOptions::new(wanted, effort, 1);
     let sets = (QuerySet::Source(queries), QuerySet::Rows);
     search(&setup.context(), &built.store, sets, &options, Box::new(sink.clone())).unwrap();
     sink.hits()
@@ -75,7 +75,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
     for (kind, (element, metric)) in kinds.into_iter().enumerate() {
         let (setup, built, queries, set) = served(element, metric);
         // As near as the fifth of the first query.
-        let (_, fifth) = searched(&setup, &built, &set, QueryTarget::Nearest(5), SearchEffort::Every)[0][4];
+        let (_, fifth) = searched(&setup, &built, &set, QueryTarget::Nearest(5), SearchEffort::Exact)[0][4];
         let within = match metric {
             Metric::L2 => QueryTarget::Within(Predicate::l2(fifth.into()).unwrap()),
             Metric::Cosine => QueryTarget::Within(Predicate::cosine(fifth.into()).unwrap()),
@@ -84,7 +84,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
         let wishes = [
             (QueryTarget::Nearest(10), SearchEffort::Probes(7)),
             (within, SearchEffort::Probes(9)),
-            (QueryTarget::Nearest(3), SearchEffort::Every),
+            (QueryTarget::Nearest(3), SearchEffort::Exact),
         ];
         let expected = wishes.map(|(wanted, effort)| searched(&setup, &built, &set, wanted, effort));
         assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
@@ -172,7 +172,7 @@ fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
     let before = service.statistics().learning_bytes;
     let some = &of_queries[..2 * DIMENSIONS];
     for wanted in [QueryTarget::Nearest(1_000), QueryTarget::Within(Predicate::l2(1e9).unwrap())] {
-        let exact = searched(&setup, &built, &Set::of(Element::F32, DIMENSIONS, some), wanted, SearchEffort::Every);
+        let exact = searched(&setup, &built, &Set::of(Element::F32, DIMENSIONS, some), wanted, SearchEffort::Exact);
         let answers = service.answer(requests(some, wanted, SearchEffort::Recall(0.9)));
         assert_same(&hits(&answers), &exact, "many hits");
         let recall = answers[0].as_ref().unwrap().recall.unwrap();

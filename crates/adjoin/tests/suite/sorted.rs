@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use adjoin::buckets::QuerySet;
 use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::index::{self, Index, IndexOptions};
 use adjoin::join::Side;
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
+use adjoin::query::{QueryTarget, SearchEffort};
 use adjoin::random::Random;
-use adjoin::buckets::QuerySet;
-use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::source::{self, IdKind, Ids, SourceOptions};
 use adjoin::store::format::{BucketFacts, HEADER_BYTES, decode_bucket};
 use adjoin::store::{self, Append, BuildOptions, OnBad, OnDuplicateId, Role, Store, append, verify};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 
+use crate::buckets::{true_hits, values};
 use crate::filtered_joins::{self, filter, join, predicate};
 use crate::filters::{self, CASES, DIMENSIONS, Data, NAMES, find};
 use crate::harness::{Built, Joined, Set, Setup, assert_same, error_of, files_of};
 use crate::oracle::Pair;
-use crate::buckets::{true_hits, values};
 
 const ROWS: usize = 3_000;
 /// So many bytes that a bucket takes longer to read than some of it.
@@ -213,7 +213,7 @@ fn sorted_stores_give_what_others_give_whatever_passes() {
             let what = format!("{condition}, sorted by {column}");
             let found = join(&setup, &store, condition, &setup.join_options(predicate(Metric::L2)));
             assert_same(&found.pairs, &filtered_joins::only(&all, &data, passes), &what);
-            let how = (QueryTarget::Nearest(7), SearchEffort::Unsaid);
+            let how = (QueryTarget::Nearest(7), SearchEffort::default());
             let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
             crate::buckets::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
         }
@@ -242,7 +242,7 @@ fn bytes_read_fall_with_the_rows_that_pass() {
     }
     let queries = QuerySet::Source(&data.set);
     let searched = |condition: &str| {
-        let how = (QueryTarget::Nearest(3), SearchEffort::Every);
+        let how = (QueryTarget::Nearest(3), SearchEffort::Exact);
         find(&setup, &built.store, queries, how, Some(condition)).unwrap().1.common.io.bytes_read.unwrap()
     };
     assert!(searched("year < -150") < searched("year is not null") / 4, "searches read parts too");

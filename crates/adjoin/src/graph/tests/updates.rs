@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::graph::mend::{LiveNeighborhoods, DeleteRule, Mender};
+use crate::graph::mend::{DeleteRule, LiveNeighborhoods, Mender};
 
 const RULES: [DeleteRule; 4] = [DeleteRule::Drop, DeleteRule::Neighbors, DeleteRule::Nearest, DeleteRule::Replace];
 

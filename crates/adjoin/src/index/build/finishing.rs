@@ -11,7 +11,7 @@ use super::reach::Repaired;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::index::layout::{Arrangement, Layout, Places, PageOrder, window_bytes, windows};
+use crate::index::layout::{Arrangement, Layout, PageOrder, Places, window_bytes, windows};
 use crate::index::navigation::Navigation;
 use crate::index::options::IndexOptions;
 use crate::index::page::PageShape;

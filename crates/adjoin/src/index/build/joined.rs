@@ -12,11 +12,11 @@ use adjoin_kernels::Panel;
 use super::gathering::Gathering;
 use super::lists::{Edges, ListWriter, Lists, Sources, Windows};
 use super::pruning::{self, BACK_MAX, Next, Pruning, spread};
+use crate::buckets::NearRows;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::graph::GraphOptions;
 use crate::load::Buckets;
-use crate::buckets::NearRows;
 
 /// Share of the nearest rows that is to be found, about: more makes the graph no better.
 const RECALL: f64 = 0.8;

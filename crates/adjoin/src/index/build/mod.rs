@@ -38,13 +38,13 @@ use super::navigation;
 use super::options::{GraphMethod, IndexOptions};
 use super::page::PageShape;
 use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, promise};
+use crate::buckets::least_near_rows;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space};
 use crate::graph::{Graph, VERTICES_MAX};
 use crate::load::Buckets;
 use crate::report::Stopwatch;
-use crate::buckets::least_near_rows;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
 /// Distinct vectors that are compared for each of many vertices near each other, about.

@@ -63,8 +63,7 @@ impl Edges {
         let each = |take: &mut dyn FnMut(u32, u32, u32)| {
             for vertex in window.clone() {
                 let inside = |neighbor: &u32| window.contains(neighbor) && *neighbor != vertex;
-                for (&neighbor, rank) in neighbors(vertex).iter().zip(1..).filter(|(neighbor, _)| inside(neighbor))
-                {
+                for (&neighbor, rank) in neighbors(vertex).iter().zip(1..).filter(|(neighbor, _)| inside(neighbor)) {
                     take(vertex - window.start, neighbor - window.start, RANK_MAX.min(rank));
                 }
             }

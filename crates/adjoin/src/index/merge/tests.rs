@@ -3,11 +3,11 @@
 use super::{Merge, Newcomers, Repair};
 use crate::context::Context;
 use crate::index::tests::{Indexed, Set};
-use crate::index::{Index, SearchEffort, IndexRows, SearchOptions, search, verify};
+use crate::index::{Index, IndexRows, SearchEffort, SearchOptions, search, verify};
 use crate::options::{Element, Metric, VectorType};
+use crate::query::QueryTarget;
 use crate::random::Random;
 use crate::row_numbers::RowSet;
-use crate::query::QueryTarget;
 use crate::sink::CollectHits;
 use crate::source::{Ids, VectorSource};
 

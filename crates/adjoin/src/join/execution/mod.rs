@@ -17,7 +17,7 @@ use super::prepared::{PlanFacts, Prepared};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{Execution, BatchConsumer, Waits, batches_in_flight};
+use crate::execute::{BatchConsumer, Execution, Waits, batches_in_flight};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Cache, ReadCounts, Sets, Side};
 use crate::plan::CacheCounts;

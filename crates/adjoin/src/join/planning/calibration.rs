@@ -465,9 +465,7 @@ impl Sampled {
             return;
         }
         let t = |neighbor: &Neighbor| match graph {
-            Some(graph) if neighbor.bucket != bucket => {
-                (graph.edge_t(bucket, neighbor.bucket) as f32).max(neighbor.t)
-            }
+            Some(graph) if neighbor.bucket != bucket => (graph.edge_t(bucket, neighbor.bucket) as f32).max(neighbor.t),
             _ => neighbor.t,
         };
         let weight = |neighbor: &Neighbor| if weighted { buckets.pair_weight(neighbor.bucket) as usize } else { 1 };

@@ -8,7 +8,7 @@ use super::neighbors::NeighborSearch;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Buckets, DrawnVectors, draw_other_places};
-use crate::plan::{Facts, Gap, BucketPairsToVisit, Place, Rule, guessed_threshold, pair_threshold};
+use crate::plan::{BucketPairsToVisit, Facts, Gap, Place, Rule, guessed_threshold, pair_threshold};
 
 /// Number of drawn vectors.
 const VECTORS: u64 = 1_000;

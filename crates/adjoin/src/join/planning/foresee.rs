@@ -12,7 +12,7 @@ use crate::join::execution::{Queue, Verifier};
 use crate::join::options::JoinEffort;
 use crate::load::{Cache, Members};
 use crate::options::{Metric, VectorType};
-use crate::plan::{Choice, Costs, BucketPairsToVisit, Rule, RuleTarget, Weights, choose};
+use crate::plan::{BucketPairsToVisit, Choice, Costs, Rule, RuleTarget, Weights, choose};
 use crate::sink::PairWriter;
 use crate::source::{IdKind, SourceInfo};
 use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};

@@ -18,7 +18,7 @@ use self::division::{advised, least_of_any, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes, fit_coding};
 pub(crate) use self::foresee::{Foresight, UnopenedSet, least_of_unbuilt};
 use super::options::JoinOptions;
-use super::prepared::{PlanFacts, JoinPlan, Predicted, Prepared, RunMemory, Spent};
+use super::prepared::{JoinPlan, PlanFacts, Predicted, Prepared, RunMemory, Spent};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use adjoin::collection::{
+    Attribute, AttributeValue, Collection, CollectionOptions, Durability, MergeMethod, Put, Write, verify,
+};
 use adjoin::context::Context;
 use adjoin::error::ErrorKind;
-use adjoin::index::{SearchEffort, SearchOptions};
-use adjoin::collection::{Attribute, AttributeValue, Collection, Durability, CollectionOptions, MergeMethod, Put, Write, verify};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
-use adjoin::query::QueryTarget;
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::{IdKind, Ids};
 use adjoin::sql::Condition;
@@ -108,7 +109,7 @@ fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, (condition, 
     let queries: Vec<[u8; DIMENSIONS]> = (0..7).map(|_| [(); DIMENSIONS].map(|()| random.below(12) as u8)).collect();
     let (set, hits) = (Set::of_stored(TYPE, queries.concat()), CollectHits::default());
     let mut options = SearchOptions::new(wanted, SearchEffort::List(rows.len().max(1)), 1);
-    options.condition = Some(Condition::parse(condition).unwrap());
+    options.filter = Some(Condition::parse(condition).unwrap());
     let context = Setup { threads: 2, ..Setup::default() }.context();
     let statistics = collection.search(&context, (&set, None), &options, Box::new(hits.clone())).unwrap();
     let passing: Rows = rows.clone().into_iter().filter(|(_, row)| passes(row)).collect();
@@ -252,7 +253,7 @@ fn a_promise_holds_for_rows_that_meet_a_condition() {
     let gone: Vec<i64> = (0..4_000).step_by(4).collect();
     collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Buffered).unwrap();
     let mut options = SearchOptions::new(QueryTarget::Nearest(5), SearchEffort::Recall(0.9), 1);
-    options.condition = Some(Condition::parse("near").unwrap());
+    options.filter = Some(Condition::parse("near").unwrap());
     let hits = CollectHits::default();
     collection.search(&context, (&part(0..4_000), None), &options, Box::new(hits.clone())).unwrap();
     let there: Vec<usize> = (0..4_000).filter(|&k| near[k] && k % 4 > 0).collect();

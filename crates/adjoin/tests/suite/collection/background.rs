@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use adjoin::collection::{Collection, Durability, Merger, MergerOptions, Put, Write};
 use adjoin::context::Context;
 use adjoin::error::ErrorKind;
-use adjoin::collection::{Collection, Durability, Merger, MergerOptions, Put, Write};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::report::{Cancel, Progress};
 use adjoin::source::{IdKind, Ids};

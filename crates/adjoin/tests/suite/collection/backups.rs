@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
 use adjoin::collection::{Collection, Durability, Write, backup, verify};
+use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
 use adjoin::options::Metric;
 use adjoin::random::Random;
 use adjoin::source::{IdKind, Ids};

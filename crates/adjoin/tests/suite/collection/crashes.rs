@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use adjoin::collection::{Collection, Durability};
 use adjoin::context::Context;
 use adjoin::device::Operation::{Remove, RemoveFolder, Rename, SyncFolder};
 use adjoin::device::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 use adjoin::error::{Error, Result};
-use adjoin::collection::{Collection, Durability};
 use adjoin::random::Random;
 
 use super::{LIVE, Model, Step, bare_device, content, context_on, create, device};

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use adjoin::collection::{Collection, Durability, verify};
 use adjoin::device::{Device, Keep, SimulatedDevice};
 use adjoin::error::ErrorKind;
-use adjoin::collection::{Collection, Durability, verify};
 use adjoin::random::Random;
 
 use super::{LIVE, Model, Step, content, context_on, device};

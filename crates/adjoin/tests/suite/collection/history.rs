@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use adjoin::collection::{Collection, Durability, Written};
 use adjoin::context::Context;
 use adjoin::error::ErrorKind;
-use adjoin::collection::{Collection, Durability, Written};
 use adjoin::random::Random;
 
 use super::{Model, Step, by_distance, found, rows};

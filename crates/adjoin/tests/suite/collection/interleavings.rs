@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::device::{Device, Keep};
 use adjoin::collection::Collection;
+use adjoin::device::{Device, Keep};
 use adjoin::random::Random;
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};

@@ -5,12 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::index::{SearchEffort, SearchOptions};
 use adjoin::collection::{Collection, Durability, MergeMethod, Write};
+use adjoin::context::Context;
 use adjoin::options::{Element, Metric, VectorType};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
-use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
 

@@ -3,14 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use adjoin::collection::{Collection, Durability, Put, Write, verify};
 use adjoin::device::Device;
 use adjoin::error::ErrorKind;
-use adjoin::index::{SearchEffort, SearchOptions};
-use adjoin::collection::{Collection, Durability, Put, Write, verify};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
-use adjoin::query::QueryTarget;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids, TextIds};
 

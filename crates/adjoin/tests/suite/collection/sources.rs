@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use adjoin::job::open_source;
 use adjoin::collection::{Collection, Durability, Put, Write, open_rows};
+use adjoin::job::open_source;
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::random::Random;

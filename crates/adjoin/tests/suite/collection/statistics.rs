@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use adjoin::device::{Device, Operation, SimulatedDevice};
 use adjoin::collection::{Collection, Durability, Put};
+use adjoin::device::{Device, Operation, SimulatedDevice};
 
 use super::{LIVE, Model, context_on, device, set};
 

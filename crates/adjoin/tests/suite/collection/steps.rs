@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::context::Context;
 use adjoin::collection::{Collection, Durability, Put, Write, Written};
+use adjoin::context::Context;
 use adjoin::options::{Element, Metric};
 use adjoin::report::Notes;
 use adjoin::source::{IdKind, Ids};

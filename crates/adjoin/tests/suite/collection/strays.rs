@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use adjoin::collection::{Collection, Durability, Put, backup, verify};
 use adjoin::device::Device;
 use adjoin::error::ErrorKind;
-use adjoin::collection::{Collection, Durability, Put, backup, verify};
 
 use super::{LIVE, Model, content, context_on, device, set};
 use crate::harness::error_of;

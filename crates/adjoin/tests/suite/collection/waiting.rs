@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use adjoin::collection::{Collection, Durability};
 use adjoin::context::Context;
 use adjoin::error::ErrorKind;
-use adjoin::collection::{Collection, Durability};
 use adjoin::report::Notes;
 
 use super::{LIVE, Model, Step, context_on, device, found_below};

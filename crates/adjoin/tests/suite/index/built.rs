@@ -2,12 +2,12 @@
 
 use adjoin::index::{self, GraphMethod, IndexOptions, Layout};
 use adjoin::options::{Element, Metric};
-use adjoin::random::Random;
 use adjoin::query::QueryTarget;
+use adjoin::random::Random;
 
 use super::{Indexed, options, recall};
-use crate::harness::{Set, Setup, error_of, files_of};
 use crate::buckets::{assert_same, true_hits};
+use crate::harness::{Set, Setup, error_of, files_of};
 
 const DIMENSIONS: usize = 8;
 

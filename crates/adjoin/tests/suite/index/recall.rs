@@ -1,13 +1,13 @@
 //! Is the recall of an index's walks what was promised and told?
 
-use adjoin::index::{Index, SearchEffort, IndexOptions, SearchOptions};
+use adjoin::index::{Index, IndexOptions};
 use adjoin::options::{Element, Metric};
-use adjoin::query::QueryTarget;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 
 use super::{Found, Indexed, options, recall};
-use crate::harness::{Set, Setup, error_of};
 use crate::buckets::{assert_same, true_hits, values};
+use crate::harness::{Set, Setup, error_of};
 
 pub(super) const DIMENSIONS: usize = 16;
 

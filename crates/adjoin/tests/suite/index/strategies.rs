@@ -1,21 +1,21 @@
 //! Do strategies change what they say they do, and nothing else?
 
-use adjoin::index::{Index, SearchEffort, IndexOptions, SearchOptions, WalkStrategy};
+use adjoin::index::{Index, IndexOptions};
 use adjoin::options::Metric;
-use adjoin::query::QueryTarget;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions, WalkStrategy};
 use adjoin::sink::CollectHits;
 
 use super::recall::sets;
 use super::{Found, Indexed, options, recall};
-use crate::harness::{Set, Setup};
 use crate::buckets::{assert_same, true_hits};
+use crate::harness::{Set, Setup};
 
 fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: &str, effort: SearchEffort) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
     let strategy = if strategy.is_empty() { WalkStrategy::default() } else { strategy.parse().unwrap() };
-    let options = SearchOptions { strategy, ..SearchOptions::new(QueryTarget::Nearest(10), effort, 1) };
+    let options = SearchOptions { walk: strategy, ..SearchOptions::new(QueryTarget::Nearest(10), effort, 1) };
     let statistics =
         adjoin::index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }

@@ -1,15 +1,15 @@
 //! Does an index find what lies within a threshold, as much of it as was promised, however much that is?
 
-use adjoin::index::{Index, SearchEffort, IndexOptions, SearchOptions};
+use adjoin::index::{Index, IndexOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
-use adjoin::query::QueryTarget;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 
 use super::recall::{DIMENSIONS, sets};
 use super::{Found, Indexed, options, recall};
-use crate::harness::{Set, Setup, error_of};
 use crate::buckets::{ELEMENTS, assert_same, true_hits, values};
+use crate::harness::{Set, Setup, error_of};
 
 fn within(indexed: &Indexed, setup: &Setup, queries: &Set, predicate: Predicate, effort: SearchEffort) -> Found {
     let context = setup.context();

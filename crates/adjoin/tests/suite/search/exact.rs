@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use adjoin::buckets::{QuerySet, search};
 use adjoin::device::Device;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::SearchCounts;
-use adjoin::buckets::{QuerySet, search};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::store::Store;
 use adjoin_device::FileSystem;
@@ -64,7 +64,7 @@ pub(super) fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64
     let nearest = [1, 10, 100, n + 1].map(QueryTarget::Nearest);
     for wanted in nearest.into_iter().chain([0, 9].into_iter().filter_map(|rank| truth.at_rank(rank, metric))) {
         let what = format!("{what} {metric} {wanted:?}");
-        let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, SearchEffort::Every).unwrap();
+        let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, SearchEffort::Exact).unwrap();
         assert_same(&hits, &truth.hits(wanted), &what);
         assert_eq!(statistics.common.strategy.probes, Some("bound"));
         let share = statistics.search.probes_per_query.unwrap() / statistics.search.buckets.unwrap() as f64;
@@ -157,7 +157,7 @@ fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set,
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
     let (sink, options) =
-        (CollectHits::default(), SearchOptions { wanted, effort: SearchEffort::Every, condition: None, seed: 1 });
+        (CollectHits::default(), SearchOptions { wanted, effort: SearchEffort::Exact, condition: None, seed: 1 });
     search(&context, &store, (QuerySet::Source(queries), QuerySet::Rows), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }
@@ -176,7 +176,7 @@ fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
             let whole = find(&setup, &built.store, &queries, wanted, WHOLE).unwrap();
             let SearchCounts { probes_per_query, buckets, .. } = whole.statistics.search;
             assert_eq!(probes_per_query, buckets.map(|buckets| buckets as f64));
-            let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, SearchEffort::Every).unwrap();
+            let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, SearchEffort::Exact).unwrap();
             let first = of(&setup).statistics.search;
             let (probes, buckets) = (first.probes_per_query.unwrap(), first.buckets.unwrap());
             assert!(probes < 0.3 * buckets as f64, "{wanted:?}: {probes}");
@@ -205,7 +205,7 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
     let bytes_read = |set: &Set, queries: &Set, wanted, buckets| {
         let setup = Setup::default().with_buckets(buckets);
         let built = setup.build(set).unwrap();
-        let found = find(&setup, &built.store, queries, wanted, SearchEffort::Every).unwrap().statistics;
+        let found = find(&setup, &built.store, queries, wanted, SearchEffort::Exact).unwrap().statistics;
         let store: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
         (found.common.io.bytes_requested.unwrap(), store, found.search.probes_per_query.unwrap())
     };

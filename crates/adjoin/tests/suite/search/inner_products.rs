@@ -1,12 +1,12 @@
 //! Inner products: lengths that differ widely, vectors that are zero, and recalls that are promised all the same.
 
 use adjoin::error::ErrorKind;
-use adjoin::index::{self, Index, SearchEffort, IndexOptions, SearchOptions};
+use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::RecallStatistics;
-use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::sink::CollectHits;
 
 use super::exact::check;
@@ -139,7 +139,7 @@ fn joins_and_thresholds_are_refused() {
         let refused = error_of(built.join(&setup(), predicate));
         assert_eq!(refused.kind(), ErrorKind::Option);
         assert!(refused.to_string().contains("inner products are searched, not joined"), "{refused}");
-        let found = find(&setup(), &built.store, &set, QueryTarget::Within(predicate), SearchEffort::Every);
+        let found = find(&setup(), &built.store, &set, QueryTarget::Within(predicate), SearchEffort::Exact);
         assert!(error_of(found).to_string().ends_with("was built for the metric ip; give k"));
     }
     let curve = adjoin::join::neighbor_curve(&setup().context(), &built.store, 1);

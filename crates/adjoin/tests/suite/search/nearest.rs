@@ -1,11 +1,11 @@
 //! Does each row find what the formula says is nearest to it, itself left out?
 
+use adjoin::buckets::{NearestOptions, nearest};
 use adjoin::error::Result;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
+use adjoin::query::{QueryTarget, SearchEffort};
 use adjoin::report::NearestStatistics;
-use adjoin::buckets::{NearestOptions, nearest};
-use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::store::Store;
 
@@ -26,7 +26,7 @@ fn neighbors(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<(
 }
 
 fn exact(k: u64, within: Option<f64>) -> NearestOptions {
-    NearestOptions { k, within, effort: SearchEffort::Every, seed: 1 }
+    NearestOptions { k, within, effort: SearchEffort::Exact, seed: 1 }
 }
 
 /// The true neighbors of each row, nearest first: so many, within a threshold where there is one.

@@ -53,7 +53,7 @@ impl Default for WalkStrategy {
 
 impl WalkStrategy {
     /// Whether walks find what those of the default find.
-    pub(super) fn finds_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn finds_the_same(&self, other: &Self) -> bool {
         (self.expanded, self.entry, self.beam) == (other.expanded, other.entry, other.beam)
     }
 }

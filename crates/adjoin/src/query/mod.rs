@@ -1,0 +1,24 @@
+//! What every search shares: the target and effort of a query, and the way of its hits to a sink.
+//!
+//! Stores (`crate::buckets`), graph indexes (`crate::index`) and collections (`crate::collection`) differ in how they find the
+//! hits of a batch of queries. Everything else exists once, here: `options.rs` is what a caller asks for,
+//! `source_queries.rs` reads queries, `run.rs` answers them batch by batch, `halves.rs` splits a batch whose hits do not fit
+//! into memory, and `delivery.rs` passes hits to a sink, with the ids that `naming.rs` looks up.
+
+mod delivery;
+mod halves;
+mod naming;
+mod options;
+mod run;
+mod source_queries;
+mod walk_strategy;
+
+pub(crate) use self::halves::{in_halves, too_many_hits};
+pub(crate) use self::naming::{IdMemory, IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
+pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
+pub(crate) use self::options::{RECALL_DEFAULT, check_recall};
+pub(crate) use self::run::{BatchSearch, RanSearch, SearchRun, SearchWork, StoredQueries};
+pub(crate) use self::source_queries::{
+    Gathering, QueryBatch, SourceQueries, gathering_bytes, not_of_type, query_as_stored,
+};
+pub use self::walk_strategy::{Entry, WalkStrategy};

@@ -1,0 +1,196 @@
+//! The run of a search: queries are read in batches, answered, and their hits delivered to a sink.
+//!
+//! This loop exists once. A store, an index and a collection each implement [`BatchSearch`]: how they find the hits of a
+//! batch, what these are named, and what it cost.
+
+use std::ops::Range;
+
+use super::delivery::{DeliverHits, Delivered, HitDelivery, deliver_hits};
+use super::halves::in_halves;
+use super::naming::{IdMemory, IdRoom, NamedHits};
+use super::options::QueryTarget;
+use super::source_queries::QueryBatch;
+use crate::context::Context;
+use crate::error::Result;
+use crate::execute::Hit;
+use crate::options::{Metric, VectorType};
+use crate::report::{LatencyStatistics, SearchCounts, SecondsStatistics, SharedSeconds, Stopwatch, Written};
+use crate::sink::HitSink;
+use crate::source::IdKind;
+
+/// Purpose of memory in error messages.
+const PURPOSE: &str = "this search";
+
+/// The queries of a batch as they are stored: end to end, of one type.
+pub(crate) struct StoredQueries {
+    pub(crate) vectors: VectorType,
+    pub(crate) stored: Vec<u8>,
+    /// Bucket and place of each query that is a row of the searched store.
+    pub(crate) places: Option<Vec<(u32, u32)>>,
+}
+
+/// Something that answers batches of queries: its plan is made, and its memory is reserved.
+pub(crate) trait BatchSearch {
+    /// The queries of a batch as they are compared.
+    type Batch;
+
+    /// Returns the metric of the searched vectors.
+    fn metric(&self) -> Metric;
+
+    /// Returns the number of rows that a query may find at most.
+    fn rows(&self) -> u64;
+
+    /// Converts queries into the form in which they are compared.
+    fn prepare(&self, queries: StoredQueries) -> Self::Batch;
+
+    /// Returns the hits of a range of queries, each nearest first, or `None` if they do not fit into memory.
+    ///
+    /// # Errors
+    /// If the searched folder cannot be read, or the work is cancelled.
+    fn find(&mut self, batch: &Self::Batch, range: Range<u32>) -> Result<Option<Vec<Vec<Hit>>>>;
+
+    /// Looks up the ids of hits by their places, or returns `None` if the ids do not fit into `room`.
+    ///
+    /// # Errors
+    /// If the ids cannot be read.
+    fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>>;
+}
+
+/// Work done for all queries of a search, without the calibration.
+#[derive(Default)]
+pub(crate) struct SearchWork {
+    pub(crate) distances: u64,
+    pub(crate) center_distances: Option<u64>,
+    /// Buckets that were probed, over all queries.
+    pub(crate) probes: Option<u64>,
+    /// Reads that queries needed, and their bytes.
+    pub(crate) reads: u64,
+    pub(crate) bytes: u64,
+    /// Milliseconds of each query, if queries are answered one by one.
+    pub(crate) latencies_ms: Vec<f32>,
+}
+
+/// A search that is ready to run: the memory of its hits on their way to the sink is reserved.
+pub(crate) struct SearchRun<'a> {
+    context: &'a Context,
+    target: QueryTarget,
+    ids: IdMemory<'a>,
+    delivery: HitDelivery<'a>,
+}
+
+/// Results of a run in addition to its hits.
+pub(crate) struct RanSearch {
+    pub(crate) delivered: Delivered,
+    pub(crate) written: Written,
+    /// Seconds of the run, without planning.
+    seconds: f64,
+    execute: f64,
+    write: f64,
+}
+
+impl<'a> SearchRun<'a> {
+    /// Reserves the memory of hits on their way to `sink`. `naming_bytes` is what it takes to read ids of hits.
+    ///
+    /// # Errors
+    /// If the budget is too small.
+    pub(crate) fn new(
+        context: &'a Context,
+        target: QueryTarget,
+        ids: IdKind,
+        naming_bytes: u64,
+        sink: &(dyn HitSink + '_),
+    ) -> Result<Self> {
+        let ids = IdMemory::new(context, if sink.wants_ids() { ids } else { IdKind::None }, naming_bytes)?;
+        Ok(Self { context, target, ids, delivery: HitDelivery::new(context, sink)? })
+    }
+
+    /// Returns the bytes that [`SearchRun::new`] reserves.
+    pub(crate) fn least_bytes(ids: IdKind, naming_bytes: u64, sink: &(dyn HitSink + '_)) -> u64 {
+        let ids = if sink.wants_ids() { ids } else { IdKind::None };
+        Self::bytes_with(ids, naming_bytes, sink.memory_bytes())
+    }
+
+    /// Returns the bytes that [`SearchRun::new`] reserves with a sink that holds `sink_bytes` and wants ids.
+    pub(crate) fn bytes_with(ids: IdKind, naming_bytes: u64, sink_bytes: u64) -> u64 {
+        HitDelivery::bytes_with(sink_bytes) + IdMemory::least_bytes(ids, naming_bytes)
+    }
+
+    /// Answers all queries that `read` passes on, batch by batch, and delivers their hits to `sink`. Each query takes
+    /// `query_bytes` while its batch is answered.
+    ///
+    /// # Errors
+    /// The first error of `read`, `searched` or `sink`, or if the budget is too small.
+    pub(crate) fn run<S: BatchSearch + Send>(
+        &self,
+        searched: &mut S,
+        query_bytes: u64,
+        read: impl FnOnce(&mut dyn FnMut(QueryBatch) -> Result<()>) -> Result<()> + Send,
+        mut sink: Box<dyn HitSink + '_>,
+    ) -> Result<RanSearch> {
+        let (watch, writing) = (Stopwatch::start(), SharedSeconds::default());
+        let delivered = self.delivery.run(&mut *sink, &writing, |deliver| {
+            read(&mut |batch| self.answer(searched, query_bytes, batch, deliver))
+        })?;
+        let execute = watch.seconds();
+        let written = writing.measure(|| sink.finish())?;
+        Ok(RanSearch { delivered, written, seconds: watch.seconds(), execute, write: writing.seconds() })
+    }
+
+    fn answer<S: BatchSearch>(
+        &self,
+        searched: &mut S,
+        query_bytes: u64,
+        QueryBatch { vectors, stored, rows, ids, places }: QueryBatch,
+        deliver: &DeliverHits<'_>,
+    ) -> Result<()> {
+        let Self { context, target, ids: id_memory, .. } = self;
+        let _memory = context.reserve(rows.len() as u64 * query_bytes, PURPOSE)?;
+        let batch = searched.prepare(StoredQueries { vectors, stored, places });
+        let (metric, kind, rows_max) = (searched.metric(), id_memory.kind(), searched.rows());
+        let answer_some = |range: Range<u32>| {
+            let Some(hits) = searched.find(&batch, range.clone())? else { return Ok(None) };
+            let _found = context.reserve(target.found_bytes(&hits), PURPOSE)?;
+            let queries = (&rows[range.start as usize..range.end as usize], &ids, range.start as usize);
+            let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| searched.name(kind, places, room);
+            deliver_hits(metric, queries, &hits, (id_memory, name), deliver).map(Some)
+        };
+        in_halves((context, rows_max), rows.len() as u32, answer_some, |_, ()| Ok(()))
+    }
+}
+
+impl RanSearch {
+    /// Returns the seconds of the whole search. `planning` is what deciding how to search took, and whether that calibrated.
+    pub(crate) fn seconds(&self, (planning, calibrated): (f64, bool)) -> SecondsStatistics {
+        SecondsStatistics {
+            total: planning + self.seconds,
+            calibrate: calibrated.then_some(planning),
+            execute: Some(self.execute),
+            write: Some(self.write),
+            ..SecondsStatistics::default()
+        }
+    }
+
+    /// Returns the counts of the search, for each query on average.
+    pub(crate) fn counts(&self, target: QueryTarget, work: SearchWork) -> SearchCounts {
+        let Delivered { queries, hits } = self.delivered;
+        let per_query = |count: u64| count as f64 / queries.max(1) as f64;
+        SearchCounts {
+            queries,
+            k: match target {
+                QueryTarget::Nearest(k) => Some(k),
+                QueryTarget::Within(_) => None,
+            },
+            hits,
+            passing_rows: None,
+            buckets: None,
+            probes_per_query: work.probes.map(per_query),
+            distances_per_query: per_query(work.distances),
+            center_distances_per_query: work.center_distances.map(per_query),
+            reads_per_query: per_query(work.reads),
+            bytes_per_query: per_query(work.bytes),
+            vertex_utilization: None,
+            queries_per_second: queries as f64 / self.execute,
+            latency_ms: LatencyStatistics::of(work.latencies_ms),
+        }
+    }
+}
