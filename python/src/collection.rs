@@ -19,10 +19,10 @@ use adjoin::sql::Condition;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::buckets::{Found, WantedOfIndex, into_file};
 use crate::columns::Value;
 use crate::options::{Resources, StoreOptions, WantedIndex, json};
 use crate::run::{Counted, Running, raised};
+use crate::search::{Found, WantedOfIndex, into_file};
 
 /// Properties of a new collection.
 #[derive(FromPyObject)]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use adjoin::buckets::{NearestOptions, neighbor_schema};
 use adjoin::job::NearestJob;
 use adjoin::options::Metric;
-use adjoin::query::SearchEffort;
+use adjoin::query::{EffortOptions, SearchEffort};
 use pyo3::prelude::*;
 
-use crate::buckets::{Found, QUERY_BYTES, into_file};
 use crate::options::{Resources, StoreOptions};
 use crate::run::{Running, raised};
+use crate::search::{Found, QUERY_BYTES, into_file};
 
 /// Target and options of a search for nearest neighbors.
 #[derive(FromPyObject)]
@@ -38,7 +38,7 @@ pub(crate) fn nearest(
     running.run(py, |context| {
         let WantedNeighbors { k, within, metric, recall, exact } = wanted;
         let metric = metric.as_deref().map(str::parse::<Metric>).transpose()?;
-        let effort = SearchEffort::of(recall, exact, None)?;
+        let effort = SearchEffort::try_from(EffortOptions { recall, exact, ..EffortOptions::default() })?;
         let job = NearestJob {
             inputs: &sources,
             source: store_options.source_options()?,

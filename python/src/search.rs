@@ -8,7 +8,7 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index as GraphIndex};
 use adjoin::output::Target;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
@@ -113,9 +113,10 @@ pub(crate) fn search(
     let file = folder.join("hits.parquet");
     running.run(py, |context| {
         let TargetHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } = wanted;
-        let (wanted, effort) = (QueryTarget::of(k, radius, min_similarity)?, SearchEffort::of(recall, exact, nprobe)?);
+        let target = QueryTarget::of(k, radius, min_similarity)?;
+        let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes: nprobe, list: None })?;
         let condition = condition.as_deref().map(Condition::parse).transpose()?;
-        let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, store_options.seed()) };
+        let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, store_options.seed()) };
         let store = Store::open(context, &store)?;
         let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
         let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
@@ -159,8 +160,9 @@ pub(crate) struct WantedOfIndex {
 impl WantedOfIndex {
     pub(crate) fn options(&self, seed: u64) -> Result<SearchOptions> {
         let Self { k, radius, min_similarity, recall, exact, list, .. } = *self;
-        let (wanted, effort) = (QueryTarget::of(k, radius, min_similarity)?, SearchEffort::of(recall, exact, list)?);
-        let mut options = SearchOptions::new(wanted, effort, seed);
+        let target = QueryTarget::of(k, radius, min_similarity)?;
+        let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes: None, list })?;
+        let mut options = SearchOptions::new(target, effort, seed);
         options.filter = self.condition.as_deref().map(Condition::parse).transpose()?;
         options.check().map(|()| options)
     }

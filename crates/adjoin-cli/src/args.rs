@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use append::Append;
 pub(crate) use collection::{
-    CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite, Live,
+    Collection, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSnapshot, CollectionWrite,
 };
 pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, SearchedSet, count};
 pub(crate) use serve::{BenchServe, Serve};
@@ -35,23 +35,23 @@ pub(crate) enum Command {
     Join(Box<Join>),
     /// Write a data set again without its near-duplicates
     Dedupe(Dedupe),
-    /// Find what is nearest to each of some queries
+    /// Find the nearest rows of queries in a store, an index or a collection
     Search(Search),
-    /// Make and search a graph index: few reads for each query
+    /// Build a graph index: few reads for each query
     #[command(subcommand)]
     Index(Index),
-    /// Keep vectors that come and go, and search what is there
+    /// Create and change a collection: vectors that are inserted, updated and deleted
     #[command(subcommand)]
-    Live(Live),
+    Collection(Collection),
     /// Answer searches over HTTP
     Serve(Serve),
     /// Send searches to a server at random moments, and measure how long answers take
     BenchServe(BenchServe),
     /// Show what a join would find and cost, from a sample of a source, or its plan, from a store
     Explain(Explain),
-    /// Show what a store, an index or a collection holds
+    /// Show the contents of a store, an index or a collection
     Info(Info),
-    /// Read every byte of a store, an index or a collection and list what is damaged
+    /// Read every byte of a store, an index or a collection, and list damage
     Verify(Verify),
     /// Make a file of random vectors that are as hard to join as real ones
     Gen(Gen),
@@ -297,83 +297,87 @@ pub(crate) struct Join {
     pub(crate) resources: Resources,
 }
 
-/// What is wanted of each query.
+/// Target of each query: exactly one of these.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Target")]
 pub(crate) struct TargetOptions {
-    /// Find so many nearest vectors of each query
+    /// Number of neighbors to return for each query
     #[arg(short, value_name = "K", required_unless_present_any = ["radius", "min_similarity"], conflicts_with_all = ["radius", "min_similarity"])]
     pub(crate) k: Option<u64>,
-    /// Find all vectors at most this far from a query (L2, the true distance)
+    /// Largest distance of a hit (L2, the true distance)
     #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with = "min_similarity")]
     pub(crate) radius: Option<f64>,
-    /// Find all vectors at least this similar to a query (cosine)
+    /// Least cosine similarity of a hit
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(crate) min_similarity: Option<f64>,
 }
 
-/// What every search takes beside what is searched and wanted.
+/// Effort of a search: at most one of these.
 #[derive(Debug, Args)]
-pub(crate) struct SearchRun {
-    /// Find only rows whose attributes meet this condition, as in SQL, such as "lang = 'en' AND year >= 2020"
-    #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
-    pub(crate) condition: Option<String>,
-    /// Promise the recall for queries like these, which are not the ones that are asked; like the rows of what is searched where not given
-    #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
-    pub(crate) calibrate_with: Option<String>,
-    /// Seed of the vectors that are drawn to learn the recall
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Where the hits go: a .parquet, .csv or .jsonl file, or - for standard output
-    #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
-    pub(crate) output: String,
-    #[command(flatten)]
-    pub(crate) columns: ColumnOptions,
-    /// Write what the run did to a JSON file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stats: Option<PathBuf>,
-    /// Write down every operation on files, with its time (for experts)
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(crate) trace: Option<PathBuf>,
-    /// Replace a result that is there
-    #[arg(long)]
-    pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) resources: Resources,
+#[command(next_help_heading = "Effort")]
+pub(crate) struct EffortArguments {
+    /// Least mean recall over the queries [default: 0.95, or 1 if that is cheap]
+    #[arg(long, value_name = "R", conflicts_with_all = ["exact", "nprobe", "list"], allow_negative_numbers = true)]
+    pub(crate) recall: Option<f64>,
+    /// Find every hit
+    #[arg(long, conflicts_with_all = ["nprobe", "list", "calibrate_with"])]
+    pub(crate) exact: bool,
+    /// Number of nearest buckets of a store to probe, without a promise of recall (for experts)
+    #[arg(long, value_name = "P", hide_short_help = true, conflicts_with_all = ["list", "calibrate_with"])]
+    pub(crate) nprobe: Option<u32>,
+    /// Candidates that a walk of a graph keeps (L), without a promise of recall (for experts)
+    #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
+    pub(crate) list: Option<usize>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  adjoin search vectors.store --queries queries.npy -k 10 -o hits.parquet\n  \
+    adjoin search docs.collection --queries queries.npy -k 10 --where \"year >= 2020\" -o hits.csv")]
 pub(crate) struct Search {
-    /// The store
-    #[arg(value_name = "STORE")]
-    pub(crate) store: PathBuf,
-    /// The queries: what `build` takes, or the store again, whose vectors are then the queries and do not find themselves
+    /// A store, an index or a collection
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// Queries: files of any format that `build` reads. A store as its own queries: each row without itself
     #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
+    /// Filter on the columns of rows, as in SQL, such as "lang = 'en' AND year >= 2020"
+    #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) condition: Option<String>,
+    /// Other vectors that are distributed like the queries, to calibrate the recall with [default: rows of FOLDER]
+    #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) calibrate_with: Option<String>,
+    /// Seed of the calibration sample
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// File of the hits: .parquet, .csv or .jsonl, or - for standard output
+    #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
+    pub(crate) output: String,
+    /// File of the statistics (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// File of a trace: every operation on files, with its time (for experts)
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) trace: Option<PathBuf>,
+    /// How graphs are walked, such as entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
+    #[arg(long, value_name = "KEY=VALUE,...", hide_short_help = true)]
+    pub(crate) strategy: Option<String>,
+    /// Replace existing results
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) sought: TargetOptions,
-    /// Find at least this share of that, on average over queries; 0.95 where not given, or all if that is cheap
-    #[arg(long, value_name = "R", conflicts_with_all = ["exact", "nprobe"], allow_negative_numbers = true)]
-    pub(crate) recall: Option<f64>,
-    /// Find all of it
-    #[arg(long, conflicts_with_all = ["nprobe", "calibrate_with"])]
-    pub(crate) exact: bool,
-    /// Look into so many nearest buckets, whatever that finds (for experts)
-    #[arg(long, value_name = "P", hide_short_help = true, conflicts_with = "calibrate_with")]
-    pub(crate) nprobe: Option<u32>,
+    pub(crate) target: TargetOptions,
     #[command(flatten)]
-    pub(crate) run: SearchRun,
+    pub(crate) effort: EffortArguments,
+    #[command(flatten)]
+    pub(crate) columns: ColumnOptions,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Index {
     /// Lay vectors on disk with their neighbors in a graph
     Build(IndexBuild),
-    /// Find what is nearest to each of some queries
-    Search(IndexSearch),
-    /// Show what an index holds, as `adjoin info` does
-    Info(Info),
-    /// Read every byte of an index and list what is damaged, as `adjoin verify` does
-    Verify(Verify),
     /// Put the vectors of an index on its pages in another order
     Relayout(IndexRelayout),
 }
@@ -433,39 +437,6 @@ pub(crate) struct IndexBuild {
     pub(crate) temporary: TemporaryPlace,
     #[command(flatten)]
     pub(crate) resources: Resources,
-}
-
-/// How far searches of an index go: at most one of them.
-#[derive(Debug, Args)]
-pub(crate) struct WalkEffort {
-    /// Find at least this share of that, on average over queries; 0.95 where not given
-    #[arg(long, value_name = "R", conflicts_with_all = ["list", "exact"], allow_negative_numbers = true)]
-    pub(crate) recall: Option<f64>,
-    /// Find all of it: compare each query with every row
-    #[arg(long, conflicts_with_all = ["list", "calibrate_with"])]
-    pub(crate) exact: bool,
-    /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
-    #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
-    pub(crate) list: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct IndexSearch {
-    /// The index
-    #[arg(value_name = "INDEX")]
-    pub(crate) index: PathBuf,
-    /// The queries: what `build` takes
-    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
-    pub(crate) queries: Vec<String>,
-    #[command(flatten)]
-    pub(crate) sought: TargetOptions,
-    #[command(flatten)]
-    pub(crate) effort: WalkEffort,
-    /// How walks go, beside the default, such as entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
-    #[arg(long, value_name = "KEY=VALUE,...", hide_short_help = true)]
-    pub(crate) strategy: Option<String>,
-    #[command(flatten)]
-    pub(crate) run: SearchRun,
 }
 
 #[derive(Debug, Args)]

@@ -16,12 +16,11 @@ use adjoin::kernels::Kernel;
 use adjoin::options::{format_bytes, format_count, parse_bytes};
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Lead, Order, Policy, Rule};
-use adjoin::query::SearchEffort;
 use adjoin::report::{Interval, RecallStatistics};
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, Kind, kind_of};
 
-use crate::args::{ColumnOptions, IndexShape, Join, Resources, StoreOptions, TemporaryPlace, WalkEffort};
+use crate::args::{ColumnOptions, IndexShape, Join, Resources, StoreOptions, TemporaryPlace};
 use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
@@ -100,11 +99,6 @@ pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOption
     let IndexShape { degree, build_list, alpha, code_bytes, .. } = *shape;
     let graph = GraphOptions { degree, build_list, alpha, seed };
     Ok(IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&shape.page)?, ..IndexOptions::default() })
-}
-
-/// How far a search of an index goes.
-pub(crate) fn effort(effort: &WalkEffort) -> Result<SearchEffort> {
-    SearchEffort::of(effort.recall, effort.exact, effort.list)
 }
 
 /// Opens what is named as one set of vectors; one without rows is refused.

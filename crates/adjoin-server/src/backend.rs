@@ -12,7 +12,7 @@ use adjoin::context::Context;
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::{Element, VectorType, format_bytes};
-use adjoin::query::QueryTarget;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::{Cancel, Written};
 use adjoin::serve::{self, ServeOptions, ServeStatistics, Service};
 use adjoin::sink::{HitBatch, HitSink};
@@ -21,8 +21,8 @@ use adjoin::store::Store;
 
 use crate::answer::{Answer, AnswerFacts, RequestHits};
 use crate::costs::Costs;
-use crate::request::{Request, SearchQuestion, Together};
-use crate::served::{Facts, Generation, SEED, Served, effort};
+use crate::request::{Request, SEED, Together};
+use crate::served::{Facts, Generation, Served};
 
 /// Of the memory that is free after opening, the fraction that searches have. The rest holds the next generation while it is
 /// opened, and the long lane of a store.
@@ -95,7 +95,7 @@ impl Backend {
         let before = context.budget().free();
         let served = Served::open(context, folder)?;
         let search = match served {
-            Served::Live { .. } => context.clone(), // merges and writes take their turns with searches
+            Served::Collection { .. } => context.clone(), // merges and writes take their turns with searches
             Served::Store(_) | Served::Index(_) => {
                 let free = context.budget().free();
                 let share = if served.is_filtered()? { FILTERED_SHARE } else { SEARCH_SHARE };
@@ -106,7 +106,7 @@ impl Backend {
         };
         let service = match &served {
             Served::Store(store) => Some(Arc::new(open_service(&search, store)?)),
-            Served::Index(_) | Served::Live { .. } => None,
+            Served::Index(_) | Served::Collection { .. } => None,
         };
         let backend = Self {
             folder: folder.to_owned(),
@@ -133,12 +133,12 @@ impl Backend {
         }
         let dimensions = facts.vectors.dimensions;
         let (vectors, stored) = (VectorType { element: Element::U8, dimensions }, vec![1; dimensions]);
-        let list = facts.buckets.is_none().then_some(USUAL_K as usize);
-        let wanted = QueryTarget::Nearest(USUAL_K);
-        let sought = SearchQuestion { wanted, recall: None, exact: false, nprobe: None, list, condition: None };
+        let is_graph = facts.buckets.is_none();
+        let effort = if is_graph { SearchEffort::List(USUAL_K as usize) } else { SearchEffort::default() };
+        let search = SearchOptions::new(QueryTarget::Nearest(USUAL_K), effort, SEED);
         let memory = self.clients.reserve(0).expect("nothing can be reserved");
         let deadline = Instant::now() + TRIAL;
-        let request = Request { sought, vectors, rows: 1, stored, deadline, _memory: memory };
+        let request = Request { search, vectors, rows: 1, stored, deadline, _memory: memory };
         let mut tried = Ok(());
         self.answer(Lane::Quick, &[&request], &mut |_, answer| tried = answer.map(drop));
         tried
@@ -171,20 +171,19 @@ impl Backend {
 
     /// The lane of a request: the long one for exact answers, filters, thresholds, many hits or probes, and for a recall of which
     /// is not known yet how it is reached.
-    pub(crate) fn lane(&self, sought: &SearchQuestion) -> Lane {
+    pub(crate) fn lane(&self, search: &SearchOptions) -> Lane {
         let served = self.served();
         let buckets = served.facts().buckets;
-        let is_quick = match sought.wanted {
+        let is_quick = match search.target {
             QueryTarget::Nearest(k) => k <= QUICK_K,
             QueryTarget::Within(_) => false,
         };
-        let has_few_probes = match (sought.nprobe, buckets) {
-            (Some(nprobe), Some(buckets)) => nprobe <= (buckets / QUICK_PROBES_PART).max(1),
-            _ => true,
+        let is_short = match (search.effort, buckets) {
+            (SearchEffort::Probes(probes), Some(buckets)) => probes <= (buckets / QUICK_PROBES_PART).max(1),
+            (SearchEffort::List(list), _) => list <= QUICK_LIST,
+            (effort, _) => !effort.compares_all(),
         };
-        let is_short = sought.list.is_none_or(|list| list <= QUICK_LIST);
-        let is_plain = !sought.compares_all() && sought.condition.is_none();
-        if is_quick && has_few_probes && is_short && is_plain && served.is_calibrated(sought) {
+        if is_quick && is_short && search.filter.is_none() && served.is_calibrated(search) {
             Lane::Quick
         } else {
             Lane::Long
@@ -193,12 +192,12 @@ impl Backend {
 
     /// Predicts the bytes of vectors that the queries of a request are compared with: those of the probed buckets if their
     /// number is given, otherwise as many as earlier queries of the same kind.
-    pub(crate) fn predicted_bytes(&self, sought: &SearchQuestion, queries: usize) -> f64 {
+    pub(crate) fn predicted_bytes(&self, search: &SearchOptions, queries: usize) -> f64 {
         let Facts { rows, buckets, .. } = self.facts();
-        let fraction = match (sought.nprobe, buckets) {
-            (Some(nprobe), Some(buckets)) => f64::from(nprobe.min(buckets)) / f64::from(buckets.max(1)),
-            _ if sought.compares_all() => 1.0,
-            _ => lock(&self.costs).fraction(sought),
+        let fraction = match (search.effort, buckets) {
+            (SearchEffort::Probes(probes), Some(buckets)) => f64::from(probes.min(buckets)) / f64::from(buckets.max(1)),
+            (effort, _) if effort.compares_all() => 1.0,
+            _ => lock(&self.costs).fraction(search),
         };
         self.bytes_compared(queries, rows as f64 * fraction)
     }
@@ -219,7 +218,7 @@ impl Backend {
         let now = Generation::of(&self.folder);
         let mut generation = lock(&self.generation);
         let before = self.served();
-        if matches!(*before, Served::Live { .. }) {
+        if matches!(*before, Served::Collection { .. }) {
             return Ok(false);
         }
         if *generation == now {
@@ -344,7 +343,7 @@ impl Backend {
         }
         self.with_service(|service| match service {
             // A service knows no filters.
-            Some(_) if requests[k].sought.condition.is_some() => give(k, Err(refused)),
+            Some(_) if requests[k].search.filter.is_some() => give(k, Err(refused)),
             Some(service) => self.serve(service, (requests, vec![k]), give),
             None => self.search(&self.search, (requests, vec![k]), give),
         });
@@ -361,26 +360,19 @@ impl Backend {
         let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
         let mut asked = Vec::new();
         for k in places {
-            match effort(&requests[k].sought) {
-                Ok(effort) => {
-                    open[k] = Some(Gathered::new(
-                        requests[k].rows,
-                        self.clients.reserve(0).expect("nothing can be reserved"),
-                    ));
-                    asked.extend((0..requests[k].rows).map(|query| (k, query, effort)));
-                }
-                Err(error) => give(k, Err(error)),
-            }
+            let memory = self.clients.reserve(0).expect("nothing can be reserved");
+            open[k] = Some(Gathered::new(requests[k].rows, memory));
+            asked.extend((0..requests[k].rows).map(|query| (k, query)));
         }
         for some in asked.chunks(service.waiting_max()) {
-            let asked = some.iter().map(|&(k, query, effort)| serve::Request {
+            let asked = some.iter().map(|&(k, query)| serve::Request {
                 vector: requests[k].query(query),
-                wanted: requests[k].sought.wanted,
-                effort,
+                wanted: requests[k].search.target,
+                effort: requests[k].search.effort,
                 deadline: Some(requests[k].deadline),
             });
             service.answer_each(asked.collect(), |number, answer| {
-                let (k, query, _) = some[number];
+                let (k, query) = some[number];
                 // It may have failed before.
                 let Some(gathered) = &mut open[k] else { return };
                 let whole = match answer.and_then(|answer| gathered.add(query, answer, &self.clients)) {
@@ -391,7 +383,7 @@ impl Backend {
                 open[k] = None;
                 let search_ms = begun.elapsed().as_secs_f64() * 1e3;
                 if let Ok((_, told)) = &whole {
-                    self.learn(&requests[k].sought, told.distances_per_query);
+                    self.learn(&requests[k].search, told.distances_per_query);
                 }
                 give(k, whole.map(|(found, told)| Answer { metric, found, told: AnswerFacts { search_ms, ..told } }));
             });
@@ -432,7 +424,7 @@ impl Backend {
     /// Where its log cannot be written.
     pub(crate) fn close(self) -> Result<()> {
         let served = self.served.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some(Served::Live { collection, _merger: merger }) = Arc::into_inner(served) else { return Ok(()) };
+        let Some(Served::Collection { collection, _merger: merger }) = Arc::into_inner(served) else { return Ok(()) };
         drop(merger);
         Arc::into_inner(collection).map_or(Ok(()), adjoin::collection::Collection::close)
     }
@@ -441,7 +433,7 @@ impl Backend {
     fn search_together(&self, context: &Context, requests: &[&Request]) -> Result<Vec<Answer>> {
         let served = self.served();
         let Facts { metric, ids, .. } = served.facts();
-        let Request { sought, vectors, .. } = requests[0];
+        let Request { search, vectors, .. } = requests[0];
         let queries = &Together::queries(*vectors, requests);
         let found = Mutex::new(Vec::with_capacity(requests.len()));
         for _ in requests {
@@ -452,17 +444,17 @@ impl Backend {
         let deadline = requests.iter().map(|request| request.deadline).max();
         let mut context = context.clone();
         context.cancel = self.end.with_deadline(deadline);
-        let statistics = served.search(&context, queries, sought, Box::new(sink))?;
+        let statistics = served.search(&context, queries, search, Box::new(sink))?;
         let told = AnswerFacts::of(&statistics);
-        self.learn(sought, told.distances_per_query);
+        self.learn(search, told.distances_per_query);
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(found.into_iter().map(|found| Answer { metric, found, told: told.clone() }).collect())
     }
 
-    fn learn(&self, sought: &SearchQuestion, distances: f64) {
+    fn learn(&self, search: &SearchOptions, distances: f64) {
         // The cost of a number of probes is known without.
-        if sought.nprobe.is_none() {
-            lock(&self.costs).learn(sought, distances, self.facts().rows);
+        if !matches!(search.effort, SearchEffort::Probes(_)) {
+            lock(&self.costs).learn(search, distances, self.facts().rows);
         }
     }
 }
@@ -530,7 +522,7 @@ fn groups(requests: &[&Request], places: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for &k in places {
         let request = requests[k];
-        let is_like = |other: &Request| other.vectors == request.vectors && other.sought == request.sought;
+        let is_like = |other: &Request| other.vectors == request.vectors && other.search == request.search;
         match groups.iter_mut().find(|group| is_like(requests[group[0]])) {
             Some(group) => group.push(k),
             None => groups.push(vec![k]),
@@ -661,19 +653,12 @@ mod tests {
         let folder = folder.path().join("set.store");
         publish(&folder, 100);
         let backend = open(&folder);
-        let nearest = |k| SearchQuestion {
-            wanted: QueryTarget::Nearest(k),
-            recall: None,
-            exact: false,
-            nprobe: None,
-            list: None,
-            condition: None,
-        };
+        let nearest = |k| SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::default(), SEED);
         assert_eq!(backend.lane(&nearest(50)), Lane::Quick);
         assert_eq!(backend.lane(&nearest(51)), Lane::Long);
-        assert_eq!(backend.lane(&SearchQuestion { exact: true, ..nearest(1) }), Lane::Long);
-        assert_eq!(backend.lane(&SearchQuestion { nprobe: Some(1), ..nearest(1) }), Lane::Quick);
+        assert_eq!(backend.lane(&SearchOptions { effort: SearchEffort::Exact, ..nearest(1) }), Lane::Long);
+        assert_eq!(backend.lane(&SearchOptions { effort: SearchEffort::Probes(1), ..nearest(1) }), Lane::Quick);
         let within = QueryTarget::of(None, Some(1.0), None).unwrap();
-        assert_eq!(backend.lane(&SearchQuestion { wanted: within, ..nearest(1) }), Lane::Long);
+        assert_eq!(backend.lane(&SearchOptions { target: within, ..nearest(1) }), Lane::Long);
     }
 }

@@ -1,6 +1,6 @@
 //! The cost of a query before it is searched for: the fraction of all rows that it is compared with, by what it asks for.
 
-use crate::request::SearchQuestion;
+use adjoin::query::SearchOptions;
 
 /// The weight of the last answer in a known cost.
 const LEARNED: f64 = 0.2;
@@ -12,43 +12,44 @@ const KINDS_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Costs {
     /// The most recently answered kind is the last.
-    kinds: Vec<(SearchQuestion, f64)>,
+    kinds: Vec<(SearchOptions, f64)>,
     /// Over all kinds.
     mean: Option<f64>,
 }
 
 impl Costs {
     /// Predicts the fraction of the rows that a query is compared with: all if nothing is known.
-    pub(crate) fn fraction(&self, sought: &SearchQuestion) -> f64 {
-        let known = self.kinds.iter().find(|(kind, _)| kind == sought).map(|&(_, fraction)| fraction);
+    pub(crate) fn fraction(&self, search: &SearchOptions) -> f64 {
+        let known = self.kinds.iter().find(|(kind, _)| kind == search).map(|&(_, fraction)| fraction);
         known.or(self.mean).unwrap_or(1.0)
     }
 
     /// Learns from a query that was compared with `distances` of `rows` rows.
-    pub(crate) fn learn(&mut self, sought: &SearchQuestion, distances: f64, rows: u64) {
+    pub(crate) fn learn(&mut self, search: &SearchOptions, distances: f64, rows: u64) {
         if rows == 0 {
             return; // of an empty collection any cost is the same
         }
         let now = (distances / rows as f64).min(1.0);
         let mean = |known: f64| (1.0 - LEARNED) * known + LEARNED * now;
         self.mean = Some(self.mean.map_or(now, mean));
-        let known = self.kinds.iter().position(|(kind, _)| kind == sought).map(|at| self.kinds.remove(at));
+        let known = self.kinds.iter().position(|(kind, _)| kind == search).map(|at| self.kinds.remove(at));
         if self.kinds.len() == KINDS_MAX {
             self.kinds.remove(0);
         }
-        self.kinds.push(known.map_or_else(|| (sought.clone(), now), |(kind, fraction)| (kind, mean(fraction))));
+        self.kinds.push(known.map_or_else(|| (search.clone(), now), |(kind, fraction)| (kind, mean(fraction))));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use adjoin::query::QueryTarget;
+    use adjoin::query::{QueryTarget, SearchEffort};
 
     use super::*;
+    use crate::request::SEED;
 
-    fn nearest(k: u64) -> SearchQuestion {
+    fn nearest(k: u64) -> SearchOptions {
         let wanted = QueryTarget::Nearest(k);
-        SearchQuestion { wanted, recall: None, exact: false, nprobe: None, list: None, condition: None }
+        SearchOptions::new(wanted, SearchEffort::default(), SEED)
     }
 
     #[test]

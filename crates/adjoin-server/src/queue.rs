@@ -222,10 +222,10 @@ mod tests {
 
     use adjoin::device::MemoryBudget;
     use adjoin::options::{Element, VectorType};
-    use adjoin::query::QueryTarget;
+    use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 
     use super::*;
-    use crate::request::SearchQuestion;
+    use crate::request::SEED;
 
     /// A clock that stands still until it is moved.
     #[derive(Clone)]
@@ -245,17 +245,10 @@ mod tests {
         }
 
         fn job(&self, bytes: f64, deadline_ms: u64) -> Job {
-            let sought = SearchQuestion {
-                wanted: QueryTarget::Nearest(1),
-                recall: None,
-                exact: false,
-                nprobe: None,
-                list: None,
-                condition: None,
-            };
+            let search = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), SEED);
             let arrived = self.now();
             let request = Request {
-                sought,
+                search,
                 vectors: VectorType { element: Element::U8, dimensions: 1 },
                 rows: 1,
                 stored: vec![0],

@@ -7,7 +7,7 @@ use adjoin::device::Reservation;
 use adjoin::error::Result;
 use adjoin::options::{Element, VectorType};
 use adjoin::predicate::{f16_values, f32_values};
-use adjoin::query::QueryTarget;
+use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 use adjoin::sql::Condition;
 
@@ -20,41 +20,27 @@ pub(crate) const QUERIES_MAX: usize = 4_096;
 /// Most hits that a query may ask for.
 pub(crate) const K_MAX: u64 = 10_000;
 
-/// What is wanted of each query of a request. Requests that agree in it are searched together.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SearchQuestion {
-    pub(crate) wanted: QueryTarget,
-    pub(crate) recall: Option<f64>,
-    pub(crate) exact: bool,
-    pub(crate) nprobe: Option<u32>,
-    pub(crate) list: Option<usize>,
-    pub(crate) condition: Option<Condition>,
-}
+/// Seed of calibrations.
+pub(crate) const SEED: u64 = 1;
 
-impl SearchQuestion {
-    /// Of the members of a request.
-    ///
-    /// # Errors
-    /// Where it is nothing or several things, too much, or no condition.
-    pub(crate) fn of(members: &Members) -> std::result::Result<Self, Problem> {
-        let Members { k, radius, min_similarity, recall, exact, nprobe, list, .. } = *members;
-        if let Some(k) = k.filter(|&k| k > K_MAX) {
-            return Err(Problem::bad_request(format!("k is {k}; ask for at most {K_MAX}")));
-        }
-        let wanted = QueryTarget::of(k, radius, min_similarity)?;
-        let condition = members.r#where.as_deref().map(Condition::parse).transpose()?;
-        Ok(Self { wanted, recall, exact, nprobe, list, condition })
+/// Returns the search that the members of a request ask for. Requests that agree in it are searched together.
+///
+/// # Errors
+/// If they ask for no or several targets or efforts, for too many hits, or with a filter that is none.
+pub(crate) fn search_options(members: &Members) -> std::result::Result<SearchOptions, Problem> {
+    let Members { k, radius, min_similarity, recall, exact, nprobe, list, .. } = *members;
+    if let Some(k) = k.filter(|&k| k > K_MAX) {
+        return Err(Problem::bad_request(format!("k is {k}; ask for at most {K_MAX}")));
     }
-
-    /// Whether each query is compared with all rows.
-    pub(crate) fn compares_all(&self) -> bool {
-        self.exact || self.recall.is_some_and(|recall| recall >= 1.0)
-    }
+    let target = QueryTarget::of(k, radius, min_similarity)?;
+    let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes: nprobe, list })?;
+    let filter = members.r#where.as_deref().map(Condition::parse).transpose()?;
+    Ok(SearchOptions { filter, ..SearchOptions::new(target, effort, SEED) })
 }
 
 /// A request to search.
 pub(crate) struct Request {
-    pub(crate) sought: SearchQuestion,
+    pub(crate) search: SearchOptions,
     pub(crate) vectors: VectorType,
     pub(crate) rows: usize,
     /// The queries, end to end, as their type says.
@@ -248,11 +234,11 @@ mod tests {
     #[test]
     fn queries_of_every_type_are_floats() {
         let of = |element, stored: Vec<u8>| {
-            let sought = SearchQuestion::of(&Members { k: Some(1), ..Members::default() }).unwrap();
+            let search = search_options(&Members { k: Some(1), ..Members::default() }).unwrap();
             let vectors = VectorType { element, dimensions: 2 };
             let memory = adjoin::device::MemoryBudget::new(1).reserve(0).unwrap();
             let (rows, deadline) = (stored.len() / vectors.bytes(), Instant::now());
-            let request = Request { sought, vectors, rows, stored, deadline, _memory: memory };
+            let request = Request { search, vectors, rows, stored, deadline, _memory: memory };
             (0..rows).map(|query| request.query(query)).collect::<Vec<_>>()
         };
         assert_eq!(of(Element::U8, vec![0, 255, 1, 2]), [[0.0, 255.0], [1.0, 2.0]]);
@@ -273,8 +259,8 @@ mod tests {
     #[test]
     fn too_much_is_refused() {
         let members = Members { k: Some(K_MAX + 1), ..Members::default() };
-        assert_eq!(SearchQuestion::of(&members).unwrap_err().detail, "k is 10001; ask for at most 10000");
+        assert_eq!(search_options(&members).unwrap_err().detail, "k is 10001; ask for at most 10000");
         let members = Members { k: Some(1), r#where: Some("a =".into()), ..Members::default() };
-        assert_eq!(SearchQuestion::of(&members).unwrap_err().status, 400);
+        assert_eq!(search_options(&members).unwrap_err().status, 400);
     }
 }

@@ -8,6 +8,7 @@ use adjoin::collection::{Collection, Written};
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::ErrorKind;
 use adjoin::options::{DIMENSIONS_MAX, format_bytes};
+use adjoin::query::SearchOptions;
 use adjoin::report::Cancel;
 use adjoin::source::{ArrowTable, Ids};
 use axum::Router;
@@ -30,7 +31,7 @@ use crate::metrics::{Gauges, Metrics};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
 use crate::request::{
-    K_MAX, QUERIES_MAX, Request, SearchQuestion, element_of, names_of, queries_count, queries_of, raw,
+    K_MAX, QUERIES_MAX, Request, element_of, names_of, queries_count, queries_of, raw, search_options,
 };
 use crate::served::Served;
 use crate::server::WRITES;
@@ -208,9 +209,9 @@ async fn search(
     };
     let request = asked.with(queries);
     let (rows, deadline) = (request.rows as u64, request.deadline);
-    let bytes = server.backend.predicted_bytes(&request.sought, request.rows);
+    let bytes = server.backend.predicted_bytes(&request.search, request.rows);
     let (reply, answer) = oneshot::channel();
-    let lane = server.backend.lane(&request.sought);
+    let lane = server.backend.lane(&request.search);
     server.queues[lane as usize].submit(Job { request, bytes, arrived, reply })?;
     let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| Problem::late())?;
     let answer = answer.map_err(|_| Problem::draining())??;
@@ -345,27 +346,27 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
 
 /// What a request asks for, but for its queries.
 struct SearchBody {
-    sought: SearchQuestion,
+    search: SearchOptions,
     deadline: Instant,
 }
 
 impl SearchBody {
     fn of(server: &Server, members: &Members, arrived: Instant) -> Result<Self, Problem> {
-        let sought = SearchQuestion::of(members)?;
-        server.backend.served().check(&sought)?;
+        let search = search_options(members)?;
+        server.backend.served().check(&search)?;
         let deadline_ms = members.deadline_ms.unwrap_or(DEADLINE_MS);
         if !(1..=DEADLINE_MS_MAX).contains(&deadline_ms) {
             return Err(Problem::bad_request(format!("deadline_ms is {deadline_ms}; give 1 to {DEADLINE_MS_MAX}")));
         }
-        Ok(Self { sought, deadline: arrived + Duration::from_millis(deadline_ms) })
+        Ok(Self { search, deadline: arrived + Duration::from_millis(deadline_ms) })
     }
 
     fn with(self, (queries, mut memory): (Vectors, Reservation)) -> Request {
-        let Self { sought, deadline } = self;
+        let Self { search, deadline } = self;
         let Vectors { rows, kind: vectors, mut stored } = queries;
         stored.shrink_to_fit();
         memory.shrink(RAW_TIMES * stored.len() as u64);
-        Request { sought, vectors, rows, stored, deadline, _memory: memory }
+        Request { search, vectors, rows, stored, deadline, _memory: memory }
     }
 }
 

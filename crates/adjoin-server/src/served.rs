@@ -17,16 +17,13 @@ use adjoin::source::{IdKind, Ids, VectorSource};
 use adjoin::store::{Kind, Store, kind_of};
 use serde::Serialize;
 
-use crate::request::SearchQuestion;
-
-/// Seed of what searches draw.
-pub(crate) const SEED: u64 = 1;
+use crate::request::SEED;
 
 /// What is open.
 pub(crate) enum Served {
     Store(Arc<Store>),
     Index(Box<Index>),
-    Live { collection: Arc<Collection>, _merger: Merger },
+    Collection { collection: Arc<Collection>, _merger: Merger },
 }
 
 /// What is told of it.
@@ -45,6 +42,14 @@ pub(crate) struct Facts {
 }
 
 impl Served {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Store(_) => Kind::Store,
+            Self::Index(_) => Kind::Index,
+            Self::Collection { .. } => Kind::Collection,
+        }
+    }
+
     /// Opens what is in a folder.
     ///
     /// # Errors
@@ -53,10 +58,10 @@ impl Served {
         Ok(match kind_of(context, folder)? {
             Some(Kind::Store) => Self::Store(Arc::new(Store::open(context, folder)?)),
             Some(Kind::Index) => Self::Index(Box::new(Index::open(context, folder)?)),
-            Some(Kind::Live) => {
+            Some(Kind::Collection) => {
                 let collection = Arc::new(Collection::open(context, folder)?);
                 let _merger = Merger::start(&collection, MergerOptions::of(context))?;
-                Self::Live { collection, _merger }
+                Self::Collection { collection, _merger }
             }
             None => {
                 let at = folder.display();
@@ -94,10 +99,10 @@ impl Served {
                     sequence: None,
                 }
             }
-            Self::Live { collection, .. } => {
+            Self::Collection { collection, .. } => {
                 let (manifest, facts) = (collection.manifest(), collection.facts());
                 Facts {
-                    kind: "live",
+                    kind: "collection",
                     rows: facts.rows,
                     vectors: manifest.vectors,
                     metric: manifest.metric,
@@ -117,7 +122,7 @@ impl Served {
         match self {
             Self::Store(store) => store.attributes(),
             Self::Index(index) => index.attributes(),
-            Self::Live { collection, .. } => {
+            Self::Collection { collection, .. } => {
                 let attributes = collection.manifest().attributes;
                 Ok(attributes.into_iter().map(|attribute| (attribute.name, attribute.kind.to_string())).collect())
             }
@@ -127,7 +132,7 @@ impl Served {
     /// Why it cannot be written to any more, if that is so.
     pub(crate) fn failure(&self) -> Option<String> {
         match self {
-            Self::Live { collection, .. } => collection.failure(),
+            Self::Collection { collection, .. } => collection.failure(),
             Self::Store(_) | Self::Index(_) => None,
         }
     }
@@ -138,7 +143,7 @@ impl Served {
     /// Where it is not.
     pub(crate) fn collection(&self) -> Result<&Arc<Collection>> {
         match self {
-            Self::Live { collection, .. } => Ok(collection),
+            Self::Collection { collection, .. } => Ok(collection),
             Self::Store(_) | Self::Index(_) => {
                 let kind = self.facts().kind;
                 Err(Error::option(format!("the {kind} that is served does not change; serve a collection to write")))
@@ -150,27 +155,24 @@ impl Served {
     ///
     /// # Errors
     /// Where it has none.
-    pub(crate) fn check(&self, sought: &SearchQuestion) -> Result<()> {
-        match self {
-            Self::Store(store) => {
-                sought.condition.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
-                effort(sought).map(drop)
-            }
-            _ => walk(sought).map(drop),
+    pub(crate) fn check(&self, search: &SearchOptions) -> Result<()> {
+        if let (Self::Store(store), Some(_)) = (self, &search.filter) {
+            store.check_filtered()?;
         }
+        search.effort.check_for(self.kind())
     }
 
     /// Whether a search for what is asked knows how far it must look, or learns that in a moment.
-    pub(crate) fn is_calibrated(&self, sought: &SearchQuestion) -> bool {
-        let QueryTarget::Nearest(k) = sought.wanted else { return false };
-        let known = |is_calibrated: &dyn Fn(f64) -> bool| match walk(sought) {
-            Ok(SearchEffort::Recall(recall)) => is_calibrated(recall),
+    pub(crate) fn is_calibrated(&self, search: &SearchOptions) -> bool {
+        let QueryTarget::Nearest(k) = search.target else { return false };
+        let known = |is_calibrated: &dyn Fn(f64) -> bool| match search.effort {
+            SearchEffort::Recall(recall) => is_calibrated(recall),
             _ => true,
         };
         match self {
-            Self::Store(_) => sought.nprobe.is_some() || k <= search::CALIBRATED_K_MAX,
+            Self::Store(_) => matches!(search.effort, SearchEffort::Probes(_)) || k <= buckets::CALIBRATED_K_MAX,
             Self::Index(index) => known(&|recall| index.is_calibrated(k, recall, SEED)),
-            Self::Live { collection, .. } => known(&|recall| collection.is_calibrated(k, recall, SEED)),
+            Self::Collection { collection, .. } => known(&|recall| collection.is_calibrated(k, recall, SEED)),
         }
     }
 
@@ -182,7 +184,7 @@ impl Served {
         match self {
             Self::Store(store) => load::vectors_named(context, store, names),
             Self::Index(index) => index.vectors_named(context, names),
-            Self::Live { collection, .. } => collection.get(names),
+            Self::Collection { collection, .. } => collection.get(names),
         }
     }
 
@@ -202,38 +204,17 @@ impl Served {
         &self,
         context: &Context,
         queries: &dyn VectorSource,
-        sought: &SearchQuestion,
+        search: &SearchOptions,
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
-        let condition = sought.condition.clone();
-        if let Self::Store(store) = self {
-            let options = SearchOptions { wanted: sought.wanted, effort: effort(sought)?, condition, seed: SEED };
-            return search::search(context, store, (QuerySet::Source(queries), QuerySet::Rows), &options, sink);
-        }
-        let options = SearchOptions::new(sought.wanted, walk(sought)?, SEED);
-        let options = SearchOptions { filter: condition, ..options };
         match self {
-            Self::Index(index) => index::search(context, index, (queries, None), &options, sink),
-            Self::Live { collection, .. } => collection.search(context, (queries, None), &options, sink),
-            Self::Store(_) => unreachable!("was searched above"),
+            Self::Store(store) => {
+                buckets::search(context, store, (QuerySet::Source(queries), QuerySet::Rows), search, sink)
+            }
+            Self::Index(index) => index::search(context, index, (queries, None), search, sink),
+            Self::Collection { collection, .. } => collection.search(context, (queries, None), search, sink),
         }
     }
-}
-
-/// How far a search of a store looks.
-pub(crate) fn effort(sought: &SearchQuestion) -> Result<SearchEffort> {
-    if sought.list.is_some() {
-        return Err(Error::option("list is for graph indexes; of a store give nprobe or recall"));
-    }
-    SearchEffort::of(sought.recall, sought.exact, sought.nprobe)
-}
-
-/// How far walks of an index go.
-fn walk(sought: &SearchQuestion) -> Result<SearchEffort> {
-    if sought.nprobe.is_some() {
-        return Err(Error::option("nprobe is for stores; for a graph index give list, recall or exact"));
-    }
-    SearchEffort::of(sought.recall, sought.exact, sought.list)
 }
 
 /// When what is in a folder was published: changes with every generation.

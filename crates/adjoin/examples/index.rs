@@ -172,6 +172,6 @@ fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);
     let sets = (QuerySet::Source(queries), QuerySet::Rows);
-    search::search(context, store, sets, &options, Box::new(sink.clone()))?;
+    buckets::search(context, store, sets, &options, Box::new(sink.clone()))?;
     Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())
 }

@@ -45,6 +45,7 @@ pub mod error;
 pub mod estimate;
 mod execute;
 pub mod flash;
+pub mod folder;
 pub mod geometry;
 pub mod graph;
 pub mod index;

@@ -5,33 +5,27 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Subcommand};
 
-use super::{ColumnOptions, IndexShape, Info, Resources, SearchRun, TargetOptions, TemporaryPlace, Verify, WalkEffort};
+use super::{ColumnOptions, IndexShape, Resources, TemporaryPlace};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Live {
+pub(crate) enum Collection {
     /// Make a collection without vectors
     Create(CollectionCreate),
     /// Insert, replace and delete vectors, and print the number of the last write
     Write(CollectionWrite),
-    /// Find what is nearest to each of some queries
-    Search(CollectionSearch),
     /// Make what was written part of the graph index on disk
     Merge(CollectionMerge),
     /// Write the vectors that are there now, with their ids, to a Parquet file
     Snapshot(CollectionSnapshot),
     /// Copy a collection as it is now, while others may write to it
     Backup(CollectionBackup),
-    /// Show what a collection holds, as `adjoin info` does
-    Info(Info),
-    /// Read every byte of a collection, as `adjoin verify` does
-    Verify(Verify),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CollectionCreate {
     /// Folder of the collection
-    #[arg(value_name = "LIVE")]
-    pub(crate) live: PathBuf,
+    #[arg(value_name = "COLLECTION")]
+    pub(crate) folder: PathBuf,
     /// Elements of a vector
     #[arg(long, value_name = "D")]
     pub(crate) dimensions: usize,
@@ -57,8 +51,8 @@ pub(crate) struct CollectionCreate {
 #[derive(Debug, Args)]
 pub(crate) struct CollectionWrite {
     /// The collection
-    #[arg(value_name = "LIVE")]
-    pub(crate) live: PathBuf,
+    #[arg(value_name = "COLLECTION")]
+    pub(crate) folder: PathBuf,
     /// A file with an id on each line, - for standard input: their vectors go, before others come
     #[arg(long, value_name = "FILE", value_parser = NonEmpty::new())]
     pub(crate) delete: Option<String>,
@@ -83,8 +77,8 @@ pub(crate) struct CollectionWrite {
 #[derive(Debug, Args)]
 pub(crate) struct CollectionMerge {
     /// The collection
-    #[arg(value_name = "LIVE")]
-    pub(crate) live: PathBuf,
+    #[arg(value_name = "COLLECTION")]
+    pub(crate) folder: PathBuf,
     /// How the new index is made: by building it of all vectors, by changing the one that there is, or whichever is faster
     /// (change-nearest: to compare with)
     #[arg(long, value_name = "NAME", default_value = "fastest", value_parser = ["fastest", "build", "change", "change-nearest"])]
@@ -96,26 +90,10 @@ pub(crate) struct CollectionMerge {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CollectionSearch {
-    /// The collection
-    #[arg(value_name = "LIVE")]
-    pub(crate) live: PathBuf,
-    /// The queries: what `build` takes
-    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
-    pub(crate) queries: Vec<String>,
-    #[command(flatten)]
-    pub(crate) sought: TargetOptions,
-    #[command(flatten)]
-    pub(crate) effort: WalkEffort,
-    #[command(flatten)]
-    pub(crate) run: SearchRun,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct CollectionSnapshot {
     /// The collection
-    #[arg(value_name = "LIVE")]
-    pub(crate) live: PathBuf,
+    #[arg(value_name = "COLLECTION")]
+    pub(crate) folder: PathBuf,
     /// File of the vectors, which ends in .parquet: columns id and vector, and those of --attributes
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
@@ -129,11 +107,11 @@ pub(crate) struct CollectionSnapshot {
 #[derive(Debug, Args)]
 pub(crate) struct CollectionBackup {
     /// The collection
-    #[arg(value_name = "LIVE")]
-    pub(crate) live: PathBuf,
-    /// Folder of the copy, which is then a collection too
-    #[arg(value_name = "FOLDER")]
+    #[arg(value_name = "COLLECTION")]
     pub(crate) folder: PathBuf,
+    /// Folder of the copy, which is a collection too
+    #[arg(value_name = "FOLDER")]
+    pub(crate) copy: PathBuf,
     /// Replace a collection that is there
     #[arg(long)]
     pub(crate) force: bool,

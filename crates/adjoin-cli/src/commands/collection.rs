@@ -6,25 +6,21 @@ use adjoin::collection::{
 };
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::SearchOptions;
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
-use adjoin::report::SearchStatistics;
-use adjoin::sink::{HitSink, HitWriter, write_vectors};
+use adjoin::sink::write_vectors;
 use adjoin::source::{IdKind, VectorSource};
 use adjoin::sql::Condition;
-use adjoin::store::Kind;
 use serde::Serialize;
 
 use super::ids::{ids_of, say_missing};
 use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
-use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
-use super::tracing::Tracing;
 use super::verify::{print_damages, unnamed};
 use crate::Outcome;
 use crate::args::{
-    CollectionBackup, CollectionCreate, CollectionMerge, CollectionSearch, CollectionSnapshot, CollectionWrite, Live,
+    Collection as CollectionCommand, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSnapshot,
+    CollectionWrite,
 };
 use crate::print::print;
 use crate::resolve;
@@ -33,16 +29,13 @@ use crate::signals::Stopped;
 /// Bytes of vectors that are read at once, about.
 const READ_BYTES: u64 = 1 << 20;
 
-pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
+pub(crate) fn collection(command: &CollectionCommand, stopped: &Stopped) -> Result<Outcome> {
     match command {
-        Live::Create(arguments) => create(arguments),
-        Live::Write(arguments) => write(arguments, stopped),
-        Live::Search(arguments) => search(arguments, stopped),
-        Live::Merge(arguments) => merge(arguments, stopped),
-        Live::Snapshot(arguments) => snapshot(arguments, stopped),
-        Live::Backup(arguments) => backup(arguments, stopped),
-        Live::Info(arguments) => super::info::info_of(arguments, Kind::Live),
-        Live::Verify(arguments) => super::verify::verify_of(arguments, Kind::Live, stopped),
+        CollectionCommand::Create(arguments) => create(arguments),
+        CollectionCommand::Write(arguments) => write(arguments, stopped),
+        CollectionCommand::Merge(arguments) => merge(arguments, stopped),
+        CollectionCommand::Snapshot(arguments) => snapshot(arguments, stopped),
+        CollectionCommand::Backup(arguments) => backup(arguments, stopped),
     }
 }
 
@@ -52,12 +45,12 @@ fn create(arguments: &CollectionCreate) -> Result<Outcome> {
     let index = resolve::index_options(&arguments.shape, arguments.seed)?;
     let attributes = arguments.attributes.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
     let options = CollectionOptions { vectors, metric: arguments.metric.parse()?, ids, attributes, index };
-    Collection::create(&resolve::own_context(), &arguments.live, &options)?;
+    Collection::create(&resolve::own_context(), &arguments.folder, &options)?;
     Ok(Outcome::Done)
 }
 
 fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
-    let CollectionWrite { live, delete, delete_where, insert, upsert, resources, .. } = arguments;
+    let CollectionWrite { folder, delete, delete_where, insert, upsert, resources, .. } = arguments;
     if delete.is_none() && delete_where.is_none() && insert.is_empty() && upsert.is_empty() {
         return Err(Error::option("nothing to write: give --insert, --upsert, --delete or --delete-where"));
     }
@@ -66,14 +59,14 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(resources, stopped)?;
     let work = || work_of(&context, arguments);
     let (all, facts) =
-        with_advice(&context, live, work, || write_all(&context, arguments, condition.as_ref(), durability))?;
+        with_advice(&context, folder, work, || write_all(&context, arguments, condition.as_ref(), durability))?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     print(&format!("{}\n", all.sequence))?;
     if !resources.quiet {
         let Written { rows, gone, missing, .. } = all;
         let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
-        eprintln!("{}: {rows} came, {gone} went; {} now", live.display(), format_count(facts.rows, "row"));
+        eprintln!("{}: {rows} came, {gone} went; {} now", folder.display(), format_count(facts.rows, "row"));
         say_missing(missing);
         print_memory(&memory);
     }
@@ -103,8 +96,8 @@ fn write_all(
     condition: Option<&Condition>,
     durability: Durability,
 ) -> Result<(Written, CollectionFacts)> {
-    let CollectionWrite { live, delete, insert, upsert, columns, .. } = arguments;
-    let collection = Collection::open(context, live)?;
+    let CollectionWrite { folder, delete, insert, upsert, columns, .. } = arguments;
+    let collection = Collection::open(context, folder)?;
     // All is opened before anything is written.
     let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
     let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
@@ -118,15 +111,15 @@ fn write_all(
 }
 
 fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
-    let CollectionMerge { live, method, temporary, resources } = arguments;
+    let CollectionMerge { folder, method, temporary, resources } = arguments;
     let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     let method = method.parse()?;
     let Merged { rows, seconds, .. } = with_advice(
         &context,
-        live,
+        folder,
         || Ok(CollectionWork::Merge),
         || {
-            let collection = Collection::open(&context, live)?;
+            let collection = Collection::open(&context, folder)?;
             let merged = collection.merge_by(&context, method)?;
             collection.close().map(|()| merged)
         },
@@ -134,51 +127,18 @@ fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet {
-        eprintln!("{}: {} in the index on disk; merged in {seconds:.1} s", live.display(), format_count(rows, "row"));
+        eprintln!("{}: {} in the index on disk; merged in {seconds:.1} s", folder.display(), format_count(rows, "row"));
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
 }
 
-fn search(arguments: &CollectionSearch, stopped: &Stopped) -> Result<Outcome> {
-    let run = &arguments.run;
-    let mut context = resolve::context(&run.resources, stopped)?;
-    let effort = resolve::effort(&arguments.effort)?;
-    let mut options = SearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
-    options.filter = run.condition.as_deref().map(Condition::parse).transpose()?;
-    // A trace tells what each query needs, whatever others have read.
-    options.walk.shares &= run.trace.is_none();
-    options.check()?;
-    let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.live)?;
-    let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
-    let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
-    let like = like(&context, run)?;
-    let sets = (&*queries, like.as_deref());
-    let of_sink = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
-    let of_search = Collection::search_bytes((&context, &arguments.live), sets, &options, &of_sink)?;
-    let collection = Collection::open_read_only(&context.expecting(of_search), &arguments.live)?;
-    let schema = collection.hit_schema(&*queries);
-    let mut statistics =
-        with_writer(&context, &target, schema, |sink| collection.search(&context, sets, &options, sink))?;
-    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
-    drop(collection);
-    tracing.map_or(Ok(()), Tracing::finish)?;
-    drop(context); // ends the progress bar
-    if !run.resources.quiet {
-        let SearchStatistics { common, .. } = &statistics;
-        print_found(&statistics, &run.output);
-        print_recall(common, run.calibrate_with.is_some(), ("--list", "of the collection"));
-        print_memory(&common.memory);
-    }
-    Ok(verdict(&statistics.common))
-}
-
 fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome> {
-    let CollectionSnapshot { live, output, force, resources } = arguments;
+    let CollectionSnapshot { folder, output, force, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
-    resolve::check_files(&context, &[live.display().to_string()], &[("-o", output)])?;
+    resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
     let target = Target::File { path: output.clone(), force: *force };
-    let collection = Collection::open_read_only(&context, live)?;
+    let collection = Collection::open_read_only(&context, folder)?;
     let written = write_vectors(&context, &collection.snapshot(), &target)?;
     let sequence = collection.facts().sequence;
     drop(collection);
@@ -193,15 +153,15 @@ fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome
 }
 
 fn backup(arguments: &CollectionBackup, stopped: &Stopped) -> Result<Outcome> {
-    let CollectionBackup { live, folder, force, resources } = arguments;
+    let CollectionBackup { folder, copy, force, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
-    resolve::check_outputs(&context, &[live.display().to_string()], &[("the backup", folder)])?;
-    let BackupReport { rows, sequence, bytes } = back_up(&context, live, folder, *force)?;
+    resolve::check_outputs(&context, &[folder.display().to_string()], &[("the backup", copy)])?;
+    let BackupReport { rows, sequence, bytes } = back_up(&context, folder, copy, *force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet {
         let (rows, bytes) = (format_count(rows, "row"), format_bytes(bytes));
-        eprintln!("{}: {rows} as of write {sequence}, {bytes} copied and verified", folder.display());
+        eprintln!("{}: {rows} as of write {sequence}, {bytes} copied and verified", copy.display());
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))

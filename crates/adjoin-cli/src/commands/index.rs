@@ -4,25 +4,18 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{
     BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, RelayoutReport, build as build_index,
-    hit_schema, relayout as lay_out_anew, search as find, search_bytes, verify as check,
+    relayout as lay_out_anew, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number};
 use adjoin::output::parent;
-use adjoin::query::SearchOptions;
-use adjoin::report::SearchStatistics;
-use adjoin::sink::{HitSink, HitWriter};
-use adjoin::sql::Condition;
-use adjoin::store::Kind;
 
 use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
-use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
-use super::tracing::Tracing;
 use super::verify::{BUILD_LEFT, print_damages, unnamed};
 use crate::Outcome;
-use crate::args::{Index, IndexBuild, IndexRelayout, IndexSearch, SearchRun};
+use crate::args::{Index, IndexBuild, IndexRelayout};
 use crate::print::{percent, print};
 use crate::resolve;
 use crate::signals::Stopped;
@@ -30,9 +23,6 @@ use crate::signals::Stopped;
 pub(crate) fn index(command: &Index, stopped: &Stopped) -> Result<Outcome> {
     match command {
         Index::Build(arguments) => build(arguments, stopped),
-        Index::Search(arguments) => search(arguments, stopped),
-        Index::Info(arguments) => super::info::info_of(arguments, Kind::Index),
-        Index::Verify(arguments) => super::verify::verify_of(arguments, Kind::Index, stopped),
         Index::Relayout(arguments) => relayout(arguments, stopped),
     }
 }
@@ -85,51 +75,6 @@ fn summarize_build(built: &BuiltIndex, output: &Path) {
         percent(manifest.overlap_ratio)
     );
     eprintln!("{} read of the store, {} to temporary files", format_bytes(bytes_read), format_bytes(spill_bytes));
-}
-
-fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
-    let run = &arguments.run;
-    let mut context = resolve::context(&run.resources, stopped)?;
-    let effort = resolve::effort(&arguments.effort)?;
-    let mut options = SearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
-    options.filter = run.condition.as_deref().map(Condition::parse).transpose()?;
-    if let Some(strategy) = &arguments.strategy {
-        options.walk = strategy.parse()?;
-    }
-    // A trace tells what each query needs, whatever others have read.
-    options.walk.shares &= run.trace.is_none();
-    options.check()?;
-    let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.index)?;
-    let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
-    let facts = GraphIndex::manifest(&context, &arguments.index)?;
-    let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
-    let like = like(&context, run)?;
-    let sets = (&*queries, like.as_deref());
-    let schema = hit_schema(&facts, &*queries);
-    let of_sink = HitWriter::new(&context, &target, schema).memory_bytes();
-    let of_search = search_bytes(&context, &facts, sets, &options, of_sink);
-    let index = GraphIndex::open(&context.expecting(of_search), &arguments.index)?;
-    let mut statistics = with_writer(&context, &target, schema, |sink| find(&context, &index, sets, &options, sink))?;
-    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
-    drop(index);
-    tracing.map_or(Ok(()), Tracing::finish)?;
-    drop(context); // ends the progress bar
-    if !run.resources.quiet {
-        summarize_search(&statistics, run);
-    }
-    Ok(verdict(&statistics.common))
-}
-
-fn summarize_search(statistics: &SearchStatistics, run: &SearchRun) {
-    let SearchStatistics { common, search } = statistics;
-    print_found(statistics, &run.output);
-    let (reads, distances) = (search.reads_per_query, search.distances_per_query);
-    eprintln!(
-        "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries a second",
-        search.queries_per_second
-    );
-    print_recall(common, run.calibrate_with.is_some(), ("--list", "of the index"));
-    print_memory(&common.memory);
 }
 
 /// Prints what an index says of itself.

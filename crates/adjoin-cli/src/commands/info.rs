@@ -6,7 +6,7 @@ use adjoin::source::IdKind;
 use adjoin::store::{Kind, Manifest, Store, kind_of};
 use serde::Serialize;
 
-use super::{index, live};
+use super::{collection, index};
 use crate::Outcome;
 use crate::args::Info;
 use crate::print::print;
@@ -20,7 +20,7 @@ pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
 pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcome> {
     match kind {
         Kind::Index => return index::info(folder, *json),
-        Kind::Live => return collection::info(folder, *json),
+        Kind::Collection => return collection::info(folder, *json),
         Kind::Store => {}
     }
     let store = Store::open(&Context::default(), folder)?;

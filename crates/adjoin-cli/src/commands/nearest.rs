@@ -5,13 +5,13 @@ use adjoin::error::Result;
 use adjoin::job::NearestJob;
 use adjoin::options::{Metric, format_count, format_number};
 use adjoin::output::{Target, parent};
-use adjoin::query::SearchEffort;
+use adjoin::query::{EffortOptions, SearchEffort};
 use adjoin::report::NearestStatistics;
-use adjoin::sink::Discard;
+use adjoin::sink::{Discard, HitWriter};
 
 use super::join::{StatisticsFile, check_results};
 use super::memory::print_memory;
-use super::search::{print_recall, verdict, with_writer};
+use super::search::{print_recall, verdict};
 use super::tracing::Tracing;
 use crate::Outcome;
 use crate::args::Join;
@@ -23,7 +23,11 @@ use crate::signals::Stopped;
 pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
-    let effort = SearchEffort::of(arguments.wanted.recall, arguments.wanted.exact, None)?;
+    let effort = SearchEffort::try_from(EffortOptions {
+        recall: arguments.wanted.recall,
+        exact: arguments.wanted.exact,
+        ..EffortOptions::default()
+    })?;
     let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
     let job = NearestJob {
         inputs: &arguments.inputs,
@@ -45,8 +49,8 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     let opened = job.open(&context)?;
     let mut statistics = match &target {
         Some(target) => {
-            let schema = neighbor_schema(&opened.store);
-            with_writer(&context, target, schema, |sink| job.run(&context, &opened, sink))?
+            let writer = HitWriter::new(&context, target, neighbor_schema(&opened.store));
+            job.run(&context, &opened, Box::new(writer))?
         }
         None => job.run(&context, &opened, Box::new(Discard))?,
     };

@@ -1,66 +1,75 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, hit_schema, search as find};
+use adjoin::buckets::QuerySet;
 use adjoin::context::Context;
 use adjoin::error::Result;
+use adjoin::folder::{Folder, SearchQueries};
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::output::{Target, check_free};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::{CommonStatistics, SearchStatistics};
-use adjoin::sink::{HitSchema, HitSink, HitWriter, TableFormat};
+use adjoin::sink::{HitSink, HitWriter, TableFormat};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
-use adjoin::store::Store;
+use adjoin::store::Kind;
 
 use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
 use super::tracing::Tracing;
 use crate::Outcome;
-use crate::args::{Search, SearchRun, TargetOptions};
+use crate::args::{EffortArguments, Search};
 use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
-    let run = &arguments.run;
-    let mut context = resolve::context(&run.resources, stopped)?;
-    let wanted = wanted_of(&arguments.sought)?;
-    let effort = SearchEffort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
-    let condition = run.condition.as_deref().map(Condition::parse).transpose()?;
-    let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, run.seed) };
-    let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
-    let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
-    let store = Store::open(&context, &arguments.store)?;
+    let mut context = resolve::context(&arguments.resources, stopped)?;
+    let options = options(arguments)?;
+    let (target, stats) = outputs(&context, arguments)?;
+    let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
     let source = match is_itself(arguments) {
         true => None,
-        false => Some(resolve::source(&context, &arguments.queries, &run.columns)?),
+        false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
     };
-    let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
-    let like = like(&context, run)?;
-    let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
-    let schema = hit_schema(&store, queries);
-    let mut statistics =
-        with_writer(&context, &target, schema, |sink| find(&context, &store, (queries, like), &options, sink))?;
+    let calibrate_with = calibration_queries(&context, arguments)?;
+    let queries = SearchQueries {
+        queries: source.as_deref().map_or(QuerySet::Rows, QuerySet::Source),
+        calibrate_with: calibrate_with.as_deref(),
+    };
+    let sink_bytes = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
+    let folder = Folder::open_for_search(&context, &arguments.folder, queries, &options, &sink_bytes)?;
+    let sink = HitWriter::new(&context, &target, folder.hit_schema(queries)?);
+    let mut statistics = folder.search(&context, queries, &options, Box::new(sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
-    drop(store);
+    let kind = folder.kind();
+    drop(folder);
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
-    if !run.resources.quiet {
-        summarize(&statistics, arguments);
+    if !arguments.resources.quiet {
+        summarize(&statistics, arguments, kind);
     }
     Ok(verdict(&statistics.common))
 }
 
-/// What is wanted of each query.
-pub(super) fn wanted_of(sought: &TargetOptions) -> Result<QueryTarget> {
-    QueryTarget::of(sought.k, sought.radius, sought.min_similarity)
+fn options(arguments: &Search) -> Result<SearchOptions> {
+    let target = QueryTarget::of(arguments.target.k, arguments.target.radius, arguments.target.min_similarity)?;
+    let EffortArguments { recall, exact, nprobe: probes, list } = arguments.effort;
+    let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes, list })?;
+    let filter = arguments.condition.as_deref().map(Condition::parse).transpose()?;
+    let mut options = SearchOptions { filter, ..SearchOptions::new(target, effort, arguments.seed) };
+    if let Some(strategy) = &arguments.strategy {
+        options.walk = strategy.parse()?;
+    }
+    // A trace records the reads of each query, so that queries must not share pages.
+    options.walk.shares &= arguments.trace.is_none();
+    options.check().map(|()| options)
 }
 
-/// The queries that those of a search are like, where they were given.
-pub(super) fn like(context: &Context, run: &SearchRun) -> Result<Option<Arc<dyn VectorSource>>> {
-    let open = |name| resolve::source(context, std::slice::from_ref(name), &run.columns);
-    run.calibrate_with.as_ref().map(open).transpose()
+/// Opens the calibration queries, if given.
+fn calibration_queries(context: &Context, arguments: &Search) -> Result<Option<Arc<dyn VectorSource>>> {
+    let open = |name| resolve::source(context, std::slice::from_ref(name), &arguments.columns);
+    arguments.calibrate_with.as_ref().map(open).transpose()
 }
 
 /// Says which promise of a search was not kept.
@@ -77,43 +86,30 @@ pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
     }
 }
 
-/// Where the hits and the statistics of a search go; refused before any work is done where they cannot.
-pub(super) fn outputs<'a>(
-    context: &Context,
-    run: &'a SearchRun,
-    queries: &[String],
-    searched: &Path,
-) -> Result<(Target, Option<StatisticsFile<'a>>)> {
-    let hits = Some(Path::new(&run.output)).filter(|path| *path != Path::new("-"));
-    let outputs = [("-o", hits), ("--stats", run.stats.as_deref()), ("--trace", run.trace.as_deref())];
+/// Opens the files of hits and statistics: what cannot be written is refused before any work.
+fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Option<StatisticsFile<'a>>)> {
+    let Search { output, stats, trace, force, .. } = arguments;
+    let hits = Some(Path::new(output)).filter(|path| *path != Path::new("-"));
+    let outputs = [("-o", hits), ("--stats", stats.as_deref()), ("--trace", trace.as_deref())];
     let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
-    let inputs: Vec<String> = queries.iter().cloned().chain([searched.display().to_string()]).collect();
+    let folder = arguments.folder.display().to_string();
+    let inputs: Vec<String> = arguments.queries.iter().cloned().chain([folder]).collect();
     resolve::check_files(context, &inputs, &outputs)?;
     hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
-    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, run.force))?;
-    let stats = run.stats.as_deref().map(|path| StatisticsFile::begin(context, path, run.force)).transpose()?;
-    Ok((resolve::target(&run.output, run.force, false), stats))
-}
-
-/// A search whose hits are written.
-pub(super) fn with_writer<S>(
-    context: &Context,
-    target: &Target,
-    schema: HitSchema,
-    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
-) -> Result<S> {
-    search(Box::new(HitWriter::new(context, target, schema)))
+    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, *force))?;
+    let stats = stats.as_deref().map(|path| StatisticsFile::begin(context, path, *force)).transpose()?;
+    Ok((resolve::target(output, *force, false), stats))
 }
 
 /// Whether the queries are the vectors of the store.
 fn is_itself(arguments: &Search) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let [queries] = &arguments.queries[..] else { return false };
-    real(Path::new(queries)).is_some_and(|queries| real(&arguments.store) == Some(queries))
+    real(Path::new(queries)).is_some_and(|queries| real(&arguments.folder) == Some(queries))
 }
 
 /// Says how much was found, and where it is.
-pub(super) fn print_found(SearchStatistics { common, search }: &SearchStatistics, output: &str) {
+fn print_found(SearchStatistics { common, search }: &SearchStatistics, output: &str) {
     let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
     let place = if output == "-" { String::new() } else { format!(" written to {output}") };
     eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
@@ -122,15 +118,25 @@ pub(super) fn print_found(SearchStatistics { common, search }: &SearchStatistics
     }
 }
 
-fn summarize(statistics: &SearchStatistics, arguments: &Search) {
+fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: Kind) {
     let SearchStatistics { common, search } = statistics;
-    print_found(statistics, &arguments.run.output);
-    let read = format_bytes(search.bytes_per_query as u64);
+    print_found(statistics, &arguments.output);
     if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
-        let buckets = format_number(buckets);
+        let (buckets, read) = (format_number(buckets), format_bytes(search.bytes_per_query as u64));
         eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
+    } else {
+        let (reads, distances) = (search.reads_per_query, search.distances_per_query);
+        eprintln!(
+            "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries a second",
+            search.queries_per_second
+        );
     }
-    print_recall(common, arguments.run.calibrate_with.is_some(), ("--nprobe", "of the store"));
+    let words = match kind {
+        Kind::Store => ("--nprobe", "of the store"),
+        Kind::Index => ("--list", "of the index"),
+        Kind::Collection => ("--list", "of the collection"),
+    };
+    print_recall(common, arguments.calibrate_with.is_some(), words);
     print_memory(&common.memory);
 }
 

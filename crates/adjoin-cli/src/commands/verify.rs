@@ -6,7 +6,7 @@ use adjoin::message::one_line;
 use adjoin::options::{format_bytes, format_count};
 use adjoin::store::{self, Kind, VerifyReport, kind_of};
 
-use super::{index, live};
+use super::{collection, index};
 use crate::Outcome;
 use crate::args::{Resources, Verify};
 use crate::print::print;
@@ -29,7 +29,7 @@ pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Re
     let context = resolve::context(&Resources { memory, threads: None, kernel: None, device: None, quiet }, stopped)?;
     match kind {
         Kind::Index => return index::verify(context, folder, quiet),
-        Kind::Live => return collection::verify(context, folder, quiet),
+        Kind::Collection => return collection::verify(context, folder, quiet),
         Kind::Store => {}
     }
     let report = store::verify(&context, folder)?;

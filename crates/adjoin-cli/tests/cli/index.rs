@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::buckets::find_themselves;
 use crate::inputs::{fbin, sample};
 use crate::place::Place;
+use crate::search::find_themselves;
 
 /// An index of 9 vectors of the plane, of which two are equal, and queries.
 fn small() -> Place {

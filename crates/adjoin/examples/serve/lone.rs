@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Instant;
 
+use adjoin::buckets::{self, QuerySet};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::LatencyStatistics;
-use adjoin::buckets::{self, QuerySet};
-use adjoin::query::{SearchEffort, SearchOptions, QueryTarget};
 use adjoin::sink::CollectHits;
 use adjoin::source;
 use adjoin::store::Store;

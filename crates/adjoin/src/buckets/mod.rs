@@ -36,8 +36,7 @@ use crate::predicate::Predicate;
 use crate::query::{SearchOptions, SearchRun, naming_bytes};
 use crate::report::SearchStatistics;
 use crate::sink::{HitSchema, HitSink};
-use crate::source::IdKind;
-use crate::store::{FilterBitmap, Store};
+use crate::store::{FilterBitmap, Kind, Store};
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
@@ -76,7 +75,7 @@ fn search_for(
     [queries, like].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.check()?;
     options.target.check(store.manifest().metric, store.folder())?;
-    options.effort.check_probes(store.folder())?;
+    options.effort.check_for(Kind::Store)?;
     options.filter.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
     // Queries from elsewhere are like any rows, whichever of these may be found.
     let like = match (queries, like) {

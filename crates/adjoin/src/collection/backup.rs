@@ -89,7 +89,7 @@ fn check(context: &Context, (live, target): (&Path, &Path), force: bool) -> Resu
     if target.file_name().is_none() {
         return Err(Error::option(format!("{at} is no name of a folder; give the backup one")));
     }
-    check_target(context, (target, Kind::Live), force)
+    check_target(context, (target, Kind::Collection), force)
 }
 
 /// Where a copy that is replaced is called by another name for a moment.
@@ -125,7 +125,7 @@ fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
 fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> Result<()> {
     let (device, copy) = (&context.device, drafts.path().join(COPY));
     // Somebody may have taken the name meanwhile.
-    check_target(context, (target, Kind::Live), force)?;
+    check_target(context, (target, Kind::Collection), force)?;
     if has_manifest(context, target)? {
         let aside = aside_of(target).expect("it was checked");
         if device.kind(&aside)?.is_some() {

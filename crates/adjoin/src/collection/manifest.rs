@@ -110,11 +110,11 @@ impl CollectionManifest {
     /// Where an option is out of range, something is there already, or the device refuses.
     pub(super) fn create(context: &Context, folder: &Path, options: &CollectionOptions) -> Result<()> {
         options.check()?;
-        if let Ok(Some(Kind::Live)) = kind_of(context, folder) {
+        if let Ok(Some(Kind::Collection)) = kind_of(context, folder) {
             let at = folder.display();
             return Err(Error::input(format!("{at} is a collection already; write to it, or choose another folder")));
         }
-        check_target(context, (folder, Kind::Live), false)?;
+        check_target(context, (folder, Kind::Collection), false)?;
         let device = &context.device;
         let is_new = device.kind(folder)?.is_none();
         if is_new {
@@ -185,7 +185,8 @@ impl CollectionManifest {
             return Err(Error::input(format!("{at} is not a collection; make one with: adjoin collection create")));
         }
         let bytes = read_manifest_bytes(context, folder)?;
-        let read = unsealed::<Self>(&bytes, Kind::Live).map_err(|unreadable| unreadable.in_folder(folder, Kind::Live));
+        let read = unsealed::<Self>(&bytes, Kind::Collection)
+            .map_err(|unreadable| unreadable.in_folder(folder, Kind::Collection));
         let manifest = read?;
         let makes_sense = manifest.options().check().is_ok() && manifest.first_record > 0 && manifest.salt().is_some();
         if makes_sense {

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::attributes::{Attribute, names};
-use super::log::Found;
+use super::log::LogContents;
 use super::long_term_index::{LongTermIndex, folder_name, is_of_merge, places_name};
 use super::manifest::CollectionManifest;
 use super::method::MergeMethod;
@@ -124,7 +124,7 @@ impl Collection {
     }
 
     /// Reads what a manifest names. If others hold the memory for a while, waits for them.
-    fn read_state(&self, manifest: &CollectionManifest) -> Result<(State, Found)> {
+    fn read_state(&self, manifest: &CollectionManifest) -> Result<(State, LogContents)> {
         let context = &self.context;
         loop {
             match State::read(context, self.folder(), manifest) {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::background::Backpressure;
 use super::change::Change;
-use super::log::{Appended, Durability, Found, Log};
+use super::log::{Appended, Durability, Log, LogContents};
 use super::manifest::{CollectionManifest, CollectionOptions};
 use super::merge::remove_unnamed;
 use super::state::{State, Undo};
@@ -162,7 +162,7 @@ impl Collection {
         Ok(Self::read(context, folder)?.0)
     }
 
-    fn read(context: &Context, folder: &Path) -> Result<(Self, Found)> {
+    fn read(context: &Context, folder: &Path) -> Result<(Self, LogContents)> {
         let (manifest, (state, found)) = loop {
             let manifest = CollectionManifest::read(context, folder)?;
             let read = State::read(context, folder, &manifest);

@@ -23,6 +23,7 @@ use crate::report::{
 };
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};
+use crate::store::Kind;
 
 /// What statistics call it.
 const COMMAND: &str = "search";
@@ -54,7 +55,7 @@ impl Collection {
         let manifest = self.manifest();
         let space = manifest.space();
         options.target.check(space.metric, self.folder())?;
-        options.effort.check_walks(self.folder())?;
+        options.effort.check_for(Kind::Collection)?;
         for source in [Some(queries), like].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 
 use super::change::Change;
-use super::log::{Found, Segments};
+use super::log::{LogContents, Segments};
 use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
 use super::temporary_index::{self, TemporaryIndex, TemporaryView};
@@ -56,7 +56,7 @@ impl State {
     ///
     /// # Errors
     /// Where one of them or the index on disk cannot be read, or memory does not suffice.
-    pub(super) fn read(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Self, Found)> {
+    pub(super) fn read(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Self, LogContents)> {
         let merged = manifest.merged();
         let base = merged.map(|sequence| LongTermIndex::open(context, folder, (sequence, &manifest.attributes)));
         let base = base.transpose()?.map(Arc::new);
@@ -76,12 +76,12 @@ impl State {
         context: &Context,
         folder: &Path,
         manifest: &CollectionManifest,
-        before: Option<&Found>,
-    ) -> Result<Found> {
+        before: Option<&LogContents>,
+    ) -> Result<LogContents> {
         let state = self;
         let mut touched = Ids::empty(manifest.ids);
         let (salt, first) = manifest.log();
-        let first = before.and_then(Found::last_file).unwrap_or(first);
+        let first = before.and_then(LogContents::last_file).unwrap_or(first);
         let found = Segments::open(context, folder, (salt, first))?.read(context, before, &mut |frame| {
             let number = frame.head.sequence;
             let change = Change::from_bytes(frame.payload, manifest.rows());

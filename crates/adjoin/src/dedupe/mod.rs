@@ -140,7 +140,7 @@ impl Dedupe<'_> {
         for input in self.inputs {
             if let Some(kind) = kind_of(context, Path::new(input))? {
                 let remedy = match kind {
-                    Kind::Live => "write its vectors to a file with: adjoin collection snapshot",
+                    Kind::Collection => "write its vectors to a file with: adjoin collection snapshot",
                     Kind::Store | Kind::Index => "name the data set that it was built of",
                 };
                 return Err(Error::input(format!("{input} is {kind}, which holds vectors alone; {remedy}")));

@@ -83,7 +83,9 @@ pub(super) fn decide<T: Coordinate>(
         }
         // No sample supports a recall of 1: that everything is found takes a comparison with everything.
         (_, effort) if effort.compares_all() => Ok(SearchPlan::whole(1.0, None)),
-        (_, SearchEffort::Exact) => unreachable!("it compares all"),
+        (_, SearchEffort::Exact | SearchEffort::Probes(_)) => {
+            unreachable!("one compares all, the other is refused before")
+        }
         (QueryTarget::Nearest(k), SearchEffort::Recall(target)) => {
             promise::decide::<T>(context, index, (queries, like), (k, apart, thinned), (target, options), running)
         }

@@ -178,7 +178,7 @@ fn find(
     options.check()?;
     let space = index.facts().space();
     options.target.check(space.metric, index.folder())?;
-    options.effort.check_walks(index.folder())?;
+    options.effort.check_for(Kind::Index)?;
     for source in [Some(queries), like].into_iter().flatten() {
         SourceQueries { source, space }.check(index.folder())?;
     }

@@ -23,7 +23,9 @@ use crate::options::{Metric, VectorType};
 use crate::query::{
     BatchSearch, IdRoom, NamedHits, QueryTarget, RanSearch, SearchWork, SourceQueries, StoredQueries, WalkStrategy,
 };
-use crate::report::{CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, StrategyStatistics};
+use crate::report::{
+    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
+};
 use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
 

@@ -5,17 +5,14 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{
-    CollectionChanges, Index, IndexOptions, IndexRows, SearchEffort, SearchOptions, UnmergedRows, build, hit_schema,
-    search_changed,
-};
+use super::{CollectionChanges, Index, IndexOptions, IndexRows, UnmergedRows, build, hit_schema, search_changed};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::execute::Hit;
 use crate::graph::GraphOptions;
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::Predicate;
-use crate::query::{IdRoom, QueryTarget};
+use crate::query::{IdRoom, QueryTarget, SearchEffort, SearchOptions};
 use crate::random::Random;
 use crate::report::SearchStatistics;
 use crate::row_numbers::RowSet;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use crate::checkpoint::damaged;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::join::{JoinEffort, JoinOptions, PairFilter, RowFilter, Sets, Side, UnopenedSet, join, prepare};
+use crate::join::{JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, join, prepare};
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;
@@ -170,8 +170,8 @@ impl Opened {
     }
 
     /// Returns the rows to join.
-    fn side(&self) -> Side<'_> {
-        Side::new(&self.store, self.filter.as_ref())
+    fn side(&self) -> JoinSide<'_> {
+        JoinSide::new(&self.store, self.filter.as_ref())
     }
 
     /// Adds time and temporary files of the build, if there was one.

@@ -19,7 +19,7 @@ use crate::store::{Kind, kind_of};
 /// only name or is given together with an option for files.
 pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     for name in names {
-        if kind_of(context, Path::new(name))? == Some(Kind::Live) {
+        if kind_of(context, Path::new(name))? == Some(Kind::Collection) {
             return open_live(context, names, name, options);
         }
     }

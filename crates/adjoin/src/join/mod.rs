@@ -7,7 +7,7 @@ mod planning;
 mod prepared;
 mod watched;
 
-pub use crate::load::{PairFilter, RowFilter, Sets, Side};
+pub use crate::load::{JoinSide, PairFilter, RowFilter, Sets};
 pub use execution::{Done, join, run};
 pub(crate) use execution::{SaveCheckpoints, hand_over, run_in_legs};
 pub use options::{JoinEffort, JoinOptions};

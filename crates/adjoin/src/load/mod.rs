@@ -31,6 +31,6 @@ pub use pair_filter::PairFilter;
 pub(crate) use pass::BucketPass;
 pub use read_ahead::{ReadAhead, StoredBucket, least_read_ahead, most_read_ahead, read_ahead_bytes};
 pub(crate) use sample::{DrawnVectors, draw_other_places, draw_places, read_coordinates};
-pub use sets::{RowFilter, Sets, Side};
+pub use sets::{JoinSide, RowFilter, Sets};
 pub(crate) use subset::{Subset, starts};
 pub(crate) use vectors::read_vectors;

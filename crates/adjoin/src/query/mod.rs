@@ -14,9 +14,8 @@ mod source_queries;
 mod walk_strategy;
 
 pub(crate) use self::halves::{in_halves, too_many_hits};
-pub(crate) use self::naming::{IdMemory, IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
+pub(crate) use self::naming::{IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
 pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-pub(crate) use self::options::{RECALL_DEFAULT, check_recall};
 pub(crate) use self::run::{BatchSearch, RanSearch, SearchRun, SearchWork, StoredQueries};
 pub(crate) use self::source_queries::{
     Gathering, QueryBatch, SourceQueries, gathering_bytes, not_of_type, query_as_stored,

@@ -10,6 +10,7 @@ use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::predicate::Predicate;
 use crate::sql::Condition;
+use crate::store::Kind;
 
 /// Recall that is promised by default.
 pub(crate) const RECALL_DEFAULT: f64 = 0.95;
@@ -199,28 +200,31 @@ impl SearchEffort {
     }
 
     /// Returns whether each query is compared with all rows: no sample supports a recall of 1.
-    pub(crate) fn compares_all(self) -> bool {
+    pub fn compares_all(self) -> bool {
         self.recall().is_some_and(|recall| recall >= 1.0)
     }
 
-    /// Refuses a list of candidates: the vectors of `folder` lie in buckets.
+    /// Checks that a folder of a kind can be searched with this effort.
     ///
     /// # Errors
-    /// Names an effort to give instead.
-    pub(crate) fn check_probes(self, folder: &Path) -> Result<()> {
-        let Self::List(list) = self else { return Ok(()) };
-        let is_store = format!(" is for graph indexes, and {} is a store; give ", folder.display());
-        Err(Error::option(message![Argument::List.with(list), is_store, Argument::Recall, " or ", Argument::Nprobe]))
-    }
-
-    /// Refuses a number of buckets to probe: the vectors of `folder` lie in a graph.
-    ///
-    /// # Errors
-    /// Names an effort to give instead.
-    pub(crate) fn check_walks(self, folder: &Path) -> Result<()> {
-        let Self::Probes(probes) = self else { return Ok(()) };
-        let is_graph = format!(" is for stores, and {} is a graph index; give ", folder.display());
-        Err(Error::option(message![Argument::Nprobe.with(probes), is_graph, Argument::Recall, " or ", Argument::List]))
+    /// If it cannot: names efforts to give instead.
+    pub fn check_for(self, kind: Kind) -> Result<()> {
+        let (given, for_kinds, instead) = match (self, kind) {
+            (Self::List(list), Kind::Store) => {
+                (Argument::List.with(list), "graph indexes and collections", Argument::Nprobe)
+            }
+            (Self::Probes(probes), Kind::Index | Kind::Collection) => {
+                (Argument::Nprobe.with(probes), "stores", Argument::List)
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::option(message![
+            given,
+            format!(" is for {for_kinds}, and this is {kind}; give "),
+            Argument::Recall,
+            " or ",
+            instead
+        ]))
     }
 
     fn check(self) -> Result<()> {

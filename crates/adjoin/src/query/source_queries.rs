@@ -23,7 +23,7 @@ pub(crate) struct QueryBatch {
     pub(crate) rows: Vec<u64>,
     pub(crate) ids: Ids,
     /// Where they lie in the store, of queries that do.
-    pub(super) places: Option<Vec<(u32, u32)>>,
+    pub(crate) places: Option<Vec<(u32, u32)>>,
 }
 
 impl QueryBatch {
@@ -118,13 +118,13 @@ impl SourceQueries<'_> {
 }
 
 /// Bytes of the ids of queries that wait: what grows may be twice as large.
-pub(super) fn gathering_bytes(ids: IdKind) -> u64 {
+pub(crate) fn gathering_bytes(ids: IdKind) -> u64 {
     if ids == IdKind::Utf8 { 2 * ID_BYTES } else { 0 }
 }
 
 impl<'a> Gathering<'a> {
     /// At most `at_once` queries wait. The caller has reserved [`gathering_bytes`].
-    pub(super) fn new(
+    pub(crate) fn new(
         (context, at_once): (&Context, usize),
         (vectors, ids): (VectorType, IdKind),
         places: Option<Vec<(u32, u32)>>,
@@ -137,7 +137,7 @@ impl<'a> Gathering<'a> {
         Self { at_once, id_bytes, _of_ids: of_ids, waiting, take }
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         row: u64,
         (ids, k): (&Ids, usize),
@@ -159,7 +159,7 @@ impl<'a> Gathering<'a> {
         (self.take)(std::mem::replace(&mut self.waiting, empty))
     }
 
-    pub(super) fn finish(self) -> Result<()> {
+    pub(crate) fn finish(self) -> Result<()> {
         if self.waiting.rows.is_empty() { Ok(()) } else { (self.take)(self.waiting) }
     }
 }

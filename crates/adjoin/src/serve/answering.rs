@@ -12,7 +12,7 @@ use super::names::Names;
 use super::options::{Answer, Recall, Request, ServeOptions, ServeStatistics};
 use super::pass::{Group, Pass};
 use crate::buckets::{
-    CALIBRATED_K_MAX, CalibrationSamples, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits, ids_of,
+    CALIBRATED_K_MAX, CalibrationSamples, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits,
     least_calibration_bytes,
 };
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ use crate::options::{Element, Metric, VectorType};
 use crate::plan::Probes;
 use crate::plan::batch::{BatchPlan, BucketCosts, Residency, plan_batch};
 use crate::predicate::Predicate;
-use crate::query::{QueryTarget, SearchEffort, in_halves, not_of_type, query_as_stored, too_many_hits};
+use crate::query::{QueryTarget, SearchEffort, ids_of, in_halves, not_of_type, query_as_stored, too_many_hits};
 use crate::report::Stopwatch;
 use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
@@ -465,7 +465,7 @@ fn exact_target((wanted, effort): Question) -> Option<f64> {
         QueryTarget::Nearest(k) => k > CALIBRATED_K_MAX,
         QueryTarget::Within(_) => true,
     };
-    effort.target().filter(|_| is_large)
+    effort.recall().filter(|_| is_large)
 }
 
 /// Counts what was read for queries so far.

@@ -43,7 +43,7 @@ pub fn sole_store<'a>(
         let Some(kind) = kind_of(context, Path::new(input))? else { continue };
         match kind {
             Kind::Store => {}
-            Kind::Live => continue,
+            Kind::Collection => continue,
             Kind::Index => return Err(kind.is_not(Kind::Store, Path::new(input))),
         }
         if inputs.len() > 1 {

@@ -89,7 +89,7 @@ pub enum Kind {
     /// A graph over the vectors of a store.
     Index,
     /// A collection: an index that takes inserts and deletes.
-    Live,
+    Collection,
 }
 
 impl Kind {
@@ -98,7 +98,7 @@ impl Kind {
         match name {
             "store" => Some(Self::Store),
             "index" => Some(Self::Index),
-            "live" => Some(Self::Live),
+            "live" => Some(Self::Collection),
             _ => None,
         }
     }
@@ -108,7 +108,7 @@ impl Kind {
         match self {
             Self::Store => &Role::STORE,
             Self::Index => &Role::INDEX,
-            Self::Live => &[],
+            Self::Collection => &[],
         }
     }
 
@@ -117,7 +117,7 @@ impl Kind {
         match self {
             Self::Store => SORTED_VERSION,
             Self::Index => FORMAT_VERSION,
-            Self::Live => LIVE_VERSION,
+            Self::Collection => LIVE_VERSION,
         }
     }
 
@@ -126,7 +126,7 @@ impl Kind {
         match self {
             Self::Store => "build the store again",
             Self::Index => "build the index again",
-            Self::Live => "bring the folder back from a backup",
+            Self::Collection => "bring the folder back from a backup",
         }
     }
 
@@ -135,7 +135,7 @@ impl Kind {
         match self {
             Self::Store => "adjoin build",
             Self::Index => "adjoin index build",
-            Self::Live => "adjoin collection create",
+            Self::Collection => "adjoin collection create",
         }
     }
 
@@ -144,7 +144,7 @@ impl Kind {
         match self {
             Self::Store => "adjoin search",
             Self::Index => "adjoin index search",
-            Self::Live => "adjoin live search",
+            Self::Collection => "adjoin live search",
         }
     }
 
@@ -163,7 +163,7 @@ impl fmt::Display for Kind {
         out.write_str(match self {
             Self::Store => "a store",
             Self::Index => "a graph index",
-            Self::Live => "a collection",
+            Self::Collection => "a collection",
         })
     }
 }

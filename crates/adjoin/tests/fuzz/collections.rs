@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::collections::{Collection, CollectionOptions, Durability, Put, Write, verify};
+use adjoin::collection::{Collection, CollectionOptions, Durability, Put, Write, verify};
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;

@@ -3,17 +3,17 @@
 use std::collections::HashSet;
 
 use adjoin::error::Result;
-use adjoin::join::{JoinEffort, JoinOptions, RowFilter, Sets, Side};
+use adjoin::join::{JoinEffort, JoinOptions, JoinSide, RowFilter, Sets};
 use adjoin::options::Metric;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::sql::{Condition, PairCondition};
 use adjoin::store::Store;
 
-use crate::buckets::values;
 use crate::filters::{CASES, Case, DIMENSIONS, Data, NAMES, Passes, Row};
 use crate::harness::{Built, Joined, Setup, assert_same};
 use crate::oracle::Pair;
+use crate::search::values;
 
 /// Rows of a store that meet a condition, or all.
 pub(crate) fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> Result<Option<RowFilter>> {
@@ -23,7 +23,7 @@ pub(crate) fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> R
 /// The join of the rows of a store that meet a condition.
 pub(crate) fn join(setup: &Setup, store: &Store, condition: &str, options: &JoinOptions) -> Joined {
     let filter = filter(setup, store, Some(condition)).unwrap();
-    Built::collect(&setup.context(), Side::new(store, filter.as_ref()).into(), options).unwrap()
+    Built::collect(&setup.context(), JoinSide::new(store, filter.as_ref()).into(), options).unwrap()
 }
 
 /// Of all pairs those of rows that pass.
@@ -106,7 +106,7 @@ fn each_of_two_sets_has_its_own_condition() {
     for [of_a, of_b] in cases {
         let conditions = [of_a.map(|of| of.0), of_b.map(|of| of.0)];
         let filters = [0, 1].map(|k| filter(&setup, &stores[k], conditions[k]).unwrap());
-        let [left, right] = [0, 1].map(|k| Side::new(&stores[k], filters[k].as_ref()));
+        let [left, right] = [0, 1].map(|k| JoinSide::new(&stores[k], filters[k].as_ref()));
         let joined = Built::collect(&setup.context(), Sets::between(left, right), &options).unwrap();
         let passes = [of_a, of_b].map(|of| of.map_or(any, |of| of.1));
         let is_left = |pair: &Pair| passes[0](&a.rows[pair.0 as usize]) && passes[1](&b.rows[pair.1 as usize]);
@@ -172,7 +172,7 @@ fn pairs_that_meet_a_condition_are_found_and_no_others() {
         assert!(truth.len() > 30 && truth.len() < within.len(), "{condition}: {} pairs", truth.len());
         let joined = join_pairs(&setup, (&stores[0]).into(), condition, &options);
         assert_same(&joined.pairs, &truth, condition);
-        let among = Side::new(&stores[0], filter.as_ref());
+        let among = JoinSide::new(&stores[0], filter.as_ref());
         let joined = join_pairs(&setup, among.into(), condition, &options);
         assert_same(&joined.pairs, &only(&truth, &data, passes), &format!("{condition}, of rows that pass"));
         let truth: Vec<Pair> =
@@ -214,7 +214,7 @@ fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
     let passing = only(&all, &data, |row| row.pick % 2 == 0);
     let (condition, counts) = PAIR_CASES[2];
     let pairs = Sets::from(&store).pairs_that_meet(&setup.context(), PairCondition::parse(condition).unwrap()).unwrap();
-    let among = Side::new(&store, filter.as_ref());
+    let among = JoinSide::new(&store, filter.as_ref());
     let counted = |all: &[Pair]| -> Vec<Pair> {
         let counts = |pair: &Pair| counts(&data.rows[pair.0 as usize], &data.rows[pair.1 as usize]);
         all.iter().copied().filter(counts).collect()

@@ -24,8 +24,8 @@ use arrow_array::{
 use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
 
-use crate::buckets::{Hits, assert_same, true_hits, values};
 use crate::harness::{Set, Setup, error_of, files_of};
+use crate::search::{Hits, assert_same, true_hits, values};
 
 pub(crate) const DIMENSIONS: usize = 8;
 pub(crate) const NAMES: [&str; 8] = ["lang", "year", "score", "is_new", "day", "pick", "near", "code"];

@@ -22,8 +22,8 @@ use adjoin::source::Ids;
 use adjoin::store::Store;
 use tempfile::TempDir;
 
-use crate::buckets::{ELEMENTS, Hits, METRICS, assert_same, true_hits, values};
 use crate::harness::{Set, Setup, error_of, files_of};
+use crate::search::{ELEMENTS, Hits, METRICS, assert_same, true_hits, values};
 
 /// An index in a temporary folder, with the store that it was made of.
 pub(crate) struct Indexed {

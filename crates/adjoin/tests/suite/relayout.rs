@@ -9,9 +9,9 @@ use adjoin::options::{Element, Metric};
 use adjoin::sink::HitBatch;
 use adjoin::store::{Role, Store};
 
-use crate::buckets::{assert_same, true_hits, values};
 use crate::harness::{Set, Setup, error_of, files_of};
 use crate::index::{Indexed, options, recall};
+use crate::search::{assert_same, true_hits, values};
 
 /// The layouts that an index can be given.
 fn layouts() -> impl Iterator<Item = Layout> {

@@ -9,7 +9,7 @@ use adjoin::error::Result;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
 use adjoin::sink::{CollectHits, HitBatch};
@@ -324,14 +324,19 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         assert!(refused.is_err());
     }
     assert!(QueryTarget::of(None, Some(-1.0), None).is_err() && QueryTarget::of(None, None, Some(1.5)).is_err());
+    let none = EffortOptions::default();
     for refused in [
-        SearchEffort::of(Some(0.0), false, None),
-        SearchEffort::of(Some(f64::NAN), false, None),
-        SearchEffort::of(Some(0.5), true, None),
-        SearchEffort::of(None, false, Some(0)),
+        EffortOptions { recall: Some(0.0), ..none },
+        EffortOptions { recall: Some(f64::NAN), ..none },
+        EffortOptions { recall: Some(0.5), exact: true, ..none },
+        EffortOptions { probes: Some(0), ..none },
+        EffortOptions { list: Some(0), ..none },
+        EffortOptions { probes: Some(1), list: Some(1), ..none },
     ] {
-        assert!(refused.is_err());
+        assert!(SearchEffort::try_from(refused).is_err());
     }
+    let walk = find(&l2, &on_l2.store, &floats(&[1.0; 4]), four, SearchEffort::List(8));
+    assert!(error_of(walk).to_string().contains("list 8 is for graph indexes"));
     let none = find(&l2, &on_l2.store, &floats(&[]), four, SearchEffort::default()).unwrap();
     assert!(none.hits.is_empty());
 }

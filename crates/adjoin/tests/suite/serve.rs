@@ -14,8 +14,8 @@ use adjoin::sink::CollectHits;
 use adjoin::source::Ids;
 use adjoin::store::Store;
 
-use crate::buckets::{Hits, METRICS, assert_same, values};
 use crate::harness::{Built, Set, Setup, error_of, files_of};
+use crate::search::{Hits, METRICS, assert_same, values};
 
 const DIMENSIONS: usize = 12;
 

@@ -9,7 +9,7 @@ use adjoin::buckets::QuerySet;
 use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::index::{self, Index, IndexOptions};
-use adjoin::join::Side;
+use adjoin::join::JoinSide;
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::query::{QueryTarget, SearchEffort};
@@ -19,11 +19,11 @@ use adjoin::store::format::{BucketFacts, HEADER_BYTES, decode_bucket};
 use adjoin::store::{self, Append, BuildOptions, OnBad, OnDuplicateId, Role, Store, append, verify};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 
-use crate::buckets::{true_hits, values};
 use crate::filtered_joins::{self, filter, join, predicate};
 use crate::filters::{self, CASES, DIMENSIONS, Data, NAMES, find};
 use crate::harness::{Built, Joined, Set, Setup, assert_same, error_of, files_of};
 use crate::oracle::Pair;
+use crate::search::{true_hits, values};
 
 const ROWS: usize = 3_000;
 /// So many bytes that a bucket takes longer to read than some of it.
@@ -146,7 +146,7 @@ fn rows_of_a_center_are_sorted_over_all_of_its_buckets() {
 /// The join of rows that meet a condition, and what it read.
 fn joined(setup: &Setup, store: &Store, condition: &str, within: Predicate) -> Result<Joined> {
     let filter = filter(setup, store, Some(condition))?;
-    Built::collect(&setup.context(), Side::new(store, filter.as_ref()).into(), &setup.join_options(within))
+    Built::collect(&setup.context(), JoinSide::new(store, filter.as_ref()).into(), &setup.join_options(within))
 }
 
 /// A condition on years, and the same as a plain function.
@@ -215,7 +215,7 @@ fn sorted_stores_give_what_others_give_whatever_passes() {
             assert_same(&found.pairs, &filtered_joins::only(&all, &data, passes), &what);
             let how = (QueryTarget::Nearest(7), SearchEffort::default());
             let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
-            crate::buckets::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
+            crate::search::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
         }
         let index = data.folder.path().join("index");
         index::build(&setup.context(), &store, &index, &IndexOptions::default(), true).unwrap();

@@ -15,9 +15,9 @@ use crate::index::cache::PageCache;
 use crate::index::filtered_vertices::FilteredVertices;
 use crate::index::promise::aim_at;
 use crate::index::run::Walks;
-use crate::index::strategy::WalkStrategy;
 use crate::index::walk::WalkAim;
 use crate::load::Members;
+use crate::query::WalkStrategy;
 use crate::row_numbers::RowSet;
 
 /// Newcomers that walk together, at least.

@@ -3,9 +3,9 @@
 use super::{Merge, Newcomers, Repair};
 use crate::context::Context;
 use crate::index::tests::{Indexed, Set};
-use crate::index::{Index, IndexRows, SearchEffort, SearchOptions, search, verify};
+use crate::index::{Index, IndexRows, search, verify};
 use crate::options::{Element, Metric, VectorType};
-use crate::query::QueryTarget;
+use crate::query::{QueryTarget, SearchEffort, SearchOptions};
 use crate::random::Random;
 use crate::row_numbers::RowSet;
 use crate::sink::CollectHits;

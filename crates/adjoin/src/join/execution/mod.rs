@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{BatchConsumer, Execution, Waits, batches_in_flight};
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{Buckets, Cache, ReadCounts, Sets, Side};
+use crate::load::{Buckets, Cache, JoinSide, ReadCounts, Sets};
 use crate::plan::CacheCounts;
 use crate::report::{
     CommonStatistics, IoStatistics, JoinCounts, JoinStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds,
@@ -386,15 +386,15 @@ impl Prepared {
         };
         // New rows for a set are reported separately from a second set.
         let of_second = |is_grown: bool| sets.other_side().filter(|_| sets.have_grown() == is_grown);
-        let rows = |side: Side<'_>| side.store().manifest().rows;
+        let rows = |side: JoinSide<'_>| side.store().manifest().rows;
         let is_filtered = sets.sides().any(|side| side.passing_rows().is_some());
         let skipped = is_filtered.then(|| buckets.skipped(self.decided.with_ids));
         let join = JoinCounts {
             with_rows: of_second(false).map(rows),
             new_rows: of_second(true).map(rows),
             passing_rows: sets.left_side().passing_rows(),
-            with_passing_rows: of_second(false).and_then(Side::passing_rows),
-            new_passing_rows: of_second(true).and_then(Side::passing_rows),
+            with_passing_rows: of_second(false).and_then(JoinSide::passing_rows),
+            new_passing_rows: of_second(true).and_then(JoinSide::passing_rows),
             skipped_buckets: skipped.map(|(buckets, _)| buckets),
             skipped_bytes: skipped.map(|(_, bytes)| bytes),
             buckets: buckets.count().into(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, Wanted as Sought, hit_schema, search};
+use adjoin::buckets::{QuerySet, hit_schema, search};
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
 use adjoin::error::Result;
@@ -12,7 +12,7 @@ use adjoin::index::{self, Index, IndexOptions, Layout};
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
-use adjoin::query::{SearchEffort, SearchOptions};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::{HitWriter, Keep, KeepRule, PairSchema, PairSink, PairWriter};
 use adjoin::source::{self, IdKind, Ids, SourceOptions, TextIds};
 use adjoin::sql::Condition;
@@ -419,7 +419,7 @@ impl Join {
 /// Finds what is nearest to each row of a store, by a bound.
 fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> {
     let sink = HitWriter::new(context, target, hit_schema(store, QuerySet::Rows));
-    let options = SearchOptions::new(Sought::Nearest(2), SearchEffort::Exact, 1);
+    let options = SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::Exact, 1);
     let statistics = search(context, store, (QuerySet::Rows, QuerySet::Rows), &options, Box::new(sink))?;
     assert!(statistics.search.hits > 20, "a result that says something");
     Ok(())
@@ -432,7 +432,7 @@ fn search_half(context: &Context, target: &Target) -> Result<()> {
     let sink = HitWriter::new(context, target, index::hit_schema(index.facts(), &queries));
     let condition = Some(Condition::parse("half = 1")?);
     let options =
-        SearchOptions { filter: condition, ..SearchOptions::new(Sought::Nearest(2), SearchEffort::List(8), 1) };
+        SearchOptions { filter: condition, ..SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::List(8), 1) };
     let statistics = index::search(context, &index, (&queries, None), &options, Box::new(sink))?;
     assert!(statistics.search.hits > 20 && statistics.search.passing_rows == Some(30), "a result that says something");
     Ok(())

@@ -6,8 +6,8 @@ use adjoin::query::QueryTarget;
 use adjoin::random::Random;
 
 use super::{Indexed, options, recall};
-use crate::buckets::{assert_same, true_hits};
 use crate::harness::{Set, Setup, error_of, files_of};
+use crate::search::{assert_same, true_hits};
 
 const DIMENSIONS: usize = 8;
 

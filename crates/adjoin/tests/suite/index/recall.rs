@@ -6,8 +6,8 @@ use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 
 use super::{Found, Indexed, options, recall};
-use crate::buckets::{assert_same, true_hits, values};
 use crate::harness::{Set, Setup, error_of};
+use crate::search::{assert_same, true_hits, values};
 
 pub(super) const DIMENSIONS: usize = 16;
 

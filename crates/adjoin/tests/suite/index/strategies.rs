@@ -7,8 +7,8 @@ use adjoin::sink::CollectHits;
 
 use super::recall::sets;
 use super::{Found, Indexed, options, recall};
-use crate::buckets::{assert_same, true_hits};
 use crate::harness::{Set, Setup};
+use crate::search::{assert_same, true_hits};
 
 fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: &str, effort: SearchEffort) -> Found {
     let context = setup.context();

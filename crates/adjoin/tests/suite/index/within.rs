@@ -8,8 +8,8 @@ use adjoin::sink::CollectHits;
 
 use super::recall::{DIMENSIONS, sets};
 use super::{Found, Indexed, options, recall};
-use crate::buckets::{ELEMENTS, assert_same, true_hits, values};
 use crate::harness::{Set, Setup, error_of};
+use crate::search::{ELEMENTS, assert_same, true_hits, values};
 
 fn within(indexed: &Indexed, setup: &Setup, queries: &Set, predicate: Predicate, effort: SearchEffort) -> Found {
     let context = setup.context();

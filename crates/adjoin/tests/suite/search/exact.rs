@@ -156,8 +156,7 @@ fn devices() -> Vec<Arc<dyn Device>> {
 fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, wanted: QueryTarget) -> Vec<Hits> {
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
-    let (sink, options) =
-        (CollectHits::default(), SearchOptions { wanted, effort: SearchEffort::Exact, condition: None, seed: 1 });
+    let (sink, options) = (CollectHits::default(), SearchOptions::new(wanted, SearchEffort::Exact, 1));
     search(&context, &store, (QuerySet::Source(queries), QuerySet::Rows), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }

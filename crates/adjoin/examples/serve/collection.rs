@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
+use adjoin::query::{QueryTarget, SearchEffort};
 use adjoin::report::LatencyStatistics;
-use adjoin::query::{SearchEffort, QueryTarget};
 use adjoin::serve::{Request, ServeOptions, ServeStatistics, Service};
 use adjoin::store::Store;
 use serde_json::{Value, json};

@@ -1,0 +1,123 @@
+//! A folder that can be searched, whatever its kind: a store, an index or a collection.
+
+use std::path::Path;
+
+use crate::buckets::{self, QuerySet};
+use crate::collection::Collection;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::index::{self, Index};
+use crate::message::{Argument, message};
+use crate::query::SearchOptions;
+use crate::report::SearchStatistics;
+use crate::sink::{HitSchema, HitSink};
+use crate::source::VectorSource;
+use crate::store::{Kind, Store, kind_of};
+
+/// An open folder. A collection is open for reading only.
+pub enum Folder {
+    /// Vectors in buckets.
+    Store(Store),
+    /// Vectors in a graph.
+    Index(Box<Index>),
+    /// Vectors that may be inserted and deleted.
+    Collection(Box<Collection>),
+}
+
+/// Queries of a search, with those that its recall is calibrated with.
+#[derive(Clone, Copy)]
+pub struct SearchQueries<'a> {
+    /// The queries.
+    pub queries: QuerySet<'a>,
+    /// Vectors that are distributed as the queries are; rows of the folder if there are none.
+    pub calibrate_with: Option<&'a dyn VectorSource>,
+}
+
+impl<'a> SearchQueries<'a> {
+    /// Returns the queries as a source: an index and a collection have no queries of their own.
+    fn from_source(self, kind: Kind) -> Result<(&'a dyn VectorSource, Option<&'a dyn VectorSource>)> {
+        match self.queries {
+            QuerySet::Source(source) => Ok((source, self.calibrate_with)),
+            QuerySet::Rows | QuerySet::AllRows => Err(Error::option(message![
+                format!("the rows of {kind} cannot be its own queries; search a store, or give a file as "),
+                Argument::Queries
+            ])),
+        }
+    }
+}
+
+impl Folder {
+    /// Opens a folder for a search. A budget that is too small for opening and searching it is refused with one that
+    /// suffices; `sink_bytes` is what the sink of the hits holds.
+    ///
+    /// # Errors
+    /// If there is no store, index or collection, it is damaged, or the budget is too small.
+    pub fn open_for_search(
+        context: &Context,
+        path: &Path,
+        queries: SearchQueries<'_>,
+        options: &SearchOptions,
+        sink_bytes: &dyn Fn(HitSchema) -> u64,
+    ) -> Result<Self> {
+        match kind_of(context, path)?.unwrap_or(Kind::Store) {
+            Kind::Store => Ok(Self::Store(Store::open(context, path)?)),
+            Kind::Index => {
+                let (source, calibrate_with) = queries.from_source(Kind::Index)?;
+                let facts = Index::manifest(context, path)?;
+                let sink_bytes = sink_bytes(index::hit_schema(&facts, source));
+                let bytes = index::search_bytes(context, &facts, (source, calibrate_with), options, sink_bytes);
+                Ok(Self::Index(Box::new(Index::open(&context.expecting(bytes), path)?)))
+            }
+            Kind::Collection => {
+                let sources = queries.from_source(Kind::Collection)?;
+                let bytes = Collection::search_bytes((context, path), sources, options, sink_bytes)?;
+                Ok(Self::Collection(Box::new(Collection::open_read_only(&context.expecting(bytes), path)?)))
+            }
+        }
+    }
+
+    /// Returns the kind of the folder.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Store(_) => Kind::Store,
+            Self::Index(_) => Kind::Index,
+            Self::Collection(_) => Kind::Collection,
+        }
+    }
+
+    /// Returns the columns of hits.
+    ///
+    /// # Errors
+    /// If the queries are rows of a folder that is no store.
+    pub fn hit_schema(&self, queries: SearchQueries<'_>) -> Result<HitSchema> {
+        Ok(match self {
+            Self::Store(store) => buckets::hit_schema(store, queries.queries),
+            Self::Index(index) => index::hit_schema(index.facts(), queries.from_source(Kind::Index)?.0),
+            Self::Collection(collection) => collection.hit_schema(queries.from_source(Kind::Collection)?.0),
+        })
+    }
+
+    /// Finds the hits of each query and passes them to `sink`, in the order of the queries.
+    ///
+    /// # Errors
+    /// If an option is out of range or does not fit the kind of folder, the queries have another type or other dimensions than
+    /// the folder's vectors, the budget is too small, a file cannot be read, or the sink fails.
+    pub fn search(
+        &self,
+        context: &Context,
+        queries: SearchQueries<'_>,
+        options: &SearchOptions,
+        sink: Box<dyn HitSink + '_>,
+    ) -> Result<SearchStatistics> {
+        match self {
+            Self::Store(store) => {
+                let calibrate_with = queries.calibrate_with.map_or(QuerySet::Rows, QuerySet::Source);
+                buckets::search(context, store, (queries.queries, calibrate_with), options, sink)
+            }
+            Self::Index(index) => index::search(context, index, queries.from_source(Kind::Index)?, options, sink),
+            Self::Collection(collection) => {
+                collection.search(context, queries.from_source(Kind::Collection)?, options, sink)
+            }
+        }
+    }
+}
