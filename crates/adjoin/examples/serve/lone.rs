@@ -51,6 +51,6 @@ fn searched(
 ) -> Result<Vec<u64>> {
     let hits = CollectHits::default();
     let options = SearchOptions::new(wanted, effort, 1);
-    search::search(context, store, (QuerySet::Source(query), QuerySet::Rows), &options, Box::new(hits.clone()))?;
+    buckets::search(context, store, (QuerySet::Source(query), QuerySet::Rows), &options, Box::new(hits.clone()))?;
     Ok(hits.hits().remove(0).into_iter().map(|(row, _)| row).collect())
 }

@@ -47,32 +47,10 @@ impl Collection {
         self.check_creator()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
         let (writer, context) = (self.writer()?, &self.context.with_cancel(cancel));
-        let mut put = None;
-        // While others write: what is found counts if nobody has written until it is deleted. Dropped writes leave their numbers to
-        // later ones, so the number of the last write alone does not tell.
-        for _ in 0..LOOKS_MAX {
-            let era = writer.log.era();
-            let moment = self.state().moment();
-            let sequence = moment.sequence;
-            let incoming = self.incoming_where(context, moment, condition)?;
-            let _order = lock(&writer.order);
-            self.undo_dropped(writer);
-            if self.state().sequence == sequence && era.get().is_none() {
-                put = Some(self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)?);
-                break;
-            }
-        }
-        let (written, record) = match put {
-            Some(put) => put,
-            None => {
-                let _order = lock(&writer.order);
-                self.undo_dropped(writer);
-                let moment = self.state().moment();
-                // No run that this waits for writes.
-                let incoming = self.incoming_where(context, moment, condition)?;
-                self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)?
-            }
-        };
+        let (written, record) = self.put_with_ids_where((context, writer), condition, |deleted| {
+            let incoming = Incoming::read(context, self, &Write::default())?.also_deleting(context, deleted)?;
+            self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)
+        })?;
         self.tell_merger()?;
         self.commit(&record, durability)?;
         Ok(written)
@@ -101,27 +79,43 @@ impl Collection {
             self.keep_pace(bytes, &context.cancel)?;
         }
         let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
-        let put = {
-            let _order = lock(&writer.order);
-            self.undo_dropped(writer);
-            let moment = self.state().moment();
-            let deleted = {
-                // No run that this waits for writes.
-                let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
-                self.ids_where(run, &moment, condition)?
-            };
-            drop(moment);
-            self.put_in_turn(writer, &incoming.also_deleting(context, &deleted)?, room)?
-        };
+        let put = self.put_with_ids_where((context, writer), condition, |deleted| {
+            self.put_in_turn(writer, &incoming.also_deleting(context, deleted)?, room)
+        })?;
         self.tell_merger()?;
         Ok(put)
     }
 
+    /// Calls `put` with the ids of the rows that meet a condition, while no other thread may write and exactly these rows meet it.
+    /// The rows are searched while others write, and again if one has written meanwhile.
+    fn put_with_ids_where(
+        &self,
+        (context, writer): (&Context, &Writer),
+        condition: &Condition,
+        put: impl FnOnce(&Ids) -> Result<(Written, Appended)>,
+    ) -> Result<(Written, Appended)> {
+        for _ in 0..LOOKS_MAX {
+            let era = writer.log.era();
+            let moment = self.state().moment();
+            let sequence = moment.sequence;
+            let deleted = self.ids_of_moment_where(context, moment, condition)?;
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+            // Dropped writes leave their numbers to later ones, so the number of the last write alone does not tell.
+            if self.state().sequence == sequence && era.get().is_none() {
+                return put(&deleted);
+            }
+        }
+        let _order = lock(&writer.order);
+        self.undo_dropped(writer);
+        let moment = self.state().moment();
+        // No run that this waits for writes.
+        put(&self.ids_of_moment_where(context, moment, condition)?)
+    }
+
     /// The ids of the rows that meet a condition now.
     pub(super) fn ids_now_where(&self, condition: &Condition) -> Result<Ids> {
-        let moment = self.state().moment();
-        let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
-        self.ids_where(context, &moment, condition)
+        self.ids_of_moment_where(&self.context, self.state().moment(), condition)
     }
 
     /// Refuses what asks for attributes where rows have none.
@@ -134,14 +128,11 @@ impl Collection {
         Err(Error::option(message![at, asks, make, Argument::Attributes]))
     }
 
-    /// The rows of a moment that meet a condition, to be deleted. Holds no run when it returns: a merge that has the turn of writers
-    /// may wait for runs.
-    fn incoming_where(&self, context: &Context, moment: StateView, condition: &Condition) -> Result<Incoming<'_>> {
-        let deleted = {
-            let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
-            self.ids_where(run, &moment, condition)?
-        };
-        Incoming::read(context, self, &Write::default())?.also_deleting(context, &deleted)
+    /// Returns the ids of the rows of a moment that meet a condition. Holds no run when it returns: a merge that has the turn of
+    /// writers may wait for runs.
+    fn ids_of_moment_where(&self, context: &Context, moment: StateView, condition: &Condition) -> Result<Ids> {
+        let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
+        self.ids_where(run, &moment, condition)
     }
 
     /// The ids of the rows of a moment that meet a condition.

@@ -19,7 +19,7 @@ use super::state::{State, StateView};
 use super::sync::lock;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Index, Merge, Newcomers as _, Repair, build};
+use crate::index::{Index, Merge, Newcomers as _, Repair, build_merged};
 use crate::options::format_bytes;
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
@@ -183,7 +183,7 @@ fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, f
     let options = BuildOptions { metric, seed, attributes, ..BuildOptions::default() };
     let (temporary, of_store) = TemporaryStore::build(context, rows, &options)?;
     let store = Store::open(context, temporary.folder())?;
-    let of_index = build(context, &store, folder, &manifest.index_options(), true)?.io;
+    let of_index = build_merged(context, &store, folder, &manifest.index_options(), rows.inserted())?.io;
     Ok(of_store.bytes_written + of_store.spill_bytes + of_index.bytes_written + of_index.spill_bytes)
 }
 

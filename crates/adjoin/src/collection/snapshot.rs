@@ -1,5 +1,6 @@
 //! The rows of a moment as a source, of which an index can be built, or anything else that takes a source.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +31,13 @@ impl Snapshot {
         let info =
             SourceInfo { rows: moment.rows, vectors: manifest.vectors, ids: manifest.ids, rounded_from_f64: false };
         Self { moment, info, attributes: manifest.attributes.clone(), folder, _opened: None }
+    }
+
+    /// Returns the rows in memory if there are others on disk: those that a merge inserts.
+    pub(super) fn inserted(&self) -> Range<u64> {
+        let StateView { base, gone, rows, .. } = &self.moment;
+        let on_disk = base.as_ref().map_or(0, |base| base.index.facts().rows - gone.rows);
+        if on_disk == 0 { 0..0 } else { on_disk..*rows }
     }
 
     /// The rows on disk that are not gone.

@@ -88,6 +88,12 @@ impl Calibration {
         Self { walks, hits_of_query, lists: Vec::new(), from: vec![0; noted.len()], noted, queries, inserted }
     }
 
+    /// Returns a calibration of unknown recall, which only says which rows the last merge inserted: a search measures it by these
+    /// and by the drawn ones.
+    pub(super) fn unmeasured(walks: u32, drawn: usize, inserted: Inserted) -> Self {
+        Self::new(walks, 0, &vec![Vec::new(); drawn + inserted.entries.len()], inserted)
+    }
+
     /// The queries that are rows which the last merge inserted.
     pub(super) fn inserted(&self) -> &Inserted {
         &self.inserted
@@ -320,6 +326,9 @@ mod tests {
         calibration.add(60, &[true; 21_000]);
         assert_eq!(calibration.choose(10, (0.9, 1)), Some(60));
         assert_eq!(Calibration::from_bytes(&calibration.to_bytes(), 2_110), Some(calibration));
+        let unmeasured = Calibration::unmeasured(7, 2_000, Inserted { entries: (500..600).collect(), whole: true });
+        assert!(!unmeasured.serves(10) && unmeasured.queries() == 2_100);
+        assert_eq!(Calibration::from_bytes(&unmeasured.to_bytes(), 2_110), Some(unmeasured));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod decide;
 mod drafting;
 mod filtered_vertices;
 mod layout;
+mod lost;
 mod manifest;
 mod merge;
 mod named;
@@ -38,8 +39,10 @@ mod verify;
 mod walk;
 mod within;
 
+use std::ops::Range;
 use std::path::Path;
 
+use self::build::writing::inserted_bytes;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
 use self::filtered_vertices::FilteredVertices;
@@ -113,6 +116,31 @@ pub fn build(
     options: &IndexOptions,
     force: bool,
 ) -> Result<BuiltIndex> {
+    build_of(context, store, folder, (options, force), 0..0)
+}
+
+/// Builds an index of a store whose `inserted` rows a merge inserts: their recall is measured apart, as that of a merge which
+/// changes an index. An index in `folder` is replaced.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn build_merged(
+    context: &Context,
+    store: &Store,
+    folder: &Path,
+    options: &IndexOptions,
+    inserted: Range<u64>,
+) -> Result<BuiltIndex> {
+    build_of(context, store, folder, (options, true), inserted)
+}
+
+fn build_of(
+    context: &Context,
+    store: &Store,
+    folder: &Path,
+    (options, force): (&IndexOptions, bool),
+    inserted: Range<u64>,
+) -> Result<BuiltIndex> {
     options.check()?;
     if options.layout.goes_by_vectors() {
         let why =
@@ -127,10 +155,11 @@ pub fn build(
             (Some(attributes), files) => attributes.reordering_bytes(files, store.manifest().rows)?,
             (None, _) => 0,
         };
-        let least = least_bytes::<T>(context, store, options) + of_attributes;
+        let beside = of_attributes + inserted_bytes(inserted.end - inserted.start);
+        let least = least_bytes::<T>(context, store, options) + beside;
         let context = &context.for_run(least, PURPOSE_BUILD)?;
         let drafts = Drafts::begin(context, (folder, Kind::Index))?;
-        Build { context, store, options, drafts, of_attributes, force }.run::<T>(space)
+        Build { context, store, options, drafts, beside, force, inserted }.run::<T>(space)
     })
 }
 

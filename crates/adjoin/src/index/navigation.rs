@@ -91,16 +91,41 @@ impl Navigation {
         Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored })
     }
 
+    /// Returns whether it is over a vertex.
+    pub(super) fn has(&self, vertex: u32) -> bool {
+        self.vertices.contains(&vertex)
+    }
+
+    /// Returns how many vertices may be added to it.
+    pub(super) fn room(&self, vertices: u64, options: &IndexOptions) -> usize {
+        (len_max(vertices, options) as usize).saturating_sub(self.vertices.len())
+    }
+
+    /// Builds the graph again with further vertices, given these and their vectors, end to end.
+    ///
+    /// # Errors
+    /// Returns an error if memory does not suffice, or the work is cancelled.
+    pub(super) fn with<T: Coordinate>(
+        &self,
+        context: &Context,
+        space: Space<'_>,
+        (vertices, stored): (Vec<u32>, Vec<u8>),
+        options: &GraphOptions,
+    ) -> Result<Self> {
+        let all = ([&self.vertices[..], &vertices].concat(), [&self.stored[..], &stored].concat());
+        Self::build::<T>(context, space, all, options)
+    }
+
     /// The vertex at which its own searches begin.
     pub(super) fn entry(&self) -> u32 {
         self.vertices[self.graph.entry().expect("it has a vertex") as usize]
     }
 
-    /// How many vertices, these, their vectors, and the graph, for an index in which each vertex lies at the place that `places`
+    /// How many vertices, these, their vectors, and the graph, for an index in which each vertex lies at the place that `place_of`
     /// gives.
-    pub(super) fn to_bytes(&self, places: &[u32]) -> Vec<u8> {
+    pub(super) fn to_bytes(&self, place_of: impl Fn(u32) -> u32) -> Vec<u8> {
         let count = self.vertices.len() as u32;
-        let vertices = self.vertices.iter().map(|&vertex| places[vertex as usize]);
+        let vertices = self.vertices.iter().map(|&vertex| place_of(vertex));
         let mut bytes: Vec<u8> = std::iter::once(count).chain(vertices).flat_map(u32::to_le_bytes).collect();
         bytes.extend_from_slice(&self.stored);
         bytes.extend(self.graph.to_bytes());

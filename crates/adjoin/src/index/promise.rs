@@ -56,15 +56,18 @@ pub(super) fn publish<T: Coordinate>(
     let calibration = match context.budget().free() < publishing_bytes::<T>(context, &manifest) {
         true => {
             context.progress.note("the memory does not hold the codes: searches of the index will learn its recall");
-            None
+            let drawn = sample::drawn_entries(&manifest).len();
+            let is_merged = !inserted.entries.is_empty();
+            is_merged.then(|| Calibration::unmeasured(WALKS, drawn, inserted.clone()).to_bytes())
         }
         false => {
             let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
-            let calibration = calibration_of::<T>(context, &index, inserted)?;
-            manifest.files.add(role, FileFacts::of(&role.file_of(checksum(&calibration)), &calibration));
-            Some(calibration)
+            Some(calibration_of::<T>(context, &index, inserted)?)
         }
     };
+    if let Some(calibration) = &calibration {
+        manifest.files.add(role, FileFacts::of(&role.file_of(checksum(calibration)), calibration));
+    }
     let encoded = manifest.encode();
     let bytes = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
     let contents: Vec<(Role, &[u8])> = calibration.iter().map(|calibration| (role, &calibration[..])).collect();

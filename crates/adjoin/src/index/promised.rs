@@ -1,7 +1,7 @@
 //! How searches of an open index go that promise a recall for queries like its rows. To derive that from the calibration takes
 //! longer than most searches, and to learn it longer still, so it is done once for each K and recall.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::report::RecallStatistics;
 use crate::workers::lock;
@@ -20,18 +20,19 @@ pub(super) type Keeping = (Option<usize>, RecallStatistics);
 pub(super) struct Promises(Mutex<Vec<(Promise, Keeping)>>);
 
 impl Promises {
-    /// Returns how a promise is kept, if that is known.
+    /// Returns how a promise is kept, if that is known and no other thread looks it up at this moment.
     pub(super) fn get(&self, promise: Promise) -> Option<Keeping> {
-        let mut known = lock(&self.0);
+        let mut known = self.try_lock()?;
         let at = known.iter().position(|(of, _)| *of == promise)?;
         let found = known.remove(at);
         known.push(found);
         known.last().map(|(_, keeping)| keeping.clone())
     }
 
-    /// Remembers how a promise is kept, and forgets the least recently used one if there are too many.
+    /// Remembers how a promise is kept unless another thread looks one up at this moment, and forgets the least recently used one if
+    /// there are too many.
     pub(super) fn put(&self, promise: Promise, keeping: Keeping) {
-        let mut known = lock(&self.0);
+        let Some(mut known) = self.try_lock() else { return };
         known.retain(|(of, _)| *of != promise);
         if known.len() == PROMISES_MAX {
             known.remove(0);
@@ -43,11 +44,32 @@ impl Promises {
     pub(super) fn contains(&self, promise: Promise) -> bool {
         lock(&self.0).iter().any(|(of, _)| *of == promise)
     }
+
+    /// Never waits: a thread that held the lock when its process was forked does not exist in the child, so that it would stay locked
+    /// there. What is not looked up is derived again.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Vec<(Promise, Keeping)>>> {
+        match self.0.try_lock() {
+            Ok(known) => Some(known),
+            Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_up_does_not_wait_for_a_thread_that_a_fork_has_left_behind() {
+        let promises = Promises::default();
+        promises.put((1, 0.9, 1), (Some(1), RecallStatistics::promised(0.9)));
+        let held = promises.0.lock().unwrap();
+        assert!(promises.get((1, 0.9, 1)).is_none());
+        promises.put((2, 0.9, 1), (Some(2), RecallStatistics::promised(0.9)));
+        drop(held);
+        assert!(promises.contains((1, 0.9, 1)) && !promises.contains((2, 0.9, 1)));
+    }
 
     #[test]
     fn the_least_recently_used_promise_is_forgotten() {

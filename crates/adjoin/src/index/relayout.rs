@@ -182,9 +182,10 @@ impl Relayout<'_> {
         let codes = self.write_codes(drafts, places)?;
         let (duplicates, ids) = self.write_ids(drafts, places)?;
         let attributes = self.write_attributes(drafts, (places, &duplicates))?;
+        let inserted = self.inserted((places, &duplicates));
         let contents: Contents = vec![
             (Role::Codebook, self.index.quantizer.to_bytes()),
-            (Role::Navigation, self.index.navigation.to_bytes(&places.of)),
+            (Role::Navigation, self.index.navigation.to_bytes(|vertex| places.of[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let mut files = write_rest(drafts, &contents, &[pages, codes, ids])?;
@@ -205,19 +206,25 @@ impl Relayout<'_> {
             write_seconds,
             calibrate_seconds: 0.0,
         };
-        Ok((relaid, self.inserted(places)))
+        Ok((relaid, inserted))
     }
 
     /// The rows that the last merge inserted and that are queries of the calibration, at their new places.
-    fn inserted(&self, places: &Places) -> Inserted {
+    fn inserted(&self, order: (&Places, &Duplicates)) -> Inserted {
         let known = self.index.calibration.as_ref().map(Calibration::inserted).cloned();
         let mut inserted = known.unwrap_or_default();
-        inserted.entries.retain_mut(|entry| {
-            let place = places.of.get(*entry as usize);
-            place.map(|&place| *entry = place).is_some()
-        });
+        inserted.entries.iter_mut().for_each(|entry| *entry = self.new_entry(order, *entry));
         inserted.entries.sort_unstable();
         inserted
+    }
+
+    /// Returns the entry that a row gets, given the new places of vertices and the further rows of vertices in that order.
+    fn new_entry(&self, (places, duplicates): (&Places, &Duplicates), old: u32) -> u32 {
+        let (index, vertices) = (self.index, self.index.facts().vertices);
+        let Some(further) = old.checked_sub(vertices) else { return places.of[old as usize] };
+        let vertex = index.duplicates.vertex_of(further as usize);
+        let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.of[vertex as usize]).0);
+        vertices + (after + further as usize - before) as u32
     }
 
     /// Finds an order for all vertices.
@@ -402,20 +409,10 @@ impl Relayout<'_> {
     }
 
     /// Writes attributes by entry, where there are some, given the further rows of vertices in their new order.
-    fn write_attributes(
-        &self,
-        drafts: &Drafts<'_>,
-        (places, duplicates): (&Places, &Duplicates),
-    ) -> Result<Option<FileFacts>> {
+    fn write_attributes(&self, drafts: &Drafts<'_>, order: (&Places, &Duplicates)) -> Result<Option<FileFacts>> {
         let Self { context, index, .. } = *self;
         let Some(attributes) = &index.attributes else { return Ok(None) };
-        let (vertices, rows) = (index.facts().vertices, index.facts().rows);
-        let entry = |old: u32| {
-            let Some(further) = old.checked_sub(vertices) else { return places.of[old as usize] };
-            let vertex = index.duplicates.vertex_of(further as usize);
-            let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.of[vertex as usize]).0);
-            vertices + (after + further as usize - before) as u32
-        };
+        let (rows, entry) = (index.facts().rows, |old: u32| self.new_entry(order, old));
         let temporary = &context.temporary(Some(index.folder()));
         let (facts, _) = attributes.reorder((context, index.files()), (drafts, temporary), (rows, entry))?;
         Ok(Some(facts))

@@ -76,6 +76,16 @@ pub(super) fn drawn_entries(facts: &super::IndexManifest) -> Vec<u32> {
     drawn.into_iter().map(|entry| entry as u32).collect()
 }
 
+/// Draws the entries of rows on which walks are tried before their recall is measured: of all rows, and of those that a merge has
+/// inserted. They are drawn independently of the rows by which it is measured.
+pub(super) fn tried_entries(facts: &super::IndexManifest, inserted: &[u32]) -> Vec<u32> {
+    let mut lot = Random::new(facts.seed, "tried");
+    let of_all = lot.ascending_sample(rows_drawn(facts.rows), facts.rows);
+    let of_inserted = lot.ascending_sample((*ROWS.end()).min(inserted.len() as u64), inserted.len() as u64);
+    let of_inserted = of_inserted.into_iter().map(|number| inserted[number as usize]);
+    of_all.into_iter().map(|entry| entry as u32).chain(of_inserted).collect()
+}
+
 /// Draws the rows by which the recall of those that a merge has inserted is measured, of their entries, ascending; none of few.
 pub(super) fn draw_inserted(seed: u64, entries: &[u32]) -> Inserted {
     if entries.len() < INSERTED_MIN {

@@ -18,6 +18,7 @@ mod tests;
 mod vertices;
 pub(super) mod writing;
 
+use std::ops::Range;
 use std::path::Path;
 
 use adjoin_kernels::Panel;
@@ -29,15 +30,15 @@ use self::lists::{Lists, Windows};
 use self::origin::{Origin, VectorsToGather};
 use self::reach::Repaired;
 use self::vertices::VertexMap;
-use self::writing::{Writing, Written};
-use super::calibration::Inserted;
+use self::writing::{InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
 use super::navigation;
 use super::options::{GraphMethod, IndexOptions};
 use super::page::PageShape;
-use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, promise};
+use super::sample::draw_inserted;
+use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, lost, promise};
 use crate::buckets::least_near_rows;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -64,9 +65,11 @@ pub(super) struct Build<'a> {
     pub(super) store: &'a Store,
     pub(super) options: &'a IndexOptions,
     pub(super) drafts: Drafts<'a>,
-    /// Bytes for writing attributes, beside the least of all else.
-    pub(super) of_attributes: u64,
+    /// Bytes for writing attributes and for entries of inserted rows, in addition to the least of all else.
+    pub(super) beside: u64,
     pub(super) force: bool,
+    /// Source rows that a merge inserts; empty if this is no merge.
+    pub(super) inserted: Range<u64>,
 }
 
 /// Bytes with which an index of a store can be built: of all that is held at the same time, the most.
@@ -160,25 +163,26 @@ pub(super) fn check_rows(store: &Store) -> Result<()> {
 
 impl Build<'_> {
     pub(super) fn run<T: Coordinate>(self, space: Space<'_>) -> Result<BuiltIndex> {
-        let mut built = self.lay::<T>(space)?;
+        let (mut built, inserted) = self.lay::<T>(space)?;
         let mut watch = Stopwatch::start();
+        let Self { context, drafts, force, .. } = self;
         // Nothing but the drafts is left.
-        (built.manifest, built.io.bytes_written) =
-            promise::publish::<T>(self.context, self.drafts, built.manifest, self.force, &Inserted::default())?;
+        let manifest = lost::lead_in::<T>(context, &drafts, built.manifest, &inserted.entries)?;
+        let inserted = draw_inserted(manifest.seed, &inserted.entries);
+        (built.manifest, built.io.bytes_written) = promise::publish::<T>(context, drafts, manifest, force, &inserted)?;
         built.calibrate_seconds = watch.lap();
         Ok(built)
     }
 
-    /// Writes all files but the calibration.
-    fn lay<T: Coordinate>(&self, space: Space<'_>) -> Result<BuiltIndex> {
+    /// Writes all files but the calibration; returns also the entries of inserted rows.
+    fn lay<T: Coordinate>(&self, space: Space<'_>) -> Result<(BuiltIndex, InsertedEntries)> {
         let mut watch = Stopwatch::start();
         let Self { context, options, store, .. } = *self;
         let temporary = &context.temporary(Some(store.folder()));
         // What is free beyond the least goes to whoever is faster with more.
         let needs = BuildNeeds::of::<T>(context, store, options);
         let free = context.budget().free().saturating_sub(needs.held);
-        let (of_graph, spare) =
-            (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.of_attributes));
+        let (of_graph, spare) = (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.beside));
         // Neighbors are rows that are near each other, whatever is looked for.
         let buckets = &Buckets::of(store).between_rows();
         let _small = context.reserve(SMALL_BYTES, PURPOSE)?;
@@ -213,12 +217,15 @@ impl Build<'_> {
         }
         let quantizer = &finishing::quantizer::<T>(gathering, options)?.0;
         let drafts = &self.drafts;
-        let writing = Writing { origin: gathering, graph: &graph, shape, quantizer, drafts, temporary, places };
-        let Written { drafted, duplicates } = writing.run::<T>(&windows_of(options.layout, map.len(), shape))?;
+        let inserted = self.inserted.clone();
+        let writing =
+            Writing { origin: gathering, graph: &graph, shape, quantizer, drafts, temporary, places, inserted };
+        let Written { drafted, duplicates, inserted } =
+            writing.run::<T>(&windows_of(options.layout, map.len(), shape))?;
         let attributes = writing.attributes(store, &duplicates)?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
-            (Role::Navigation, navigation.to_bytes(&places.of)),
+            (Role::Navigation, navigation.to_bytes(|vertex| places.of[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let facts = (map.len(), places.overlap_ratio, places.of[entry as usize]);
@@ -230,15 +237,10 @@ impl Build<'_> {
         }
         let io = BuildIo { bytes_read: buckets.read_counts().bytes_read, bytes_written: 0, spill_bytes: spilled };
         let write_seconds = watch.lap();
-        Ok(BuiltIndex {
-            manifest,
-            io,
-            load_seconds,
-            graph_seconds,
-            layout_seconds,
-            write_seconds,
-            calibrate_seconds: 0.0,
-        })
+        let calibrate_seconds = 0.0;
+        let built =
+            BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds, calibrate_seconds };
+        Ok((built, inserted))
     }
 
     /// What the index says of itself, with its number of vertices, its overlap ratio and its entry point.

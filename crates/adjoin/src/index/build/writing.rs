@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use adjoin_device::AlignedBuffer;
+use adjoin_device::{AlignedBuffer, Reservation};
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
@@ -30,6 +30,8 @@ pub(in crate::index) struct Writing<'a, O> {
     pub(in crate::index) drafts: &'a Drafts<'a>,
     pub(in crate::index) temporary: &'a Path,
     pub(in crate::index) places: &'a Places,
+    /// Source rows that a merge inserts; empty if this is no merge.
+    pub(in crate::index) inserted: Range<u64>,
 }
 
 /// Files that are being written together.
@@ -37,12 +39,26 @@ struct OutputFiles {
     pages: Draft,
     codes: Draft,
     ids: IdDraft,
+    /// Entries of the inserted rows.
+    inserted: Vec<u32>,
 }
 
 /// What was written.
 pub(in crate::index) struct Written {
     pub(in crate::index) drafted: Vec<Drafted>,
     pub(in crate::index) duplicates: Duplicates,
+    pub(in crate::index) inserted: InsertedEntries,
+}
+
+/// Entries of the rows that a merge inserted, ascending.
+pub(in crate::index) struct InsertedEntries {
+    pub(in crate::index) entries: Vec<u32>,
+    _memory: Reservation,
+}
+
+/// Bytes of the entries of `rows` inserted rows.
+pub(in crate::index) fn inserted_bytes(rows: u64) -> u64 {
+    rows * size_of::<u32>() as u64
 }
 
 /// Bytes that a vertex takes on its way to a page, beside its vector.
@@ -67,10 +83,13 @@ impl<O: Origin> Writing<'_, O> {
     pub(in crate::index) fn run<T: Coordinate>(&self, windows: &[Range<u32>]) -> Result<Written> {
         let context = self.origin.context();
         let (kind, id_bytes) = self.origin.ids();
+        let rows = self.inserted.end - self.inserted.start;
+        let of_inserted = context.reserve(inserted_bytes(rows), PURPOSE)?;
         let mut out = OutputFiles {
             pages: Draft::new(context, self.drafts, Role::Pages)?,
             codes: Draft::new(context, self.drafts, Role::Codes)?,
             ids: IdDraft::new(context, (self.drafts, self.temporary), kind, PURPOSE)?,
+            inserted: Vec::with_capacity(rows as usize),
         };
         let records = self.shape.records();
         let of_vertex = bytes_of_vertex(id_bytes, self.shape, self.quantizer.code_bytes());
@@ -87,9 +106,11 @@ impl<O: Origin> Writing<'_, O> {
                 context.progress.advance(u64::from(self.shape.page_of(start)) + (vertices.len() / records) as u64);
             }
         }
-        let duplicates = self.others(&mut out.ids)?;
+        let duplicates = self.others(&mut out)?;
         let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
-        Ok(Written { drafted, duplicates })
+        out.inserted.sort_unstable();
+        let inserted = InsertedEntries { entries: out.inserted, _memory: of_inserted };
+        Ok(Written { drafted, duplicates, inserted })
     }
 
     /// Writes vertices in the order of their places, the first of which begins a page.
@@ -123,6 +144,9 @@ impl<O: Origin> Writing<'_, O> {
                 loading.load(row.stored, &mut panel, row_of_panel);
             }
             ids.push_from(row.id.0, row.id.1);
+            if self.inserted.contains(&row.row) {
+                out.inserted.push(place);
+            }
             at += 1;
             Ok(())
         })?;
@@ -143,7 +167,7 @@ impl<O: Origin> Writing<'_, O> {
     }
 
     /// Rows of vertices that stand for several, by their places; their ids follow those of the vertices.
-    fn others(&self, ids: &mut IdDraft) -> Result<Duplicates> {
+    fn others(&self, out: &mut OutputFiles) -> Result<Duplicates> {
         let context = self.origin.context();
         let mut duplicates = Duplicates::default();
         if !self.origin.has_others() {
@@ -160,13 +184,18 @@ impl<O: Origin> Writing<'_, O> {
         })?;
         let mut sorted = sorter.finish()?;
         let mut of_place: (u32, Vec<u64>) = (0, Vec::new());
+        let mut entries = self.origin.vertices()..;
         while let Some((place, row)) = sorted.next(&mut id)? {
             if u64::from(of_place.0) != place {
                 duplicates.push(of_place.0, of_place.1.drain(..));
                 of_place.0 = place as u32;
             }
             of_place.1.push(row);
-            ids.push(&id)?;
+            let entry = entries.next().expect("entries have numbers of 32 bits");
+            if self.inserted.contains(&row) {
+                out.inserted.push(entry);
+            }
+            out.ids.push(&id)?;
         }
         duplicates.push(of_place.0, of_place.1.into_iter());
         Ok(duplicates)

@@ -31,13 +31,12 @@ use self::survey::Survey;
 use super::Index;
 use super::build::finishing::{self, arranged, windows_of};
 use super::build::reach;
-use super::build::writing::{self, Writing, Written};
-use super::calibration::Inserted;
+use super::build::writing::{self, InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
 use super::layout::{Layout, Places};
 use super::manifest::IndexManifest;
-use super::promise;
 use super::sample::draw_inserted;
+use super::{lost, promise};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
@@ -113,16 +112,7 @@ struct Laid {
     manifest: IndexManifest,
     /// Bytes that went to temporary files.
     spilled: u64,
-    /// Rows by which the recall of those that were inserted is measured.
-    inserted: Inserted,
-}
-
-/// Draws rows of some vertices that were inserted.
-fn inserted_of(context: &Context, seed: u64, vertices: impl ExactSizeIterator<Item = u32>) -> Result<Inserted> {
-    let _memory = context.reserve((vertices.len() * size_of::<u32>()) as u64, PURPOSE)?;
-    let mut entries: Vec<u32> = vertices.collect();
-    entries.sort_unstable();
-    Ok(draw_inserted(seed, &entries))
+    inserted: InsertedEntries,
 }
 
 /// What is merged into which index.
@@ -163,8 +153,11 @@ impl Merge<'_> {
             let merge = Merge { context, ..*self };
             let drafts = Drafts::begin(context, (folder, Kind::Index))?;
             let laid = merge.lay::<T>(&drafts, folder, repair)?;
-            let (_, bytes) = promise::publish::<T>(context, drafts, laid.manifest, true, &laid.inserted)?;
-            Ok(laid.spilled + bytes)
+            let Laid { manifest, spilled, inserted } = laid;
+            let manifest = lost::lead_in::<T>(context, &drafts, manifest, &inserted.entries)?;
+            let inserted = draw_inserted(manifest.seed, &inserted.entries);
+            let (_, bytes) = promise::publish::<T>(context, drafts, manifest, true, &inserted)?;
+            Ok(spilled + bytes)
         })
     }
 
@@ -225,15 +218,17 @@ impl Merge<'_> {
         let quantizer = if mixed.keeps_codes { &index.quantizer } else { &learned };
         drop(sample);
         let shape = facts.shape();
-        let writing = Writing { origin: &mixed, graph: &graph, shape, quantizer, drafts, temporary, places };
-        let Written { drafted, duplicates } = writing.run::<T>(&windows_of(options.layout, vertices, shape))?;
+        let rows = u64::from(left.len()) + u64::from(newcomers.rows());
+        let inserted = left.len().into()..rows;
+        let writing = Writing { origin: &mixed, graph: &graph, shape, quantizer, drafts, temporary, places, inserted };
+        let Written { drafted, duplicates, inserted } =
+            writing.run::<T>(&windows_of(options.layout, vertices, shape))?;
         let attributes = mixed.attributes((drafts, temporary), deleted, (places, &duplicates))?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
-            (Role::Navigation, navigation.to_bytes(&places.of)),
+            (Role::Navigation, navigation.to_bytes(|vertex| places.of[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
-        let rows = u64::from(left.len()) + u64::from(newcomers.rows());
         let mut manifest = IndexManifest {
             rows,
             source_rows: rows,
@@ -249,8 +244,6 @@ impl Merge<'_> {
             manifest.files.add(Role::Attributes, facts);
             spilled += more;
         }
-        let new = (0..numbering.new_vertices()).map(|new| places.of[numbering.of_new(new) as usize]);
-        let inserted = inserted_of(context, facts.seed, new)?;
         Ok(Laid { manifest, spilled, inserted })
     }
 

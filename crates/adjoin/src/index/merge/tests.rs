@@ -2,8 +2,9 @@
 
 use super::{Merge, Newcomers, Repair};
 use crate::context::Context;
+use crate::index::calibration::Calibration;
 use crate::index::tests::{Indexed, Set};
-use crate::index::{Index, IndexRows, search, verify};
+use crate::index::{Index, IndexRows, Layout, relayout, search, verify};
 use crate::options::{Element, Metric, VectorType};
 use crate::query::{QueryTarget, SearchEffort, SearchOptions};
 use crate::random::Random;
@@ -106,6 +107,27 @@ fn each_row_of_a_merged_index_is_found() {
         for ((id, _), found) in wanted.iter().zip(hits.hits()) {
             assert_eq!(row_of[&found[0].0], *id, "{element} {metric}");
         }
+    }
+}
+
+/// Copies of an old vector have no vertex of their own.
+#[test]
+fn inserted_copies_are_measured_apart_also_in_another_layout() {
+    let context = &Context::default();
+    let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
+    let copies = Set::of_stored(BYTES, indexed.index.vector(5).unwrap().repeat(100));
+    let copies = copies.with_ids(Ids::Int64((100_000..100_100).collect()));
+    let (merged, _) = merged(context, &indexed, (10, &copies), Repair::All);
+    let relaid = indexed.at("relaid");
+    relayout(context, merged.folder(), Some(&relaid), Layout::Bnp, false).unwrap();
+    for index in [&merged, &Index::open(context, &relaid).unwrap()] {
+        let inserted = index.calibration.as_ref().map(Calibration::inserted).unwrap();
+        let Ids::Int64(mut ids) = index.ids_of(index.facts().ids, &inserted.entries).unwrap() else {
+            panic!("other ids")
+        };
+        ids.sort_unstable();
+        assert_eq!(ids, (100_000..100_100).collect::<Vec<_>>());
+        assert!(inserted.whole && inserted.entries.is_sorted());
     }
 }
 

@@ -23,7 +23,9 @@ const ROWS: u64 = 1_500;
 const STEP_ROWS: u64 = 150;
 const STEPS: u64 = 4;
 const K: usize = 10;
-/// How many histories are run usually, and with `ADJOIN_EVERY_FAULT`; `ADJOIN_HISTORIES` says which instead: `from..to`.
+/// Histories that once broke a promise: rows of a region that a merge by a build had inserted were not measured apart, and not found.
+const BROKEN_ONCE: [u64; 5] = [8, 12, 16, 109, 158];
+/// How many other histories are run usually, and with `ADJOIN_EVERY_FAULT`; `ADJOIN_HISTORIES` says which instead: `from..to`.
 const HISTORIES: u64 = 2;
 const HISTORIES_STRESS: u64 = 200;
 
@@ -238,7 +240,10 @@ fn what_is_promised_after_merges_is_reached() {
     let usual = if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { HISTORIES_STRESS } else { HISTORIES };
     let asked = std::env::var("ADJOIN_HISTORIES").ok();
     let asked = asked.as_deref().and_then(|range| range.split_once(".."));
-    let seeds = asked.map_or(0..usual, |(from, to)| from.parse().unwrap()..to.parse().unwrap());
+    let seeds: Vec<u64> = match asked {
+        Some((from, to)) => (from.parse().unwrap()..to.parse().unwrap()).collect(),
+        None => BROKEN_ONCE.into_iter().chain((0..usual).filter(|seed| !BROKEN_ONCE.contains(seed))).collect(),
+    };
     let mut outcomes = [0; 2];
     for seed in seeds {
         let of_seed = run(seed);

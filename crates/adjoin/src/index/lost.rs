@@ -1,0 +1,134 @@
+//! Regions that walks do not come to get vertices in the navigation graph.
+//!
+//! Each vertex can be reached over some edges (`build/reach.rs`), but a walk expands only vertices near its query: if the edges into
+//! a far region begin at others, no walk takes them. So drawn rows are searched for by their own vectors. A row is *lost* if its walk
+//! finds neither its vertex nor the nearest neighbor of that. Some of the lost ones become vertices of the navigation graph.
+//!
+//! The recall is then measured by rows that are drawn independently of these, as only the regions of drawn rows are mended.
+
+use super::cache::PageCache;
+use super::navigation::{self, Navigation};
+use super::promise::publishing_bytes;
+use super::run::Walks;
+use super::sample::tried_entries;
+use super::scan::Pieces;
+use super::walk::WalkAim;
+use super::{Index, IndexManifest};
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::load::Members;
+use crate::options::Metric;
+use crate::query::WalkStrategy;
+use crate::store::format::checksum;
+use crate::store::{Drafts, FileFacts, Role};
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "finding rows that walks do not find";
+/// Hits and candidates of a walk that looks for a row.
+const HITS: usize = 16;
+const LIST: usize = 16;
+/// Rows that are looked for at once.
+const TOGETHER: usize = 256;
+/// Bytes of a hit while it is looked for and sorted.
+const HIT_BYTES: u64 = 64;
+/// Times that rows are looked for: each takes half of the room in the navigation graph that the ones before have left.
+const ROUNDS_MAX: usize = 4;
+
+/// Writes another navigation graph if rows of an index in `drafts` are lost; returns the manifest that names it. `inserted` are
+/// the entries of the rows that a merge inserted, some of which are looked for as well. If memory does not suffice, nothing is
+/// done: the recall that is measured later tells.
+///
+/// # Errors
+/// Returns an error if the index cannot be read, the disk refuses, or the work is cancelled.
+pub(super) fn lead_in<T: Coordinate>(
+    context: &Context,
+    drafts: &Drafts<'_>,
+    mut manifest: IndexManifest,
+    inserted: &[u32],
+) -> Result<IndexManifest> {
+    // By inner product, what is nearest to a row is mostly another one.
+    if manifest.metric == Metric::Ip {
+        return Ok(manifest);
+    }
+    let role = Role::Navigation;
+    for _ in 0..ROUNDS_MAX {
+        if context.budget().free() < least_bytes::<T>(context, &manifest) {
+            break;
+        }
+        let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
+        let lost = lost::<T>(context, &index, inserted)?;
+        let Some(navigation) = with_some::<T>(context, &index, &lost)? else { break };
+        let bytes = navigation.to_bytes(|vertex| vertex);
+        drafts.write(role.file(), &bytes)?;
+        manifest.files.add(role, FileFacts::of(&role.file_of(checksum(&bytes)), &bytes));
+    }
+    Ok(manifest)
+}
+
+/// Bytes that this takes: the index is open, a second navigation graph is built, and rows are looked for.
+fn least_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u64 {
+    let (vertices, options) = (manifest.vertices.into(), manifest.options());
+    let building = navigation::memory_bytes(vertices, manifest.space(), &options);
+    publishing_bytes::<T>(context, manifest) + building + 2 * looking_bytes::<T>(manifest)
+}
+
+/// Bytes of the rows that are looked for at once.
+fn looking_bytes<T: Coordinate>(manifest: &IndexManifest) -> u64 {
+    let of_row = 2 * manifest.vectors.bytes() as u64 + HITS as u64 * HIT_BYTES;
+    TOGETHER as u64 * (Members::<T>::memory_bytes(1, manifest.space()) + of_row)
+}
+
+/// Returns the vertices of drawn rows that walks do not find, ascending.
+fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Result<Vec<u32>> {
+    let facts = index.facts();
+    let mut tried: Vec<u32> = tried_entries(facts, inserted).into_iter().map(|entry| index.vertex_of(entry)).collect();
+    tried.sort_unstable();
+    tried.dedup();
+    let _looking = context.reserve(looking_bytes::<T>(facts), PURPOSE)?;
+    let cache = &PageCache::beside(context, index, context.budget().free() / 2)?;
+    cache.fill(context, index, (tried.len() * LIST) as u64)?;
+    let aim = WalkAim::nearest(HITS, LIST);
+    let walks = Walks::<T>::new((context, index), (aim, None), (WalkStrategy::default(), cache));
+    let (mut pieces, mut neighbors, mut lost) = (Pieces::single(index), Vec::new(), Vec::new());
+    for some in tried.chunks(TOGETHER) {
+        let (mut stored, mut nearest) = (Vec::new(), Vec::new());
+        for &vertex in some {
+            stored.extend_from_slice(pieces.vector(vertex)?);
+            neighbors.clear();
+            pieces.neighbors(vertex, &mut neighbors)?;
+            nearest.push(neighbors.first().copied());
+        }
+        let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
+        let hidden = vec![None; some.len()];
+        let found = walks.search((&queries, &hidden), 0..some.len() as u32)?;
+        for (found, (&vertex, nearest)) in found.expect("their number is bounded").iter().zip(some.iter().zip(nearest))
+        {
+            let mut hits = found.hits.iter().map(|hit| index.vertex_of(hit.place.0));
+            if !hits.any(|hit| hit == vertex || Some(hit) == nearest) {
+                lost.push(vertex);
+            }
+        }
+    }
+    Ok(lost)
+}
+
+/// Returns the navigation graph of an index with some of the lost vertices. `None` if none is lost, or there is no room.
+fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> Result<Option<Navigation>> {
+    let (facts, options) = (index.facts(), index.facts().options());
+    // One of its own vertices that is lost would not be found by becoming one again.
+    let lost: Vec<u32> = lost.iter().copied().filter(|&vertex| !index.navigation.has(vertex)).collect();
+    let room = index.navigation.room(facts.vertices.into(), &options);
+    let count = room.div_ceil(2).min(lost.len());
+    // Evenly spread: neighbors have numbers near each other, so that each large region gets some.
+    let some: Vec<u32> = (0..count).map(|number| lost[number * lost.len() / count]).collect();
+    if some.is_empty() {
+        return Ok(None);
+    }
+    let _memory = context.reserve(navigation::memory_bytes(facts.vertices.into(), facts.space(), &options), PURPOSE)?;
+    let (mut pieces, mut stored) = (Pieces::single(index), Vec::new());
+    for &vertex in &some {
+        stored.extend_from_slice(pieces.vector(vertex)?);
+    }
+    index.navigation.with::<T>(context, facts.space(), (some, stored), &options.graph).map(Some)
+}
