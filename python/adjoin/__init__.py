@@ -745,17 +745,25 @@ class Result(Table):
         names: Optional[PathLike] = None,
         id_column: Optional[str] = None,
         name_column: Optional[str] = None,
+        other_names: Optional[PathLike] = None,
+        other_id_column: Optional[str] = None,
+        other_name_column: Optional[str] = None,
         force: bool = False,
     ) -> None:
         """Writes an HTML report in one file, as ``adjoin report`` does.
 
         ``names`` is a file, a folder or a glob of tables with ids (``id_column``, otherwise ``id``, otherwise row
-        numbers) and texts (``name_column``, otherwise the first column of text). An existing page is replaced only with
-        ``force``.
+        numbers) and texts (``name_column``, otherwise the first column of text). After a join with ``other``,
+        ``other_names`` names the rows on the right in the same way. An existing page is replaced only with ``force``.
         """
-        target, files = _options.path("path", path), _options.optional_path("names", names)
-        columns = {"id_column": _options.text("id_column", id_column), "name_column": _options.text("name_column", name_column)}
-        named = None if files is None else {"files": files, **columns}
+        target, named = _options.path("path", path), []
+        sides = {"": (names, id_column, name_column), "other_": (other_names, other_id_column, other_name_column)}
+        for side, (table, ids, texts) in sides.items():
+            files = _options.optional_path(f"{side}names", table)
+            columns = {"id_column": _options.text(f"{side}id_column", ids), "name_column": _options.text(f"{side}name_column", texts)}
+            named.append(None if files is None else {"files": files, **columns})
+        if named[0] is None and named[1] is not None:
+            raise OptionError("other_names are of the rows on the right; give names, those of the rows on the left, too")
         self._joined.report(target, named, _options.flag("force", force))
 
     def close(self) -> None:

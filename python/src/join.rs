@@ -14,7 +14,7 @@ use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairSink, PairWriter};
 use adjoin::source::IdKind;
 use adjoin::store::BuildOptions;
-use adjoin_cli::{Names, write_page};
+use adjoin_cli::{Names, PageNames, write_page};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -156,7 +156,7 @@ impl Joined {
     }
 
     /// Writes an HTML report.
-    fn report(&self, py: Python<'_>, path: PathBuf, names: Option<WantedNames>, force: bool) -> PyResult<()> {
+    fn report(&self, py: Python<'_>, path: PathBuf, names: [Option<WantedNames>; 2], force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
             check_free(&*context.device, &path, force)?;
             let number = self.results.fetch_add(1, Ordering::Relaxed);
@@ -164,7 +164,8 @@ impl Joined {
             let target = Target::File { path: pairs.clone(), force: false };
             self.write_pairs(context, self.opened()?.sets(), &target)?;
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
-            let names = names.as_ref().map(WantedNames::names);
+            let [first, second] = names.each_ref().map(|names| names.as_ref().map(WantedNames::names));
+            let names = first.map(|first| PageNames { first, second });
             let written = write_page(context, (&pairs, Some(stats)), names, (&path, force));
             drop(std::fs::remove_file(&pairs));
             written.map(drop)

@@ -171,7 +171,7 @@ pub(crate) struct PairFileWriter {
 }
 
 impl PairFileWriter {
-    pub(crate) fn create(path: &Path, PairSchema { ids: kinds, metric }: PairSchema) -> Result<Self> {
+    pub(crate) fn create(path: &Path, PairSchema { ids: kinds, metric, .. }: PairSchema) -> Result<Self> {
         let mut fields: Vec<Field> = ROW_COLUMNS.map(|name| Field::new(name, DataType::UInt64, false)).into();
         if kinds != [IdKind::None; 2] {
             fields.extend([("left", kinds[0]), ("right", kinds[1])].map(|(name, kind)| id_field(name, kind)));

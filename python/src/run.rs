@@ -214,7 +214,8 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 /// Formats an option as a Python argument, with its value as a literal.
 fn as_argument(Mention { argument, value }: &Mention) -> String {
     let name = match argument {
-        Argument::With => "other".to_owned(), // `with` is a Python keyword
+        Argument::With => "other".to_owned(), // `with` is a word of the language
+        Argument::WithNames => "other_names".to_owned(),
         _ => argument.name().replace('-', "_"),
     };
     match value {

@@ -104,3 +104,20 @@ def test_a_page_has_pairs_figures_and_names(vectors: numpy.ndarray, tmp_path: Pa
     data = json.loads(text.split('<script id="data" type="application/json">')[1].split("</script>")[0])
     assert data["total"] == len(result) and data["stats"]["command"] == "join"
     assert all(text == f"title {row}" for row, text in data["names"])
+
+
+def test_a_page_of_two_sets_names_the_rows_of_each(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    for side in ("left", "right"):
+        polars.DataFrame({"title": [f"{side} {row}" for row in range(len(vectors))]}).write_parquet(tmp_path / f"{side}.parquet")
+    left, right = tmp_path / "left.parquet", tmp_path / "right.parquet"
+    with adjoin.join(vectors, other=vectors[::-1].copy(), eps=EPS, exact=True) as result:
+        with pytest.raises(adjoin.OptionError, match="two sets.*give other_names"):
+            result.report(tmp_path / "page.html", names=left)
+        with pytest.raises(adjoin.OptionError, match="give names"):
+            result.report(tmp_path / "page.html", other_names=right)
+        result.report(tmp_path / "page.html", names=left, other_names=right)
+    text = (tmp_path / "page.html").read_text()
+    data = json.loads(text.split('<script id="data" type="application/json">')[1].split("</script>")[0])
+    sides = [("left", "right")[side] for side in data["sides"]]
+    assert len(sides) == len(data["names"]) == 2 * len(vectors)
+    assert all(text == f"{side} {row}" for side, (row, text) in zip(sides, data["names"]))

@@ -13,7 +13,9 @@
     if (stats) {
       const { eps, min_similarity: similarity } = stats.join;
       const threshold = eps !== null ? `at most ${eps} apart` : `at least ${similarity} alike`;
-      parts.push(`${count(stats.rows)} vectors of ${stats.dimensions} ${stats.element}`, threshold);
+      const others = stats.join.with_rows;
+      const rows = others === null ? count(stats.rows) : `${count(stats.rows)} with ${count(others)}`;
+      parts.push(`${rows} vectors of ${stats.dimensions} ${stats.element}`, threshold);
     }
     byId("subtitle").textContent = parts.join(" · ");
   }
@@ -111,7 +113,7 @@
   // Explorer ------------------------------------------------------------------------------------------------------
 
   const ROW_HEIGHT = 76;
-  const { names, pairs } = data;
+  const { names, sides, pairs } = data;
   const haystack = names.map(([id, text]) => `${id}\n${text}`.toLowerCase());
   const view = { what: "pairs", words: [], closestFirst: true, rows: [] };
 
@@ -140,7 +142,7 @@
   function named(name) {
     const made = element("div");
     const [id, text] = names[name];
-    made.append(element("div", "id", id));
+    made.append(element("div", "id", sides.length ? `${sides[name] ? "right" : "left"} ${id}` : id));
     const shown = element("div", "text");
     highlight(shown, text || id);
     made.append(shown);

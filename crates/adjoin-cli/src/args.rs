@@ -657,7 +657,7 @@ pub(crate) struct Report {
     /// What that run did, as its --stats wrote it
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
-    /// A table of ids with names or texts: .parquet, .csv or .jsonl; a file, a folder of shards or a glob
+    /// A table of ids with names or texts: .parquet, .csv or .jsonl; a file, a folder of shards or a glob. Of pairs of two sets that of the rows on the left
     #[arg(long, value_name = "NAMES", value_parser = NonEmpty::new())]
     pub(crate) names: Option<String>,
     /// Its column of ids; `id` where not given, or rows go by their number where there is none
@@ -666,6 +666,15 @@ pub(crate) struct Report {
     /// Its column of texts; its first column of text that is not the ids where not given
     #[arg(long, value_name = "C")]
     pub(crate) name_column: Option<String>,
+    /// Of pairs that `join --with` wrote: the table of the rows on the right, which may be the same one
+    #[arg(long, value_name = "NAMES", value_parser = NonEmpty::new(), requires = "names")]
+    pub(crate) with_names: Option<String>,
+    /// Its column of ids, as --id-column
+    #[arg(long, value_name = "C", requires = "with_names")]
+    pub(crate) with_id_column: Option<String>,
+    /// Its column of texts, as --name-column
+    #[arg(long, value_name = "C", requires = "with_names")]
+    pub(crate) with_name_column: Option<String>,
     /// The page
     #[arg(short, long, value_name = "FILE.html")]
     pub(crate) output: PathBuf,

@@ -26,6 +26,8 @@ pub enum Argument {
     SortBy,
     /// The set to join with.
     With,
+    /// The names of the rows of the set that another is joined with.
+    WithNames,
     /// New rows to join with a set.
     New,
     /// The ids of the rows to delete.
@@ -106,6 +108,7 @@ impl Argument {
             Self::Attributes => "attributes",
             Self::SortBy => "sort-by",
             Self::With => "with",
+            Self::WithNames => "with-names",
             Self::New => "new",
             Self::Delete => "delete",
             Self::Where => "where",

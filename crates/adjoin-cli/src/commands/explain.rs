@@ -108,11 +108,14 @@ fn in_words(estimate: &Estimate, option: &str) -> String {
     if skipped_rows > 0 {
         text += &format!("skipped      {} without a usable vector\n", format_count(skipped_rows, "row"));
     }
-    let (least, held) = (format_bytes(least_memory_bytes), format_bytes(memory_bytes));
-    let (budget, store) = (format_bytes(memory.budget_bytes), format_bytes(store_bytes));
-    text += &format!("memory       at least about {least}; of {budget} a join would hold about {held}\n");
-    text += &format!("disk         about {store} for a temporary store");
-    text += &if spill_bytes > 0 { format!(", {} beside it\n", format_bytes(spill_bytes)) } else { "\n".to_owned() };
+    let bytes = |bytes: Interval| between(bytes, |bytes| format_bytes(bytes as u64));
+    let budget = format_bytes(memory.budget_bytes);
+    text += &format!("memory       needs {}\n", bytes(least_memory_bytes));
+    text += &format!("             would use {} of the {budget} allowed\n", bytes(memory_bytes));
+    text += &format!("disk         {} for a temporary store\n", bytes(store_bytes));
+    if spill_bytes.high > 0.0 {
+        text += &format!("             {} for other temporary files\n", bytes(spill_bytes));
+    }
     for at in &explain.thresholds {
         text += &threshold_in_words(at, option, rows);
     }
@@ -126,7 +129,7 @@ fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
         "\n{option} {threshold}{asked}: {} neighbors a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
         short(neighbors),
         between(pairs, |number| format_number(number.round() as u64)),
-        format_bytes(pairs_bytes.estimate as u64),
+        between(pairs_bytes, |bytes| format_bytes(bytes as u64)),
         between(removed_rows, |number| format_number(number.round() as u64)),
         percent(removed_rows.estimate / rows as f64),
         between(seconds, |number| format!("{} s", short(number))),

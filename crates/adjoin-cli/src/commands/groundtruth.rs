@@ -28,7 +28,7 @@ fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
     let target = resolve::target(output, arguments.force, false);
     let outputs: Vec<_> = target.path().map(|path| ("-o", path)).into_iter().collect();
     resolve::check_outputs(&context, &arguments.sources, &outputs)?;
-    let schema = PairSchema { ids: [source.info().ids; 2], metric: predicate.metric() };
+    let schema = PairSchema { ids: [source.info().ids; 2], metric: predicate.metric(), of_two_sets: false };
     let sink = Box::new(PairWriter::create(&context, &target, schema)?);
     let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed };
     let report = truth::groundtruth(&context, &*source, &options, sink)?;

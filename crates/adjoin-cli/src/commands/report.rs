@@ -10,7 +10,7 @@ use super::memory::memory_verdict;
 use crate::Outcome;
 use crate::args::Report;
 use crate::progress::Terminal;
-use crate::report::{Names, write_page};
+use crate::report::{Names, PageNames, write_page};
 use crate::resolve;
 use crate::signals::Stopped;
 
@@ -22,16 +22,14 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     }
     let Report { result, output, force, .. } = arguments;
     let read = [Some(result), arguments.stats.as_ref()].into_iter().flatten();
-    let read = read.map(|path| path.display().to_string()).chain(arguments.names.clone());
-    let read: Vec<String> = read.collect();
+    let names = [&arguments.names, &arguments.with_names].into_iter().flatten().cloned();
+    let read: Vec<String> = read.map(|path| path.display().to_string()).chain(names).collect();
     resolve::check_outputs(&context, &read, &[("-o", output)])?;
 
     let stats = arguments.stats.as_deref().map(|path| read_statistics(&context, path)).transpose()?;
-    let names = arguments.names.as_deref().map(|files| Names {
-        files,
-        id_column: arguments.id_column.as_deref(),
-        name_column: arguments.name_column.as_deref(),
-    });
+    let first = names_in(&arguments.names, &arguments.id_column, &arguments.name_column);
+    let second = names_in(&arguments.with_names, &arguments.with_id_column, &arguments.with_name_column);
+    let names = first.map(|first| PageNames { first, second });
     let page = write_page(&context, (result, stats), names, (output, *force))?;
     let memory = context.memory();
     drop(context); // ends the progress bar
@@ -40,6 +38,15 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
         eprintln!("{pairs}, of which {shown} are on the page {}", output.display());
     }
     Ok(memory_verdict(&memory))
+}
+
+fn names_in<'a>(
+    files: &'a Option<String>,
+    id_column: &'a Option<String>,
+    name_column: &'a Option<String>,
+) -> Option<Names<'a>> {
+    let (id_column, name_column) = (id_column.as_deref(), name_column.as_deref());
+    files.as_deref().map(|files| Names { files, id_column, name_column })
 }
 
 /// Bytes that statistics take for each byte of their text: a list of digits has a value of 32 bytes for every second one.

@@ -8,8 +8,11 @@ mod table;
 use std::path::Path;
 
 use adjoin::context::Context;
-use adjoin::error::{ErrorKind, Result};
+use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::message::{Argument, Message};
 use adjoin::output::{check_free, write_file};
+
+use pairs::PairFile;
 
 pub(crate) use html::{Drawn, write_html};
 pub use page::Page;
@@ -25,29 +28,74 @@ pub struct Names<'a> {
     pub name_column: Option<&'a str>,
 }
 
+/// Names of the rows on both sides of pairs.
+#[derive(Debug, Clone, Copy)]
+pub struct PageNames<'a> {
+    /// Names of the rows of the first set, or of the only one.
+    pub first: Names<'a>,
+    /// Names of the rows of the set of `--with`.
+    pub second: Option<Names<'a>>,
+}
+
 /// Makes a page of the pairs in a file, with what the run did and with names where these are given, and writes it to a
 /// file, which it replaces only where that is forced.
 ///
 /// # Errors
 /// Where something cannot be read, is not what it must be, or does not fit into memory, and where the page is there or
-/// cannot be written.
+/// cannot be written; if the pairs are of two sets and there are names of one only.
 pub fn write_page(
     context: &Context,
     (pairs, stats): (&Path, Option<serde_json::Value>),
-    names: Option<Names<'_>>,
+    names: Option<PageNames<'_>>,
     (output, force): (&Path, bool),
 ) -> Result<Page> {
     check_free(&*context.device, output, force)?;
-    let reading = names.map_or(Ok(0), |names| table::reading_bytes(context, names)).map_err(|refused| {
+    let [first, second] = [names.map(|names| names.first), names.and_then(|names| names.second)];
+    let reading = [first, second]
+        .into_iter()
+        .flatten()
+        .try_fold(0, |most: u64, names| table::reading_bytes(context, names).map(|bytes| most.max(bytes)));
+    let reading = reading.map_err(|refused| {
         // Headers that do not fit: what the page itself needs may be more.
         let least = context.reserve(pairs::LEAST_BYTES, "this report").err();
         least.filter(|_| refused.kind() == ErrorKind::Budget).unwrap_or(refused)
     })?;
     drop(context.reserve(pairs::LEAST_BYTES + reading, "this report")?);
-    let mut page = Page::read(context, pairs, stats, reading)?;
-    if let Some(names) = names {
-        page.give_names(table::names_of(context, names, &page.ids())?);
+    let file = PairFile::open(context, pairs)?;
+    let of_two_sets = are_of_two_sets(&file, stats.as_ref(), second.is_some())?;
+    if of_two_sets && first.is_some() && second.is_none() {
+        return Err(names_of_one_set(pairs));
+    }
+    let mut page = Page::read(context, (file, of_two_sets), stats, reading)?;
+    for (side, names) in [first, second].into_iter().enumerate() {
+        let Some(names) = names else { continue };
+        let texts = table::names_of(context, names, &page.ids(side))?;
+        if texts.by_number && !of_two_sets && !page.is_ordered() {
+            return Err(names_of_one_set(pairs));
+        }
+        page.give_names(side, texts);
     }
     write_file(context, output, force, |out| page.write(out))?;
     Ok(page)
+}
+
+/// Returns whether left and right rows are of two sets: if their file or their statistics say so, or there are names of two.
+fn are_of_two_sets(file: &PairFile, stats: Option<&serde_json::Value>, names_of_two: bool) -> Result<bool> {
+    let of_two = stats.map(|stats| !stats["join"]["with_rows"].is_null());
+    if names_of_two && of_two == Some(false) {
+        let before = "the statistics are of a join of one set; leave out ";
+        return Err(refusal(before, ", or name the statistics of this result"));
+    }
+    Ok(names_of_two || of_two == Some(true) || file.is_marked_of_two_sets())
+}
+
+fn names_of_one_set(pairs: &Path) -> Error {
+    let before = format!("{} has pairs of two sets, and the names are of one; give ", pairs.display());
+    refusal(before, " for the rows on the right: the same table again, if it has the ids of both")
+}
+
+/// Returns an error that speaks of the names of the second set.
+fn refusal(before: impl Into<Message>, after: &str) -> Error {
+    let parts: [Message; 3] = [before.into(), Argument::WithNames.into(), after.into()];
+    Error::option(parts.into_iter().collect::<Message>())
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
-use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::device::Reservation;
@@ -10,7 +9,8 @@ use adjoin::error::Result;
 use serde::Serialize;
 
 use super::html::{Drawn, write_html};
-use super::pairs::Pairs;
+use super::pairs::{PairFile, Pairs};
+use super::table::Texts;
 
 /// Rows of clusters that are shown, the largest first of those that fit.
 const CLUSTERED_ROWS_SHOWN: usize = 100_000;
@@ -28,8 +28,12 @@ pub struct Page {
     clustered_rows: u64,
     /// Id and text.
     names: Vec<(String, String)>,
+    /// The side of each name, 0 or 1, of pairs of two sets; else empty.
+    sides: Vec<u8>,
     pairs: PairData,
     clusters: Vec<Vec<u32>>,
+    #[serde(skip)]
+    is_ordered: bool,
     #[serde(skip)]
     memory: Vec<Reservation>,
 }
@@ -48,12 +52,20 @@ struct PairData {
 }
 
 impl Page {
-    /// Makes a page of the pairs in a file, and leaves `beside` bytes for what is read afterwards.
+    /// Makes a page of the pairs in a file, whose rows may be of two sets, and leaves `beside` bytes for what is read
+    /// afterwards.
     ///
     /// # Errors
     /// Where the file cannot be read, is no result, or has more ids than memory holds.
-    pub(crate) fn read(context: &Context, path: &Path, stats: Option<serde_json::Value>, beside: u64) -> Result<Self> {
-        let Pairs { value, total, ids, shown, curve, mut clusters, memory } = Pairs::read(context, path, beside)?;
+    pub(super) fn read(
+        context: &Context,
+        (file, of_two_sets): (PairFile, bool),
+        stats: Option<serde_json::Value>,
+        beside: u64,
+    ) -> Result<Self> {
+        let source = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let pairs = Pairs::read(context, file, of_two_sets, beside)?;
+        let Pairs { value, total, ids, sides, is_ordered, shown, curve, mut clusters, memory } = pairs;
         let (clusters_total, clustered_rows) = (clusters.len() as u64, ids.len() as u64);
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         clusters.iter().for_each(|members| *sizes.entry(members.len() as u64).or_default() += 1);
@@ -63,7 +75,7 @@ impl Page {
             left -= if fits { members.len() } else { 0 };
             fits
         });
-        let mut names = Names::new(ids);
+        let mut names = Names::new(ids, sides);
         let mut pairs = PairData::default();
         for (left, right, value) in shown {
             pairs.left.push(names.place(left));
@@ -71,9 +83,10 @@ impl Page {
             pairs.value.push(value);
         }
         clusters.iter_mut().flatten().for_each(|member| *member = names.place(*member));
+        let sides = names.sides_shown;
         let names: Vec<(String, String)> = names.shown.into_iter().map(|id| (id, String::new())).collect();
         Ok(Self {
-            source: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            source,
             value,
             total,
             stats,
@@ -85,8 +98,10 @@ impl Page {
             clusters_total,
             clustered_rows,
             names,
+            sides,
             pairs,
             clusters,
+            is_ordered,
             memory,
         })
     }
@@ -101,16 +116,23 @@ impl Page {
         self.pairs.value.len()
     }
 
-    /// The ids on it.
-    pub(crate) fn ids(&self) -> HashSet<&str> {
-        self.names.iter().map(|(id, _)| id.as_str()).collect()
+    /// Returns whether each left id is a number below that of the right one.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.is_ordered
     }
 
-    /// Shows texts for ids.
-    pub(crate) fn give_names(&mut self, (mut texts, memory): (HashMap<String, String>, Vec<Reservation>)) {
+    /// Returns the ids of a side on it; those of one set are all of side 0.
+    pub(crate) fn ids(&self, side: usize) -> HashSet<&str> {
+        let sides = sides_or_first(&self.sides);
+        self.names.iter().zip(sides).filter(|&(_, of)| of == side).map(|((id, _), _)| id.as_str()).collect()
+    }
+
+    /// Shows texts for the ids of a side.
+    pub(super) fn give_names(&mut self, side: usize, texts: Texts) {
+        let Texts { mut of, memory, .. } = texts;
         self.memory.extend(memory);
-        for (id, text) in &mut self.names {
-            if let Some(given) = texts.remove(id) {
+        for ((id, text), _) in self.names.iter_mut().zip(sides_or_first(&self.sides)).filter(|&(_, of)| of == side) {
+            if let Some(given) = of.remove(id) {
                 *text = given;
             }
         }
@@ -126,21 +148,31 @@ impl Page {
     }
 }
 
+/// Returns the side of each name, the first one for all if there is one set.
+fn sides_or_first(sides: &[u8]) -> impl Iterator<Item = usize> {
+    let count = if sides.is_empty() { usize::MAX } else { sides.len() };
+    (0..count).map(|k| sides.get(k).copied().map_or(0, usize::from))
+}
+
 /// Those of many ids that are shown, numbered as they come.
 struct Names {
     all: Vec<String>,
+    /// The side of each, or none of one set.
+    sides: Vec<u8>,
     places: HashMap<u32, u32>,
     shown: Vec<String>,
+    sides_shown: Vec<u8>,
 }
 
 impl Names {
-    fn new(all: Vec<String>) -> Self {
-        Self { all, places: HashMap::new(), shown: Vec::new() }
+    fn new(all: Vec<String>, sides: Vec<u8>) -> Self {
+        Self { all, sides, places: HashMap::new(), shown: Vec::new(), sides_shown: Vec::new() }
     }
 
     fn place(&mut self, id: u32) -> u32 {
         *self.places.entry(id).or_insert_with(|| {
             self.shown.push(std::mem::take(&mut self.all[id as usize])); // it is asked for once
+            self.sides_shown.extend(self.sides.get(id as usize));
             self.shown.len() as u32 - 1
         })
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use adjoin::context::Context;
 use adjoin::device::Reservation;
 use adjoin::error::{Error, Result};
-use adjoin::sink::Components;
+use adjoin::sink::{Components, TWO_SETS};
 use adjoin::source::TableFile;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -38,6 +38,10 @@ pub(super) struct Pairs {
     pub(super) value: String,
     pub(super) total: u64,
     pub(super) ids: Vec<String>,
+    /// The side of each id, 0 or 1, of pairs of two sets; else empty.
+    pub(super) sides: Vec<u8>,
+    /// Whether each left id is a number below that of the right one, as row numbers of one set are.
+    pub(super) is_ordered: bool,
     /// The closest, closest first: left and right by their place in `ids`, and the value.
     pub(super) shown: Vec<(u32, u32, f32)>,
     /// How many pairs there are at each threshold.
@@ -49,7 +53,7 @@ pub(super) struct Pairs {
 }
 
 /// A file of pairs.
-struct PairFile {
+pub(super) struct PairFile {
     path: PathBuf,
     table: TableFile,
     value: String,
@@ -83,27 +87,30 @@ impl PartialEq for Close {
 impl Eq for Close {}
 
 impl Pairs {
-    /// Reads the pairs of a file; `beside` bytes are left for what is read afterwards.
-    pub(super) fn read(context: &Context, path: &Path, beside: u64) -> Result<Self> {
-        let file = PairFile::of(context, path)?;
+    /// Reads the pairs of a file, whose left and right ids are kept apart if they are of two sets; `beside` bytes are left
+    /// for what is read afterwards.
+    pub(super) fn read(context: &Context, file: PairFile, of_two_sets: bool, beside: u64) -> Result<Self> {
         let is_similarity = file.value == "similarity";
         let reading = file.reading_bytes()?;
         drop(context.reserve(LEAST_BYTES + reading.max(beside), PURPOSE)?);
         // Reserved from the start, so that a refusal while ids are read counts it too.
         let names = context.reserve(SHOWN_BYTES + beside.saturating_sub(reading), PURPOSE)?;
+        let right = usize::from(of_two_sets);
         let mut interned = Interned::default();
+        let mut is_ordered = true;
         let (mut total, mut low, mut high) = (0u64, f32::INFINITY, f32::NEG_INFINITY);
         let mut refused: Option<(Error, u64)> = None;
-        file.each(context, |left, right, value| {
+        file.each(context, |left, right_id, value| {
             total += 1;
+            is_ordered = is_ordered && is_before(&left, &right_id);
             if refused.is_none() {
-                let placed = interned.place(context, left).and_then(|_| interned.place(context, right));
+                let placed = interned.place(context, 0, left).and_then(|_| interned.place(context, right, right_id));
                 refused = placed.err().map(|error| (error, total));
             }
             (low, high) = (low.min(value), high.max(value));
             Ok(())
         })?;
-        let rows = interned.places.len() as u64;
+        let rows = interned.len() as u64;
         if let Some((error, at)) = refused {
             return Err(interned.refusal(context, error, (at, total)));
         }
@@ -111,8 +118,8 @@ impl Pairs {
         let _memory = (names, held);
         let mut components = Components::new(rows);
         let (mut shown, mut curve) = (BinaryHeap::new(), Curve::new(low, high, is_similarity));
-        file.each(context, |left, right, value| {
-            let pair = (interned.place(context, left)?, interned.place(context, right)?);
+        file.each(context, |left, right_id, value| {
+            let pair = (interned.place(context, 0, left)?, interned.place(context, right, right_id)?);
             components.join(pair.0.into(), pair.1.into());
             curve.add(value);
             let rank = if is_similarity { -value } else { value };
@@ -122,7 +129,7 @@ impl Pairs {
             }
             Ok(())
         })?;
-        let (ids, memory) = interned.into_ids();
+        let (ids, sides, memory) = interned.into_ids(of_two_sets);
         let shown = shown.into_sorted_vec().into_iter().map(|Close { pair, value, .. }| (pair.0, pair.1, value));
         Ok(Self {
             value: file.value,
@@ -131,9 +138,16 @@ impl Pairs {
             curve: curve.points(),
             clusters: clusters_of(&mut components, rows),
             ids,
+            sides,
+            is_ordered,
             memory,
         })
     }
+}
+
+/// Returns whether one id is a number below another.
+fn is_before(left: &str, right: &str) -> bool {
+    matches!((left.parse::<u64>(), right.parse::<u64>()), (Ok(left), Ok(right)) if left < right)
 }
 
 fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
@@ -145,7 +159,7 @@ fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
 }
 
 impl PairFile {
-    fn of(context: &Context, path: &Path) -> Result<Self> {
+    pub(super) fn open(context: &Context, path: &Path) -> Result<Self> {
         let table = open(context, path, &PAIR)?;
         let schema = table.schema();
         let is_named = |name: &&str| schema.index_of(name).is_ok() || schema.fields().is_empty();
@@ -156,6 +170,16 @@ impl PairFile {
         };
         let value = value.ok_or_else(no_pairs)?.to_owned();
         Ok(Self { path: path.to_owned(), table, value })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether it says that left and right rows are of two sets; CSV and JSON lines never do.
+    pub(super) fn is_marked_of_two_sets(&self) -> bool {
+        let (key, value) = TWO_SETS;
+        self.table.schema().metadata().get(key).is_some_and(|sets| sets == value)
     }
 
     /// Places of both ids and of the value.
@@ -201,19 +225,23 @@ impl PairFile {
     }
 }
 
-/// Ids by the order in which they came.
+/// Ids of each side by the order in which they came; those of one set are all of the first side.
 #[derive(Default)]
 struct Interned {
-    places: HashMap<String, u32>,
+    places: [HashMap<String, u32>; 2],
     /// Bytes that may still be added before more memory is reserved.
     granted_bytes: u64,
     memory: Vec<Reservation>,
 }
 
 impl Interned {
-    fn place(&mut self, context: &Context, id: String) -> Result<u32> {
-        let next = self.places.len();
-        if let Some(&place) = self.places.get(&id) {
+    fn len(&self) -> usize {
+        self.places.iter().map(HashMap::len).sum()
+    }
+
+    fn place(&mut self, context: &Context, side: usize, id: String) -> Result<u32> {
+        let next = self.len();
+        if let Some(&place) = self.places[side].get(&id) {
             return Ok(place);
         }
         let bytes = 2 * id.len() as u64 + BYTES_AN_ID;
@@ -224,7 +252,7 @@ impl Interned {
         }
         self.granted_bytes -= bytes;
         let place = u32::try_from(next).map_err(|_| Error::input("more ids than a page can have"))?;
-        self.places.insert(id, place);
+        self.places[side].insert(id, place);
         Ok(place)
     }
 
@@ -232,17 +260,20 @@ impl Interned {
     /// others have as many new ones, and what is held of each later.
     fn refusal(&self, context: &Context, error: Error, (at, total): (u64, u64)) -> Error {
         let held: u64 = self.memory.iter().map(Reservation::bytes).sum();
-        let rows = self.places.len() as u64;
+        let rows = self.len() as u64;
         let of_all = |bytes: u64| (u128::from(bytes) * u128::from(total) / u128::from(at.max(1))) as u64;
         let all = of_all(held.max(IDS_BYTES_AT_ONCE)) + IDS_BYTES_AT_ONCE + of_all(Components::memory_bytes(rows));
         let more = all.saturating_sub(held);
         context.reserve(more.max(context.budget().free() + 1), PURPOSE).err().unwrap_or(error)
     }
 
-    fn into_ids(self) -> (Vec<String>, Vec<Reservation>) {
-        let mut ids: Vec<(u32, String)> = self.places.into_iter().map(|(id, place)| (place, id)).collect();
+    fn into_ids(self, of_two_sets: bool) -> (Vec<String>, Vec<u8>, Vec<Reservation>) {
+        let mut sides = vec![0; if of_two_sets { self.len() } else { 0 }];
+        self.places[1].values().for_each(|&place| sides[place as usize] = 1);
+        let places = self.places.into_iter().flatten();
+        let mut ids: Vec<(u32, String)> = places.map(|(id, place)| (place, id)).collect();
         ids.sort_unstable();
-        (ids.into_iter().map(|(_, id)| id).collect(), self.memory)
+        (ids.into_iter().map(|(_, id)| id).collect(), sides, self.memory)
     }
 }
 

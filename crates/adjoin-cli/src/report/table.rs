@@ -100,24 +100,22 @@ pub(super) fn reading_bytes(context: &Context, names: Names<'_>) -> Result<u64> 
     Ok(most)
 }
 
-/// The texts of some ids, and the memory that they take.
-pub(super) fn names_of(
-    context: &Context,
-    names: Names<'_>,
-    ids: &HashSet<&str>,
-) -> Result<(HashMap<String, String>, Vec<Reservation>)> {
+/// Returns the texts of some ids.
+pub(super) fn names_of(context: &Context, names: Names<'_>, ids: &HashSet<&str>) -> Result<Texts> {
     let mut texts = Texts::default();
     for path in files_of(names.files)? {
         texts.read(context, &path, names, ids)?;
     }
-    Ok((texts.of, texts.memory))
+    Ok(texts)
 }
 
 /// Texts of ids, by tables one after the other.
 #[derive(Default)]
-struct Texts {
-    of: HashMap<String, String>,
-    memory: Vec<Reservation>,
+pub(super) struct Texts {
+    pub(super) of: HashMap<String, String>,
+    pub(super) memory: Vec<Reservation>,
+    /// Whether a table had no column of ids, so that its rows went by their number.
+    pub(super) by_number: bool,
     /// Bytes that may still be added before more memory is reserved.
     granted_bytes: u64,
     /// Rows of the tables before.
@@ -131,6 +129,7 @@ impl Texts {
             return Ok(()); // no line of JSON, no name
         }
         let (id, name) = columns_of(&table, path, names)?;
+        self.by_number |= id.is_none();
         let before = self.rows;
         let columns: Vec<usize> = std::iter::once(name).chain(id).collect();
         table.each(context, &columns, |first, batch| {

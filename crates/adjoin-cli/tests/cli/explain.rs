@@ -25,8 +25,10 @@ fn a_source_is_explained_in_words_and_nothing_is_written() {
     for words in [
         "6,000 of 16 f32, l2",
         "4,096 rows compared",
-        "memory ",
-        "disk ",
+        "memory       needs about ",
+        "would use about ",
+        "disk         about ",
+        "as Parquet about ",
         "--eps 2, asked for:",
         "pairs ",
         "removed ",
@@ -75,6 +77,46 @@ fn the_same_seed_tells_the_same_whatever_the_threads_and_the_memory() {
     assert_eq!(once, told("--threads 1 --memory 100MB"));
     assert_eq!(once, told("--device pread --kernel reference --threads 3"));
     assert_ne!(once, told("--seed 2"));
+}
+
+/// Sets of two element types and five seeds, each joined within two thresholds; the seconds are not looked at.
+#[test]
+fn counts_and_bytes_of_runs_lie_within_their_bounds_in_nine_of_ten() {
+    let place = Place::new();
+    let mut outside: Vec<String> = Vec::new();
+    let mut compared = 0;
+    for seed in 1..=5 {
+        for (element, set) in [("u8", "set.u8bin"), ("f32", "set.fbin")] {
+            place.done(&format!(
+                "gen --rows 20000 --dimensions 16 --element {element} --seed {seed} -o {set} --force --quiet"
+            ));
+            let figures = figures(&place, &format!("{set} --seed {seed} --quiet"));
+            let mut check = |name: &str, told: &serde_json::Value, truth: f64| {
+                let [low, estimate, high] = ["low", "estimate", "high"].map(|bound| told[bound].as_f64().unwrap());
+                assert!(0.0 <= low && low <= estimate && estimate <= high && high <= 4.0 * estimate, "{name}: {told}");
+                compared += 1;
+                if !(low..=high).contains(&truth) {
+                    outside.push(format!("{name} of {element}, seed {seed}: {truth} is not in {told}"));
+                }
+            };
+            place.done(&format!("build {set} -o store --force --quiet"));
+            let files = std::fs::read_dir(place.path("store")).unwrap();
+            let stored: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+            check("store_bytes", &figures["explain"]["footprint"]["store_bytes"], stored as f64);
+            let thresholds = figures["explain"]["thresholds"].as_array().unwrap();
+            for at in [&thresholds[1], &thresholds[2]] {
+                let join = format!("join {set} --eps {} --seed {seed} --force --quiet", at["threshold"]);
+                // The more a recall leaves out, the nearer is the lower bound.
+                place.done(&format!("{join} -o pairs.parquet --stats stats.json"));
+                let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+                check("pairs", &at["pairs"], statistics["join"]["pairs"].as_f64().unwrap());
+                check("pairs_bytes", &at["pairs_bytes"], place.read("pairs.parquet").len() as f64);
+                place.done(&format!("{join} --exact --output keep -o removed.csv"));
+                check("removed_rows", &at["removed_rows"], place.text("removed.csv").lines().count() as f64 - 1.0);
+            }
+        }
+    }
+    assert!(compared == 70 && 10 * outside.len() <= compared, "{} of {compared}: {outside:#?}", outside.len());
 }
 
 #[test]

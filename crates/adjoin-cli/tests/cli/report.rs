@@ -10,6 +10,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression};
 use parquet::file::properties::WriterProperties;
 
+use crate::inputs::fbin;
 use crate::place::{Place, skip};
 
 /// A result with statistics, and names that try to get out.
@@ -207,6 +208,95 @@ fn clusters_that_fit_are_shown_beside_one_that_does_not() {
     assert_eq!(data["clusters_total"], 2);
     let shown = data["clusters"].as_array().unwrap();
     assert!(shown.len() == 1 && shown[0].as_array().unwrap().len() == 2, "{shown:?}");
+}
+
+/// Two sets without ids, whose rows go by their numbers on both sides, with a table of names each.
+fn of_two_sets() -> Place {
+    let place = Place::new();
+    place.write("first.fbin", &fbin(1, &[0.0, 10.0, 20.0, 30.0]));
+    place.write("second.fbin", &fbin(1, &[20.25, 30.25, 0.25, 30.5]));
+    for side in ["first", "second"] {
+        let names: String = (0..4).map(|row| format!("{side} {row}\n")).collect();
+        place.write(&format!("{side}.csv"), format!("name\n{names}").as_bytes());
+    }
+    for format in ["parquet", "csv", "jsonl"] {
+        place.done(&format!(
+            "join first.fbin --with second.fbin --eps 0.5 --exact -o pairs.{format} --stats {format}.json"
+        ));
+    }
+    place
+}
+
+/// Row 2 of one set is another row than row 2 of the other: with its own text, and in another cluster.
+#[test]
+fn rows_of_two_sets_have_the_names_and_clusters_of_their_own_set() {
+    let place = of_two_sets();
+    for format in ["parquet", "csv", "jsonl"] {
+        place.done(&format!("report pairs.{format} --names first.csv --with-names second.csv -o {format}.html"));
+        let page = data(&place, &format!("{format}.html"));
+        let (names, pairs) = (page["names"].as_array().unwrap(), &page["pairs"]);
+        let sided = |side: &str, k: usize| -> String {
+            let name = pairs[side][k].as_u64().unwrap() as usize;
+            assert_eq!(page["sides"][name], u64::from(side == "right"), "{page}");
+            names[name][1].as_str().unwrap().to_owned()
+        };
+        let mut shown: Vec<_> = (0..4).map(|k| (sided("left", k), sided("right", k))).collect();
+        shown.sort_unstable();
+        let wanted =
+            [("first 0", "second 2"), ("first 2", "second 0"), ("first 3", "second 1"), ("first 3", "second 3")];
+        assert_eq!(shown, wanted.map(|(left, right)| (left.to_owned(), right.to_owned())), "{format}");
+        assert_eq!((&page["clusters_total"], &page["clustered_rows"]), (&3.into(), &7.into()), "{format}");
+    }
+    // Of one set there are no sides.
+    place.done("join first.fbin --eps 10 --exact -o one.parquet --stats one.json");
+    place.done("report one.parquet --stats one.json --names first.csv -o one.html");
+    let page = data(&place, "one.html");
+    assert!(page["sides"].as_array().unwrap().is_empty() && page["clusters_total"] == 1, "{page}");
+    let line = "report one.parquet --stats one.json --names first.csv --with-names second.csv -o of-one.html";
+    place.refused(line, &["one set", "leave out --with-names"]);
+}
+
+#[test]
+fn names_of_one_set_are_refused_for_pairs_of_two() {
+    let place = of_two_sets();
+    // A result says so itself as Parquet, by its statistics, or by rows that do not come after their partners.
+    for result in
+        ["pairs.parquet", "pairs.csv --stats csv.json", "pairs.jsonl --stats jsonl.json", "pairs.csv", "pairs.jsonl"]
+    {
+        let line = format!("report {result} --names first.csv -o page.html");
+        place.refused(&line, &["pairs of two sets", "give --with-names", "the same table again"]);
+    }
+    // The pairs of another set have clusters of their own also without names.
+    place.done("report pairs.parquet -o page.html");
+    assert_eq!(data(&place, "page.html")["clusters_total"], 3);
+    place.refused("report pairs.csv --with-names second.csv -o other.html", &["--names"]);
+    place.refused(
+        "report pairs.csv --names first.csv --with-names pairs.csv -o pairs.csv --force",
+        &["pairs.csv is read"],
+    );
+}
+
+/// One table may have the ids of both sets; columns of two tables may differ.
+#[test]
+fn each_side_has_its_own_columns_of_ids_and_texts() {
+    let place = Place::new();
+    place.write("left.jsonl", b"{\"id\": \"a\", \"v\": [0.0]}\n{\"id\": \"b\", \"v\": [9.0]}\n");
+    place.write("right.jsonl", b"{\"id\": \"b\", \"v\": [0.5]}\n{\"id\": \"c\", \"v\": [9.5]}\n");
+    place.write("left.csv", b"id,text\na,left a\nb,left b\n");
+    place.write("right.csv", b"key,other,title\nb,no,right b\nc,no,right c\n");
+    place.write("both.csv", b"id,text\na,A\nb,B\nc,C\n");
+    place.done("join left.jsonl --with right.jsonl --eps 1 --exact -o pairs.parquet");
+    let texts = |page: &str, options: &str| {
+        place.done(&format!("report pairs.parquet {options} -o {page}"));
+        let names = data(&place, page)["names"].clone();
+        let mut texts: Vec<String> =
+            names.as_array().unwrap().iter().map(|name| name[1].as_str().unwrap().into()).collect();
+        texts.sort_unstable();
+        texts
+    };
+    let of_right = "--with-names right.csv --with-id-column key --with-name-column title";
+    assert_eq!(texts("two.html", &format!("--names left.csv {of_right}")), ["left a", "left b", "right b", "right c"]);
+    assert_eq!(texts("same.html", "--names both.csv --with-names both.csv"), ["A", "B", "B", "C"]);
 }
 
 #[test]

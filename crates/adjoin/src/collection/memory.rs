@@ -141,7 +141,7 @@ fn building_bytes<T: Coordinate>(
     let source = Unread(SourceInfo { rows, vectors, ids, rounded_from_f64: false });
     let (metric, attributes) = (manifest.metric, super::attributes::names(&manifest.attributes));
     let options = BuildOptions { metric, attributes, ..BuildOptions::default() };
-    let of_store = BuildMemory::foresee::<T>(context.threads, (&source, &options), (0, 0)).0;
+    let of_store = BuildMemory::foresee::<T>(context.threads, (&source, &options), (0, 0)).least;
     let panel = |rows: u64| Panel::<f32>::bytes_for(rows as usize, dimensions);
     let coding = (4 * panel(rows.min(CODE_SAMPLE))).max(threads * 3 * panel(ENCODED_ROWS));
     let extents = EXTENTS * BuildMemory::largest_extent(rows, vectors, &options);

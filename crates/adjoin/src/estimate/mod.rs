@@ -86,7 +86,8 @@ impl Explained {
     }
 }
 
-/// What a join with a threshold would find and take: estimates between bounds of 95 % confidence.
+/// What a join with a threshold would find and take: estimates between bounds of 95 % confidence, of the drawn rows. A join
+/// whose recall is below 1 may find that part of the pairs alone, which the lower bounds of pairs and their bytes count in.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct AtThreshold {
     /// A distance or a similarity.
@@ -101,7 +102,8 @@ pub struct AtThreshold {
     pub pairs_bytes: Interval,
     /// Rows that go where of near ones the first stays.
     pub removed_rows: Interval,
-    /// Seconds of a join, the build included; the bounds are those within which real runs were.
+    /// Seconds of a join, the build included, on this machine if it does nothing else; the bounds are those within which real
+    /// runs were.
     pub seconds: Interval,
 }
 
@@ -208,8 +210,9 @@ impl Estimator<'_> {
                 true => certain(of[k].iter().sum::<u64>() as f64 / 2.0),
                 false => times(means[k], survey.scanned.usable_rows as f64 / 2.0),
             };
-            let share = of[k].iter().filter(|&&n| n > 0).count() as f64 / count as f64;
-            let threshold = Threshold::new(ladder.predicate(rung)?, space);
+            let way = clock.way(&Threshold::new(ladder.predicate(rung)?, space));
+            let seconds = clock.seconds(&way, pairs);
+            let pairs = Interval { low: pairs.low * way.recall, ..pairs };
             Ok(AtThreshold {
                 threshold: ladder.threshold(rung),
                 asked: ladder.asked == Some(rung),
@@ -217,7 +220,7 @@ impl Estimator<'_> {
                 pairs,
                 pairs_bytes: clock.bytes(pairs),
                 removed_rows: going.removed(rung),
-                seconds: clock.seconds(&threshold, pairs, share),
+                seconds,
             })
         };
         rungs.iter().enumerate().map(at).collect()

@@ -172,5 +172,6 @@ impl Output<'_> {
 /// Returns the properties of the pairs of two sets that are known in advance.
 pub fn schema_of(sets: Sets<'_>) -> PairSchema {
     let ids = [sets.left(), sets.right()].map(|store| store.manifest().ids);
-    PairSchema { ids, metric: sets.left().manifest().metric }
+    let of_two_sets = sets.second_by() == Some(Argument::With);
+    PairSchema { ids, metric: sets.left().manifest().metric, of_two_sets }
 }

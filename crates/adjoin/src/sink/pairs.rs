@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use arrow_array::Float32Array;
+use arrow_schema::Schema;
 
 use super::sink::{PairBatch, PairSchema, PairSink, Written};
 use super::table::{TableWriter, id_column, id_field, value_field};
 use crate::context::Context;
 use crate::error::Result;
 use crate::output::Target;
+
+/// Key and value of the metadata of a Parquet file of pairs whose left and right rows are of two sets.
+pub const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");
 
 /// Writes pairs: columns `left`, `right` and `distance` or `similarity`.
 pub struct PairWriter(TableWriter);
@@ -38,9 +42,12 @@ impl PairWriter {
     /// # Errors
     /// If the name is taken, its extension is unknown, or the folder may not be written.
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
-        let PairSchema { ids, metric } = pairs;
+        let PairSchema { ids, metric, of_two_sets } = pairs;
         let fields = vec![id_field("left", ids[0]), id_field("right", ids[1]), value_field(metric)];
-        Ok(Self(TableWriter::create(context, target, fields)?))
+        let (key, value) = TWO_SETS;
+        let metadata = of_two_sets.then(|| (key.to_owned(), value.to_owned()));
+        let schema = Schema::new_with_metadata(fields, metadata.into_iter().collect());
+        Ok(Self(TableWriter::create_of(context, target, schema)?))
     }
 }
 

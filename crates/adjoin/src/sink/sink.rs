@@ -62,6 +62,8 @@ pub struct PairSchema {
     pub ids: [IdKind; 2],
     /// Metric, which determines the name of the value column.
     pub metric: Metric,
+    /// Whether left and right rows are of two sets, so that the same id or number on both sides is not the same row.
+    pub of_two_sets: bool,
 }
 
 /// Consumer of the pairs of a join, batch by batch, on one thread. Threads that find pairs wait for it; no pair is

@@ -11,6 +11,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use crate::context::Context;
@@ -146,7 +147,15 @@ impl TableWriter {
     /// # Errors
     /// If the name is taken, its extension is unknown, or the folder may not be written.
     pub(crate) fn create(context: &Context, target: &Target, fields: Vec<Field>) -> Result<Self> {
-        let schema = Arc::new(Schema::new(fields));
+        Self::create_of(context, target, Schema::new(fields))
+    }
+
+    /// Starts a result whose schema has metadata, which only Parquet keeps.
+    ///
+    /// # Errors
+    /// As [`TableWriter::create`].
+    pub(crate) fn create_of(context: &Context, target: &Target, schema: Schema) -> Result<Self> {
+        let schema = Arc::new(schema);
         let (format, draft, output, name) = match target {
             Target::Standard { outlives_reader } => {
                 let output = OutputWriter::standard(context, *outlives_reader);
@@ -253,7 +262,9 @@ fn text(output: OutputWriter) -> Text {
 }
 
 fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Result<ArrowWriter<OutputWriter>> {
+    let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     let properties = WriterProperties::builder()
+        .set_key_value_metadata(Some(metadata.collect()).filter(|metadata: &Vec<KeyValue>| !metadata.is_empty()))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_dictionary_enabled(false)

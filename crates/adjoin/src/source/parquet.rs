@@ -24,7 +24,7 @@ use super::nested::{ColumnPlace, Flattening};
 use super::open::{ScanOptions, SourceOptions};
 use super::parquet_footer::{footer_place, read_footer};
 use super::parquet_pages::page_memory;
-use super::parquet_schema::{leaves_at, plain_columns, schema_with_uuids};
+use super::parquet_schema::{leaves_at, own_metadata, plain_columns, schema_with_uuids};
 use super::parquet_texts::{COPIED_BYTES, TextPieces, with_views};
 use super::vectors::VectorScan;
 use super::window::{Failure, WindowedFile};
@@ -121,7 +121,8 @@ pub(super) fn tables_bytes(
 pub(super) fn schema_within(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     let file = WindowedFile::new(file);
     let _room = reserve_footer(context, path, &file)?;
-    Ok(Arc::new(schema_with_uuids(&Footer::read(path, file)?.metadata)))
+    let metadata = Footer::read(path, file)?.metadata;
+    Ok(Arc::new(schema_with_uuids(&metadata).with_metadata(own_metadata(&metadata))))
 }
 
 fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result<Reservation> {

@@ -1,5 +1,6 @@
 //! Determines the types in which the columns of a Parquet file are read.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ use parquet::schema::types::{Type, TypePtr};
 
 use super::id_column::UUID_EXTENSION;
 use super::nested::ColumnPlace;
+
+/// How keys of metadata begin that adjoin wrote.
+const OWN_KEYS: &str = "adjoin.";
 
 /// Reads dictionaries as plain values. Parquet's pages have dictionaries of their own, and Arrow's dictionaries, such
 /// as a categorical of pandas, would only be rebuilt from them. Some dictionaries of Polars could not be read at all.
@@ -40,6 +44,13 @@ fn plain_fields(fields: &Fields) -> Fields {
 pub(super) fn schema_with_uuids(metadata: &ArrowReaderMetadata) -> Schema {
     let types = metadata.parquet_schema().root_schema().get_fields();
     Schema::new(marked(metadata.schema().fields(), types))
+}
+
+/// Returns the metadata that adjoin wrote; that of other programs may have any size.
+pub(super) fn own_metadata(metadata: &ArrowReaderMetadata) -> HashMap<String, String> {
+    let written = metadata.metadata().file_metadata().key_value_metadata().into_iter().flatten();
+    let own = written.filter(|entry| entry.key.starts_with(OWN_KEYS));
+    own.map(|entry| (entry.key.clone(), entry.value.clone().unwrap_or_default())).collect()
 }
 
 fn marked(fields: &Fields, types: &[TypePtr]) -> Fields {

@@ -289,7 +289,7 @@ fn results_at_once_are_each_whole_and_the_first_is_not_replaced_without_force() 
     for (force, left_row) in [(false, 1), (true, 2)] {
         let (device, context) = machine();
         let target = Target::File { path: "data/pairs.csv".into(), force };
-        let schema = PairSchema { ids: [IdKind::None; 2], metric: Metric::L2 };
+        let schema = PairSchema { ids: [IdKind::None; 2], metric: Metric::L2, of_two_sets: false };
         let mut sinks = [1, 2].map(|_| Box::new(PairWriter::create(&context, &target, schema).unwrap()));
         for (row, sink) in [1, 2].into_iter().zip(&mut sinks) {
             let mut batch = PairBatch::new(IdKind::None);

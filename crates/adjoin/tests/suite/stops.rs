@@ -134,7 +134,7 @@ fn a_cancelled_join_leaves_nothing() {
         for after in (0..12).map(|power| 1 << power) {
             let (progress, setup) = CancelAfter::setup(after, &Setup { rule, threads, ..Setup::default() });
             let target = Target::File { path: path.clone(), force: false };
-            let schema = PairSchema { ids: [IdKind::None; 2], metric: Metric::L2 };
+            let schema = PairSchema { ids: [IdKind::None; 2], metric: Metric::L2, of_two_sets: false };
             let sink = Box::new(PairWriter::create(&setup.context(), &target, schema).unwrap());
             let built = built.clone();
             match within_seconds(PATIENCE_SECONDS, move || built.join_into(&setup, predicate, sink)) {

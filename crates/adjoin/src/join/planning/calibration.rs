@@ -133,6 +133,15 @@ pub(super) fn vectors_foreseen(rows: u64, pairs: u64, recall: f64) -> u64 {
     if pairs == 0 { ROWS_MIN } else { rows_to_draw(rows, neighbors, recall) }
 }
 
+/// Returns the vectors that a calibration draws at its first test and at its last one, if a vector has `neighbors` neighbors.
+pub(super) fn vectors_drawn(rows: u64, neighbors: f64, recall: f64) -> Vec<u64> {
+    let drawn = |step| match rows_of_step(step) {
+        most if most as f64 > SHARE_MAX * rows as f64 => rows,
+        some => some,
+    };
+    steps_to_test(rows_to_draw(rows, neighbors, recall)).into_iter().map(drawn).collect()
+}
+
 /// Returns the sample size that the least budget must suffice for, drawn from `rows` rows of `sets` sets.
 pub(super) fn vectors_in_least(rows: u64, sets: u64, recall: f64) -> u64 {
     let first = sets * CALIBRATION_VECTORS;

@@ -2,7 +2,7 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::calibration::{vectors_foreseen, vectors_in_least};
+use super::calibration::{vectors_drawn, vectors_foreseen, vectors_in_least};
 use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
@@ -42,16 +42,22 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
 
     /// Returns how pairs would be found within a threshold, the expected cost of each method, and the number of vectors
     /// that a calibration would draw.
-    pub(crate) fn choice(&self, threshold: &Threshold, aim: JoinEffort) -> (Choice, Costs, u64) {
+    pub(crate) fn choice(&self, threshold: &Threshold, aim: JoinEffort) -> (Choice, Costs) {
         let weights = Weights::of(!T::is_float(), self.space.vectors.dimensions);
         let (recall, patience) = (aim.target(), aim.patience());
         let facts = self.pairs.facts(threshold, self.space.residual_seen(), recall);
         let costs = Costs::of(&facts, &weights);
         if recall >= 1.0 || threshold.distance == 0.0 {
-            return (Choice::Exact(Rule::MarginSum), costs, 0);
+            return (Choice::Exact(Rule::MarginSum), costs);
         }
         let sample = vectors_foreseen(facts.meets.rows, facts.results, recall);
-        (choose(&facts, RuleTarget { recall, patience, sample }, &weights), costs, sample)
+        (choose(&facts, RuleTarget { recall, patience, sample }, &weights), costs)
+    }
+
+    /// Returns the vectors that a calibration draws of `rows` if it is done at its first test, and if at its last one.
+    pub(crate) fn drawn(&self, rows: u64, neighbors: f64, aim: JoinEffort) -> [u64; 2] {
+        let drawn = vectors_drawn(rows, neighbors, aim.target());
+        [drawn[0], drawn[drawn.len() - 1]]
     }
 }
 

@@ -404,7 +404,7 @@ impl Join {
     fn join(&self, context: &Context, target: &Target) -> Result<()> {
         let options = self.setup.join_options(Predicate::L2 { eps: 1.0 });
         let store = Store::open(context, Path::new(Build::STORE))?;
-        let schema = PairSchema { ids: [store.manifest().ids; 2], metric: Metric::L2 };
+        let schema = PairSchema { ids: [store.manifest().ids; 2], metric: Metric::L2, of_two_sets: false };
         let sink: Box<dyn PairSink> = match self.wanted {
             Wanted::Keep => Box::new(Keep::create(context, &store, KeepRule::Greedy, (Some(target), None), 0)?),
             _ => Box::new(PairWriter::create(context, target, schema)?),
