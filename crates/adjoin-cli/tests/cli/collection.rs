@@ -30,7 +30,7 @@ fn hits_are_those_of_a_store_before_and_after_a_merge() {
     place.done("build set.fbin -o set.store --quiet");
     for round in 0..2 {
         for asked in ["-k 1", "-k 4", "-k 100", "--radius 3.5", "-k 4 -L 9"] {
-            let hits = place.done(&format!("live search set.live --queries queries.fbin {asked} --quiet")).out;
+            let hits = place.done(&format!("search set.live --queries queries.fbin {asked} --quiet")).out;
             let exact = asked.trim_end_matches(" -L 9").to_owned() + " --exact";
             let of_store = place.done(&format!("search set.store --queries queries.fbin {exact} --quiet")).out;
             assert_eq!(sorted(&hits), sorted(&of_store), "{asked}, round {round}");
@@ -64,12 +64,12 @@ fn rows_come_and_go_by_their_ids() {
     place.done("collection write set.live --upsert new.jsonl --durability buffered --quiet");
     let hits = "query,rank,id,distance\n0,1,100,0.0\n1,1,3,0.0\n";
     for _ in 0..2 {
-        assert_eq!(place.done("live search set.live --queries queries.fbin -k 1 --quiet").out, hits);
+        assert_eq!(place.done("search set.live --queries queries.fbin -k 1 --quiet").out, hits);
         place.done("collection merge set.live --quiet");
     }
     let info = place.done("info set.live").out;
     assert!(info.contains("vectors      8 of 2 x f32") && info.contains("unmerged     0 rows"), "{info}");
-    let json: serde_json::Value = serde_json::from_str(&place.done("live info set.live --json").out).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&place.done("info set.live --json").out).unwrap();
     assert_eq!((&json["kind"], &json["merged_rows"]), (&"live".into(), &8.into()));
 }
 
@@ -79,7 +79,7 @@ fn a_command_is_done_whole_or_not_at_all() {
     place.write("gone", b"1\n2\n");
     place.write("twice.jsonl", b"{\"id\": 50, \"v\": [1, 1]}\n{\"id\": 50, \"v\": [2, 2]}\n");
     place.write("there.jsonl", b"{\"id\": 60, \"v\": [1, 1]}\n{\"id\": 3, \"v\": [2, 2]}\n");
-    let before = place.done("live info set.live").out;
+    let before = place.done("info set.live").out;
     for (line, words) in [
         ("collection write set.live --delete gone --upsert none.fbin", "none.fbin"),
         ("collection write set.live --delete gone --insert there.jsonl", "the id 3 of row 1 is there already"),
@@ -87,12 +87,12 @@ fn a_command_is_done_whole_or_not_at_all() {
         ("collection write set.live --upsert twice.jsonl --insert there.jsonl", "the id 3 of row 1 is there already"),
     ] {
         place.refused(line, &[words]);
-        assert_eq!(place.done("live info set.live").out, before, "{line}");
+        assert_eq!(place.done("info set.live").out, before, "{line}");
     }
     let said = place.done("collection write set.live --delete gone --upsert twice.jsonl").said;
     assert!(said.contains("2 rows came, 3 rows went; 8 rows now"), "{said}");
     place.write("near.fbin", &fbin(2, &[2., 2.]));
-    let hits = place.done("live search set.live --queries near.fbin -k 1 --quiet").out;
+    let hits = place.done("search set.live --queries near.fbin -k 1 --quiet").out;
     assert_eq!(hits, "query,rank,id,distance\n0,1,50,0.0\n");
 }
 
@@ -118,11 +118,11 @@ fn what_makes_no_sense_is_refused() {
             "collection write set.store --insert set.fbin",
             &["set.store is a store, not a collection", "adjoin collection create"],
         ),
-        ("live search set.live --queries other.fbin -k 1", &["queries have 3 dimensions"]),
-        ("live search set.live --queries queries.fbin -k 0", &["-k 0"]),
-        ("live search set.live --queries queries.fbin --min-similarity 0.5", &["give --radius"]),
+        ("search set.live --queries other.fbin -k 1", &["queries have 3 dimensions"]),
+        ("search set.live --queries queries.fbin -k 0", &["-k 0"]),
+        ("search set.live --queries queries.fbin --min-similarity 0.5", &["give --radius"]),
         (
-            "live search set.live --queries queries.fbin -k 1 --where a=1",
+            "search set.live --queries queries.fbin -k 1 --where a=1",
             &["set.live is a collection whose rows have no attributes, which --where asks for", "--attributes"],
         ),
         ("collection write set.live --delete-where a=1", &["no attributes, which --delete-where asks for"]),
@@ -133,13 +133,13 @@ fn what_makes_no_sense_is_refused() {
         ),
         ("collection create new.live --dimensions 2 --attributes a:text,a:bool", &["--attributes a is named twice"]),
         ("collection create new.live --dimensions 2 --attributes id:int64", &["--attributes id: rows have one anyway"]),
-        ("live search none --queries queries.fbin -k 1", &["none is not a collection", "adjoin collection create"]),
+        ("search none --queries queries.fbin -k 1", &["none is not a collection", "adjoin collection create"]),
         ("collection create set.live --dimensions 2", &["set.live is a collection already"]),
         ("collection create new.live --dimensions 0", &["0 dimensions"]),
         ("collection create new.live --dimensions 2 --degree 0", &["--degree"]),
         (
             "search set.live --queries queries.fbin -k 1",
-            &["set.live is a collection, not a store", "adjoin live search"],
+            &["set.live is a collection, not a store", "adjoin search"],
         ),
         ("join set.live set.fbin --eps 1", &["set.live is a collection, which is read alone"]),
         ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids has a meaning only for files"]),
@@ -187,15 +187,15 @@ fn what_is_there_now_is_a_source() {
     assert_eq!(pairs("live.store", "join --exact"), wanted);
     let search = "--queries queries.fbin -k 3 --quiet";
     let hits = |of: &str| by_distance(&place.done(&format!("{of} {search}")).out);
-    let wanted = hits("live search set.live");
+    let wanted = hits("search set.live");
     place.done("index build set.live -o live.index --quiet");
-    assert_eq!(hits("index search live.index"), wanted);
+    assert_eq!(hits("search live.index"), wanted);
     let removed = place.done("join set.live --eps 0.1 --exact --output keep --quiet -o -").out;
     assert!(removed == "id,kept_id,distance\n5,1,0.0\n" || removed == "id,kept_id,distance\n1,5,0.0\n", "{removed}");
     assert!(place.done("explain set.live --eps 2").out.contains("8 of 2 f32"));
     place.done("collection create copy.live --dimensions 2");
     place.done("collection write copy.live --insert set.live --quiet");
-    assert_eq!(hits("live search copy.live"), wanted);
+    assert_eq!(hits("search copy.live"), wanted);
 }
 
 #[test]
@@ -222,12 +222,12 @@ fn conditions_choose_what_is_found_and_what_goes() {
             &["wrong.jsonl: column year of row 1 is \"2020.5\", which no int64 is"],
         ),
         ("collection write set.live --insert queries.fbin", &["queries.fbin: it has no columns beside its vectors"]),
-        ("live search set.live --queries queries.fbin -k 1 --where y=1", &["no column y; choose from lang, year"]),
+        ("search set.live --queries queries.fbin -k 1 --where y=1", &["no column y; choose from lang, year"]),
     ] {
         place.refused(line, words);
     }
     let found = |condition: &str| {
-        let line = "live search set.live --queries queries.fbin -k 2 --no-ids --quiet --where";
+        let line = "search set.live --queries queries.fbin -k 2 --no-ids --quiet --where";
         let words: Vec<&str> = line.split(' ').chain([condition]).collect();
         let out = place.run_words(&words).out;
         out.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().to_owned()).collect::<Vec<_>>().join(" ")

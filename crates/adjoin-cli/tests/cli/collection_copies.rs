@@ -6,7 +6,7 @@ use crate::collection::{by_distance, small};
 use crate::place::Place;
 
 fn told(place: &Place, live: &str) -> serde_json::Value {
-    serde_json::from_str(&place.done(&format!("live info {live} --json")).out).unwrap()
+    serde_json::from_str(&place.done(&format!("info {live} --json")).out).unwrap()
 }
 
 #[test]
@@ -17,12 +17,12 @@ fn a_file_and_a_copy_are_what_is_there() {
     place.write("new.jsonl", b"{\"id\": 3, \"v\": [1, 0.5]}\n");
     place.done("collection write set.live --delete gone --upsert new.jsonl --quiet");
     let hits =
-        |live: &str| by_distance(&place.done(&format!("live search {live} --queries queries.fbin -k 9 --quiet")).out);
+        |live: &str| by_distance(&place.done(&format!("search {live} --queries queries.fbin -k 9 --quiet")).out);
     let wanted = hits("set.live");
     let said = place.done("collection backup set.live copy.live").said;
     assert!(said.contains("copy.live: 7 rows as of write 4") && said.contains("copied and verified"), "{said}");
     assert_eq!(hits("copy.live"), wanted);
-    assert!(place.done("live verify copy.live").out.starts_with("sound: all checksums match, 7 rows"));
+    assert!(place.done("verify copy.live").out.starts_with("sound: all checksums match, 7 rows"));
     let said = place.done("collection snapshot set.live -o rows.parquet").said;
     assert!(said.contains("rows.parquet: 7 rows as of write 4"), "{said}");
     place.done("collection create other.live --dimensions 2");
@@ -72,7 +72,7 @@ fn what_it_takes_is_told() {
     assert!(index > 4_096 && dead == index / 3, "{all}");
     assert!(stats["unmerged_bytes"] == 0 && stats["log_bytes"].as_u64().unwrap() > 64, "{all}");
     assert!(stats["last_merge"].is_null() && stats["write_amplification"].is_null(), "{all}");
-    let info = place.done("live info set.live").out;
+    let info = place.done("info set.live").out;
     for words in [
         "vectors      6 of 2 x f32",
         "unmerged     0 rows, ",
@@ -98,8 +98,8 @@ fn copies_of_what_another_process_writes_are_sound() {
     let mut counts = Vec::new();
     while child.try_wait().unwrap().is_none() {
         place.done("collection backup set.live copy.live --force --quiet");
-        assert!(place.done("live verify copy.live").out.starts_with("sound: "));
-        let hit = place.done("live search copy.live --queries one.jsonl -k 1 --no-ids --quiet").out;
+        assert!(place.done("verify copy.live").out.starts_with("sound: "));
+        let hit = place.done("search copy.live --queries one.jsonl -k 1 --no-ids --quiet").out;
         assert!(hit.contains("\n0,1,-1,0.0\n"), "{hit}");
         counts.push(told(&place, "copy.live")["stats"]["rows"].as_u64().unwrap());
     }

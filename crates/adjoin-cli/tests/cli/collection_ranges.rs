@@ -1,4 +1,4 @@
-//! `adjoin live search` within a radius: rows on disk, rows in memory, and others that are gone, against the formula.
+//! `adjoin search` within a radius: rows on disk, rows in memory, and others that are gone, against the formula.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn far(metric: &str, a: &[f64], b: &[f64]) -> f64 {
 /// That a search finds of each query the rows within a threshold, and no others; returns how many.
 fn check(place: &Place, (metric, threshold): (&str, f64), rows: &Rows, queries: &[Vec<f64>]) -> usize {
     let (option, most) = if metric == "l2" { ("--radius", threshold) } else { ("--min-similarity", -threshold) };
-    let asked = format!("live search set.live --queries queries.fbin {option} {threshold} -L {ROWS} --quiet");
+    let asked = format!("search set.live --queries queries.fbin {option} {threshold} -L {ROWS} --quiet");
     let out = place.done(&asked).out;
     let mut found: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for line in out.lines().skip(1) {

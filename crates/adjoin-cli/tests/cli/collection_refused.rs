@@ -20,7 +20,7 @@ fn refused(of: Ran, words: &[&str]) {
 
 /// What all rows are, by their distance to the origin.
 fn content(place: &Place, live: &str) -> String {
-    place.done(&format!("live search {live} --queries origin.fbin -k 100000 -L 100000 --quiet")).out
+    place.done(&format!("search {live} --queries origin.fbin -k 100000 -L 100000 --quiet")).out
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_disk_that_is_full_takes_no_more_and_loses_nothing() {
         let more: Vec<_> = names(&place).into_iter().filter(|path| !there.contains(path)).collect();
         assert!(more.iter().all(|path| path.to_str().unwrap().contains("/log")), "{line}: {more:?}");
         assert_eq!(content(&place, "disk/set.live"), before, "{line}");
-        assert!(place.done("live verify disk/set.live").out.starts_with("sound: "), "{line}");
+        assert!(place.done("verify disk/set.live").out.starts_with("sound: "), "{line}");
     }
     std::fs::remove_file(place.path("disk/filler")).unwrap();
     place.write("gone", b"0\n");
@@ -70,7 +70,7 @@ fn who_may_not_write_is_told_so_and_may_read() {
     place.write("gone", b"1\n");
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let powerless = |line: &str| place.powerless(&words(line).iter().map(String::as_str).collect::<Vec<_>>());
-    let Some(search) = powerless("live search set.live --queries queries.fbin -k 1 --quiet") else { return };
+    let Some(search) = powerless("search set.live --queries queries.fbin -k 1 --quiet") else { return };
     std::fs::set_permissions(place.path("set.live"), std::fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(ran(search).code, Some(0));
     for (line, said) in [
@@ -111,22 +111,22 @@ fn a_second_writer_is_refused_while_the_first_writes() {
         }
         refused(second, &["set.live is being written by", "wait until that is done"]);
     }
-    assert_eq!(place.done("live search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 19);
+    assert_eq!(place.done("search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 19);
     first.stdin.take().unwrap().write_all(b"0\n").unwrap();
     assert!(first.wait().unwrap().success());
     place.done("collection write set.live --delete gone --quiet");
-    assert_eq!(place.done("live search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 15);
+    assert_eq!(place.done("search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 15);
 }
 
 /// A collection as a later version may write it: its manifest, or its log, is whole and of version 2.
 #[test]
 fn what_a_newer_version_wrote_is_left_alone() {
     let lines = [
-        "live search set.live --queries queries.fbin -k 1",
+        "search set.live --queries queries.fbin -k 1",
         "collection write set.live --upsert set.fbin",
         "collection merge set.live",
-        "live info set.live",
-        "live verify set.live",
+        "info set.live",
+        "verify set.live",
         "collection snapshot set.live -o rows.parquet",
         "collection backup set.live copy.live",
         "join set.live --eps 1 -o pairs.csv",
@@ -154,7 +154,7 @@ fn what_a_newer_version_wrote_is_left_alone() {
         place.refused(line, &["log-0000000000000001.bin has version 2 of the log", "use a newer adjoin"]);
     }
     place.write(log, &bytes);
-    place.done("live verify set.live");
+    place.done("verify set.live");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn traces_of_every_command_run_on_every_device() {
     place.done("join store --eps 20 --trace join.trace --quiet -o pairs.csv");
     place.done("search store --queries queries.u8bin -k 5 --nprobe 4 --trace buckets.trace --quiet -o hits.csv");
     place.done("index build store -o index --quiet");
-    place.done("index search index --queries queries.u8bin -k 5 --list 20 --trace graph.trace --quiet -o near.csv");
+    place.done("search index --queries queries.u8bin -k 5 --list 20 --trace graph.trace --quiet -o near.csv");
     for trace in ["join", "buckets", "graph"] {
         let reads = place.text(&format!("{trace}.trace")).lines().filter(|line| line.starts_with("read ")).count();
         for model in ["ndsearch", "mqsim", "femu-tlc", "z-nand", "virtual-disk"] {

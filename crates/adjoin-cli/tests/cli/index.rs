@@ -20,27 +20,27 @@ fn small() -> Place {
 fn hits_are_those_of_the_store_where_all_is_looked_at() {
     let place = small();
     for k in [1, 3, 4, 9, 100] {
-        let hits = place.done(&format!("index search set.index --queries queries.fbin -k {k} --quiet")).out;
+        let hits = place.done(&format!("search set.index --queries queries.fbin -k {k} --quiet")).out;
         let of_store = place.done(&format!("search set.store --queries queries.fbin -k {k} --exact --quiet")).out;
         assert_eq!(hits, of_store, "{k}");
     }
-    place.done("index search set.index --queries queries.fbin -k 3 -L 5 -o hits.csv --quiet");
+    place.done("search set.index --queries queries.fbin -k 3 -L 5 -o hits.csv --quiet");
     assert_eq!(place.text("hits.csv").lines().count(), 1 + 2 * 3);
-    place.refused("index search set.index --queries queries.fbin -k 3 -o hits.csv", &["hits.csv", "--force"]);
+    place.refused("search set.index --queries queries.fbin -k 3 -o hits.csv", &["hits.csv", "--force"]);
 }
 
 #[test]
 fn all_within_a_threshold_is_found_as_in_the_store() {
     let place = small();
     for radius in ["0", "1", "3.5", "100"] {
-        let hits = place.done(&format!("index search set.index --queries queries.fbin --radius {radius} --quiet")).out;
+        let hits = place.done(&format!("search set.index --queries queries.fbin --radius {radius} --quiet")).out;
         let of_store = place.done(&format!("search set.store --queries queries.fbin --radius {radius} --quiet")).out;
         assert_eq!(hits, of_store, "{radius}");
         let by_walk =
-            place.done(&format!("index search set.index --queries queries.fbin --radius {radius} -L 4 --quiet"));
+            place.done(&format!("search set.index --queries queries.fbin --radius {radius} -L 4 --quiet"));
         assert_eq!(by_walk.out, of_store, "{radius}");
     }
-    let said = place.done("index search set.index --queries queries.fbin --radius 3 -o near.csv").said;
+    let said = place.done("search set.index --queries queries.fbin --radius 3 -o near.csv").said;
     assert!(said.contains("recall: 100 % (exact)"), "{said}");
     for (wrong, words) in [
         ("--min-similarity 0.9", "give --radius"),
@@ -50,9 +50,9 @@ fn all_within_a_threshold_is_found_as_in_the_store() {
         ("-k 3 --strategy beam=0", "beam=0"),
         ("-k 3 --strategy rule=union", "rule=union"),
     ] {
-        place.refused(format!("index search set.index --queries queries.fbin {wrong}").trim_end(), &[words]);
+        place.refused(format!("search set.index --queries queries.fbin {wrong}").trim_end(), &[words]);
     }
-    place.done("index search set.index --queries queries.fbin -k 3 --strategy entry=vertex,beam=4,walks=1 -L 9 -o 3.csv --quiet");
+    place.done("search set.index --queries queries.fbin -k 3 --strategy entry=vertex,beam=4,walks=1 -L 9 -o 3.csv --quiet");
     assert_eq!(place.text("3.csv").lines().count(), 1 + 2 * 3);
 }
 
@@ -62,7 +62,7 @@ fn a_trace_tells_which_page_each_query_needs_and_after_which() {
     place.done("gen --rows 5000 --dimensions 8 -o set.fbin --quiet");
     place.done("gen --rows 40 --dimensions 8 --seed 2 -o queries.fbin --quiet");
     place.done("index build set.fbin -o set.index --quiet");
-    let line = "index search set.index --queries queries.fbin -k 3 -L 20 -o hits.csv --quiet --force";
+    let line = "search set.index --queries queries.fbin -k 3 -L 20 -o hits.csv --quiet --force";
     place.done(&format!("{line} --trace trace.txt --stats stats.json"));
     let hits = place.text("hits.csv");
     let mut reads: Vec<(u64, u64, Option<u64>)> = Vec::new();
@@ -99,7 +99,7 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
     }
     assert_eq!(place.listing().iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "store")).count(), 0);
     place.refused(&build, &["names.index", "--force"]);
-    let line = format!("index search names.index --queries {} --id-column name -k 3 -L 60 -o hits.csv", sample());
+    let line = format!("search names.index --queries {} --id-column name -k 3 -L 60 -o hits.csv", sample());
     let said = place.done(&format!("{line} --stats stats.json --memory 100MB")).said;
     for words in ["queries: 24,000; 72,000 hits", "reads", "queries a second", "nothing is promised", "memory: "] {
         assert!(said.contains(words), "{said}");
@@ -108,24 +108,24 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
     assert_eq!(text.lines().next(), Some("query,rank,id,similarity"));
     assert!(find_themselves(&text, 3) > 22_000, "each row is its own nearest, but for equal ones");
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
-    assert_eq!((&statistics["version"], &statistics["command"]), (&2.into(), &"index search".into()));
+    assert_eq!((&statistics["version"], &statistics["command"]), (&2.into(), &"search".into()));
     assert_eq!((&statistics["recall"], &statistics["memory"]["kept"]), (&Value::Null, &true.into()));
     let search = &statistics["search"];
     assert!((5.0..100.0).contains(&search["reads_per_query"].as_f64().unwrap()), "{search}");
     assert!(search["latency_ms"]["p99"].as_f64() >= search["latency_ms"]["p50"].as_f64(), "{search}");
     let described = place.done("info names.index").out;
-    assert_eq!(place.done("index info names.index").out, described);
+    assert_eq!(place.done("info names.index").out, described);
     for words in ["24,000 of 384 x f16", "ids          utf8", "metric       cosine", "32 bytes of a vector"] {
         assert!(described.contains(words), "{described}");
     }
-    let told: Value = serde_json::from_str(&place.done("index info names.index --json").out).unwrap();
+    let told: Value = serde_json::from_str(&place.done("info names.index --json").out).unwrap();
     assert_eq!((&told["kind"], &told["rows"]), (&"index".into(), &24_000.into()));
 }
 
 #[test]
 fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
     let place = small();
-    let search = |index: &str| place.done(&format!("index search {index} --queries queries.fbin -k 9 --quiet")).out;
+    let search = |index: &str| place.done(&format!("search {index} --queries queries.fbin -k 9 --quiet")).out;
     let before = search("set.index");
     let said = place.done("index relayout set.index --layout margo -o other.index").said;
     for words in ["other.index: ", "in the order margo", "are neighbors", "places away", "memory: "] {
@@ -135,7 +135,7 @@ fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
     place.refused("index relayout set.index -o other.index", &["other.index", "--force"]);
     place.done("index relayout set.index --layout bnf --quiet");
     assert_eq!(search("set.index"), before);
-    assert!(place.done("index info set.index").out.contains("in the order bnf"));
+    assert!(place.done("info set.index").out.contains("in the order bnf"));
     place.refused("index relayout set.index --layout rows", &["--layout rows", "build the index again"]);
     place.refused("index relayout set.store", &["set.store", "adjoin index build"]);
 }
@@ -146,7 +146,7 @@ fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
     place.done("gen --rows 6000 --dimensions 8 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 8 --seed 2 -o queries.fbin --quiet");
     place.done("index build set.fbin -o set.index --degree 8 --build-list 16 --quiet");
-    let line = "index search set.index --queries queries.fbin -k 3 -o hits.csv --force --stats stats.json";
+    let line = "search set.index --queries queries.fbin -k 3 -o hits.csv --force --stats stats.json";
     let run = |options: &str, code: i32, words: &[&str]| {
         let run = place.run(format!("{line} {options}").trim_end());
         assert_eq!(run.code, Some(code), "{options}: {}", run.said);
@@ -176,14 +176,14 @@ fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
 fn damage_is_found_and_named() {
     let place = small();
     let sound = place.done("verify set.index").out;
-    assert_eq!(place.done("index verify set.index").out, sound);
+    assert_eq!(place.done("verify set.index").out, sound);
     assert!(sound.starts_with("sound: ") && sound.contains("1 page"), "{sound}");
     let (pages, _) = place.listing().into_iter().find(|(path, _)| path.to_string_lossy().contains("pages-")).unwrap();
     let mut bytes = std::fs::read(&pages).unwrap();
     bytes[100] ^= 1;
     std::fs::write(&pages, bytes).unwrap();
-    place.refused("index search set.index --queries queries.fbin -k 3 -o hits.csv --quiet", &["pages-", "page 0"]);
-    let found = place.run("index verify set.index");
+    place.refused("search set.index --queries queries.fbin -k 3 -o hits.csv --quiet", &["pages-", "page 0"]);
+    let found = place.run("verify set.index");
     assert!(found.code == Some(2) && found.said.contains("1 part of it; build it again"), "{}", found.said);
 }
 
@@ -204,22 +204,22 @@ fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
         ("index build set.store -o set.store --force", &["set.store"]),
         ("index build set.index -o new.index", &["set.index", "not a store"]),
         ("index build nan.fbin -o new.index", &["nan.fbin", "row 1"]),
-        ("index search set.store --queries queries.fbin -k 3", &["set.store", "adjoin index build"]),
-        ("index search set.index --queries queries.fbin -k 0", &["-k 0", "at least 1"]),
-        ("index search set.index --queries queries.fbin -k 3 -L 0", &["list is 0"]),
-        ("index search set.index --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions"]),
-        ("index search set.index --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
-        ("index search nothing --queries queries.fbin -k 3", &["nothing"]),
-        ("index info set.store", &["set.store", "adjoin index build", "it is searched with: adjoin search"]),
-        ("index verify set.store", &["set.store", "not a graph index"]),
-        ("index search set.index --queries queries.fbin -k 3 --recall 1.5", &["recall is 1.5"]),
-        ("index search set.index --queries queries.fbin -k 3 --recall 0.9 -L 9", &["--recall", "--list"]),
-        ("index search set.index --queries queries.fbin -k 3 --exact -L 9", &["--exact", "--list"]),
+        ("search set.store --queries queries.fbin -k 3", &["set.store", "adjoin index build"]),
+        ("search set.index --queries queries.fbin -k 0", &["-k 0", "at least 1"]),
+        ("search set.index --queries queries.fbin -k 3 -L 0", &["list is 0"]),
+        ("search set.index --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions"]),
+        ("search set.index --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
+        ("search nothing --queries queries.fbin -k 3", &["nothing"]),
+        ("info set.store", &["set.store", "adjoin index build", "it is searched with: adjoin search"]),
+        ("verify set.store", &["set.store", "not a graph index"]),
+        ("search set.index --queries queries.fbin -k 3 --recall 1.5", &["recall is 1.5"]),
+        ("search set.index --queries queries.fbin -k 3 --recall 0.9 -L 9", &["--recall", "--list"]),
+        ("search set.index --queries queries.fbin -k 3 --exact -L 9", &["--exact", "--list"]),
         (
-            "index search set.index --queries queries.fbin -k 3 -L 9 --calibrate-with queries.fbin",
+            "search set.index --queries queries.fbin -k 3 -L 9 --calibrate-with queries.fbin",
             &["--calibrate-with"],
         ),
-        ("search set.index --queries queries.fbin -k 3", &["set.index", "not a store", "adjoin index search"]),
+        ("search set.index --queries queries.fbin -k 3", &["set.index", "not a store", "adjoin search"]),
         ("join set.index --eps 1", &["set.index", "not a store"]),
     ] {
         place.refused(line, words);

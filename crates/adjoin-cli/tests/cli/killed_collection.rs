@@ -96,7 +96,7 @@ fn found(place: &Place) -> Versions {
     assert_eq!(collection.facts().rows, near.len() as u64);
     near.sort_by(|a, b| a.partial_cmp(b).unwrap());
     if !near.is_empty() {
-        let line = format!("live search set.live --queries query.fbin -k {IDS} -L {IDS} --quiet");
+        let line = format!("search set.live --queries query.fbin -k {IDS} -L {IDS} --quiet");
         let hits = place.done(&line).out;
         let hit = |line: &str| {
             let words: Vec<&str> = line.split(',').collect();
@@ -150,7 +150,7 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
             break;
         }
     }
-    let sound = place.done("live verify set.live").out;
+    let sound = place.done("verify set.live").out;
     assert!(sound.starts_with("sound: "), "{sound}");
     println!("{} processes killed while they wrote, {} while they merged; {ended} ended before", kills[0], kills[1]);
 }

@@ -70,19 +70,19 @@ const COMMANDS: &[Tried] = &[
     reads("index build", "index build store -o out.index"),
     reads("index build source", "index build set.parquet {columns} -o out.index"),
     changes("index relayout", "index relayout index --layout {layout}", "index"),
-    reads("index search", "index search index --queries queries.parquet -k {k} -o out.{table}"),
-    reads("index search --list", "index search index --queries queries.parquet -k 10 --list {k} -o out.{table}"),
-    reads("index search radius", "index search index --queries queries.parquet --radius {radius} -o out.{table}"),
+    reads("search of an index", "search index --queries queries.parquet -k {k} -o out.{table}"),
+    reads("search of an index --list", "search index --queries queries.parquet -k 10 --list {k} -o out.{table}"),
+    reads("search of an index radius", "search index --queries queries.parquet --radius {radius} -o out.{table}"),
     reads(
-        "index search --where",
-        "index search index --queries queries.parquet -k {k} --where \"number < 500\" -o out.{table}",
+        "search of an index --where",
+        "search index --queries queries.parquet -k {k} --where \"number < 500\" -o out.{table}",
     ),
     changes("collection write", "collection write live --upsert more.parquet", "live"),
     changes("collection write --delete-where", "collection write live --delete-where \"number < 300\"", "live"),
     changes("collection merge", "collection merge live", "live"),
-    reads("live search", "live search live --queries queries.parquet -k {k} -o out.{table}"),
-    reads("live search radius", "live search live --queries queries.parquet --radius {radius} -o out.{table}"),
-    reads("live search of new rows", "live search fresh --queries queries.parquet -k {k} -o out.{table}"),
+    reads("search of a collection", "search live --queries queries.parquet -k {k} -o out.{table}"),
+    reads("search of a collection radius", "search live --queries queries.parquet --radius {radius} -o out.{table}"),
+    reads("search of a collection of new rows", "search fresh --queries queries.parquet -k {k} -o out.{table}"),
     reads("collection snapshot", "collection snapshot live -o out.parquet"),
     reads("collection backup", "collection backup live out.live"),
     reads("join live", "join live --eps {eps} -o out.{table}"),
@@ -344,7 +344,7 @@ fn searches_with_long_ids_keep_the_budget_that_they_name() {
     (shape.rows, shape.distinct, shape.queries, shape.dimensions) = (2_000, 2_000, 20, 8);
     (shape.element, shape.ids, shape.text_bytes) = (Element::U8, IdLength::Text(2_000), 0);
     let (sets, mut faults) = (Sets::of(shape, 1), Vec::new());
-    for (folder, line) in [("store", "search store"), ("index", "index search index")] {
+    for (folder, line) in [("store", "search store"), ("index", "search index")] {
         sets.has(folder);
         let line = format!("{line} --queries queries.parquet -k 500 -o out.csv --threads 1");
         sets.try_line((&reads("long ids", ""), &line), &mut faults);

@@ -144,7 +144,7 @@ fn inner_products_are_searched_and_not_joined() {
     let wanted = "query,rank,id,score\n0,1,1,6.0\n0,2,4,6.0\n0,3,2,2.0\n1,1,0,0.0\n1,2,1,0.0\n1,3,2,0.0\n";
     assert_eq!(place.text("hits.csv"), wanted);
     place.done("index build set.fbin --metric ip -o set.index --quiet");
-    place.done("index search set.index --queries queries.fbin -k 3 -o walked.csv --quiet");
+    place.done("search set.index --queries queries.fbin -k 3 -o walked.csv --quiet");
     assert_eq!(place.text("walked.csv"), wanted);
     for what in ["join set.store --eps 1 -o pairs.csv", "explain set.store --min-similarity 0.9"] {
         place.refused(what, &["set.store has the metric ip", "searched, not joined", "--metric l2 or --metric cosine"]);

@@ -19,7 +19,7 @@ fn an_index_is_served() {
     let serving = Serving::start(&place, "set.index --memory 64MB");
     assert_eq!(serving.get("/v1/info").json()["kind"], "index");
     let found = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "list": 100})).json();
-    let wanted = place.done("index search set.index --queries query.fbin -k 3 --list 100 --quiet").out;
+    let wanted = place.done("search set.index --queries query.fbin -k 3 --list 100 --quiet").out;
     let wanted: Vec<Value> =
         wanted.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap().into()).collect();
     assert_eq!(ids_of(&found), wanted);

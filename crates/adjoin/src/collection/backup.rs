@@ -72,7 +72,7 @@ pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Res
     if !report.is_sound() {
         let at = live.display();
         return Err(Error::corrupt(format!(
-            "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin live verify"
+            "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin verify"
         )));
     }
     publish(context, drafts, target, force)?;

@@ -143,8 +143,8 @@ impl Kind {
     fn searched_with(self) -> &'static str {
         match self {
             Self::Store => "adjoin search",
-            Self::Index => "adjoin index search",
-            Self::Collection => "adjoin live search",
+            Self::Index => "adjoin search",
+            Self::Collection => "adjoin search",
         }
     }
 
