@@ -69,8 +69,6 @@ pub struct Context {
     /// A refusal names a budget that has room for so many bytes at least.
     named_bytes_min: u64,
     budget: MemoryBudget,
-    /// What later work needs: a refusal adds it to the budget that it names.
-    expected_bytes: u64,
     /// Where temporary files go, where that was said.
     temporary: Option<PathBuf>,
 }
@@ -92,7 +90,6 @@ impl Default for Context {
             others_bytes: Arc::default(),
             named_bytes_min: 0,
             budget,
-            expected_bytes: 0,
             temporary: None,
         }
     }
@@ -133,16 +130,10 @@ impl Context {
         Ok(Self { threads, share, ..self.with_memory(bytes) })
     }
 
-    /// Returns a context for work that is followed by other work, which needs `bytes` in addition: the budget that a refusal names
-    /// suffices for both.
+    /// Returns a context whose refusals name a budget with room for `bytes` at least. A command computes the bytes that all of its
+    /// steps need before the first of them, so that a user who follows one refusal is not refused by a later step.
     #[must_use]
-    pub fn expecting(&self, bytes: u64) -> Self {
-        Self { expected_bytes: bytes, ..self.clone() }
-    }
-
-    /// Returns a context whose refusals name a budget with room for `bytes` at least: what all that is still to be done needs, so
-    /// that whoever gives what one step asks for is not refused by the next.
-    pub(crate) fn naming_at_least(&self, bytes: u64) -> Self {
+    pub fn naming_at_least(&self, bytes: u64) -> Self {
         Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
     }
 
@@ -332,7 +323,6 @@ impl Context {
 
     /// The budget for the whole process that leaves `least` bytes for buffers.
     pub(crate) fn whole_budget(&self, least: u64) -> u64 {
-        let least = least.saturating_add(self.expected_bytes);
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
         let least = least.max(self.named_bytes_min.saturating_add(self.runtime_bytes)) + self.runtime_varies_bytes;
         // Of a larger budget more is kept aside.
@@ -364,7 +354,8 @@ fn budget_of(
             return Err(Error::option(message![named, why, Argument::Memory, " as a size, such as 2GiB"]));
         }
     };
-    if bytes <= runtime_bytes {
+    // More than the least, but less than this process takes: the first reservation names what all of the command needs.
+    if bytes <= RUNTIME_BYTES {
         return Err(Error::budget(message![
             Argument::Memory.with(text),
             " is not enough to start; give ",

@@ -118,7 +118,7 @@ impl Searches {
             let memory = context.reserve(panels + above, PURPOSE)?;
             let load = |source: &dyn VectorSource| -> Result<Panel<T>> {
                 let _reading = context.reserve(read_all_bytes(source), PURPOSE)?;
-                let all = read_all(context, source, Metric::L2)?;
+                let (all, _of_ids) = read_all(context, source, Metric::L2)?;
                 let mut panel = Panel::zeroed(all.rows.len(), space.dimensions());
                 T::load(space, context.kernel, &all.stored, &mut panel);
                 Ok(panel)

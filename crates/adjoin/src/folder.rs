@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::buckets::{self, QuerySet};
-use crate::collection::Collection;
+use crate::collection::{Collection, CollectionWork, context_of_live};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::index::{self, Index};
@@ -47,31 +47,43 @@ impl<'a> SearchQueries<'a> {
 }
 
 impl Folder {
-    /// Opens a folder for a search. A budget that is too small for opening and searching it is refused with one that
-    /// suffices; `sink_bytes` is what the sink of the hits holds.
+    /// Opens a folder.
     ///
     /// # Errors
     /// If there is no store, index or collection, it is damaged, or the budget is too small.
-    pub fn open_for_search(
+    pub fn open(context: &Context, path: &Path) -> Result<Self> {
+        Ok(match kind_of(context, path)?.unwrap_or(Kind::Store) {
+            Kind::Store => Self::Store(Store::open(context, path)?),
+            Kind::Index => Self::Index(Box::new(Index::open(context, path)?)),
+            Kind::Collection => Self::Collection(Box::new(Collection::open_read_only(context, path)?)),
+        })
+    }
+
+    /// Returns a context for opening and searching a folder: at whichever step a smaller budget fails, the error names one
+    /// that suffices for all. `sink_bytes` is what the sink of the hits holds.
+    ///
+    /// # Errors
+    /// If there is no store, index or collection, or its manifest is damaged.
+    pub fn search_context(
         context: &Context,
         path: &Path,
         queries: SearchQueries<'_>,
         options: &SearchOptions,
         sink_bytes: &dyn Fn(HitSchema) -> u64,
-    ) -> Result<Self> {
+    ) -> Result<Context> {
         match kind_of(context, path)?.unwrap_or(Kind::Store) {
-            Kind::Store => Ok(Self::Store(Store::open(context, path)?)),
+            Kind::Store => Ok(context.clone()),
             Kind::Index => {
                 let (source, calibrate_with) = queries.from_source(Kind::Index)?;
                 let facts = Index::manifest(context, path)?;
                 let sink_bytes = sink_bytes(index::hit_schema(&facts, source));
                 let bytes = index::search_bytes(context, &facts, (source, calibrate_with), options, sink_bytes);
-                Ok(Self::Index(Box::new(Index::open(&context.expecting(bytes), path)?)))
+                Ok(context.naming_at_least(Index::memory_bytes(&facts).saturating_add(bytes)))
             }
             Kind::Collection => {
                 let sources = queries.from_source(Kind::Collection)?;
                 let bytes = Collection::search_bytes((context, path), sources, options, sink_bytes)?;
-                Ok(Self::Collection(Box::new(Collection::open_read_only(&context.expecting(bytes), path)?)))
+                Ok(context_of_live(context, path, CollectionWork::Read(bytes)))
             }
         }
     }

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use adjoin::collection::{
     Attribute, BackupReport, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
-    CollectionWork, Durability, Merged, Write, Written, backup as back_up, verify as check, with_advice,
+    CollectionWork, Durability, Merged, Write, Written, backup as back_up, context_of_live, verify as check,
 };
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
@@ -26,6 +26,8 @@ use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
 
+/// Bytes of an id whose length is unknown before a scan.
+const UNKNOWN_ID_BYTES: u64 = 16;
 /// Bytes of vectors that are read at once, about.
 const READ_BYTES: u64 = 1 << 20;
 
@@ -57,9 +59,7 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     let condition = delete_where.as_deref().map(Condition::parse).transpose()?;
     let durability = if arguments.durability == "group" { Durability::Group } else { Durability::Buffered };
     let context = resolve::context(resources, stopped)?;
-    let work = || work_of(&context, arguments);
-    let (all, facts) =
-        with_advice(&context, folder, work, || write_all(&context, arguments, condition.as_ref(), durability))?;
+    let (all, facts) = write_all(&context, arguments, condition.as_ref(), durability)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     print(&format!("{}\n", all.sequence))?;
@@ -73,20 +73,9 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     Ok(memory_verdict(&memory))
 }
 
-/// What a write asks of memory.
-fn work_of(
-    context: &Context,
-    CollectionWrite { insert, upsert, columns, .. }: &CollectionWrite,
-) -> Result<CollectionWork> {
-    let (mut rows, mut source_bytes) = (0, 0);
-    for names in [insert, upsert] {
-        if !names.is_empty() {
-            let source = resolve::source(context, names, columns)?;
-            rows += source.info().rows;
-            source_bytes = source_bytes.max(source.scan_bytes(READ_BYTES));
-        }
-    }
-    Ok(CollectionWork::Write { rows, source_bytes })
+/// Bytes of a row, about.
+fn row_bytes(source: &dyn VectorSource) -> u64 {
+    source.row_bytes().unwrap_or(source.info().vectors.bytes() as u64 + UNKNOWN_ID_BYTES)
 }
 
 /// Deletes, inserts and replaces what a command asks for.
@@ -97,11 +86,16 @@ fn write_all(
     durability: Durability,
 ) -> Result<(Written, CollectionFacts)> {
     let CollectionWrite { folder, delete, insert, upsert, columns, .. } = arguments;
-    let collection = Collection::open(context, folder)?;
     // All is opened before anything is written.
-    let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
     let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
     let (insert, upsert) = (open(insert)?, open(upsert)?);
+    let sources = || [&insert, &upsert].into_iter().flatten();
+    let rows = sources().map(|source| source.info().rows).sum();
+    let bytes = sources().map(|source| source.info().rows * row_bytes(&**source)).sum();
+    let source_bytes = sources().map(|source| source.scan_bytes(READ_BYTES)).max().unwrap_or(0);
+    let context = &context_of_live(context, folder, CollectionWork::Write { rows, bytes, source_bytes });
+    let collection = Collection::open(context, folder)?;
+    let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
     let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
     let write = Write { delete: ids.as_ref(), insert, upsert };
     let all = collection.write_all(&write, condition, durability)?;
@@ -112,18 +106,12 @@ fn write_all(
 
 fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
     let CollectionMerge { folder, method, temporary, resources } = arguments;
-    let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
+    let mut context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     let method = method.parse()?;
-    let Merged { rows, seconds, .. } = with_advice(
-        &context,
-        folder,
-        || Ok(CollectionWork::Merge),
-        || {
-            let collection = Collection::open(&context, folder)?;
-            let merged = collection.merge_by(&context, method)?;
-            collection.close().map(|()| merged)
-        },
-    )?;
+    context = context_of_live(&context, folder, CollectionWork::Merge);
+    let collection = Collection::open(&context, folder)?;
+    let Merged { rows, seconds, .. } = collection.merge_by(&context, method)?;
+    collection.close()?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet {
@@ -135,9 +123,10 @@ fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
 
 fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome> {
     let CollectionSnapshot { folder, output, force, resources } = arguments;
-    let context = resolve::context(resources, stopped)?;
+    let mut context = resolve::context(resources, stopped)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
     let target = Target::File { path: output.clone(), force: *force };
+    context = context_of_live(&context, folder, CollectionWork::Snapshot);
     let collection = Collection::open_read_only(&context, folder)?;
     let written = write_vectors(&context, &collection.snapshot(), &target)?;
     let sequence = collection.facts().sequence;

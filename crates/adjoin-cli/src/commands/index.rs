@@ -4,12 +4,13 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{
     BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, RelayoutReport, build as build_index,
-    relayout as lay_out_anew, verify as check,
+    building_bytes, relayout as lay_out_anew, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number};
 use adjoin::output::parent;
+use adjoin::source::VectorSource;
 
 use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
@@ -38,7 +39,8 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, kept)?;
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
-    let opened = Opened::new(&context, &arguments.inputs, (&source, &of_store), of_builds)?;
+    let later = |source: &dyn VectorSource| building_bytes(&context, source, &of_store, &options);
+    let opened = Opened::new(&context, &arguments.inputs, (&source, &of_store), of_builds, &later)?;
     let built = build_index(&context, &opened.store, &arguments.output, &options, arguments.force)?;
     drop(opened);
     let memory = context.memory();

@@ -38,7 +38,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         calibrate_with: calibrate_with.as_deref(),
     };
     let sink_bytes = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
-    let folder = Folder::open_for_search(&context, &arguments.folder, queries, &options, &sink_bytes)?;
+    context = Folder::search_context(&context, &arguments.folder, queries, &options, &sink_bytes)?;
+    let folder = Folder::open(&context, &arguments.folder)?;
     let sink = HitWriter::new(&context, &target, folder.hit_schema(queries)?);
     let mut statistics = folder.search(&context, queries, &options, Box::new(sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;

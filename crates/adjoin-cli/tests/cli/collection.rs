@@ -137,10 +137,7 @@ fn what_makes_no_sense_is_refused() {
         ("collection create set.live --dimensions 2", &["set.live is a collection already"]),
         ("collection create new.live --dimensions 0", &["0 dimensions"]),
         ("collection create new.live --dimensions 2 --degree 0", &["--degree"]),
-        (
-            "search set.live --queries queries.fbin -k 1",
-            &["set.live is a collection, not a store", "adjoin search"],
-        ),
+        ("search set.live --queries queries.fbin -k 1", &["set.live is a collection, not a store", "adjoin search"]),
         ("join set.live set.fbin --eps 1", &["set.live is a collection, which is read alone"]),
         ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids has a meaning only for files"]),
         ("build set.live --attributes x -o new.store", &["--attributes", "the source has none"]),

@@ -16,8 +16,7 @@ fn a_file_and_a_copy_are_what_is_there() {
     place.write("gone", b"0\n6\n");
     place.write("new.jsonl", b"{\"id\": 3, \"v\": [1, 0.5]}\n");
     place.done("collection write set.live --delete gone --upsert new.jsonl --quiet");
-    let hits =
-        |live: &str| by_distance(&place.done(&format!("search {live} --queries queries.fbin -k 9 --quiet")).out);
+    let hits = |live: &str| by_distance(&place.done(&format!("search {live} --queries queries.fbin -k 9 --quiet")).out);
     let wanted = hits("set.live");
     let said = place.done("collection backup set.live copy.live").said;
     assert!(said.contains("copy.live: 7 rows as of write 4") && said.contains("copied and verified"), "{said}");

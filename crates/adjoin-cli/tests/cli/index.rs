@@ -36,8 +36,7 @@ fn all_within_a_threshold_is_found_as_in_the_store() {
         let hits = place.done(&format!("search set.index --queries queries.fbin --radius {radius} --quiet")).out;
         let of_store = place.done(&format!("search set.store --queries queries.fbin --radius {radius} --quiet")).out;
         assert_eq!(hits, of_store, "{radius}");
-        let by_walk =
-            place.done(&format!("search set.index --queries queries.fbin --radius {radius} -L 4 --quiet"));
+        let by_walk = place.done(&format!("search set.index --queries queries.fbin --radius {radius} -L 4 --quiet"));
         assert_eq!(by_walk.out, of_store, "{radius}");
     }
     let said = place.done("search set.index --queries queries.fbin --radius 3 -o near.csv").said;
@@ -52,7 +51,9 @@ fn all_within_a_threshold_is_found_as_in_the_store() {
     ] {
         place.refused(format!("search set.index --queries queries.fbin {wrong}").trim_end(), &[words]);
     }
-    place.done("search set.index --queries queries.fbin -k 3 --strategy entry=vertex,beam=4,walks=1 -L 9 -o 3.csv --quiet");
+    place.done(
+        "search set.index --queries queries.fbin -k 3 --strategy entry=vertex,beam=4,walks=1 -L 9 -o 3.csv --quiet",
+    );
     assert_eq!(place.text("3.csv").lines().count(), 1 + 2 * 3);
 }
 
@@ -215,10 +216,7 @@ fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
         ("search set.index --queries queries.fbin -k 3 --recall 1.5", &["recall is 1.5"]),
         ("search set.index --queries queries.fbin -k 3 --recall 0.9 -L 9", &["--recall", "--list"]),
         ("search set.index --queries queries.fbin -k 3 --exact -L 9", &["--exact", "--list"]),
-        (
-            "search set.index --queries queries.fbin -k 3 -L 9 --calibrate-with queries.fbin",
-            &["--calibrate-with"],
-        ),
+        ("search set.index --queries queries.fbin -k 3 -L 9 --calibrate-with queries.fbin", &["--calibrate-with"]),
         ("search set.index --queries queries.fbin -k 3", &["set.index", "not a store", "adjoin search"]),
         ("join set.index --eps 1", &["set.index", "not a store"]),
     ] {

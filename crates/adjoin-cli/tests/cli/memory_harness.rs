@@ -174,7 +174,7 @@ impl Sets {
     fn line(&self, command: &Tried, random: &mut Random) -> String {
         let mut chosen = |of: &[&str]| of[random.below(of.len() as u64) as usize].to_owned();
         let table = chosen(&["parquet", "csv", "jsonl"]);
-        let (promise, layout) = (chosen(&["", "", "--exact", "--recall 0.8"]), chosen(&["grown", "bnf", "rows"]));
+        let (promise, layout) = (chosen(&["", "", "--exact", "--recall 0.8"]), chosen(&["grown", "bnf"]));
         let k = chosen(&["1", "10", "100", "1000", "5000"]);
         let threads = chosen(&["1", "2", "3"]);
         let Shape { eps, .. } = self.shape;
@@ -344,7 +344,7 @@ fn searches_with_long_ids_keep_the_budget_that_they_name() {
     (shape.rows, shape.distinct, shape.queries, shape.dimensions) = (2_000, 2_000, 20, 8);
     (shape.element, shape.ids, shape.text_bytes) = (Element::U8, IdLength::Text(2_000), 0);
     let (sets, mut faults) = (Sets::of(shape, 1), Vec::new());
-    for (folder, line) in [("store", "search store"), ("index", "search index")] {
+    for (folder, line) in [("store", "search store"), ("index", "search index"), ("live", "search live")] {
         sets.has(folder);
         let line = format!("{line} --queries queries.parquet -k 500 -o out.csv --threads 1");
         sets.try_line((&reads("long ids", ""), &line), &mut faults);
@@ -373,7 +373,7 @@ fn every_command_keeps_every_budget_from_the_one_that_it_names() {
         for command in order {
             let before = faults.len();
             runs += sets.try_command(command, &mut random, &mut faults);
-            faults[before..].iter().for_each(|fault| println!("{fault}"));
+            faults[before..].iter().for_each(|fault| println!("{fault}: {:?}", sets.shape));
             if runs >= most {
                 break;
             }

@@ -14,6 +14,7 @@ use super::frame::push_frame;
 use super::log::Segments;
 use super::long_term_index::{folder_name, places_name};
 use super::manifest::CollectionManifest;
+use super::memory::{CollectionWork, context_of_live};
 use super::segment::{Point, SegmentWriter};
 use super::verify::verify;
 use crate::context::Context;
@@ -54,6 +55,7 @@ pub struct BackupReport {
 /// disk does not suffice. Nothing is left of the copy then.
 pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Result<BackupReport> {
     settle_replaced(context, target)?;
+    let context = &context_of_live(context, live, CollectionWork::Verify); // the copy is verified in the end
     check(context, (live, target), force)?;
     let parts = Parts::open(context, live)?;
     let (bytes, free) = (parts.bytes(), context.device.free_bytes(parent(target))?);

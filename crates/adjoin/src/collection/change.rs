@@ -5,9 +5,6 @@ use super::attributes::Attribute;
 use super::packed::{PackedRows, next_row};
 use crate::source::{IdKind, Ids};
 
-/// Bytes before ids: how many go, and how many come.
-const HEAD_BYTES: usize = 8;
-
 /// What the rows of a collection are like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowType<'a> {
@@ -29,6 +26,19 @@ pub(super) struct Change {
 }
 
 impl Change {
+    /// Bytes before ids: how many go, and how many come.
+    pub(super) const HEAD_BYTES: usize = 8;
+
+    /// Returns the number of rows of a change that begins with these bytes.
+    pub(super) fn rows_of(bytes: &[u8]) -> u64 {
+        count_of(&bytes[size_of::<u32>()..Self::HEAD_BYTES]) as u64
+    }
+
+    /// Returns the bytes that a change takes while it is read from these bytes, in buffers that double.
+    pub(super) fn copied_bytes(bytes: &[u8]) -> u64 {
+        2 * bytes.len() as u64
+    }
+
     /// Nothing.
     pub(super) fn empty(kind: IdKind) -> Self {
         let (deleted, ids) = (Ids::empty(kind), Ids::empty(kind));
@@ -46,7 +56,7 @@ impl Change {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Self { deleted, ids, stored, attributes } = self;
         let of_ids = deleted.bytes() + ids.bytes() + 4 * (deleted.len() + ids.len()) as u64;
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + of_ids as usize + stored.len() + attributes.bytes.len());
+        let mut bytes = Vec::with_capacity(Self::HEAD_BYTES + of_ids as usize + stored.len() + attributes.bytes.len());
         [deleted, ids].iter().for_each(|ids| bytes.extend((ids.len() as u32).to_le_bytes()));
         [deleted, ids].iter().for_each(|ids| push_ids(ids, &mut bytes));
         bytes.extend_from_slice(stored);
@@ -56,10 +66,9 @@ impl Change {
 
     /// What [`Self::to_bytes`] wrote; none where these are not such bytes for such rows.
     pub(super) fn from_bytes(bytes: &[u8], rows: RowType<'_>) -> Option<Self> {
-        let (counts, mut rest) = bytes.split_at_checked(HEAD_BYTES)?;
-        let count = |half: &[u8]| half.iter().rev().fold(0usize, |count, &byte| count << 8 | usize::from(byte));
-        let deleted = take_ids(rows.ids, count(&counts[..4]), &mut rest)?;
-        let ids = take_ids(rows.ids, count(&counts[4..]), &mut rest)?;
+        let (counts, mut rest) = bytes.split_at_checked(Self::HEAD_BYTES)?;
+        let deleted = take_ids(rows.ids, count_of(&counts[..4]), &mut rest)?;
+        let ids = take_ids(rows.ids, count_of(&counts[4..]), &mut rest)?;
         let stored = rest.split_off(..ids.len().checked_mul(rows.vector_bytes)?)?.to_vec();
         let mut attributes = PackedRows::default();
         if !rows.attributes.is_empty() {
@@ -67,6 +76,11 @@ impl Change {
         }
         rest.is_empty().then_some(Self { deleted, ids, stored, attributes })
     }
+}
+
+/// A count in the head of a change.
+fn count_of(bytes: &[u8]) -> usize {
+    bytes.iter().rev().fold(0, |count, &byte| count << 8 | usize::from(byte))
 }
 
 fn push_ids(ids: &Ids, bytes: &mut Vec<u8>) {

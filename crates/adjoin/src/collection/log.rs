@@ -101,6 +101,19 @@ impl Segments {
         self.whole.iter().map(Segment::file_bytes).sum()
     }
 
+    /// Returns the number of rows that the records insert or update, and the bytes of the largest record, without checking them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn count_rows(&self) -> Result<(u64, u64)> {
+        let (mut rows, mut largest) = (0, 0);
+        for segment in &self.whole {
+            let (of_segment, record) = segment.count_rows()?;
+            (rows, largest) = (rows + of_segment, record.max(largest));
+        }
+        Ok((rows, largest))
+    }
+
     /// Hands over each record; of the first file, only those after what was found before in the same file.
     ///
     /// # Errors

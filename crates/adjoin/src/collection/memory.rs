@@ -6,44 +6,31 @@
 use std::path::{Path, PathBuf};
 
 use adjoin_device::Reservation;
-use adjoin_kernels::Panel;
 
-use super::log::{Log, on_disk};
+use super::log::{Log, Segments};
+use super::long_term_index::folder_name;
 use super::manifest::CollectionManifest;
-use super::merge::LEAST_BYTES;
 use super::operations::Collection;
 use super::segment::READING_BYTES;
 use super::temporary_index::{TemporaryIndex, TemporaryView};
 use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::geometry::{Coordinate, Space, with_coordinates};
-use crate::index::{Index, IndexManifest};
+use crate::error::{Error, Result};
+use crate::index::{self, Index, IndexManifest};
+use crate::sink::vectors_bytes;
 use crate::source::{IdKind, SourceInfo, VectorScan, VectorSource};
-use crate::store::{BuildMemory, BuildOptions};
+use crate::store::BuildOptions;
 
 /// Purposes of memory in error messages.
 const PURPOSE_WRITE: &str = "taking these rows, and merging them later,";
 const PURPOSE_START: &str = "merging the rows of this collection";
-const PURPOSE_ADVICE: &str = "this";
-/// Bytes that a merge holds for each of the first rows, up to a maximum, and for each further row.
-const FEW_ROWS_BYTES: u64 = 16 << 10;
-const FEW_ROWS_BYTES_MAX: u64 = 16 << 20;
-const ROW_BYTES: u64 = 32;
-/// Rows whose lists of neighbors are laid out together, and bytes of a neighbor in a list.
-const WINDOW_ROWS: u64 = 1 << 16;
-const NEIGHBOR_BYTES: u64 = 6;
-/// Rows in the training sample of codes, and rows that a thread encodes at once.
-const CODE_SAMPLE: u64 = 16 << 10;
-const ENCODED_ROWS: u64 = 1 << 10;
-/// Extents in memory at the same time.
-const EXTENTS: u64 = 6;
-/// Bytes for columns of rows, and of each row.
-const COLUMNS_BYTES: u64 = 8 << 20;
-const COLUMNS_ROW_BYTES: u64 = 32;
 /// Bytes of one write of [`Collection::load`], in addition to its source.
 const LOADING_BYTES: u64 = 16 << 20;
 /// [`Collection::load`] merges when rows in memory exceed `1 / MERGED_SHARE` of the budget.
 const MERGED_SHARE: u64 = 4;
+
+/// Bytes for a scan of all rows, and for their columns.
+const SCAN_BYTES: u64 = 4 << 20;
+const COLUMNS_BYTES: u64 = 8 << 20;
 
 /// Work for which a collection is opened.
 #[derive(Debug, Clone, Copy)]
@@ -54,60 +41,88 @@ pub enum CollectionWork {
     Write {
         /// Number of rows to insert or update.
         rows: u64,
+        /// Bytes of these rows with their ids and columns.
+        bytes: u64,
         /// Bytes that the largest source holds while it is read.
         source_bytes: u64,
     },
+    /// Writing its rows to a file.
+    Snapshot,
+    /// Reading it, with so many bytes in addition to those of the open collection.
+    Read(u64),
+    /// Verifying it.
+    Verify,
 }
 
-/// Runs work on the collection in a folder. If the budget is too small, the error names a budget that suffices for all of the
-/// work, at whichever step it failed.
-///
-/// # Errors
-/// Those of the work.
-pub fn with_advice<R>(
-    context: &Context,
-    folder: &Path,
-    of: impl FnOnce() -> Result<CollectionWork>,
-    work: impl FnOnce() -> Result<R>,
-) -> Result<R> {
-    work().map_err(|error| {
-        if error.kind() != ErrorKind::Budget {
-            return error;
-        }
-        // If the facts cannot be read, the original error is better than none.
-        let least = of().and_then(|of| least_bytes(context, folder, of));
-        match least {
-            Ok(least) if least > context.budget().total() => context.too_small(least, PURPOSE_ADVICE),
-            _ => error,
-        }
-    })
+/// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step a
+/// smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step needs:
+/// opening the collection reports the damage, or reads it again.
+pub fn context_of_live(context: &Context, folder: &Path, work: CollectionWork) -> Context {
+    context.naming_at_least(least_bytes(context, folder, work).unwrap_or(0))
 }
 
 /// Returns the bytes of budget that suffice for work on the collection in a folder.
 fn least_bytes(context: &Context, folder: &Path, work: CollectionWork) -> Result<u64> {
     let manifest = CollectionManifest::read(context, folder)?;
-    let of_base = match manifest.merged() {
-        Some(sequence) => {
-            let index = IndexManifest::read(context, &folder.join(super::long_term_index::folder_name(sequence)))?;
-            Index::memory_bytes(&index) + super::places::memory_bytes(index.rows)
-        }
-        None => 0,
-    };
-    let (_, log_bytes) = on_disk(context, folder)?;
+    let index = manifest.merged().map(|sequence| IndexManifest::read(context, &folder.join(folder_name(sequence))));
+    let index = index.transpose()?;
+    let of_base =
+        index.as_ref().map_or(0, |index| Index::memory_bytes(index) + super::places::memory_bytes(index.rows));
+    let log = Segments::open(context, folder, manifest.log())?;
+    let unmerged = Unmerged::of(context, &manifest, (&log, of_base))?;
+    let opened =
+        of_base + TemporaryIndex::least_bytes() + unmerged.bytes + Log::memory_bytes() + unmerged.reading_bytes;
     let row = TemporaryIndex::row_bytes(manifest.space(), 0);
-    // A row takes at least its vector and its id in the log. The rest of the log is ids and columns, which are copied.
-    let logged_rows = log_bytes / (manifest.vectors.bytes() as u64 + 4);
-    let logged = 3 * log_bytes + logged_rows * row;
-    let opened = of_base + TemporaryIndex::least_bytes() + logged + Log::memory_bytes() + 2 * READING_BYTES;
-    let rows = manifest.merged_rows + logged_rows;
+    let rows = manifest.merged_rows + unmerged.rows;
     match work {
+        CollectionWork::Read(bytes) => Ok(opened.saturating_add(bytes)),
+        CollectionWork::Snapshot => {
+            let of_columns = if manifest.attributes.is_empty() { 0 } else { COLUMNS_BYTES };
+            Ok(opened + vectors_bytes(manifest.vectors) + SCAN_BYTES + of_columns)
+        }
+        CollectionWork::Verify => Ok(opened.max(index.as_ref().map_or(0, index::verifying_bytes))),
         CollectionWork::Merge => Ok(opened + merging_bytes(context, &manifest, rows)?),
-        CollectionWork::Write { rows: more, source_bytes } => {
+        CollectionWork::Write { rows: more, bytes, source_bytes } => {
             let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
-            let unmerged = opened + more * (row + 3 * (manifest.vectors.bytes() as u64 + 16)) + writing;
+            let unmerged = opened + more * row + 3 * bytes + writing;
             let beside = opened + writing + merging_bytes(context, &manifest, rows + more)?;
             Ok(unmerged.min(beside / (MERGED_SHARE - 1) * MERGED_SHARE))
         }
+    }
+}
+
+/// Bounds on the rows in a log.
+struct Unmerged {
+    rows: u64,
+    /// Bytes that they take in memory.
+    bytes: u64,
+    /// Bytes for reading the log.
+    reading_bytes: u64,
+}
+
+impl Unmerged {
+    /// Bounds the rows by the size of the log, or counts them if that bound does not fit into the budget: counting takes a read of
+    /// the log.
+    fn of(context: &Context, manifest: &CollectionManifest, (log, of_base): (&Segments, u64)) -> Result<Self> {
+        let log_bytes = log.file_bytes();
+        let id_bytes = if manifest.ids == IdKind::Utf8 { size_of::<u32>() } else { size_of::<i64>() };
+        let row_bytes = (manifest.vectors.bytes() + id_bytes) as u64;
+        let bound = Self::new(manifest, log_bytes, (log_bytes / row_bytes, log_bytes));
+        if of_base.saturating_add(bound.bytes) <= context.budget().total() / 2 {
+            return Ok(bound);
+        }
+        Ok(Self::new(manifest, log_bytes, log.count_rows()?))
+    }
+
+    /// Of so many rows in a log of so many bytes, whose largest record has `record_bytes`.
+    fn new(manifest: &CollectionManifest, log_bytes: u64, (rows, record_bytes): (u64, u64)) -> Self {
+        let vectors = rows * manifest.vectors.bytes() as u64;
+        // Ids are copied to a table, and columns are found by their places.
+        let others = log_bytes.saturating_sub(vectors);
+        let bytes =
+            vectors + 3 * others + rows * (size_of::<u64>() as u64 + TemporaryIndex::row_bytes(manifest.space(), 0));
+        // A record, once more to write after it, and the change that it says.
+        Self { rows, bytes, reading_bytes: 2 * READING_BYTES.max(record_bytes) + 2 * record_bytes }
     }
 }
 
@@ -115,7 +130,7 @@ fn least_bytes(context: &Context, folder: &Path, work: CollectionWork) -> Result
 fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> Result<u64> {
     let space = manifest.space();
     // A merge takes three quarters of the free memory.
-    let building = with_coordinates!(space, T => building_bytes::<T>(context, manifest, rows, space)) / 3 * 4;
+    let building = building_bytes(context, manifest, rows) / 3 * 4;
     let opening =
         Index::foreseen_memory_bytes(rows, space, &manifest.index_options()) + super::places::memory_bytes(rows);
     Ok(building.max(opening + TemporaryIndex::least_bytes() + 2 * READING_BYTES))
@@ -127,28 +142,12 @@ fn opened_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
     index + super::places::memory_bytes(rows) + TemporaryIndex::least_bytes() + Log::memory_bytes() + 2 * READING_BYTES
 }
 
-fn building_bytes<T: Coordinate>(
-    context: &Context,
-    manifest: &CollectionManifest,
-    rows: u64,
-    space: Space<'static>,
-) -> u64 {
-    if rows == 0 {
-        return LEAST_BYTES;
-    }
-    let (vectors, dimensions, threads) = (manifest.vectors, space.dimensions(), context.threads as u64);
+fn building_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> u64 {
     let ids = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
-    let source = Unread(SourceInfo { rows, vectors, ids, rounded_from_f64: false });
+    let source = Unread(SourceInfo { rows, vectors: manifest.vectors, ids, rounded_from_f64: false });
     let (metric, attributes) = (manifest.metric, super::attributes::names(&manifest.attributes));
     let options = BuildOptions { metric, attributes, ..BuildOptions::default() };
-    let of_store = BuildMemory::foresee::<T>(context.threads, (&source, &options), (0, 0)).least;
-    let panel = |rows: u64| Panel::<f32>::bytes_for(rows as usize, dimensions);
-    let coding = (4 * panel(rows.min(CODE_SAMPLE))).max(threads * 3 * panel(ENCODED_ROWS));
-    let extents = EXTENTS * BuildMemory::largest_extent(rows, vectors, &options);
-    let lists = rows.min(WINDOW_ROWS) * manifest.degree as u64 * NEIGHBOR_BYTES;
-    let columns = if manifest.attributes.is_empty() { 0 } else { COLUMNS_BYTES + rows * COLUMNS_ROW_BYTES };
-    let of_rows = (rows * FEW_ROWS_BYTES).min(FEW_ROWS_BYTES_MAX) + rows * (ROW_BYTES + manifest.degree as u64 / 2);
-    (LEAST_BYTES + of_rows + coding + extents + lists + columns).max(of_store)
+    index::building_bytes(context, &source, &options, &manifest.index_options())
 }
 
 /// A source with the shape of the rows of a collection, to ask how much memory a build of them needs.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use adjoin_device::{DeviceError, Operation, ReadFile, Reservation, WriteFile};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::change::Change;
 use super::frame::{ALIGNMENT, HEAD_BYTES, Head};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -23,6 +24,8 @@ pub(super) const DRAFT: &str = "log.partial";
 const PIECE_BYTES: usize = 1 << 20;
 /// The same, as memory that reading takes.
 pub(super) const READING_BYTES: u64 = PIECE_BYTES as u64;
+/// Bytes that are read at once to count rows.
+const COUNTING_BYTES: u64 = 64 << 10;
 /// Bytes that are compared with zeros at once.
 const ZEROS_TOGETHER: usize = 4 << 10;
 
@@ -175,6 +178,29 @@ impl Segment {
         end.is_torn = end.bytes < self.file.len();
         end.memory_bytes = window.memory.bytes();
         Ok(end)
+    }
+
+    /// Returns the number of rows that its records insert or update, and the bytes of the largest record, without checking them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn count_rows(&self) -> Result<(u64, u64)> {
+        let (mut rows, mut largest, mut at) = (0, 0, HEADER_BYTES as u64);
+        let (mut start, mut piece) = (at, Vec::new());
+        let record_start = HEAD_BYTES + Change::HEAD_BYTES;
+        while at + record_start as u64 <= self.file.len() {
+            if at + record_start as u64 > start + piece.len() as u64 {
+                piece.resize(COUNTING_BYTES.min(self.file.len() - at) as usize, 0);
+                self.file.read_at(at, &mut piece)?;
+                start = at;
+            }
+            let bytes = &piece[(at - start) as usize..];
+            let Some(head) = Head::of(bytes) else { break };
+            rows += Change::rows_of(&bytes[HEAD_BYTES..]);
+            let record = head.frame_bytes() as u64;
+            (largest, at) = (record.max(largest), at + record);
+        }
+        Ok((rows, largest))
     }
 
     /// The record at a place of the file, where one is that follows a point of the log.

@@ -14,8 +14,8 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::source::Ids;
 
-/// Ids that are looked up together while the log is read.
-const IDS_TOGETHER: usize = 1 << 16;
+/// Bytes of ids that are looked up together while the log is read.
+const IDS_TOGETHER_BYTES: u64 = 512 << 10;
 
 /// What there is after some write.
 pub(super) struct State {
@@ -84,6 +84,7 @@ impl State {
         let first = before.and_then(LogContents::last_file).unwrap_or(first);
         let found = Segments::open(context, folder, (salt, first))?.read(context, before, &mut |frame| {
             let number = frame.head.sequence;
+            let _copy = TemporaryIndex::room_for(context, Change::copied_bytes(frame.payload))?;
             let change = Change::from_bytes(frame.payload, manifest.rows());
             let change = change.ok_or_else(|| {
                 let at = folder.display();
@@ -96,7 +97,7 @@ impl State {
             for ids in [&change.deleted, &change.ids] {
                 (0..ids.len()).for_each(|k| touched.push_from(ids, k));
             }
-            if touched.len() >= IDS_TOGETHER {
+            if touched.bytes() >= IDS_TOGETHER_BYTES {
                 state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
             }
             Ok(())

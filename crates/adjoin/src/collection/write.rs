@@ -97,7 +97,7 @@ impl<'a> Incoming<'a> {
             let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
             // As it is read, as it is held, and as bytes of the log.
             let _reading = context.reserve_between_runs(read_all_bytes(source), PURPOSE)?;
-            let usable = read_all(context, source, manifest.metric)?;
+            let (usable, _of_ids) = read_all(context, source, manifest.metric)?;
             let mut rows = arriving.scan(context)?;
             for start in (0..usable.rows.len()).step_by(ROWS_TOGETHER) {
                 rows.take((usable.rows.len() - start).min(ROWS_TOGETHER), &mut change.attributes)?;
@@ -129,8 +129,7 @@ impl<'a> Incoming<'a> {
         take: &mut dyn FnMut(Self) -> Result<()>,
     ) -> Result<()> {
         check(into, source)?;
-        let _reading = context
-            .reserve_between_runs(scan_bytes(source.info(), LOAD_BYTES) + source.scan_bytes(LOAD_BYTES), PURPOSE)?;
+        let _reading = context.reserve_between_runs(scan_bytes(source, LOAD_BYTES), PURPOSE)?;
         let (metric, on_bad, left_out) = (into.manifest().metric, OnBad::Error, None);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: LOAD_BYTES };
         let (manifest, at) = (into.manifest(), into.folder().display().to_string());

@@ -21,15 +21,15 @@ use self::place::OutputPlace;
 use self::removed::Removed;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::job::{Conditions, Job, Output};
+use crate::job::{Conditions, Job, Output, removals_bytes};
 use crate::join::JoinOptions;
 use crate::options::VectorType;
 use crate::output::Target;
 use crate::report::{CommonStatistics, DedupeCounts, DedupeStatistics, JoinCounts, JoinStatistics, Stopwatch};
 use crate::row_numbers::{RowNumbers, RowSet};
-use crate::sink::{Removals, RemovedRows, RemovedTable};
+use crate::sink::{PairWriter, Removals, RemovedRows, RemovedTable};
 use crate::sorter::{SORTER_BYTES_MIN, Sorter};
-use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions};
+use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions, VectorSource};
 use crate::sql::OrderBy;
 use crate::store::{BuildOptions, Kind, NoUsableRow, OnBad, kind_of};
 
@@ -41,6 +41,8 @@ const COMMAND: &str = "dedupe";
 const BATCH_ROWS: usize = 1_024;
 /// Sorting gets one part in this many of the free memory.
 const SORTING_SHARE: u64 = 4;
+/// Sorters at work at once while removed rows are listed.
+const LISTING_SORTERS: u64 = 4;
 /// Most memory for sorting; more would not make it faster.
 const SORTING_BYTES_MAX: u64 = 256 << 20;
 
@@ -102,7 +104,10 @@ impl Dedupe<'_> {
         let place = OutputPlace::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
-        place.check_memory(&tables)?;
+        let writing = place.writing_bytes(&tables)?;
+        let context = &context.naming_at_least(self.least_bytes(&*source, writing));
+        let tables = Tables { context, ..tables };
+        drop(context.reserve(writing, "writing the data set again")?); // refused before any work
         let metric = self.join.predicate.metric();
         let table = |target| RemovedTable::create(context, target, ([ids; 2], metric), true);
         let table = self.removed.as_ref().map(table).transpose()?; // an invalid name is reported before any work
@@ -134,6 +139,17 @@ impl Dedupe<'_> {
         let kept_rows = tables.rows - equal_rows - near_rows;
         let dedupe = DedupeCounts { source_rows: tables.rows, equal_rows, near_rows, kept_rows, join };
         Ok(Deduped { statistics: DedupeStatistics { common, dedupe }, examples })
+    }
+
+    /// Returns a bound on the memory of all steps, of which `writing` bytes are for the last.
+    fn least_bytes(&self, source: &dyn VectorSource, writing: u64) -> u64 {
+        let rows = source.info().rows;
+        let of_order = if self.keep_by.is_some() { RowNumbers::memory_bytes(rows) } else { 0 };
+        let of_equal =
+            if self.exact_text.is_some() { 2 * RowSet::memory_bytes(rows) + 2 * SORTER_BYTES_MIN } else { 0 };
+        let joining = removals_bytes(source, &self.build, &self.join);
+        let listing = RowSet::memory_bytes(rows) + LISTING_SORTERS * SORTER_BYTES_MIN + PairWriter::memory_bytes(true);
+        of_order + of_equal + joining.max(listing).max(writing)
     }
 
     fn refuse_stores(&self, context: &Context) -> Result<()> {

@@ -72,10 +72,9 @@ impl<'a> OutputPlace<'a> {
         }
     }
 
-    /// Refuses a budget that is too small for writing, before any work.
-    pub(super) fn check_memory(&self, tables: &Tables<'_>) -> Result<()> {
-        let bytes = largest(tables)? + RowSet::memory_bytes(tables.rows);
-        tables.context.reserve(bytes, "writing the data set again").map(drop)
+    /// Returns the bytes that writing takes.
+    pub(super) fn writing_bytes(&self, tables: &Tables<'_>) -> Result<u64> {
+        Ok(largest(tables)? + RowSet::memory_bytes(tables.rows))
     }
 
     /// Writes all files without the removed rows. Then the list of removed rows appears, and finally the data set.

@@ -82,7 +82,7 @@ impl Sizes {
         let vectors = info.vectors;
         let space = Space::plain(vectors, metric);
         let (a_vector, dimensions) = (vectors.bytes() as u64, space.dimensions());
-        let scan = scan_bytes(info, self.batch) + source.scan_bytes(self.batch);
+        let scan = scan_bytes(source, self.batch);
         let drawn = 8 * (2 * self.compared + self.training) + self.compared_bytes + self.training_bytes;
         let stored = self.compared * a_vector;
         let noted = (self.compared / TRACED_SHARE + 1) * NOTES_MAX as u64 * (a_vector + 64);

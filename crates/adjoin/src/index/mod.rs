@@ -42,6 +42,7 @@ mod within;
 use std::ops::Range;
 use std::path::Path;
 
+pub use self::build::building_bytes;
 use self::build::writing::inserted_bytes;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
@@ -58,6 +59,7 @@ use self::run::{IndexSearch, SearchMethod, SearchNeeds};
 pub(crate) use self::source::IndexRows;
 use self::unmerged_rows::ChangedTarget;
 pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
+pub(crate) use self::verify::verifying_bytes;
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -155,8 +157,8 @@ fn build_of(
             (Some(attributes), files) => attributes.reordering_bytes(files, store.manifest().rows)?,
             (None, _) => 0,
         };
-        let beside = of_attributes + inserted_bytes(inserted.end - inserted.start);
-        let least = least_bytes::<T>(context, store, options) + beside;
+        let beside = inserted_bytes(inserted.end - inserted.start);
+        let least = least_bytes::<T>(context, store, options, of_attributes) + beside;
         let context = &context.for_run(least, PURPOSE_BUILD)?;
         let drafts = Drafts::begin(context, (folder, Kind::Index))?;
         Build { context, store, options, drafts, beside, force, inserted }.run::<T>(space)

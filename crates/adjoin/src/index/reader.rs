@@ -87,7 +87,7 @@ impl Index {
     }
 
     /// Bytes that an open index takes.
-    pub(crate) fn memory_bytes(manifest: &IndexManifest) -> u64 {
+    pub fn memory_bytes(manifest: &IndexManifest) -> u64 {
         let small = [Role::Codebook, Role::Navigation, Role::Duplicates, Role::Calibration];
         let small: u64 = small.iter().filter_map(|&role| manifest.files.get(role)).map(|facts| facts.bytes).sum();
         let (space, options) = (manifest.space(), manifest.options());

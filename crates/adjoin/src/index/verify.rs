@@ -3,16 +3,16 @@
 use std::fmt;
 use std::path::Path;
 
-use super::Index;
 use super::blocks::BlockReader;
 use super::page::{Page, PageShape};
 use super::scan::{NoPage, Scan};
+use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::locks::is_writer_file;
 use crate::message::one_line;
 use crate::row_numbers::RowSet;
-use crate::store::{Role, is_ours};
+use crate::store::{CHECKING_BYTES, Role, is_ours};
 
 const PURPOSE: &str = "verifying";
 /// Damages that are listed one by one; further ones are counted.
@@ -77,12 +77,29 @@ impl IndexVerifyReport {
 /// report.
 pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
     let mut report = IndexVerifyReport::default();
+    // A manifest that cannot be read is what opening the index reports.
+    let context = match IndexManifest::read(context, folder) {
+        Ok(facts) => &context.naming_at_least(verifying_bytes(&facts)),
+        Err(_) => context,
+    };
     match Index::open(context, folder) {
         Ok(index) => Check::new(context, &index, &mut report)?.run()?,
         Err(error) if error.kind() == ErrorKind::Corrupt => report.add(None, None, error.to_string()),
         Err(error) => return Err(error),
     }
     Ok(report)
+}
+
+/// Returns the bytes that verifying an index takes.
+pub(crate) fn verifying_bytes(facts: &IndexManifest) -> u64 {
+    let of_columns = if facts.files.get(Role::Attributes).is_some() { CHECKING_BYTES } else { 0 };
+    Index::memory_bytes(facts) + working_bytes(facts) + of_columns
+}
+
+/// Bytes of the pages and the sets of rows.
+fn working_bytes(facts: &IndexManifest) -> u64 {
+    let sets = RowSet::memory_bytes(facts.source_rows) + 2 * RowSet::memory_bytes(facts.vertices.into());
+    2 * Scan::memory_bytes(facts.shape()) + sets
 }
 
 struct Check<'a> {
@@ -98,8 +115,7 @@ struct Check<'a> {
 impl<'a> Check<'a> {
     fn new(context: &'a Context, index: &'a Index, report: &'a mut IndexVerifyReport) -> Result<Self> {
         let (shape, vertices) = (index.facts().shape(), index.facts().vertices);
-        let sets = RowSet::memory_bytes(index.facts().source_rows) + 2 * RowSet::memory_bytes(vertices.into());
-        let memory = context.reserve(2 * Scan::memory_bytes(shape) + sets, PURPOSE)?;
+        let memory = context.reserve(working_bytes(index.facts()), PURPOSE)?;
         Ok(Self { context, index, report, shape, vertices, scan: Scan::new(shape), _memory: memory })
     }
 

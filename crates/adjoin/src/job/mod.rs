@@ -13,11 +13,14 @@ use std::sync::{Arc, Mutex};
 use crate::checkpoint::damaged;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::join::{JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, join, prepare};
+use crate::join::{
+    JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, join, memory_bound, prepare,
+};
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;
 use crate::report::{CommonStatistics, JoinStatistics};
+use crate::sink::Removals;
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
 use crate::store::{
@@ -104,7 +107,7 @@ impl Named {
     fn unopened(&self, build: &BuildOptions) -> UnopenedSet {
         match self {
             Self::Store(store) => UnopenedSet::of_store(store.manifest()),
-            Self::Source(source) => UnopenedSet::of_source(source.info(), build),
+            Self::Source(source) => UnopenedSet::of_source(&**source, build),
         }
     }
 
@@ -136,8 +139,11 @@ impl Opened {
         inputs: &[String],
         (source, build): (&SourceOptions, &BuildOptions),
         only_for_builds: Option<Mention>,
+        bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
     ) -> Result<Self> {
-        Self::of(context, Named::open(context, inputs, source, only_for_builds)?, build, None)
+        let named = Named::open(context, inputs, source, only_for_builds)?;
+        let later = if let Named::Source(source) = &named { bytes_of(&**source) } else { 0 };
+        Self::of(&context.naming_at_least(later), named, build, None)
     }
 
     /// Opens a set. If `kept` is given, a store is built from sources at that path, unless it exists already, for a run
@@ -280,6 +286,10 @@ impl Job<'_> {
     /// # Errors
     /// Fails as [`prepare`] and [`run`] do, or if the disk has too little space for the result.
     pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
+        let sets = opened.sets();
+        let (rows, held) = (sets.sides().map(JoinSide::rows).sum(), context.budget().total() - context.budget().free());
+        let bound = memory_bound(sets, &self.join, self.output.wants_ids())? + self.output.bound(rows);
+        let context = &context.naming_at_least(held + bound);
         let kept = lock(&opened.kept).take();
         let mut statistics = match kept {
             Some(kept) => kept.run(context, self, opened),
@@ -301,6 +311,12 @@ impl Job<'_> {
         let sink = sink.map_or_else(|| output.sink_of_pairs(context, sets), Ok)?;
         join(context, sets, &prepared, sink)
     }
+}
+
+/// Returns a bound on the memory with which the rows of a source that are near others are found.
+pub(crate) fn removals_bytes(source: &dyn VectorSource, build: &BuildOptions, join: &JoinOptions) -> u64 {
+    let joining = UnopenedSet::of_source(source, build).join_bytes(false, join.aim.target());
+    joining + Output::Removals(Removals::new(None)).bound(source.info().rows)
 }
 
 /// Returns a context that names, in refusals, the memory that a join of the store in a folder needs at the default

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::join::{JoinOptions, Sets, least_memory, more_to_calibrate};
+use crate::error::{Error, Result};
+use crate::join::{JoinOptions, Sets, least_memory};
 use crate::message::{Argument, message};
 use crate::options::{format_bytes, format_count};
 use crate::output::{Target, parent};
@@ -86,17 +86,7 @@ impl Output<'_> {
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => {
-                let least = least_memory(sets, options)?;
-                self.rows(context, sets, options.predicate, least).or_else(|refused| match refused.kind() {
-                    // The budget that a refusal names must suffice for a calibration too, even if none turns out to be
-                    // needed.
-                    ErrorKind::Budget => {
-                        self.rows(context, sets, options.predicate, least + more_to_calibrate(sets, options)?)
-                    }
-                    _ => Err(refused),
-                })
-            }
+            _ => self.rows(context, sets, options.predicate, least_memory(sets, options)?),
         }
     }
 

@@ -11,6 +11,6 @@ pub use crate::load::{JoinSide, PairFilter, RowFilter, Sets};
 pub use execution::{Done, join, run};
 pub(crate) use execution::{SaveCheckpoints, hand_over, run_in_legs};
 pub use options::{JoinEffort, JoinOptions};
-pub(crate) use planning::{Foresight, UnopenedSet, least_of_unbuilt, more_to_calibrate, resume_within};
+pub(crate) use planning::{Foresight, UnopenedSet, least_of_unbuilt, memory_bound, resume_within};
 pub use planning::{least_memory, neighbor_curve, prepare, prepare_each, resume};
 pub use prepared::{JoinPlan, Prepared};

@@ -69,7 +69,7 @@ impl SourceQueries<'_> {
     /// Bytes that are held while they are read.
     pub(crate) fn reading_bytes(self) -> u64 {
         let info = self.source.info();
-        scan_bytes(info, batch_bytes(0)) + self.source.scan_bytes(batch_bytes(0)) + gathering_bytes(info.ids)
+        scan_bytes(self.source, batch_bytes(0)) + gathering_bytes(info.ids)
     }
 
     /// Refuses queries of other dimensions than the vectors in a folder.

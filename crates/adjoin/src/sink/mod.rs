@@ -34,3 +34,4 @@ pub(crate) use table::Ended;
 pub use table::{TableFormat, id_column, id_field, value_field};
 pub use tally::Tally;
 pub use vector_table::write_vectors;
+pub(crate) use vector_table::writing_bytes as vectors_bytes;

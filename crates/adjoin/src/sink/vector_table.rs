@@ -42,9 +42,7 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
     }
     let info = source.info();
     let batch = BATCH_BYTES.max(info.vectors.bytes()) as u64;
-    let elements = batch / info.vectors.element.bytes() as u64;
-    let _memory = context
-        .reserve(source.scan_bytes(batch) + 3 * batch + elements * BYTES_OF_ELEMENT + WIDE_ROWS_BYTES, PURPOSE)?;
+    let _memory = context.reserve(source.scan_bytes(batch) + writing_bytes(info.vectors), PURPOSE)?;
     let element = Arc::new(Field::new("element", element_type(info.vectors.element), false));
     let list = DataType::FixedSizeList(element.clone(), info.vectors.dimensions as i32);
     let mut fields = vec![id_field("id", info.ids), Field::new("vector", list, false)];
@@ -72,6 +70,12 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
         context.progress.advance(first_row + rows as u64);
     }
     table.finish()
+}
+
+/// Returns the bytes that [`write_vectors`] holds in addition to the source and its columns.
+pub(crate) fn writing_bytes(vectors: VectorType) -> u64 {
+    let batch = BATCH_BYTES.max(vectors.bytes()) as u64;
+    3 * batch + batch / vectors.element.bytes() as u64 * BYTES_OF_ELEMENT + WIDE_ROWS_BYTES
 }
 
 /// The other columns of a source, in order.

@@ -52,12 +52,16 @@ pub(super) struct ScanMemory {
     /// Bytes of the largest piece that must be read as a whole: a page, a record batch or a dictionary. Larger pieces
     /// are refused.
     pub(super) piece: u64,
+    /// Mean bytes of an id of text where they are longest; 0 if the header does not say it.
+    pub(super) id_bytes: u64,
+    /// Mean bytes of a row with all of its columns where they are most; 0 if the header does not say it.
+    pub(super) row_bytes: u64,
 }
 
 impl ScanMemory {
     /// Creates it from sizes that headers claim.
     pub(super) fn claimed(held: u64, piece: u64) -> Self {
-        Self { held: held.min(HELD_BYTES_MAX), piece }
+        Self { held: held.min(HELD_BYTES_MAX), piece, id_bytes: 0, row_bytes: 0 }
     }
 }
 

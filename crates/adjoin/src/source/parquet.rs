@@ -38,7 +38,7 @@ const PROBED_ROWS: usize = 64;
 const VALUE_BYTES: u64 = 24;
 
 /// Bytes of text ids to decode at once with vectors.
-const ID_BYTES: u64 = 1 << 20;
+const CLAIMED_BYTES_MAX: u64 = 1 << 20;
 
 /// Name of the footer in messages.
 const FOOTER: &str = "its Parquet footer";
@@ -66,6 +66,9 @@ pub(super) fn inspect(
     let footer = Footer::read(path, file)?;
     let columns = footer.choose(options)?;
     let (memory, elements) = (footer.scan_memory(&columns.places())?, footer.vector_elements(&columns));
+    let of_ids = columns.text_ids().map(std::slice::from_ref);
+    let id_bytes = of_ids.map_or(0, |ids| footer.bytes_a_row(ids).min(CLAIMED_BYTES_MAX));
+    let memory = ScanMemory { id_bytes, row_bytes: footer.row_bytes().min(CLAIMED_BYTES_MAX), ..memory };
     let footer = footer.with_piece_bytes_max(memory.piece);
     columns.facts(context, (footer.rows, elements), memory, || footer.tables(&columns.places(), PROBED_ROWS))
 }
@@ -80,7 +83,7 @@ pub(super) fn scan(
     let ScanOptions { vectors, batch_bytes, piece_bytes_max } = scan;
     let footer = Footer::read(path, WindowedFile::new(file))?.with_piece_bytes_max(piece_bytes_max);
     let columns = footer.choose(options)?;
-    let tables = footer.scan_tables(&columns, rows_per_batch(vectors, batch_bytes))?;
+    let tables = footer.scan_tables(&columns, (rows_per_batch(vectors, batch_bytes), batch_bytes as u64))?;
     Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
 }
 
@@ -204,6 +207,13 @@ impl Footer {
         elements.unwrap_or(0)
     }
 
+    /// Returns the bytes of a row of all columns, decompressed, in the row group where they are most.
+    fn row_bytes(&self) -> u64 {
+        let of =
+            |group: &RowGroupMetaData| group.total_byte_size().unsigned_abs() / group.num_rows().unsigned_abs().max(1);
+        self.metadata.metadata().row_groups().iter().map(of).max().unwrap_or(0)
+    }
+
     /// Returns the decompressed bytes of a row of some columns, in the row group with the largest rows.
     fn bytes_a_row(&self, places: &[ColumnPlace]) -> u64 {
         let leaves: Vec<usize> = self.leaves(places).collect();
@@ -250,10 +260,10 @@ impl Footer {
 
     /// Reads vectors and ids, `rows` at a time. Reads fewer if the ids are long, since all ids of a batch are decoded
     /// at once.
-    fn scan_tables(self, columns: &TableColumns, rows: usize) -> Result<Tables> {
+    fn scan_tables(self, columns: &TableColumns, (rows, id_bytes): (usize, u64)) -> Result<Tables> {
         let places = columns.places();
         let Some(ids) = columns.text_ids().map(std::slice::from_ref) else { return self.tables(&places, rows) };
-        let rows = rows.min((ID_BYTES / self.bytes_a_row(ids).max(1)) as usize).max(1);
+        let rows = rows.min((id_bytes / self.bytes_a_row(ids).max(1)) as usize).max(1);
         let takes_many = self.batch_memory(ids, rows, u64::MAX).takes_many;
         let batch = BatchMemory { pages: u64::MAX, copied: u64::MAX, takes_many };
         Ok(Box::new(PiecewiseTables::new(self, &places, (rows, 0), batch)?))

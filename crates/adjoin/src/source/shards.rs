@@ -85,6 +85,14 @@ impl VectorSource for Shards {
         held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
     }
 
+    fn id_bytes(&self) -> Option<u64> {
+        self.shards.iter().map(|shard| shard.facts.memory.id_bytes).max().filter(|bytes| *bytes > 0)
+    }
+
+    fn row_bytes(&self) -> Option<u64> {
+        self.shards.iter().map(|shard| shard.facts.memory.row_bytes).max().filter(|bytes| *bytes > 0)
+    }
+
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }

@@ -121,6 +121,16 @@ pub trait VectorSource: Send + Sync {
     /// Returns the most bytes that such a scan holds, without the batches that it delivers.
     fn scan_bytes(&self, batch_bytes: u64) -> u64;
 
+    /// Returns the mean bytes of an id of text where they are longest, if that is known before a scan.
+    fn id_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the mean bytes of a row with all of its columns where they are most, if that is known before a scan.
+    fn row_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns notes for the user before a scan, such as the files of a folder that are left out.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -21,6 +21,8 @@ use crate::sql::Condition;
 
 /// Bytes per read while the file is verified.
 const PIECE_BYTES: usize = 1 << 20;
+/// Bytes that [`AttributeFile::check`] takes.
+pub(crate) const CHECKING_BYTES: u64 = PIECE_BYTES as u64;
 /// Bytes reserved for decoding one batch.
 pub(super) const READING_BYTES: u64 = 8 << 20;
 /// Purpose of the memory, for messages.
@@ -69,6 +71,11 @@ impl FilterBitmap {
     }
 }
 
+/// The bytes with which so many columns of so many rows are read and written in another order, at least.
+pub(crate) fn columns_bytes(rows: u64, columns: usize) -> u64 {
+    least_bytes(rows, columns) + READING_BYTES
+}
+
 /// The columns of an open store or index.
 pub(crate) struct AttributeFile {
     file: Arc<dyn ReadFile>,
@@ -92,7 +99,7 @@ impl AttributeFile {
     /// # Errors
     /// Fails if the file is damaged or the device fails.
     pub(crate) fn check(&self, context: &Context, files: FolderFiles<'_>) -> Result<()> {
-        let _piece = context.reserve_between_runs(PIECE_BYTES as u64, PURPOSE)?;
+        let _piece = context.reserve_between_runs(CHECKING_BYTES, PURPOSE)?;
         read_checked(&*self.file, files, Role::Attributes, PIECE_BYTES, |_| ())
     }
 
@@ -101,7 +108,7 @@ impl AttributeFile {
     /// # Errors
     /// Fails if the file cannot be read.
     pub(crate) fn reordering_bytes(&self, files: FolderFiles<'_>, rows: u64) -> Result<u64> {
-        Ok(least_bytes(rows, self.schema(files)?.fields().len()) + READING_BYTES)
+        Ok(columns_bytes(rows, self.schema(files)?.fields().len()))
     }
 
     /// Writes the rows in another order: `place` maps each row to its new position. Returns the entry of the new file

@@ -1,5 +1,6 @@
 //! Scans the usable rows of a source: each vector is checked, and bad rows are refused or left out.
 
+use adjoin_device::Reservation;
 use crossbeam_channel::bounded;
 
 use super::OnBad;
@@ -10,7 +11,7 @@ use crate::message::{Argument, Message, message};
 use crate::options::{Metric, ROWS_MAX};
 use crate::report::SharedSeconds;
 use crate::row_numbers::RowSet;
-use crate::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorSource};
+use crate::source::{IdKind, Ids, VectorBatch, VectorSource};
 use crate::workers::spawn_scoped;
 
 /// Bytes of the vectors of a batch, if memory allows.
@@ -22,6 +23,8 @@ const BATCH_BYTES_MIN: u64 = 64 << 10;
 const BATCHES: u64 = 7;
 /// Bytes reserved for an id in a batch.
 const BYTES_AN_ID: u64 = 48;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "reading the ids of these rows";
 
 /// Consecutive usable rows.
 pub(crate) struct UsableRows {
@@ -86,12 +89,18 @@ pub(crate) fn batch_bytes(memory: u64) -> u64 {
     (memory / BATCHES / 4).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
 }
 
-/// Returns the bytes that a scan holds.
-pub(crate) fn scan_bytes(info: &SourceInfo, batch_bytes: u64) -> u64 {
+/// Bytes that a scan holds, in the source and in batches.
+pub(crate) fn scan_bytes(source: &dyn VectorSource, batch_bytes: u64) -> u64 {
+    let info = source.info();
     let vector = info.vectors.bytes() as u64;
     let rows = (batch_bytes / vector).max(1).min(info.rows);
-    let id = if info.ids == IdKind::None { 0 } else { BYTES_AN_ID };
-    BATCHES * rows * (vector + size_of::<u64>() as u64 + id)
+    let of_ids = match source.id_bytes() {
+        _ if info.ids == IdKind::None => 0,
+        // A source that knows their length ends its batches by it.
+        Some(bytes) => (rows * bytes).min(batch_bytes.max(bytes)).max(rows * BYTES_AN_ID),
+        None => rows * BYTES_AN_ID,
+    };
+    BATCHES * (rows * (vector + size_of::<u64>() as u64) + of_ids) + source.scan_bytes(batch_bytes)
 }
 
 impl Intake<'_> {
@@ -185,12 +194,18 @@ pub(crate) fn tell(context: &Context, source: &dyn VectorSource) {
     }
 }
 
-/// Reads all usable rows into memory.
+/// Reads all usable rows at once. Reserves what their ids take beyond [`read_all_bytes`], which is unknown before they are read.
 ///
 /// # Errors
-/// Fails as [`Intake::scan`] does.
-pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Metric) -> Result<UsableRows> {
+/// As [`Intake::scan`], and if the ids do not fit: names a budget that suffices for all of them.
+pub(crate) fn read_all(
+    context: &Context,
+    source: &dyn VectorSource,
+    metric: Metric,
+) -> Result<(UsableRows, Reservation)> {
     let info = source.info();
+    let (granted, memory) = (granted_for_ids(source), context.reserve(0, PURPOSE)?);
+    let mut long_ids = LongIds { context, granted, bytes: 0, fits: true, memory };
     let mut all = UsableRows {
         stored: Vec::with_capacity(info.rows as usize * info.vectors.bytes()),
         rows: Vec::with_capacity(info.rows as usize),
@@ -199,6 +214,9 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
     let (on_bad, left_out) = (OnBad::Error, None);
     let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: BATCH_BYTES_MAX };
     let mut take = |mut usable: UsableRows| {
+        if !long_ids.take(&usable.ids) {
+            return;
+        }
         all.stored.append(&mut usable.stored);
         (0..usable.rows.len()).for_each(|k| all.ids.push_from(&usable.ids, k));
         all.rows.append(&mut usable.rows);
@@ -217,13 +235,58 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
             Ok(())
         })?;
     }
-    Ok(all)
+    long_ids.finish().map(|memory| (all, memory))
+}
+
+/// Returns the bytes that [`read_all_bytes`] has for ids: those of texts, as far as they are known, in a buffer that doubles.
+fn granted_for_ids(source: &dyn VectorSource) -> u64 {
+    let known = || source.id_bytes().map_or(BYTES_AN_ID, |bytes| 2 * (bytes + size_of::<u64>() as u64));
+    match source.info().ids {
+        IdKind::None => 0,
+        IdKind::Int64 => source.info().rows * BYTES_AN_ID,
+        IdKind::Utf8 => source.info().rows.saturating_mul(known().max(BYTES_AN_ID)),
+    }
+}
+
+/// Memory of ids while they are read.
+struct LongIds<'a> {
+    context: &'a Context,
+    /// Bytes that were reserved before.
+    granted: u64,
+    /// Bytes of the ids so far.
+    bytes: u64,
+    /// Whether there was memory for them.
+    fits: bool,
+    memory: Reservation,
+}
+
+impl LongIds<'_> {
+    /// Counts ids; returns whether there is memory for them and all before.
+    fn take(&mut self, ids: &Ids) -> bool {
+        self.bytes += ids.held_bytes();
+        let needed = self.needed();
+        self.fits = self.fits && self.context.grow(&mut self.memory, needed, PURPOSE).is_ok();
+        self.fits
+    }
+
+    /// Bytes in addition to those that were reserved before. A buffer doubles as it grows.
+    fn needed(&self) -> u64 {
+        (2 * self.bytes).saturating_sub(self.granted)
+    }
+
+    fn finish(self) -> Result<Reservation> {
+        if self.fits {
+            return Ok(self.memory);
+        }
+        let budget = self.context.budget();
+        let held = budget.total() - budget.free() - self.memory.bytes();
+        Err(self.context.too_small(held + self.needed(), PURPOSE))
+    }
 }
 
 /// Returns the bytes that [`read_all`] holds while it reads and afterwards.
 pub(crate) fn read_all_bytes(source: &dyn VectorSource) -> u64 {
     let info = source.info();
-    let id = if info.ids == IdKind::None { 0 } else { BYTES_AN_ID };
-    let all = info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64 + id);
-    all + scan_bytes(info, BATCH_BYTES_MAX) + source.scan_bytes(BATCH_BYTES_MAX)
+    let all = info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64) + granted_for_ids(source);
+    all + scan_bytes(source, BATCH_BYTES_MAX)
 }

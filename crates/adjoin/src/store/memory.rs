@@ -208,7 +208,7 @@ impl BuildMemory {
         let dimensions = Space::plain(vectors, options.metric).dimensions();
         let sample_rows = sample_rows(rows);
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).min(sample_rows) as usize;
-        let scan = intake::scan_bytes(info, batch) + source.scan_bytes(batch);
+        let scan = intake::scan_bytes(source, batch);
         let panel = Panel::<T>::bytes_for(buckets, dimensions);
         // The tree holds centers as floats twice: all centers, and the part that is split.
         let tree = 2 * Panel::<f32>::bytes_for(buckets, dimensions);
@@ -276,7 +276,7 @@ impl BuildMemory {
         let coming = source.map_or(0, |source| source.info().rows);
         let rows = rows + coming;
         let source_bytes = source.map_or(0, |source| source.scan_bytes(batch));
-        let scan = source.map_or(0, |source| intake::scan_bytes(source.info(), batch)) + source_bytes;
+        let scan = source.map_or(0, |source| intake::scan_bytes(source, batch));
         let centers = Panel::<T>::bytes_for(buckets, dimensions)
             + (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + PLACES_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
         let comparing = assign::memory_bytes::<T>(threads, buckets, dimensions);

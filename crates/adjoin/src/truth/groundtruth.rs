@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
 use crate::predicate::Predicate;
 use crate::random::Random;
-use crate::sink::{PairBatch, PairSink};
-use crate::source::VectorSource;
+use crate::sink::{PairBatch, PairSink, PairWriter};
+use crate::source::{IdKind, VectorSource};
 use crate::store::{UsableRows, read_all, read_all_bytes};
 use crate::workers::map_items;
 
@@ -19,6 +19,8 @@ use crate::workers::map_items;
 const CHUNK_COLUMNS: usize = 2048;
 /// Rows passed to the kernel at once; bounds the hits held.
 const BLOCK_ROWS: usize = 256;
+/// Bytes of pairs that a worker hands to the sink at once.
+const BATCH_BYTES: u64 = 256 << 10;
 
 /// Options of the ground truth.
 #[derive(Debug, Clone, Copy)]
@@ -56,18 +58,24 @@ pub fn groundtruth(
     let metric = options.predicate.metric();
     let space = Space::plain(info.vectors, metric);
     with_coordinates!(space, T => {
-        let panel_bytes = Panel::<T>::bytes_for(info.rows as usize, info.vectors.dimensions);
-        let chunk = PackedColumns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
-        let hits = (2 * 8 * BLOCK_ROWS * CHUNK_COLUMNS) as u64;
-        let a_worker = chunk + hits + 16 * info.rows;
-        let bytes = read_all_bytes(source) + panel_bytes + context.threads as u64 * a_worker;
-        let _memory = context.reserve(bytes, "the ground truth")?;
-        let intake = read_all(context, source, metric)?;
+        let of_sink = if sink.wants_ids() { PairWriter::memory_bytes(info.ids != IdKind::None) } else { 0 };
+        let _memory = context.reserve(bytes_of::<T>(context, source) + of_sink, "the ground truth")?;
+        let (intake, _of_ids) = read_all(context, source, metric)?;
         let mut panel = Panel::<T>::zeroed(intake.rows.len(), info.vectors.dimensions);
         T::load(space, context.kernel, &intake.stored, &mut panel);
         let threshold = Threshold::new(options.predicate, space);
         Scan { context, source, options, intake: &intake, panel: &panel, threshold }.run(sink)
     })
+}
+
+/// Returns the bytes that are held in addition to the sink.
+fn bytes_of<T: Coordinate>(context: &Context, source: &dyn VectorSource) -> u64 {
+    let info = source.info();
+    let panel_bytes = Panel::<T>::bytes_for(info.rows as usize, info.vectors.dimensions);
+    let chunk = PackedColumns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
+    let hits = (2 * 8 * BLOCK_ROWS * CHUNK_COLUMNS) as u64;
+    let a_worker = chunk + hits + 16 * info.rows + 2 * BATCH_BYTES;
+    read_all_bytes(source) + panel_bytes + context.threads as u64 * a_worker
 }
 
 struct Scan<'a, T: Coordinate> {
@@ -128,17 +136,22 @@ impl<T: Coordinate> Scan<'_, T> {
             verified += self.context.kernel.within(self.panel, block, &columns, &reach, limit, &mut hits);
             let of = |mask: &HitMask| (block[mask.row as usize], *mask);
             let places = hits.iter().map(of).flat_map(|(row, mask)| mask.columns().map(move |at| (row, start + at)));
-            let batch = self.batch(rows, places);
-            found += batch.len() as u64;
-            if !batch.is_empty() {
-                sink.lock().unwrap_or_else(PoisonError::into_inner).accept(&batch)?;
-            }
+            found += self.give(rows, places, sink)?;
         }
         Ok((found, verified))
     }
 
-    fn batch(&self, rows: &[u32], places: impl Iterator<Item = (u32, u32)>) -> PairBatch {
-        let mut batch = PairBatch::new(self.source.info().ids);
+    /// Hands pairs to the sink in batches of bounded size, as the hits of a block may be many, and their ids long. Returns the
+    /// number of pairs.
+    fn give(
+        &self,
+        rows: &[u32],
+        places: impl Iterator<Item = (u32, u32)>,
+        sink: &Mutex<Box<dyn PairSink>>,
+    ) -> Result<u64> {
+        let empty = || PairBatch::new(self.source.info().ids);
+        let accept = |batch: &PairBatch| sink.lock().unwrap_or_else(PoisonError::into_inner).accept(batch);
+        let (mut batch, mut found) = (empty(), 0);
         for (row, other) in places {
             // The later row reports the pair. The earlier one reports it only if the later one is not in the sample.
             if other == row || (other > row && (self.options.sample.is_none() || rows.binary_search(&other).is_ok())) {
@@ -151,8 +164,15 @@ impl<T: Coordinate> Scan<'_, T> {
             batch.left_ids.push_from(&self.intake.ids, left as usize);
             batch.right_ids.push_from(&self.intake.ids, right as usize);
             batch.values.push(value);
+            found += 1;
+            if batch.bytes() >= BATCH_BYTES {
+                accept(&std::mem::replace(&mut batch, empty()))?;
+            }
         }
-        batch
+        if !batch.is_empty() {
+            accept(&batch)?;
+        }
+        Ok(found)
     }
 
     fn decide(&self, left: u32, right: u32) -> Option<f32> {

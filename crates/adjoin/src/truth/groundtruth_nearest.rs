@@ -92,6 +92,7 @@ struct Prepared<'a, T> {
     panel: Panel<T>,
     /// For inner products, the length of each query.
     lengths: Vec<f64>,
+    _of_ids: Reservation,
 }
 
 impl Comparison<'_> {
@@ -155,8 +156,7 @@ impl Comparison<'_> {
             + queries.rows * size_of::<f64>() as u64;
         let of_batch = Panel::<T>::bytes_for(rows, coordinates)
             + PackedColumns::<T>::bytes_for(rows, coordinates)
-            + scan_bytes(base, batch_bytes)
-            + self.base.scan_bytes(batch_bytes);
+            + scan_bytes(self.base, batch_bytes);
         (of_queries + of_batch + self.context.threads as u64 * hits).saturating_add(self.nearest_bytes())
     }
 
@@ -174,7 +174,7 @@ impl Comparison<'_> {
 
     fn prepare<T: Coordinate>(&self) -> Result<Prepared<'static, T>> {
         let (kernel, vectors) = (self.context.kernel, self.base.info().vectors);
-        let queries = read_all(self.context, self.queries, self.metric)?;
+        let (queries, _of_ids) = read_all(self.context, self.queries, self.metric)?;
         let mut space = self.plain(vectors);
         if self.metric == Metric::Ip {
             let mut most = 0f64;
@@ -188,7 +188,7 @@ impl Comparison<'_> {
         let mut panel = Panel::<T>::zeroed(queries.rows.len(), space.dimensions());
         let converted = T::load(space.of_queries(vectors), kernel, &queries.stored, &mut panel);
         let lengths = converted.squared_norms.iter().map(|squared| squared.sqrt()).collect();
-        Ok(Prepared { space, queries, panel, lengths })
+        Ok(Prepared { space, queries, panel, lengths, _of_ids })
     }
 
     /// Compares all queries with some rows of the base.

@@ -7,6 +7,7 @@
 //! Vertices, lists and pages are the same whatever memory there is.
 
 pub(super) mod finishing;
+mod foreseen;
 mod gathering;
 mod joined;
 pub(super) mod lists;
@@ -24,6 +25,7 @@ use std::path::Path;
 use adjoin_kernels::Panel;
 
 use self::finishing::{CODE_SAMPLE, arranged, code_bytes, windows_of};
+pub use self::foreseen::building_bytes;
 use self::gathering::Gathering;
 use self::joined::JoinBuild;
 use self::lists::{Lists, Windows};
@@ -73,8 +75,15 @@ pub(super) struct Build<'a> {
 }
 
 /// Bytes with which an index of a store can be built: of all that is held at the same time, the most.
-pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> u64 {
-    BuildNeeds::of::<T>(context, store, options).least()
+pub(super) fn least_bytes<T: Coordinate>(
+    context: &Context,
+    store: &Store,
+    options: &IndexOptions,
+    of_attributes: u64,
+) -> u64 {
+    let BuildNeeds { held, graph, rest } = BuildNeeds::of::<T>(context, store, options);
+    // Attributes are written when the graph is complete.
+    held + graph.max(rest + of_attributes)
 }
 
 /// Bytes that a build holds at least.
@@ -87,10 +96,6 @@ struct BuildNeeds {
 }
 
 impl BuildNeeds {
-    fn least(&self) -> u64 {
-        self.held + self.graph.max(self.rest)
-    }
-
     fn of<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> Self {
         let buckets = &Buckets::of(store).between_rows();
         let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);

@@ -33,7 +33,7 @@ const PURPOSE: &str = "calibrating this join";
 /// With fewer vectors, a pass over the store is not worthwhile.
 const CHUNK_VECTORS_MIN: u64 = 1024;
 /// Bytes of a noted neighbor in the samples of two certifications, for each time that it counts.
-const CERTIFIED_BYTES: u64 = 80;
+const CERTIFIED_NEIGHBOR_BYTES: u64 = 80;
 /// Least memory for neighbors if they may take more. Most vectors have few.
 const NEIGHBORS_BYTES_MIN: u64 = 1 << 20;
 
@@ -146,6 +146,13 @@ pub(super) fn vectors_drawn(rows: u64, neighbors: f64, recall: f64) -> Vec<u64> 
 pub(super) fn vectors_in_least(rows: u64, sets: u64, recall: f64) -> u64 {
     let first = sets * CALIBRATION_VECTORS;
     if recall >= 1.0 { first } else { rows_to_draw(rows, NEIGHBORS_FORESEEN, recall).max(first) }
+}
+
+/// Returns what the neighbors of a first sample take if each of its vectors has as many as are noted.
+pub(super) fn many_neighbors_bytes(rows: u64, sets: u64) -> u64 {
+    let (_, bytes) = neighbors_bytes(rows, (sets * CALIBRATION_VECTORS).min(rows));
+    let noted = bytes / size_of::<Neighbor>() as u64;
+    bytes + noted * (size_of::<Task>() as u64 + CERTIFIED_NEIGHBOR_BYTES)
 }
 
 /// A goal that is not reached yet.
@@ -308,7 +315,8 @@ impl Sampled {
         self.memory.push(reserved);
         self.add(places, found);
         let noted = self.neighbors.iter().flat_map(|found| &found.noted);
-        let bytes = |one: &Neighbor| size_of::<Task>() as u64 + buckets.pair_weight(one.bucket) * CERTIFIED_BYTES;
+        let bytes =
+            |one: &Neighbor| size_of::<Task>() as u64 + buckets.pair_weight(one.bucket) * CERTIFIED_NEIGHBOR_BYTES;
         self.of_edges = Some(context.reserve(noted.map(bytes).sum(), PURPOSE)?);
         self.edges = edges_between(&self.places, &self.neighbors);
         Ok(computed)

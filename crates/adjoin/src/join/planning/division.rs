@@ -28,6 +28,8 @@ pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_id
 pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
     let count = buckets.extents().len() as u64;
     let edges = (count * count / 2).min(count * EDGES_A_BUCKET) * EDGE_BYTES;
+    let of_writer = if with_ids { kept_of_pairs(buckets.rows(), id_bytes_of(buckets)) } else { 0 };
+    let edges = edges + of_writer + of_many_neighbors(buckets, options);
     let of_bytes = least_to_calibrate::<u8>(buckets, options, with_ids, 1);
     if !buckets.space().is_of_floats() {
         return edges + of_bytes;
@@ -39,6 +41,27 @@ pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bo
 /// Edges per bucket in a bound on the memory of a join, and bytes per edge, in the graph and in the schedule.
 pub(super) const EDGES_A_BUCKET: u64 = 32;
 pub(super) const EDGE_BYTES: u64 = 16;
+/// Pairs that such a bound counts, and for each row.
+const PAIRS: u64 = 4 << 20;
+const PAIRS_A_ROW: u64 = 32;
+
+/// Returns what a result is expected to keep of its pairs until its file ends.
+pub(super) fn kept_of_pairs(rows: u64, id_bytes: u64) -> u64 {
+    PairWriter::metadata_bytes(PAIRS + PAIRS_A_ROW * rows, id_bytes)
+}
+
+/// Mean bytes of an id.
+fn id_bytes_of(buckets: &Buckets<'_>) -> u64 {
+    buckets.extents().iter().map(|extent| extent.id_bytes).sum::<u64>() / buckets.rows().max(1)
+}
+
+/// Bytes of a calibration whose vectors have very many neighbors.
+fn of_many_neighbors(buckets: &Buckets<'_>, options: &JoinOptions) -> u64 {
+    if options.aim == JoinEffort::Every || options.rule.is_some_and(Rule::is_exact) {
+        return 0;
+    }
+    calibration::many_neighbors_bytes(buckets.rows(), buckets.promised().len() as u64)
+}
 
 /// Returns the least memory of a join with `threads` threads, whatever its passes over the buckets find.
 pub(super) fn least<T: Coordinate>(
@@ -120,7 +143,7 @@ pub(super) fn needs<T: Coordinate>(
 ) -> Needs {
     let (dimensions, count, rows) = (buckets.vectors().dimensions, buckets.extents().len(), buckets.rows_max());
     let ids = (0..buckets.count()).any(|bucket| buckets.ids(bucket) != IdKind::None);
-    let id_bytes = buckets.extents().iter().map(|extent| extent.id_bytes).sum::<u64>() / buckets.rows().max(1);
+    let id_bytes = id_bytes_of(buckets);
     let writer =
         if with_ids { PairWriter::memory_bytes(ids) + PairWriter::metadata_bytes(results, id_bytes) } else { 0 };
     let extents = buckets.extents();

@@ -2,8 +2,8 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::calibration::{vectors_drawn, vectors_foreseen, vectors_in_least};
-use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, tables_bytes_of};
+use super::calibration::{many_neighbors_bytes, vectors_drawn, vectors_foreseen, vectors_in_least};
+use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, kept_of_pairs, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
 use super::neighbors::{Comparison, neighbors_bytes};
@@ -14,7 +14,7 @@ use crate::load::{Cache, Members};
 use crate::options::{Metric, VectorType};
 use crate::plan::{BucketPairsToVisit, Choice, Costs, Rule, RuleTarget, Weights, choose};
 use crate::sink::PairWriter;
-use crate::source::{IdKind, SourceInfo};
+use crate::source::{IdKind, VectorSource};
 use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};
 
 /// A sample of a set, assigned to about the buckets that a build would create.
@@ -89,13 +89,14 @@ pub(crate) struct UnopenedSet {
 }
 
 impl UnopenedSet {
-    /// Estimates the properties of a set from which a store would be built.
-    pub(crate) fn of_source(info: &SourceInfo, options: &BuildOptions) -> Self {
+    /// Returns about the set of which a store is built.
+    pub(crate) fn of_source(source: &dyn VectorSource, options: &BuildOptions) -> Self {
+        let info = source.info();
         let buckets = options.buckets.unwrap_or(default_buckets(info.rows)).into();
         let id_bytes = match info.ids {
             IdKind::None => 0,
             IdKind::Int64 => 8,
-            IdKind::Utf8 => TEXT_ID_BYTES,
+            IdKind::Utf8 => source.id_bytes().unwrap_or(TEXT_ID_BYTES),
         };
         Self { vectors: info.vectors, metric: options.metric, rows: info.rows, buckets, id_bytes }
     }
@@ -128,7 +129,8 @@ impl UnopenedSet {
         let bucket = members(rows) + rows * (BYTES_A_MEMBER + id_bytes) + BUCKET_MORE_BYTES;
         let read = rows * (row_bytes(vectors) + id_bytes) + BUCKET_MORE_BYTES;
         let edges = (buckets * buckets / 2).min(buckets * EDGES_A_BUCKET) * EDGE_BYTES;
-        let writer = if with_ids { PairWriter::memory_bytes(id_bytes > 0) } else { 0 };
+        let kept = kept_of_pairs(self.rows, id_bytes);
+        let writer = if with_ids { PairWriter::memory_bytes(id_bytes > 0) + kept } else { 0 };
         let worker = Verifier::<T>::memory_bytes(rows as usize, dimensions) + WORKER_BYTES;
         let run = tables_bytes_of::<T>(count, 1) + writer + THREADS_BYTES + worker + Queue::least(with_ids);
         let run = run + read + 2 * bucket + edges;
@@ -143,7 +145,8 @@ impl UnopenedSet {
             + drawn(1_024)
             + 1_024 * Comparison::<T>::BYTES_A_VECTOR;
         let calibrating = neighbors + of_neighbors.min(1 << 20) + a_pass + comparing.max(packed + (2 << 20));
-        centers + run.max(pairs).max(margins).max(calibrating)
+        let many = if recall >= 1.0 { 0 } else { many_neighbors_bytes(self.rows, 1) };
+        centers + run.max(pairs).max(margins).max(calibrating + many)
     }
 }
 

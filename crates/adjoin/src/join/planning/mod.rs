@@ -66,13 +66,12 @@ pub fn least_memory<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Res
     Ok(least_of_any(&checked(sets.into(), options)?, options, false))
 }
 
-/// Returns how many bytes more than [`least_memory`] a join may need if it is calibrated.
+/// Returns a bound on the memory that a join needs, whatever its planning finds.
 ///
 /// # Errors
-/// Fails if the predicate does not match the metric of the stores, or their vectors cannot be compared.
-pub(crate) fn more_to_calibrate<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Result<u64> {
-    let buckets = checked(sets.into(), options)?;
-    Ok(advised(&buckets, options, false) - least_of_any(&buckets, options, false))
+/// If the predicate is not of the metric of the stores, or their vectors cannot be compared.
+pub(crate) fn memory_bound<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions, with_ids: bool) -> Result<u64> {
+    Ok(advised(&checked(sets.into(), options)?, options, with_ids))
 }
 
 /// Plans a join by `rule`, which needs a threshold, for each of several recalls. Vectors are drawn, and their neighbors
@@ -168,7 +167,8 @@ struct Begun<'a> {
 /// Reserves the memory of the run, and decides how floats are rounded.
 fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, with_ids: bool) -> Result<Begun<'a>> {
     let watch = Stopwatch::start();
-    let context = context.naming_at_least(advised(&buckets, options, with_ids));
+    let held = context.budget().total() - context.budget().free();
+    let context = context.naming_at_least(held + advised(&buckets, options, with_ids));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let coding = fit_coding(&context, &buckets, options)?;
     Ok(Begun { context, buckets: buckets.rounded(coding), watch })

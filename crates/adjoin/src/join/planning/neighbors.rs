@@ -23,7 +23,7 @@ const NOTED: u64 = 300_000;
 /// Limits of the part of a vector.
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
 /// Bytes of a vector in two samples of a certification.
-const CERTIFIED_BYTES: usize = 48;
+const CERTIFIED_VECTOR_BYTES: usize = 48;
 /// Neighbors that a worker holds before they are noted.
 const FOUND_AT_ONCE: usize = 4096;
 /// Covers the rounding of the few f64 operations of the bound below.
@@ -57,7 +57,7 @@ pub(super) struct Neighbor {
 pub(super) fn neighbors_bytes(rows: u64, vectors: u64) -> (u64, u64) {
     let noted = noted_and_more(noted_max(rows)) * size_of::<Neighbor>();
     // Each vector also has a place and certification data. All exist twice while more vectors are merged in.
-    (2 * vectors * (size_of::<Neighbors>() + 8 + CERTIFIED_BYTES) as u64, vectors * noted as u64)
+    (2 * vectors * (size_of::<Neighbors>() + 8 + CERTIFIED_VECTOR_BYTES) as u64, vectors * noted as u64)
 }
 
 /// Memory for neighbors. Most vectors have few.

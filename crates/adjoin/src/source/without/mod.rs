@@ -81,7 +81,7 @@ pub(super) fn memory(
     path: &Path,
     file: Arc<dyn ReadFile>,
 ) -> Result<ScanMemory> {
-    let holding = |held: u64| ScanMemory { held, piece: 0 };
+    let holding = |held: u64| ScanMemory { held, ..ScanMemory::default() };
     Ok(match format {
         Format::Parquet => parquet::memory(path, file)?,
         Format::Arrow => holding(arrow::held_bytes(context, path, file)?),

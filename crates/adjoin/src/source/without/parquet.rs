@@ -68,7 +68,7 @@ pub(super) fn memory(path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory>
     let file = WindowedFile::new(file);
     let metadata = decode(path, &file, "its Parquet footer", || metadata(&file))?;
     let memory = page_memory(&file, &metadata, 0..metadata.file_metadata().schema_descr().num_columns());
-    Ok(ScanMemory { held: memory_bytes(&metadata, memory.largest), piece: memory.largest })
+    Ok(ScanMemory { held: memory_bytes(&metadata, memory.largest), piece: memory.largest, ..ScanMemory::default() })
 }
 
 /// Returns the bytes held at once: footer, windows, pages that are read, values, pages that are written.

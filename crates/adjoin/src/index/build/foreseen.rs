@@ -1,0 +1,62 @@
+//! How much memory does an index of a source need, before anything of it is read?
+//!
+//! The memory depends on clusters that are unknown before a build, so this is an upper bound, as close as a few facts allow.
+
+use adjoin_kernels::Panel;
+
+use crate::context::Context;
+use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::index::IndexOptions;
+use crate::source::VectorSource;
+use crate::store::{BuildMemory, BuildOptions, columns_bytes};
+
+/// Bytes for each of the first rows, up to a maximum, and for each further row.
+const FEW_ROWS_BYTES: u64 = 4 << 10;
+const FEW_ROWS_BYTES_MAX: u64 = 8 << 20;
+const ROW_BYTES: u64 = 32;
+/// Rows whose lists of neighbors are laid out together, and bytes of a neighbor in a list.
+const WINDOW_ROWS: u64 = 1 << 16;
+const NEIGHBOR_BYTES: u64 = 6;
+/// Rows in the training sample of codes, and rows that a thread encodes at once.
+const CODE_SAMPLE: u64 = 16 << 10;
+const ENCODED_ROWS: u64 = 1 << 10;
+/// Extents in memory at the same time.
+const EXTENTS: u64 = 6;
+/// Bytes that a build holds whatever its rows are, and the least in all.
+const FIXED_BYTES: u64 = 15 << 20;
+const LEAST_BYTES: u64 = 17_300_000;
+
+/// Returns a bound on the memory that building a store of a source takes, and an index of that store.
+pub fn building_bytes(
+    context: &Context,
+    source: &dyn VectorSource,
+    of_store: &BuildOptions,
+    options: &IndexOptions,
+) -> u64 {
+    let space = Space::plain(source.info().vectors, of_store.metric);
+    with_coordinates!(space, T => bytes_of::<T>(context, source, (of_store, options), space.dimensions()))
+}
+
+fn bytes_of<T: Coordinate>(
+    context: &Context,
+    source: &dyn VectorSource,
+    (of_store, options): (&BuildOptions, &IndexOptions),
+    dimensions: usize,
+) -> u64 {
+    let (rows, vectors) = (source.info().rows, source.info().vectors);
+    if rows == 0 {
+        return LEAST_BYTES;
+    }
+    let (degree, threads) = (options.graph.degree as u64, context.threads as u64);
+    let store = BuildMemory::foresee::<T>(context.threads, (source, of_store), (0, 0)).least;
+    let panel = |rows: u64| Panel::<f32>::bytes_for(rows as usize, dimensions);
+    let coding = (4 * panel(rows.min(CODE_SAMPLE))).max((threads * 3 + 1) * panel(ENCODED_ROWS));
+    let extents = EXTENTS * BuildMemory::largest_extent(rows, vectors, of_store);
+    let lists = rows.min(WINDOW_ROWS) * degree * NEIGHBOR_BYTES;
+    let columns = match of_store.kept_columns().len() {
+        0 => 0,
+        columns => columns_bytes(rows, columns),
+    };
+    let of_rows = (rows * FEW_ROWS_BYTES).min(FEW_ROWS_BYTES_MAX) + rows * (ROW_BYTES + degree / 2);
+    ((FIXED_BYTES + of_rows + coding + extents + lists).max(LEAST_BYTES) + columns).max(store)
+}
