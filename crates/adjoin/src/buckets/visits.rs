@@ -80,7 +80,7 @@ impl Visits {
 /// One bit per bucket and query. Threads may change bits at the same time if they work on different queries.
 pub(crate) struct Marks {
     words: Vec<AtomicU64>,
-    /// Number of words per bucket.
+    /// Words per bucket.
     of_bucket: usize,
     /// Number of the first query.
     first: u32,
