@@ -18,7 +18,7 @@ use crate::store::{Kind, Store, kind_of};
 pub enum Folder {
     /// Vectors in buckets.
     Store(Store),
-    /// Vectors in the nodes of a graph.
+    /// Vectors in a graph.
     Index(Box<Index>),
     /// Vectors that may be inserted and deleted.
     Collection(Box<Collection>),

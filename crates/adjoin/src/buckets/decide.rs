@@ -21,8 +21,8 @@ pub(crate) struct ProbePlan {
 /// calibration is needed.
 ///
 /// A search for everything needs none. Neither does a search with no more queries than a calibration would draw: a
-/// calibration compares each of these with all vectors, and doing that for the queries themselves costs less and misses
-/// nothing.
+/// calibration compares each of its queries with all vectors. Doing so for the queries themselves costs less, and
+/// misses nothing.
 pub(crate) fn recall_to_learn(effort: SearchEffort, queries: u64, rows: u64) -> Option<f64> {
     let target = effort.recall().filter(|&target| target < 1.0)?;
     (queries > calibration::VECTORS && calibration::is_worth_it(rows, calibration::VECTORS)).then_some(target)

@@ -74,8 +74,8 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok((self.nearest.into_sorted(self.searcher.context)?, self.counts))
     }
 
-    /// Compares queries that are near each other in the store. Queries are rows of the store here, so this bounds the
-    /// distance to the k-th nearest among the rows of the buckets that each query will probe.
+    /// Compares queries that are near each other in the store, if the queries are its rows. This bounds the distance to
+    /// the k-th nearest row, using only rows of buckets that the query will probe.
     fn at_each_other(&self, looks: impl Fn(u32, u32) -> bool + Sync) -> Result<()> {
         let (QueryTarget::Nearest(k), Searcher { context, buckets, subset, .. }) = (self.wanted, self.searcher) else {
             return Ok(());
@@ -267,7 +267,6 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(())
     }
 
-    /// Measures some queries against all centers.
     fn measure<R: Send>(
         &self,
         queries: impl Iterator<Item = u32>,

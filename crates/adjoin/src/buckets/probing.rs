@@ -160,7 +160,7 @@ impl Measured<'_> {
         let nearest = self.nearest;
         let key_of_rank = |rank| T::key_up_to(nearest + rule.margin_max(rank));
         // If `rank` buckets are within the largest margin that the rule admits at that rank, every bucket beyond that
-        // margin has a higher rank, so the rule admits none of them.
+        // margin has a higher rank. The rule admits none of these.
         let enough = |&(rank, key): &(u64, u32)| self.kernel.count_at_most(self.keys, key) >= rank;
         let ranks = (0..self.keys.len().ilog2()).map(|doubled| 1 << doubled);
         let most = ranks.map(|rank| (rank, key_of_rank(rank))).take_while(enough).last();

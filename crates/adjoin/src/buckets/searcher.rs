@@ -58,7 +58,6 @@ pub(crate) struct Counts {
 pub(crate) struct Counted {
     /// Number of computed distances between pairs.
     pub(super) compared: u64,
-    /// Number of distances to centers.
     pub(super) center_distances: u64,
     /// Number of probes, over all queries.
     pub(super) probed: u64,
@@ -73,7 +72,6 @@ impl Counts {
         self.probed.fetch_add(probed, Ordering::Relaxed);
     }
 
-    /// Counts distances to centers.
     pub(super) fn add_center_distances(&self, count: u64) {
         self.center_distances.fetch_add(count, Ordering::Relaxed);
     }
@@ -286,7 +284,6 @@ fn count_of(group: &[(u32, Range<u32>)]) -> usize {
 }
 
 impl<T: Coordinate> Queries<T> {
-    /// Returns the number of queries.
     pub(crate) fn len(&self) -> u32 {
         self.members.len() as u32
     }

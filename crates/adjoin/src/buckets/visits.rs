@@ -7,7 +7,7 @@ use crate::plan::Load;
 
 /// Queries that probe each bucket.
 pub(crate) enum Visits {
-    /// All of these queries probe the same buckets, those with their flag set.
+    /// All of these queries probe the buckets that are flagged.
     All(Vec<u32>, Vec<bool>),
     /// End of each bucket's queries, and the queries. Small if each query probes few buckets.
     Listed(Vec<usize>, Vec<u32>),
@@ -107,7 +107,6 @@ impl Marks {
         (word, 1 << (query % Self::BITS))
     }
 
-    /// Sets a mark.
     pub(super) fn set(&self, bucket: u32, query: u32) {
         let (word, bit) = self.place(bucket, query);
         word.fetch_or(bit, Ordering::Relaxed);
@@ -119,7 +118,6 @@ impl Marks {
         word.fetch_xor(bit, Ordering::Relaxed);
     }
 
-    /// Returns whether a mark is set.
     pub(super) fn is_set(&self, bucket: u32, query: u32) -> bool {
         let (word, bit) = self.place(bucket, query);
         word.load(Ordering::Relaxed) & bit != 0

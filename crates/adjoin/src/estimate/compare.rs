@@ -178,7 +178,6 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(())
     }
 
-    /// Compares chunks of rows on all workers.
     fn each_chunk(
         &self,
         chunks: usize,

@@ -75,8 +75,8 @@ pub(super) struct Clock<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Clock<'a, T> {
-    /// Places some of the compared rows in buckets like those that a build would create. `nanoseconds` is the time of a
-    /// distance between drawn vectors and others, on one thread.
+    /// Places some of the compared rows in buckets, as a build would. `nanoseconds` is the time of a distance between
+    /// drawn vectors and others, on one thread.
     pub(super) fn new(compared: &Compared<'a, T>, survey: &Survey, nanoseconds: f64, aim: JoinEffort) -> Result<Self> {
         let Scans { context, options, sizes, source } = compared.scans;
         let (space, rows) = (compared.space, survey.scanned.usable_rows);

@@ -22,7 +22,7 @@ const STEPS_OF_SIMILARITY: f64 = 1e5;
 /// Thresholds from the nearest to the farthest. Each is a rung.
 pub(super) struct Ladder {
     rungs: Vec<f64>,
-    /// Value to compare with for each rung, computed like results: a distance, or a negated similarity.
+    /// Key of each rung in the f32 precision of results: a distance, or a negated similarity.
     keys: Vec<f32>,
     metric: Metric,
     /// Rung of the requested threshold.
@@ -86,7 +86,6 @@ impl Ladder {
         self.rungs.len()
     }
 
-    /// Returns the threshold of a rung.
     pub(super) fn threshold(&self, rung: usize) -> f64 {
         self.rungs[rung]
     }
@@ -110,7 +109,6 @@ impl Ladder {
     }
 }
 
-/// Returns the threshold of a predicate.
 fn threshold(predicate: &Predicate) -> f64 {
     match *predicate {
         Predicate::L2 { eps } => eps,

@@ -25,8 +25,9 @@ const ROWS_OF_ALL_COMPARED: u64 = 4_000_000;
 const COMPARED_MIN: u64 = 512;
 /// Number of training rows per center.
 const TRAINED_A_CENTER: u64 = 16;
-/// Limits on the training of large sets. They use fewer rows per center, but not fewer centers than a build has if
-/// possible: these would have larger cells, of which a rule admits many times as many pairs.
+/// Least number of training rows per center, and limits on all training rows. A large set gets fewer rows per center
+/// before it gets fewer centers: with fewer centers than a build has, cells would be larger, and a rule would admit
+/// many times as many pairs.
 const TRAINED_A_CENTER_MIN: u64 = 4;
 const TRAINING_ROWS_MAX: u64 = 1 << 17;
 const TRAINING_BYTES: u64 = 64 << 20;

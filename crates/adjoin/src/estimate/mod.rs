@@ -2,9 +2,8 @@
 //!
 //! One scan checks the rows and draws some (`survey.rs`). A second one compares these with all rows (`compare.rs`) and
 //! counts neighbors within many thresholds at once (`ladder.rs`, `notes.rs`). A third one finds the neighbors of some
-//! of the neighbors, from which follows how many rows are removed if the first of near-duplicates is kept
-//! (`removed.rs`). Time, memory and disk follow from the measurements of the scans and from the choices of planning
-//! (`cost.rs`).
+//! of these neighbors. They determine how many rows are removed if the first of near-duplicates is kept (`removed.rs`).
+//! Time, memory and disk follow from the measurements of the scans and from the choices of planning (`cost.rs`).
 
 mod compare;
 mod cost;

@@ -13,7 +13,6 @@ const NOTES_WITHIN: usize = 2;
 /// No rung: the value for a row without earlier neighbors.
 pub(super) const NO_RUNG: u8 = u8::MAX;
 
-/// An earlier neighbor.
 pub(super) struct Note {
     /// First rung within which it is a neighbor.
     pub(super) rung: u8,

@@ -46,10 +46,11 @@ impl Leaving {
 /// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept.
 /// Its metric is the one of the build.
 ///
+/// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
+///
 /// # Errors
-/// Those of [`estimate`](super::estimate). Also if the sources have no more than `rows` rows, if no threshold at which
-/// rows have at most a few hundred neighbors leaves so few rows, or if an input is a store, since its rows are not in
-/// the order in which they are kept.
+/// Those of [`estimate`](super::estimate). Also if the sources have no more than `rows` rows, if every threshold leaves
+/// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
 pub fn threshold_leaving(
     context: &Context,
     inputs: &[String],

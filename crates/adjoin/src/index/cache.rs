@@ -72,8 +72,8 @@ impl PageCache {
         page_bytes as u64 + BESIDE
     }
 
-    /// Reads all pages of an index in long reads, if the cache has room for all and if the `asked` single reads that
-    /// the search will need would cover most of them.
+    /// Reads all pages of an index in long reads. Does nothing if the cache lacks room for all, or if `asked`, the
+    /// number of single reads that the search would need, is smaller than the number of pages.
     ///
     /// # Errors
     /// If pages cannot be read, or if the work is cancelled.
@@ -111,7 +111,6 @@ impl PageCache {
         true
     }
 
-    /// Returns whether a page is cached.
     pub(super) fn has(&self, number: u32) -> bool {
         self.most > 0 && lock(self.part(number)).places.contains_key(&number)
     }

@@ -31,8 +31,8 @@ pub(super) struct Calibration {
     /// Lists of the ladder so far, ascending.
     lists: Vec<u32>,
     /// `noted` has the entries of the recorded hits of each query, nearest first if all hits are recorded. `from` has,
-    /// for each of them, the position in the ladder from which on it is found, or the length of the ladder if the last
-    /// list misses it.
+    /// for each of them, a position in the ladder: all lists from there on find the hit. It is the length of the ladder
+    /// if the last list misses the hit.
     noted: Vec<u32>,
     from: Vec<u8>,
     queries: usize,
@@ -61,8 +61,7 @@ pub(super) struct Reached {
     pub(super) p5: f64,
     /// Number of drawn queries.
     pub(super) queries: u64,
-    /// Whether this is the recall of the rows that the last merge inserted. It is reported if it is lower than that of
-    /// all rows.
+    /// Whether this is the recall of the rows that the last merge inserted, which is reported if it is the lower one.
     pub(super) of_inserted: bool,
 }
 
@@ -107,7 +106,6 @@ impl Calibration {
         &self.inserted
     }
 
-    /// Returns the number of queries.
     pub(super) fn queries(&self) -> usize {
         self.queries
     }
@@ -146,7 +144,6 @@ impl Calibration {
         is_enough.then_some(Self { walks, hits_of_query, lists, noted, from, queries, inserted })
     }
 
-    /// Returns the version of the walks.
     pub(super) fn walks(&self) -> u32 {
         self.walks
     }
@@ -222,7 +219,7 @@ impl Calibration {
     pub(super) fn choose(&self, k: u64, (recall, seed): (f64, u64)) -> Option<usize> {
         let least = k.min(self.hits_of_query.into()).max(SHORTEST as u64) as usize;
         self.samples(k).try_fold(least, |longest, sample| {
-            // If any list finds everything, the threshold is negative infinity.
+            // The threshold is negative infinity if any list finds everything.
             let first = sample.calibrate(recall, seed)?.max(longest as f64);
             let supports = |&list: &f64| sample.recalls(list, seed).per_vector.low >= recall;
             let lists = self.lists.iter().map(|&list| f64::from(list)).filter(|&list| list >= first);

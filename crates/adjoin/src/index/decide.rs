@@ -58,8 +58,8 @@ pub(super) fn deciding_bytes<T: Coordinate>(
     promise::learning_bytes::<T>(context, facts, like, target)
 }
 
-/// Decides how a search runs. A promised recall holds for queries like those of `like` or, if `None`, like the rows of
-/// the index. `running` returns the least bytes of a search with a method.
+/// Decides how a search runs. A promised recall holds for queries with the distribution of `like` or, if `None`, of the
+/// rows of the index. `running` returns the least bytes of a search with a method.
 ///
 /// # Errors
 /// If `like` or the index cannot be read, or if the budget is too small for deciding or for the search.

@@ -27,12 +27,16 @@ pub(super) struct Drafted {
 }
 
 impl Draft {
+    /// Creates the file of a role among the drafts.
+    ///
     /// # Errors
     /// If the file cannot be created.
     pub(super) fn new(context: &Context, drafts: &Drafts<'_>, role: Role) -> Result<Self> {
         Ok(Self { role, file: context.device.create(&drafts.path(role.file()))?, hash: Xxh3::new(), bytes: 0 })
     }
 
+    /// Appends bytes.
+    ///
     /// # Errors
     /// If the file cannot be written.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
@@ -41,6 +45,8 @@ impl Draft {
         Ok(self.file.append(bytes)?)
     }
 
+    /// Makes the file durable.
+    ///
     /// # Errors
     /// If the file cannot be synced.
     pub(super) fn finish(mut self) -> Result<Drafted> {

@@ -88,7 +88,7 @@ impl FilteredVertices {
         self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
     }
 
-    /// Returns whether so many rows were deleted that the recall of the remaining ones may differ from that of all.
+    /// Returns whether enough rows were deleted for the recall of the remaining rows to differ.
     pub(super) fn is_thinned(&self, index: &Index) -> bool {
         !self.by_condition && self.rows() as f64 <= (1.0 - DELETED_MAX) * index.facts().rows as f64
     }
@@ -124,7 +124,6 @@ impl FilteredVertices {
         further.find(|&(entry, _)| self.rows.contains(entry)).map_or(first, |(_, &row)| row)
     }
 
-    /// Returns the number of rows.
     pub(super) fn rows(&self) -> u64 {
         self.rows.count()
     }

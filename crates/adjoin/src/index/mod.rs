@@ -1,13 +1,13 @@
 //! A graph index on disk: finds the nearest vectors of a query by a walk over pages.
 //!
 //! An index is a folder that [`build`] creates from a store and [`search()`] reads. It has its own copy of the vectors.
-//! Each is on a page with its neighbors in a Vamana graph (`page.rs`), and the page layouts in `layout/` put neighbors
-//! on the same page if they can (Starling: Wang et al., SIGMOD 2024). Memory holds a code of each vector
+//! Each is on a page with its neighbors in a Vamana graph (`page.rs`). The page layouts in `layout/` put neighbors on
+//! the same page if they can (Starling: Wang et al., SIGMOD 2024). Memory holds a code of each vector
 //! (`crate::quantize`), which steers walks, and a graph over a sample, in which walks start (`navigation.rs`).
 //!
 //! `walk.rs` is the walk of one query, and `run.rs` keeps many in flight. `decide.rs` chooses the method of a search.
-//! `promise.rs` chooses the length of the list that reaches a recall, from a `calibration.rs` with rows of the index or
-//! other queries, for which `sample.rs` finds the true hits.
+//! `promise.rs` chooses the length of the list that reaches a recall. It uses a `calibration.rs`: walks of queries with
+//! known true hits, which `sample.rs` draws and compares with all rows.
 
 mod blocks;
 mod build;

@@ -55,7 +55,7 @@ fn sample_len(vertices: u64, options: &IndexOptions) -> u64 {
     options.navigation.map_or(by_default, u64::from).clamp(1, vertices)
 }
 
-/// Returns the largest number of vertices in a navigation graph, including those of islands.
+/// Returns the largest number of vertices in a navigation graph, islands included.
 fn len_max(vertices: u64, options: &IndexOptions) -> u64 {
     (sample_len(vertices, options) + ISLANDS_MAX as u64).min(vertices)
 }
@@ -66,7 +66,7 @@ impl Navigation {
         count * (space.vectors.bytes() + NUMBER_BYTES) as u64
     }
 
-    /// Returns the vertices of the graph, ascending: drawn ones and those of islands.
+    /// Returns the vertices of the graph, ascending: drawn ones, and one for each island.
     pub(super) fn sample(vertices: u32, options: &IndexOptions, islands: &[u32]) -> Vec<u32> {
         let mut random = Random::new(options.graph.seed, "navigation graph");
         let sample = random.ascending_sample(sample_len(vertices.into(), options), vertices.into());

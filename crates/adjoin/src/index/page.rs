@@ -31,7 +31,6 @@ impl PageShape {
         Self { vector_bytes: vectors.bytes(), degree, bytes, records: (bytes - CHECKSUM_BYTES) / record }
     }
 
-    /// Returns the bytes of a page.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -45,7 +44,6 @@ impl PageShape {
         u64::from(vertices).div_ceil(self.records as u64)
     }
 
-    /// Returns the page of a vertex.
     pub(super) fn page_of(&self, vertex: u32) -> u32 {
         vertex / self.records as u32
     }

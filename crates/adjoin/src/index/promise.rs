@@ -35,7 +35,8 @@ const AT_BUILD: [(u64, &[f64]); 5] = [
 ];
 /// Longest list tried during a build.
 const LONGEST_AT_BUILD: usize = 256;
-/// Longest list tried by a search. If no list suffices, an index with fewer vertices is compared as a whole.
+/// Longest list tried by a search. If no list suffices and the index has fewer vertices, the search uses a list of all
+/// vertices.
 const LONGEST: usize = 4_096;
 /// Factor for a large K: the longest list has this many candidates per hit.
 const LISTS_OF_HITS: u64 = 4;
@@ -115,18 +116,17 @@ fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest)
     least_bytes::<T>(context, index, index.vectors, (NOTED as u64, LONGEST_AT_BUILD))
 }
 
-/// Returns the aim of a search for `hits` hits with a list: a walk, or a comparison by codes if few vertices can be
-/// hits.
+/// Returns the aim of a search for `hits` hits with a list. It walks, or compares by codes if few vertices can be hits.
 pub(super) fn aim_at(index: &Index, admitted: Option<&FilteredVertices>, (hits, list): (usize, usize)) -> WalkAim {
     let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
     WalkAim { by_codes, ..WalkAim::nearest(hits, list) }
 }
 
-/// Decides how a search for the K nearest reaches a recall, for queries like those of `like` or, if `None`, like the
-/// rows of the index.
+/// Decides how a search for the K nearest reaches a recall. The recall holds for queries with the distribution of
+/// `like` or, if `None`, of the rows of the index.
 ///
 /// The calibration of the index applies to walks among all rows. For walks among some rows, the search calibrates
-/// itself, unless its queries are so few that comparing them with everything costs less.
+/// itself, unless comparing its few queries with everything costs less.
 ///
 /// # Errors
 /// If `like` or the index cannot be read, or if the budget is too small for the calibration or the search.
@@ -237,7 +237,7 @@ pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> WalkAim {
     WalkAim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
 }
 
-/// Returns the bytes for calibrating the list, with queries like those of `like` or with rows of the index.
+/// Returns the bytes for calibrating the list, with vectors of `like` or rows of the index as queries.
 pub(super) fn learning_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
@@ -297,14 +297,13 @@ impl RecallQuestion<'_> {
         SearchPlan { method: SearchMethod::Walk(aim), recall: Some(recall), reads }
     }
 
-    /// Returns the number of hits of a query.
     fn hits(&self, index: &Index) -> usize {
         self.k.min(index.facts().rows) as usize
     }
 }
 
-/// Returns the statistics of a requested recall, with whether it is reached. `like` tells whether calibration queries
-/// were given.
+/// Returns the statistics of a promised recall. `kept` tells whether it is reached, and `like` whether calibration
+/// queries were given.
 pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: bool) -> RecallStatistics {
     let Reached { at_k, p5, queries, of_inserted } = reached;
     let whose = match (like, of_inserted) {

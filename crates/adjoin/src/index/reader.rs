@@ -314,7 +314,6 @@ impl Index {
         Err(self.damaged_page(self.manifest.shape().page_of(vertex), &why))
     }
 
-    /// Returns the code of a vertex.
     pub(super) fn code(&self, vertex: u32) -> &[u8] {
         &self.codes[vertex as usize * self.manifest.code_bytes..][..self.manifest.code_bytes]
     }

@@ -86,8 +86,8 @@ fn check_layout(layout: Layout) -> Result<()> {
 }
 
 /// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
-/// if `output` is `None`. Rows, ids, edges and the recall of searches stay the same. The same index gives the same
-/// bytes.
+/// if `output` is `None`. Rows, ids, edges and the recall of searches do not change. The result depends only on the
+/// index and the layout, byte for byte.
 ///
 /// # Errors
 /// If only a build can compute the layout, if there is no index or it is damaged, if the output exists already, or if
@@ -115,7 +115,7 @@ pub fn relayout(
     let shape = index.facts().shape();
     let relayout = Relayout { context, index: &index, shape, way: PageOrder::usual(layout, shape.records()) };
     let (mut relaid, inserted) = relayout.run(&drafts)?;
-    // The codes in memory make room for those of the new index.
+    // The codes in memory make room for the codes of the new index.
     drop(index);
     let mut watch = Stopwatch::start();
     with_coordinates!(facts.space(), T => {
@@ -219,7 +219,7 @@ impl Relayout<'_> {
         inserted
     }
 
-    /// Returns the new entry of a row. `places` and `duplicates` are those of the new order.
+    /// Returns the new entry of a row, given the places and further rows in the new order.
     fn new_entry(&self, (places, duplicates): (&Places, &Duplicates), old: u32) -> u32 {
         let (index, vertices) = (self.index, self.index.facts().vertices);
         let Some(further) = old.checked_sub(vertices) else { return places.of[old as usize] };
@@ -228,7 +228,6 @@ impl Relayout<'_> {
         vertices + (after + further as usize - before) as u32
     }
 
-    /// Orders all vertices.
     fn arrange(&self) -> Result<Places> {
         let (context, facts) = (self.context, self.index.facts());
         let windows: Vec<Range<u32>> = windows(facts.vertices, self.shape.records()).collect();
@@ -372,7 +371,6 @@ impl Relayout<'_> {
         Ok(farthest)
     }
 
-    /// Returns the windows of the vertices.
     fn windows(&self) -> impl Iterator<Item = Range<u32>> {
         windows(self.index.facts().vertices, self.shape.records())
     }

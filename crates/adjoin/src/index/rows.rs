@@ -1,8 +1,10 @@
 //! Further rows of vertices, and the ids of all rows. The first row of a vertex is on its page.
 //!
 //! An *entry* is a row of a vertex. Entries of first rows have the numbers of their vertices; entries of other rows
-//! follow, by vertex. The file of duplicates has the number of vertices with several rows, each of these vertices with
-//! the end of its further rows among all (u32, u32), and the rows (u64). Ids are stored by entry: as i64, or as ends of
+//! follow, by vertex.
+//!
+//! The file of duplicates has three parts: the number of vertices with several rows; each of these vertices with the
+//! end of its further rows among all (u32, u32); and the rows (u64). Ids are stored by entry: as i64, or as ends of
 //! texts (u64) followed by the texts.
 
 use std::collections::BinaryHeap;
@@ -38,7 +40,6 @@ impl Duplicates {
         }
     }
 
-    /// Returns the number of further rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -166,6 +167,8 @@ impl IdDraft {
         }
     }
 
+    /// Appends the texts, if there are any, and completes the file.
+    ///
     /// # Errors
     /// If a file cannot be written.
     pub(super) fn finish(mut self) -> Result<Drafted> {

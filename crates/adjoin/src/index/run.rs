@@ -163,7 +163,6 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         walks as u64 * of_walk + (READS_AT_ONCE * facts.shape().bytes()) as u64
     }
 
-    /// Returns the bytes of all threads.
     fn working_bytes(&self) -> u64 {
         let facts = self.index.facts();
         let of_walk = Self::walk_bytes(facts, self.aim, self.strategy);
@@ -248,7 +247,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Self::bytes_for(needs, way, (1, 1))
     }
 
-    /// Returns the bytes with which no query waits for memory. Memory beyond that is best used for caching pages.
+    /// Returns the bytes with which no query waits for memory. Memory beyond that may cache pages.
     pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         Self::bytes_for(needs, way, (needs.strategy.walks, QUERIES_MAX.min(needs.source.info().rows)))
     }
@@ -688,8 +687,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         checked.map(drop).ok_or_else(|| self.run.index.damaged_page(page, "checksum mismatch"))
     }
 
-    /// Prefetches pages that a walk is likely to need next, if too few walks are in progress to keep the device busy
-    /// (NDSearch's speculative searching, section VI-B). This does not affect its hits.
+    /// Prefetches pages that a walk is likely to need next, if too few walks are in progress to keep the device busy.
+    /// This is NDSearch's speculative searching (section VI-B), and does not affect the hits.
     fn look_ahead(&mut self, slot: usize) -> Result<()> {
         let waiting = self.shared.order.len().saturating_sub(self.shared.next.load(Ordering::Relaxed));
         let walks = (self.under_way + waiting).clamp(1, self.run.at_once);

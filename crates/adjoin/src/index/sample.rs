@@ -1,5 +1,5 @@
-//! Draws calibration queries, which are rows of the index or vectors of a source, and finds their true hits by a
-//! comparison with all vectors on all pages.
+//! Draws calibration queries, from the rows of the index or from a source, and finds their true hits by comparing them
+//! with all vectors on all pages.
 
 use std::ops::Range;
 
@@ -78,8 +78,8 @@ pub(super) fn drawn_entries(facts: &super::IndexManifest) -> Vec<u32> {
     drawn.into_iter().map(|entry| entry as u32).collect()
 }
 
-/// Draws the entries of rows to search for before the recall is measured: from all rows, and from those that a merge
-/// inserted. They are drawn independently of the rows with which it is measured.
+/// Draws the entries of rows to search for before the recall is measured: from all rows, and from the inserted rows of
+/// a merge. They are drawn independently of the rows with which it is measured.
 pub(super) fn tried_entries(facts: &super::IndexManifest, inserted: &[u32]) -> Vec<u32> {
     let mut lot = Random::new(facts.seed, "tried");
     let of_all = lot.ascending_sample(rows_drawn(facts.rows), facts.rows);

@@ -19,7 +19,7 @@ pub(crate) struct IndexRows<'a> {
 }
 
 impl<'a> IndexRows<'a> {
-    /// Exposes all rows except those with `deleted` entries.
+    /// Exposes the rows of all entries that are not in `deleted`.
     pub(crate) fn new(index: &'a Index, deleted: Option<&'a RowSet>) -> Self {
         let facts = index.facts();
         let rows = facts.rows - deleted.map_or(0, RowSet::len);

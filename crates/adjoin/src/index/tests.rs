@@ -1,5 +1,5 @@
-//! Checks that a search of an index with changes finds what a search of the remaining and additional rows would find,
-//! and that an index returns its rows.
+//! Checks that a search of an index with changes finds the right rows among the remaining and the additional ones. Also
+//! checks that an index returns its rows.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ impl Set {
         Self { info, values: Vec::new(), stored, ids: Ids::None }
     }
 
-    /// Returns its rows followed by those of another set.
+    /// Returns its rows followed by the rows of another set.
     pub(super) fn and(self, other: Self) -> Self {
         Self::new(self.info.vectors, [self.values, other.values].concat(), Ids::None)
     }

@@ -21,7 +21,7 @@ pub(crate) struct CollectionChanges<'a> {
     pub(crate) beside: &'a dyn UnmergedRows,
 }
 
-/// Rows that are searched in addition to those of an index.
+/// Rows that are searched in addition to the index.
 pub(crate) trait UnmergedRows: Sync {
     /// Returns the number of rows.
     fn rows(&self) -> u64;

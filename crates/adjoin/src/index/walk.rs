@@ -52,10 +52,10 @@ pub(super) struct WalkAim {
     pub(super) list: usize,
     /// Distance by codes up to which vertices are visited, in addition to the list.
     pub(super) reach: f32,
-    /// Approximate number of candidates held: those of `list`, and nearer ones that cannot be hits.
+    /// Approximate number of candidates held, including nearer ones that cannot be hits.
     pub(super) held: usize,
-    /// Whether the candidates are the nearest, by codes, of all vertices that can be hits, instead of those that a walk
-    /// reaches.
+    /// Whether the candidates are the nearest, by codes, of all vertices that can be hits. Otherwise they are the
+    /// vertices that a walk reaches.
     pub(super) by_codes: bool,
 }
 
@@ -119,8 +119,8 @@ pub(super) struct Walk<T: Coordinate> {
     query: u32,
     /// Vertex that the walk ignores.
     hidden: Option<u32>,
-    /// Candidates, nearest first: `list` of them that can be hits, and those that cannot but are nearer than the last
-    /// of these.
+    /// Candidates, nearest first. `aim.list` of them can be hits; the others cannot, but are nearer than the last of
+    /// these.
     list: Vec<Candidate>,
     /// Number of candidates in the list that can be hits.
     kept: usize,
@@ -135,7 +135,7 @@ pub(super) struct Walk<T: Coordinate> {
     /// New vertices, and their distances by codes.
     new: Vec<u32>,
     distances: Vec<f32>,
-    /// Vertices of a page with their exact nearness, and those of them to expand.
+    /// Vertices of a page with their exact nearness, and the ones to expand.
     on_page: Vec<(f64, u32)>,
     leading: Vec<u32>,
     pub(super) counts: WalkCounts,
@@ -316,7 +316,6 @@ impl<T: Coordinate> Walk<T> {
         self.counts += WalkCounts { reads: 1, distances: count as u64, on_pages: count as u64, led_on: 0 };
     }
 
-    /// Returns the number of hits held.
     pub(super) fn hits(&self) -> u64 {
         self.nearest.len() as u64
     }
@@ -388,7 +387,8 @@ impl<T: Coordinate> Walk<T> {
             self.kept += usize::from(admitted);
             return None;
         }
-        // The last candidate can be a hit: those after it that cannot were dropped with their successor.
+        // The last candidate can be a hit: whenever one is dropped, the ones before it that cannot be hits are dropped
+        // too.
         let gone = self.list.pop();
         while self.list.last().is_some_and(|last| !searched.admits(last.vertex)) {
             self.list.pop();
@@ -424,7 +424,6 @@ impl SeenVertices {
         (count + count / 3 + 1).next_power_of_two().max(Self::LEAST)
     }
 
-    /// Returns whether the set has a vertex.
     fn contains(&self, vertex: u32) -> bool {
         !self.table.is_empty() && self.table[self.place(vertex + 1)] != 0
     }

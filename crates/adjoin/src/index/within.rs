@@ -90,7 +90,7 @@ impl Tried<'_> {
         let seed = self.options.seed;
         let reach = self.truth.reach(1.0 - (1.0 - target) * MISSES_OF_REACH, |query| self.sets[query]);
         let Some(reach) = reach else { return Ok(None) };
-        // If so few queries have hits that even finding all of them would not support the promise, no walk is tried.
+        // If even finding all hits would not support the promise, since too few queries have any, no walk is tried.
         let all = vec![true; self.truth.entries.len()];
         if self.of(&all, |query| self.sets[query]).calibrate(target, seed).is_none() {
             return Ok(None);

@@ -71,7 +71,6 @@ impl<'a> IdMemory<'a> {
         if kind == IdKind::None { 0 } else { SET_ASIDE_BYTES + reading_bytes }
     }
 
-    /// Returns the kind of the ids.
     pub(crate) fn kind(&self) -> IdKind {
         self.kind
     }

@@ -129,7 +129,7 @@ impl<T: Coordinate> JoinBuild<'_, T> {
         (0..buckets.count()).map(of_bucket).collect()
     }
 
-    /// Adds edges back to all lists and prunes those that become too long.
+    /// Adds edges back to all lists and prunes lists that become too long.
     fn with_back_edges(&self, own: &Lists, sources: &Sources) -> Result<Lists> {
         let Gathering { context, .. } = *self.gathering;
         let (windows, pruning) = (own.windows(), self.pruning());

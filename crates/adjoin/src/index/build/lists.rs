@@ -60,12 +60,10 @@ impl Windows {
         list_bytes(vertices, vertices * (degree as u64 + 1) * NUMBER_BYTES as u64) + BLOCK_BYTES_MAX
     }
 
-    /// Returns the number of windows.
     pub(in crate::index) fn count(self) -> u32 {
         self.vertices.div_ceil(self.of_window)
     }
 
-    /// Returns the vertices of a window.
     pub(in crate::index) fn vertices(self, window: u32) -> Range<u32> {
         let start = window * self.of_window;
         start..start.saturating_add(self.of_window).min(self.vertices)
@@ -85,6 +83,8 @@ pub(in crate::index) struct ListWriter {
 }
 
 impl ListWriter {
+    /// Creates a writer for lists in these windows.
+    ///
     /// # Errors
     /// If the memory is not free.
     pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
@@ -93,6 +93,8 @@ impl ListWriter {
         Ok(Self { windows, partitions, _memory: memory })
     }
 
+    /// Appends the list of a vertex to its window.
+    ///
     /// # Errors
     /// If the temporary file cannot be written.
     pub(in crate::index) fn push(&mut self, vertex: u32, neighbors: &[u32]) -> Result<()> {
@@ -101,6 +103,8 @@ impl ListWriter {
         self.partitions.push(self.windows.of(vertex) as usize, &[&degree.to_le_bytes(), &bytes])
     }
 
+    /// Completes the lists.
+    ///
     /// # Errors
     /// If the temporary file cannot be written.
     pub(in crate::index) fn finish(self) -> Result<Lists> {
@@ -190,6 +194,8 @@ pub(in crate::index) struct Edges {
 }
 
 impl Edges {
+    /// Creates a writer for edges in these windows.
+    ///
     /// # Errors
     /// If the memory is not free.
     pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
@@ -198,12 +204,16 @@ impl Edges {
         Ok(Self { windows, partitions, _memory: memory })
     }
 
+    /// Appends an edge to the window of `to`.
+    ///
     /// # Errors
     /// If the temporary file cannot be written.
     pub(in crate::index) fn push(&mut self, from: u32, to: u32) -> Result<()> {
         self.partitions.push(self.windows.of(to) as usize, &[&to.to_le_bytes(), &from.to_le_bytes()])
     }
 
+    /// Completes the edges.
+    ///
     /// # Errors
     /// If the temporary file cannot be written.
     pub(in crate::index) fn finish(self) -> Result<Sources> {

@@ -1,5 +1,4 @@
-//! Runs RobustPrune on many vertices, in groups as large as memory for their vectors and those of their candidates
-//! allows.
+//! Runs RobustPrune on many vertices, in groups as large as memory for the vectors of vertices and candidates allows.
 
 use adjoin_kernels::Panel;
 
@@ -99,7 +98,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         }
     }
 
-    /// Prunes a group of vertices. Their vectors and those of their candidates are rows of `panel`.
+    /// Prunes a group of vertices. The vectors of vertices and candidates are rows of `panel`.
     fn prune_some(
         &self,
         (panel, row_of): (&Panel<T>, impl Fn(u32) -> u32 + Sync),

@@ -45,7 +45,6 @@ impl Repaired {
         self.changed.get(&vertex).map_or_else(|| window.of(vertex), Vec::as_slice)
     }
 
-    /// Returns the division of the vertices into windows.
     pub(in crate::index) fn windows(&self) -> Windows {
         self.lists.windows()
     }
@@ -87,7 +86,7 @@ impl RangeLists<'_> {
     }
 }
 
-/// Flood fill of the graph: the reached vertices, and those of them that are still to be expanded.
+/// Flood fill of the graph: reached vertices, and the open ones among them, which are still to be expanded.
 struct Flood<'a> {
     context: &'a Context,
     graph: Repaired,

@@ -115,7 +115,6 @@ impl VertexMap {
         Ok(map)
     }
 
-    /// Returns the number of vertices.
     pub(super) fn len(&self) -> u32 {
         self.places.len()
     }
@@ -150,7 +149,7 @@ impl VertexMap {
             .zip(self.of_bucket(bucket))
     }
 
-    /// Returns the index of a place among those that do not represent their vertex, or `None` if it does.
+    /// Returns the index of a place in `others`, or `None` if its row represents a vertex.
     pub(super) fn other_at(&self, place: u32) -> Option<usize> {
         self.others.binary_search_by_key(&place, |other| other.0).ok()
     }

@@ -70,8 +70,8 @@ pub(in crate::index) fn bytes_of_vertex(id_bytes: u64, shape: PageShape, code_by
 /// Bytes for buffers of files.
 const FILES_BYTES: u64 = 6 << 20;
 
-/// Returns the least bytes for writing, in addition to those of vectors and vertices. The largest window takes
-/// `of_window` bytes.
+/// Returns the least bytes for writing, in addition to vectors and vertices. The largest window takes `of_window`
+/// bytes.
 pub(in crate::index) fn least_bytes(of_window: u64) -> u64 {
     FILES_BYTES + of_window.max(SORTER_BYTES_MIN)
 }
@@ -167,7 +167,7 @@ impl<O: Origin> Writing<'_, O> {
         out.codes.append(&codes)
     }
 
-    /// Collects the further rows of vertices that several rows share, by place. Their ids follow those of the vertices.
+    /// Collects the further rows of vertices with several rows, by place. Their ids follow the ids of first rows.
     fn others(&self, out: &mut OutputFiles) -> Result<Duplicates> {
         let context = self.origin.context();
         let mut duplicates = Duplicates::default();

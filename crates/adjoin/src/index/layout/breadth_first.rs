@@ -1,8 +1,8 @@
 //! Breadth-first orders of vertices.
 //!
-//! One of them visits vertices with few edges first (NDSearch, section VI-A): those with many edges follow later, near
-//! more neighbors that are already placed. This reduces the bandwidth of the graph rather than OR(G), since pages cut
-//! the order anywhere.
+//! One of them visits vertices with few edges first (NDSearch, section VI-A). Vertices with many edges follow later,
+//! near more neighbors that are already placed. This reduces the bandwidth of the graph rather than OR(G), since pages
+//! cut the order anywhere.
 
 use std::collections::VecDeque;
 

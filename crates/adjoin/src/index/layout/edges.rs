@@ -113,7 +113,6 @@ impl Edges {
         starts * size_of::<u32>() as u64 + ties * size_of::<Tie>() as u64
     }
 
-    /// Returns the number of vertices.
     pub(super) fn vertices(&self) -> usize {
         self.starts.len() - 1
     }

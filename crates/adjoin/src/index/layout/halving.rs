@@ -1,6 +1,6 @@
-//! Hierarchical balanced clustering (GP1 in Starling, appendix G, after SPANN: Chen et al., NeurIPS 2021). It divides
-//! the vertices of a group between two means, each with half of the pages, and then divides the halves, until a group
-//! is a page. Only vectors decide, not edges.
+//! Hierarchical balanced clustering (GP1 in Starling, appendix G, after SPANN: Chen et al., NeurIPS 2021). It divides a
+//! group of vertices between two means, each with half of the pages, and then divides the halves in the same way, until
+//! a group fits on a page. Only vectors decide, not edges.
 //!
 //! SPANN penalizes clusters of unequal size. Pages leave no choice, as all but the last are full: a half takes the
 //! vertices that are nearest to its mean relative to the other mean, up to its size. The means start from the halves of

@@ -14,7 +14,7 @@ use crate::store::{Drafts, FileFacts, Reordering};
 
 impl Mixed<'_> {
     /// Writes the columns by entry, if the rows have any. Returns the manifest's facts about the file, and the bytes
-    /// that did not fit into memory. `places` and `duplicates` are those of the merged index.
+    /// that did not fit into memory. `places` and `duplicates` describe the merged index.
     ///
     /// # Errors
     /// If columns are damaged, if the file cannot be written, or if memory does not suffice.

@@ -7,10 +7,10 @@
 //! twice.
 //!
 //! The rest is a build: order, codes, navigation graph and recall are computed again from the vertices and lists. They
-//! are therefore as good as those of a new index, however often rows are replaced.
+//! are therefore as good as in a new index, however often rows are replaced.
 //!
-//! In addition to the codes, memory holds the numbers of places while pages are ordered and written, a few bits per
-//! vertex, and the inserted and deleted rows.
+//! Memory holds the codes, a few bits per vertex, and the inserted and deleted rows. While pages are ordered and
+//! written, it also holds the places of all vertices.
 
 mod attributes;
 mod linking;

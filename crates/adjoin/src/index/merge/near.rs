@@ -1,8 +1,8 @@
 //! Finds the vertices near the inserted rows of a merge.
 //!
 //! Walks over the index find old vertices. Inserted rows near each other are found by a graph of their own in memory.
-//! Without it, rows of a region that the index does not cover would all find the same few old vertices, which do not
-//! show where in the region they are.
+//! Without that graph, rows of a region that is new to the index would all find the same few old vertices, which do not
+//! distinguish them.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;

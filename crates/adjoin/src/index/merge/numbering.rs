@@ -1,12 +1,12 @@
 //! Numbers the vertices of a merged index. Kept old vertices keep their order, and each new vertex follows the old one
-//! nearest to it, so that vertices near each other still have numbers near each other.
+//! nearest to it. Vertices near each other therefore still have numbers near each other.
 
 use crate::row_numbers::{RankedSet, RowSet};
 
 /// Old vertices per block. The number of preceding new vertices is stored per block.
 const BLOCK: u32 = 64;
 
-/// Vertex behind a number of the merged index.
+/// Vertex that a number of the merged index stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vertex {
     /// Vertex of the old index.
@@ -51,7 +51,6 @@ impl Numbering {
         self.before.len() as u32
     }
 
-    /// Returns whether an old vertex is kept.
     pub(super) fn is_kept(&self, old: u32) -> bool {
         self.kept.contains(old)
     }
@@ -69,7 +68,7 @@ impl Numbering {
         self.before[new as usize] + new
     }
 
-    /// Returns the vertex behind a number.
+    /// Returns the vertex that a number stands for.
     pub(super) fn vertex(&self, number: u32) -> Vertex {
         // Binary search for the number of new vertices with smaller numbers.
         let mut range = 0..self.before.len() as u32;
