@@ -27,8 +27,9 @@ const SCOUTS: usize = 16;
 const NEIGHBORS_OF_EACH: u64 = 4;
 /// Number of nearest buckets that a query probes before it uses the bound.
 const NEAR: u32 = 2;
-/// Fraction of the buckets that the bound must exclude before the other queries probe their nearest buckets first.
-/// These buckets may be read twice, which costs less than comparisons with half of all vectors.
+/// Fraction of the scouts' buckets that the bound must exclude to be used for the other queries. With the bound, these
+/// probe their nearest buckets first. Some buckets are then read twice, which costs less than comparisons with half of
+/// all vectors.
 const SHARE_MIN: f64 = 0.5;
 
 /// Queries of a batch that probe buckets together, and their hits so far.
