@@ -1,6 +1,8 @@
-//! Searches of real vectors for the model of flash devices: *how long would these queries take on that machine?*
+//! Prepares graph searches over real vectors for the model of flash devices, which predicts how long they take on a
+//! machine.
 //!
-//! [`adjoin_flash`] knows addresses and times; here are a graph, an order in which its vertices lie, and true distances.
+//! [`adjoin_flash`] models addresses and times. This module supplies a graph, an order of its vertices on the device,
+//! and true distances.
 
 mod layers;
 
@@ -21,7 +23,7 @@ use crate::options::Metric;
 use crate::source::VectorSource;
 use crate::store::{read_all, read_all_bytes};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "the graph and the vectors of a model";
 
 impl From<FlashError> for Error {
@@ -30,13 +32,13 @@ impl From<FlashError> for Error {
     }
 }
 
-/// Which graph is searched.
+/// Kind of graph that is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GraphKind {
     /// One layer, pruned with alpha, entered at its medoid.
     #[default]
     Vamana,
-    /// Layers of ever fewer rows, through which a search comes down to the one of all.
+    /// Layers that shrink toward the top. A search descends through them to the lowest, which holds all rows.
     Hnsw,
 }
 
@@ -44,14 +46,14 @@ pub enum GraphKind {
 pub struct Searches {
     graph: Graph,
     vectors: Box<dyn Vectors>,
-    /// Bytes of a vector as it is stored.
+    /// Bytes of a stored vector.
     vector_bytes: u32,
     dimensions: u32,
     queries: u32,
     _memory: Reservation,
 }
 
-/// Vectors of one type of coordinates.
+/// Vectors with one coordinate type.
 trait Vectors {
     fn distance(&self, query: u32, row: u32) -> f64;
 
@@ -88,10 +90,11 @@ impl<T: Coordinate> Vectors for Loaded<T> {
 }
 
 impl Searches {
-    /// Reads vectors and queries, and builds a graph; L2 distances.
+    /// Reads vectors and queries, and builds a graph for L2 distances.
     ///
     /// # Errors
-    /// Where a source cannot be read, the two have other dimensions, there is nothing to search, or memory does not suffice.
+    /// If a source cannot be read, if the types or dimensions of vectors and queries differ, if either is empty, or if
+    /// memory does not suffice.
     pub fn load(
         context: &Context,
         (base, queries): (&dyn VectorSource, &dyn VectorSource),
@@ -144,27 +147,27 @@ impl Searches {
         })
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub fn vertices(&self) -> u32 {
         self.graph.vertices() as u32
     }
 
-    /// Number of queries.
+    /// Returns the number of queries.
     pub fn queries(&self) -> u32 {
         self.queries
     }
 
-    /// Elements of a vector.
+    /// Returns the dimension of the vectors.
     pub fn dimensions(&self) -> u32 {
         self.dimensions
     }
 
-    /// What the graph's own search in memory finds of a query: rows.
+    /// Returns the hits of the graph's own search in memory, by row.
     pub fn nearest(&self, query: u32, list: usize, k: usize) -> Vec<Hit> {
         self.vectors.nearest(&self.graph, query, list, k)
     }
 
-    /// The nearest of all vectors to a query, ascending, equally far ones by their rows.
+    /// Returns the true K nearest vectors of a query, nearest first. Ties are ordered by row.
     pub fn nearest_of_all(&self, query: u32, k: usize) -> Vec<Hit> {
         let hit = |vertex| Hit { distance: self.vectors.distance(query, vertex), vertex };
         let mut all: Vec<Hit> = (0..self.vertices()).map(hit).collect();
@@ -177,10 +180,10 @@ impl Searches {
         all
     }
 
-    /// Lays the vectors out on a device, in the order of a layout of the graph.
+    /// Places the vectors on a device, in the order of a layout of the graph.
     ///
     /// # Errors
-    /// Where the layout goes by vectors, the device holds too little, or memory does not suffice.
+    /// If the layout needs vectors rather than edges, if the device is too small, or if memory does not suffice.
     pub fn lay_out(
         &self,
         context: &Context,
@@ -191,7 +194,7 @@ impl Searches {
             let why = " goes by vectors; give one that goes by the edges of the graph";
             return Err(Error::option(message![Argument::Layout.with(layout), why]));
         }
-        // Orders, edges by places and where they begin, twice; LUN and block.
+        // Two copies of the adjacency lists (4 bytes an edge and 24 bytes a list); 16 bytes for order, LUN and block.
         let of_vertex = 2 * (4 * self.graph.options().degree as u64 + 24) + 16;
         let memory = context.reserve(u64::from(self.vertices()) * of_vertex, PURPOSE)?;
         let records = (geometry.page_bytes / self.vector_bytes).max(1) as usize;
@@ -209,20 +212,20 @@ impl Searches {
     }
 }
 
-/// Vectors as they lie on a device.
+/// Vectors placed on a device.
 pub struct LaidOut<'s> {
     searches: &'s Searches,
-    /// The row at each place.
+    /// Row at each place.
     order: Vec<u32>,
-    /// The place of each row.
+    /// Place of each row.
     place_of: Vec<u32>,
-    /// The graph by places.
+    /// Graph whose vertices are places.
     pub layout: LunCsr,
     _memory: Reservation,
 }
 
 impl LaidOut<'_> {
-    /// The row of a hit.
+    /// Returns the row of a hit.
     pub fn row(&self, hit: Hit) -> u32 {
         self.order[hit.vertex as usize]
     }

@@ -1,4 +1,4 @@
-//! A folder that can be searched, whatever its kind: a store, an index or a collection.
+//! Opens and searches a store, an index or a collection through one type.
 
 use std::path::Path;
 
@@ -24,17 +24,17 @@ pub enum Folder {
     Collection(Box<Collection>),
 }
 
-/// Queries of a search, with those that its recall is calibrated with.
+/// Queries of a search, and the queries that its recall is calibrated with.
 #[derive(Clone, Copy)]
 pub struct SearchQueries<'a> {
     /// The queries.
     pub queries: QuerySet<'a>,
-    /// Vectors that are distributed as the queries are; rows of the folder if there are none.
+    /// Vectors with the same distribution as the queries. If `None`, rows of the folder are drawn.
     pub calibrate_with: Option<&'a dyn VectorSource>,
 }
 
 impl<'a> SearchQueries<'a> {
-    /// Returns the queries as a source: an index and a collection have no queries of their own.
+    /// Returns the queries and calibration queries as sources. Rows of the folder can be queries of a store only.
     fn from_source(self, kind: Kind) -> Result<(&'a dyn VectorSource, Option<&'a dyn VectorSource>)> {
         match self.queries {
             QuerySet::Source(source) => Ok((source, self.calibrate_with)),
@@ -97,10 +97,10 @@ impl Folder {
         }
     }
 
-    /// Returns the columns of hits.
+    /// Returns the schema of the hits.
     ///
     /// # Errors
-    /// If the queries are rows of a folder that is no store.
+    /// If the queries are rows of the folder and the folder is not a store.
     pub fn hit_schema(&self, queries: SearchQueries<'_>) -> Result<HitSchema> {
         Ok(match self {
             Self::Store(store) => buckets::hit_schema(store, queries.queries),
@@ -112,8 +112,8 @@ impl Folder {
     /// Finds the hits of each query and passes them to `sink`, in the order of the queries.
     ///
     /// # Errors
-    /// If an option is out of range or does not fit the kind of folder, the queries have another type or other dimensions than
-    /// the folder's vectors, the budget is too small, a file cannot be read, or the sink fails.
+    /// If an option is out of range or does not apply to this kind of folder, if the element type or dimension of the
+    /// queries does not match the folder, if the budget is too small, if a file cannot be read, or if the sink fails.
     pub fn search(
         &self,
         context: &Context,

@@ -1,12 +1,13 @@
 //! Finds every pair of similar vectors in a set that need not fit in memory.
 //!
-//! The modules in the order of data flow: [`source`] reads vectors from files, [`store`] writes them to disk with near
-//! ones next to each other, [`plan`] decides which parts to compare and in which order, [`join`] executes that plan,
-//! and [`sink`] consumes the pairs. A [`job::Job`] does all of this.
+//! In the order of data flow: [`source`] reads vectors from files, [`store`] writes them to disk with similar vectors
+//! next to each other, [`plan`] decides which parts to compare and in which order, [`join`] executes that plan, and
+//! [`sink`] consumes the pairs. A [`job::Job`] runs all of this.
 //!
-//! [`search`] finds the nearest vectors of queries, and a [`graph`] does so by a walk over vectors in memory. [`truth`]
-//! finds pairs by brute force. The other modules are shared by these: a [`context::Context`] holds the resources of a
-//! run, and a [`predicate::Predicate`] decides which pairs belong to the result.
+//! [`buckets`] searches a store for the nearest vectors of queries, [`index`] searches a graph on disk, and
+//! [`collection`] adds inserts and deletes to an index. [`graph`] is a graph over vectors in memory, and [`truth`] finds
+//! pairs by brute force. All modules share two types: a [`context::Context`] holds the resources of a run, and a
+//! [`predicate::Predicate`] decides which pairs belong to the result.
 //!
 //! ```
 //! use adjoin::{context::Context, join, options::*, output::Target, predicate::Predicate, sink, source, store};

@@ -1,6 +1,7 @@
-//! How far must queries look to find enough? Draws vectors of the store or of a source of queries, finds what is nearest to
-//! each among all others, and asks the bootstrap at which threshold of the rule enough of that lies in buckets that are
-//! looked into.
+//! Calibrates the probing rule of a search: how many buckets must queries probe to reach a recall?
+//!
+//! Draws calibration queries from the store or from a source of queries, and finds the true hits of each. A bootstrap
+//! then chooses the rule threshold at which enough of these hits are in probed buckets.
 
 use adjoin_device::Reservation;
 
@@ -15,72 +16,74 @@ use crate::random::Random;
 use crate::report::Interval;
 use crate::truth::{NeighborSample, setting_half};
 
-/// Vectors that a promise draws at first: one half sets the threshold, the other says what it reaches.
+/// Size of the first sample. One half sets the threshold, the other half measures the recall that it reaches.
 pub(crate) const VECTORS: u64 = 2_000;
-/// How many times more are drawn where they cannot support the promise.
+/// Factor by which the sample grows if the first one does not support the promise.
 const MORE: u64 = 3;
-/// A sample of more than this share of all vectors might as well be all of them.
+/// Largest fraction of all vectors that is worth sampling. Comparing every vector costs little more than a larger
+/// sample.
 const SHARE_MAX: f64 = 1.0 / 3.0;
-/// Hits of a vector that are noted; of more hits, this number is drawn. A service promises a recall by a rule for at most this
-/// number of nearest vectors; it answers queries for more of them exactly.
+/// Number of hits recorded per sampled vector; if there are more, this many of them are drawn. A service calibrates for
+/// at most this K, and answers queries for a larger K exactly.
 pub const NOTED: u64 = 50;
-/// What margins may count for, against the logarithm of a rank: as multiples of the inverse of the margin at a rank that
-/// is typical.
+/// Candidate weights of the margin against the logarithm of the rank, in multiples of the inverse of the margin at
+/// [`TYPICAL_RANK`].
 const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
 const TYPICAL_RANK: usize = 10;
-/// Of the drawn vectors, so many tell which weight costs least.
+/// Number of sampled vectors on which the cost of each weight is measured.
 const COST_VECTORS: u64 = 500;
-/// What vectors are drawn for.
+/// Name of the random stream that draws the sample.
 const PLACES: &str = "search";
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "calibrating this search";
 
-/// A rule that is ready to be used.
+/// A calibrated rule and the recall that it reaches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Calibrated {
     pub(super) rule: ProbeRule,
-    /// The mean recall of a query.
+    /// Mean recall of a query.
     pub(super) at_k: Interval,
-    /// The recall that 95 % of the queries reach.
+    /// Recall that 95 % of the queries reach.
     pub(super) p5: f64,
-    /// Vectors that these come from.
+    /// Number of sampled vectors behind these figures.
     pub(super) vectors: u64,
 }
 
-/// A hit of a drawn vector: rank and margin of the bucket that it lies in.
+/// A recorded hit of a sampled vector: rank and margin of its bucket.
 type Noted = (u32, f32);
 
-/// Samples of the [`NOTED`] nearest hits, kept by a service: they are drawn once, when first needed, and give the rule of any
-/// smaller K and any recall.
+/// Samples of the [`NOTED`] nearest hits, kept by a service. A sample is drawn when first needed, and gives the rule of
+/// any smaller K and any recall.
 #[derive(Default)]
 pub(crate) struct CalibrationSamples(Vec<CalibrationSample>);
 
 struct CalibrationSample {
-    /// Vectors that were asked for.
+    /// Number of vectors requested for the sample.
     asked: u64,
     sampled: Sampled,
     _memory: Reservation,
 }
 
-/// Drawn vectors and where their hits lie.
+/// Sampled vectors and the buckets of their hits.
 struct Sampled {
-    /// The number of hits of each vector, and where its noted ones end.
+    /// For each vector, the number of its hits and the end of its recorded hits in `noted`.
     vectors: Vec<(u64, usize)>,
     noted: Vec<Noted>,
-    /// The typical margin.
+    /// Median over the vectors of the margin at [`TYPICAL_RANK`].
     margin: f64,
 }
 
-/// Whether so many vectors, of those that may be found, are few enough for a sample of as many to be worth it.
+/// Returns whether a sample of `vectors` vectors is small enough, compared with the `rows` searched rows, to be worth
+/// drawing.
 pub(super) fn is_worth_it(rows: u64, vectors: u64) -> bool {
     vectors as f64 <= SHARE_MAX * rows as f64
 }
 
-/// Finds a threshold that keeps the promise for queries like those of a set, of which it draws so many at first; none where no
-/// sample supports it.
+/// Finds a rule that keeps the promise for queries with the distribution of `like`. Starts with a sample of `vectors`
+/// vectors. Returns `None` if no sample supports the promise.
 ///
 /// # Errors
-/// Where the store or the set cannot be read, or the sample does not fit into memory.
+/// If the store or the calibration queries cannot be read, or if the sample does not fit into memory.
 pub(super) fn calibrate<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     (like, vectors): (QuerySet<'_>, u64),
@@ -108,8 +111,8 @@ pub(super) fn calibrate<T: Coordinate>(
 }
 
 impl CalibrationSamples {
-    /// Returns the sample for the `k` nearest hits, at most [`NOTED`]: the one that [`sample`] would draw. `None` if memory does
-    /// not hold that of all noted hits.
+    /// Returns the sample for the `k` nearest hits, at most [`NOTED`], identical to the one that [`sample`] would draw.
+    /// Returns `None` if memory does not hold the sample of [`NOTED`] hits.
     fn nearest<T: Coordinate>(
         &mut self,
         searcher: &Searcher<'_, T>,
@@ -132,7 +135,7 @@ impl CalibrationSamples {
     }
 }
 
-/// Finds the cheapest rule that keeps the promise for vectors like those of a sample.
+/// Finds the cheapest rule that keeps the promise for vectors like the sampled ones.
 fn calibrate_with<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     like: QuerySet<'_>,
@@ -157,11 +160,12 @@ fn calibrate_with<T: Coordinate>(
     }))
 }
 
-/// Returns the least threshold, at least `least`, at which the lower bound of the recall that the other half reports reaches the
-/// recall, and what it reports. `None` if it does at none.
+/// Returns the smallest threshold, at least `least`, at which the other half of the sample confirms the recall: the
+/// lower bound that it measures reaches `recall`. Also returns the recall that it measures. Returns `None` if no
+/// threshold does.
 ///
-/// A larger threshold finds at least as much, so that thresholds are tried in an order in which the first that passes is no more
-/// likely to be too small than a single one.
+/// A larger threshold finds at least as much. Thresholds are therefore tried in a fixed order, and the first that
+/// passes is no more likely to be too small than a single one.
 fn borne_out(aside: &NeighborSample, least: f64, (recall, seed): (f64, u64)) -> Option<(f64, Interval)> {
     let reached = |t: f64| aside.recalls(t, seed).per_vector;
     let mut larger: Vec<f64> = aside.pair_ts.iter().map(|&t| f64::from(t)).filter(|&t| t > least).collect();
@@ -172,27 +176,27 @@ fn borne_out(aside: &NeighborSample, least: f64, (recall, seed): (f64, u64)) -> 
     larger.get(first).filter(|t| t.is_finite()).map(|&t| (t, reached(t)))
 }
 
-/// Bytes of so many drawn vectors, and of where their hits lie.
+/// Returns the bytes of `vectors` sampled vectors and their recorded hits.
 fn bytes_of(vectors: u64, wanted: QueryTarget) -> u64 {
     let noted = match wanted {
         QueryTarget::Nearest(k) => k.min(NOTED),
         QueryTarget::Within(_) => NOTED,
     };
-    // Noted while they are found and after, and the thresholds of one half.
+    // Recorded hits exist while they are found and afterwards; the thresholds of one half are added.
     vectors * (noted * (3 * size_of::<Noted>() + size_of::<f32>()) as u64 + 128)
 }
 
-/// Bytes of a sample that is kept.
+/// Returns the bytes of a sample that a service keeps.
 fn kept_bytes(vectors: u64) -> u64 {
     vectors * (NOTED * size_of::<Noted>() as u64 + size_of::<(u64, usize)>() as u64)
 }
 
-/// The least bytes with which the promise can be looked for, beside those of a search.
+/// Returns the least bytes for a calibration, in addition to the bytes of the search.
 pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: QueryTarget) -> u64 {
     bytes_of(MORE * VECTORS, wanted) + DrawnVectors::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
 }
 
-/// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time.
+/// Draws at most `count` vectors from a set and passes them to `take`, at most `at_once` at a time.
 fn each_drawn<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     like: QuerySet<'_>,
@@ -222,7 +226,7 @@ fn each_drawn<T: Coordinate>(
     })
 }
 
-/// Where the hits of drawn vectors lie.
+/// Draws calibration queries and records in which buckets their hits are.
 fn sample<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     (like, vectors): (QuerySet<'_>, u64),
@@ -262,7 +266,7 @@ fn sample<T: Coordinate>(
 }
 
 impl Sampled {
-    /// The same vectors with their `k` nearest hits, of which all are noted.
+    /// Returns the sample restricted to the `k` nearest hits of each vector. All hits of this sample must be recorded.
     fn nearest(&self, k: u64) -> Self {
         let mut nearest = Self { vectors: Vec::new(), noted: Vec::new(), margin: self.margin };
         let mut start = 0;
@@ -275,7 +279,7 @@ impl Sampled {
         nearest
     }
 
-    /// Some of the vectors, with the threshold that finds each hit.
+    /// Returns the threshold at which each recorded hit is found, for the vectors that `takes` selects.
     fn of(&self, per_margin: f64, takes: impl Fn(usize) -> bool) -> NeighborSample {
         let mut sample = NeighborSample::default();
         let mut start = 0;
@@ -287,7 +291,7 @@ impl Sampled {
             }
             sample.vectors += 1;
             if count > 0 {
-                // Rounded up, as a threshold that is a little too small does not admit the bucket.
+                // Rounded up, since a threshold that is slightly too small does not admit the bucket.
                 let t = |&(rank, margin): &Noted| ProbeRule::threshold(per_margin, rank.into(), margin.into()) as f32;
                 sample.pair_ts.extend(noted.iter().map(t).map(f32::next_up));
                 sample.neighbors.push((count, sample.pair_ts.len() as u32));
@@ -297,7 +301,7 @@ impl Sampled {
     }
 }
 
-/// Rows that some vectors of the set are compared with, by each rule.
+/// Returns, for each rule, the number of rows that a few sampled vectors are compared with.
 fn costs<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     like: QuerySet<'_>,

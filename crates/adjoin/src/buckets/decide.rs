@@ -1,4 +1,4 @@
-//! Where do queries look, and what is promised of that?
+//! Decides which buckets the queries of a search probe, and which recall that promises.
 
 use super::calibration::{self, Calibrated, CalibrationSamples, calibrate};
 use super::queries::QuerySet;
@@ -9,7 +9,7 @@ use crate::plan::Probes;
 use crate::query::{QueryTarget, SearchEffort};
 use crate::report::RecallStatistics;
 
-/// Where queries look, and what is known of that.
+/// How queries choose their probes, and the recall that this reaches.
 #[derive(Debug, Clone)]
 pub(crate) struct ProbePlan {
     pub(crate) probes: Probes,
@@ -17,24 +17,27 @@ pub(crate) struct ProbePlan {
     pub(super) calibrated: bool,
 }
 
-/// The recall that so many queries must learn to reach among `rows` that may be found. Where all is wanted there is none; nor
-/// where queries are no more than a calibration draws, which compares these with all vectors: that costs less for the
-/// queries themselves, and misses nothing.
+/// Returns the recall for which to calibrate a search of `queries` queries among `rows` rows, or `None` if no
+/// calibration is needed.
+///
+/// A search for everything needs none. Neither does a search with no more queries than a calibration would draw: a
+/// calibration compares each of its queries with all vectors. Doing so for the queries themselves costs less, and
+/// misses nothing.
 pub(crate) fn recall_to_learn(effort: SearchEffort, queries: u64, rows: u64) -> Option<f64> {
     let target = effort.recall().filter(|&target| target < 1.0)?;
     (queries > calibration::VECTORS && calibration::is_worth_it(rows, calibration::VECTORS)).then_some(target)
 }
 
 impl ProbePlan {
-    /// Everywhere, which reaches any recall.
+    /// Returns the plan that probes every bucket that may hold a hit, which reaches any recall.
     pub(crate) fn everywhere(target: f64) -> Self {
         Self { probes: Probes::Bound, recall: Some(RecallStatistics::proved_at_k(target)), calibrated: false }
     }
 
-    /// For so many queries that are distributed as those of `like`; vectors are drawn by `seed`.
+    /// Chooses the probes for `queries` queries with the distribution of `like`. `seed` draws the calibration sample.
     ///
     /// # Errors
-    /// Where the store or the set cannot be read, or memory does not suffice.
+    /// If the store or the calibration queries cannot be read, or if memory does not suffice.
     pub(crate) fn of<T: Coordinate>(
         searcher: &Searcher<'_, T>,
         (queries, like): (u64, QuerySet<'_>),

@@ -1,9 +1,10 @@
-//! Here are queries; what is nearest to each in this store?
+//! Searches a store: finds the nearest rows, or all rows within a threshold, of each query.
 //!
-//! A query looks into the buckets whose centers are nearest, as far as a rule goes (`crate::plan::ProbeRule`), whose threshold
-//! `calibration.rs` sets so that enough is found, or wherever a bound says that something may be. A batch of queries is known
-//! before any bucket is read: `probing.rs` measures queries against centers, `visits.rs` says who looks into which bucket,
-//! `looking.rs` reads a bucket once and compares it with all of its queries. One query and ten thousand are the same.
+//! A query probes the buckets with the nearest centers. A rule (`crate::plan::ProbeRule`) limits how many;
+//! `calibration.rs` sets its threshold for the target recall. An exact search probes every bucket that, by a bound, may
+//! hold a hit. The queries of a batch are known before any bucket is read: `probing.rs` measures queries against
+//! centers, `visits.rs` lists the queries of each bucket, and `probe_pass.rs` reads a bucket once and compares it with
+//! all of its queries. A single query takes the same path as ten thousand.
 
 mod calibration;
 mod decide;
@@ -38,14 +39,15 @@ use crate::report::SearchStatistics;
 use crate::sink::{HitSchema, HitSink};
 use crate::store::{FilterBitmap, Kind, Store};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
 
-/// Finds what is wanted of each query and hands it to `sink`, in the order of the queries. The recall is promised for queries
-/// that are distributed as the vectors of `like`.
+/// Finds the hits of each query and passes them to `sink`, in the order of the queries. The recall is promised for
+/// queries with the distribution of `like`.
 ///
 /// # Errors
-/// Where the queries or those of `like` are not of the store's kind, the budget is too small, the store cannot be read, or the sink fails.
+/// If `queries` or `like` do not match the type of the store, if the budget is too small, if the store cannot be read,
+/// or if the sink fails.
 pub fn search(
     context: &Context,
     store: &Store,
@@ -56,14 +58,14 @@ pub fn search(
     search_for(context, store, (queries, like), (options, None), sink)
 }
 
-/// Rows of a store look for their neighbors.
+/// Marks a search in which rows of the store look for their neighbors.
 #[derive(Debug, Clone, Copy)]
 struct Neighbors {
-    /// Only those within a threshold are found, if there is one.
+    /// Threshold that neighbors must meet in addition, if any.
     within: Option<Predicate>,
 }
 
-/// The same, for neighbors of rows maybe.
+/// Runs a search of a store. `neighbors` is set if rows of the store look for their neighbors.
 fn search_for(
     context: &Context,
     store: &Store,
@@ -77,12 +79,13 @@ fn search_for(
     options.target.check(store.manifest().metric, store.folder())?;
     options.effort.check_for(Kind::Store)?;
     options.filter.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
-    // Queries from elsewhere are like any rows, whichever of these may be found.
+    // Queries from a source resemble any row, whichever rows the filter admits.
     let like = match (queries, like) {
         (QuerySet::Source(_), QuerySet::Rows) => QuerySet::AllRows,
         _ => like,
     };
-    // Floats cost several times what bytes do; lifted ones may differ in less than codes tell apart.
+    // Comparing floats costs several times as much as bytes. Lifted vectors are not rounded: their differences may be
+    // smaller than codes resolve.
     let may_round = neighbors.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
     let handing = SearchRun::least_bytes(store.manifest().ids, naming_bytes(&buckets), &*sink);
     let least = least_bytes(context, &buckets, (queries, like), (options, may_round));
@@ -106,7 +109,8 @@ fn search_for(
     })
 }
 
-/// The least bytes of a search. Where floats may be rounded, that is decided by vectors that are drawn.
+/// Returns the least bytes of a search. If floats may be rounded, this covers both outcomes and the vectors that are
+/// drawn to decide.
 fn least_bytes(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -124,7 +128,7 @@ fn least_bytes(
     of_reading.saturating_add(least).saturating_add(of_condition)
 }
 
-/// The same of what goes by the type of coordinates.
+/// Returns the part of the least bytes that depends on the coordinate type.
 fn least_of_searching<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -132,7 +136,7 @@ fn least_of_searching<T: Coordinate>(
     options: &SearchOptions,
 ) -> u64 {
     let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.target);
-    // Which rows may be found is not known yet: at most all.
+    // The rows that pass the filter are not known yet, so assume all.
     let all = buckets.rows();
     let asked = if let QuerySet::Source(source) = queries { source.info().rows } else { all };
     let calibrates = recall_to_learn(options.effort, asked, all).is_some();
@@ -140,7 +144,7 @@ fn least_of_searching<T: Coordinate>(
     Searcher::<T>::least_bytes(buckets, context.threads, of.saturating_mul(2)).saturating_add(of_calibration)
 }
 
-/// What is known of the hits of queries in a store.
+/// Returns the schema of the hits of queries in a store.
 pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
     let manifest = store.manifest();
     HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric, of_rows: false }

@@ -1,5 +1,7 @@
-//! What is nearest to each row of a store? Its rows are the queries, in the order of the buckets, so that those which are searched
-//! together share most of the buckets that they look into.
+//! Finds the nearest neighbors of each row of a store.
+//!
+//! The rows are queries in the order of the buckets, so that queries of one batch share most of the buckets that they
+//! probe.
 
 use super::queries::QuerySet;
 use super::{Neighbors, hit_schema, search_for};
@@ -13,21 +15,21 @@ use crate::report::{CommonStatistics, NearestCounts, NearestStatistics, SearchSt
 use crate::sink::{HitSchema, HitSink};
 use crate::store::Store;
 
-/// Which neighbors of each row are wanted.
+/// Options of a search for the neighbors of each row.
 #[derive(Debug, Clone, Copy)]
 pub struct NearestOptions {
-    /// So many of each, itself left out; at least 1.
+    /// Number of neighbors of each row, without the row itself; at least 1.
     pub k: u64,
-    /// Of these only those within a threshold: a distance or, under cosine, a similarity.
+    /// Threshold that neighbors must meet in addition: a distance or, under cosine, a similarity.
     pub within: Option<f64>,
-    /// Where they are looked for.
+    /// How hard the search works.
     pub effort: SearchEffort,
-    /// Seed of the vectors that are drawn to learn the recall.
+    /// Seed of the calibration sample.
     pub seed: u64,
 }
 
 impl NearestOptions {
-    /// The threshold, for a store of a metric.
+    /// Returns the threshold as a predicate of the store's metric.
     fn predicate(&self, metric: Metric) -> Result<Option<Predicate>> {
         let Some(within) = self.within else { return Ok(None) };
         let given = Argument::Within.with(within);
@@ -42,10 +44,10 @@ impl NearestOptions {
     }
 }
 
-/// Finds the nearest neighbors of each row of a store and hands them to `sink`, in the order in which the rows lie there.
+/// Finds the nearest neighbors of each row of a store and passes them to `sink`, in the order of the rows in the store.
 ///
 /// # Errors
-/// Where the options make no sense, the budget is too small, the store cannot be read, or the sink fails.
+/// If an option is out of range, if the budget is too small, if the store cannot be read, or if the sink fails.
 pub fn nearest(
     context: &Context,
     store: &Store,
@@ -73,7 +75,7 @@ pub fn nearest(
     Ok(NearestStatistics { common: CommonStatistics { command: "join", ..common }, nearest })
 }
 
-/// What is known of the neighbors of the rows of a store.
+/// Returns the schema of the neighbors of a store's rows.
 pub fn neighbor_schema(store: &Store) -> HitSchema {
     hit_schema(store, QuerySet::Rows).of_rows()
 }

@@ -1,4 +1,4 @@
-//! What is nearest to each row of a store, for those who build on that.
+//! Finds the nearest rows of each row of a store, for the construction of other structures.
 
 use std::ops::Range;
 
@@ -18,24 +18,24 @@ use crate::query::QueryTarget;
 use crate::query::in_halves;
 use crate::workers::map_items;
 
-/// Rows from which it is learned where to look, at first: nothing is promised.
+/// Size of the calibration sample. Small, since no recall is promised.
 const VECTORS: u64 = 500;
 
-/// The nearest rows of each row of a store that counts.
+/// Request for the nearest rows of each row of a subset.
 #[derive(Clone, Copy)]
 pub(crate) struct NearRows<'a> {
     pub(crate) buckets: &'a Buckets<'a>,
-    /// The rows that count.
+    /// Rows that take part, as queries and as results.
     pub(crate) subset: Subset<'a>,
-    /// So many of each.
+    /// Number of nearest rows per row.
     pub(crate) count: u64,
-    /// Such a share of them is to be found, about.
+    /// Approximate fraction of them to find.
     pub(crate) recall: f64,
-    /// Of the rows from which it is learned where to look.
+    /// Seed of the calibration sample.
     pub(crate) seed: u64,
 }
 
-/// Bytes with which [`NearRows::each`] works, at least.
+/// Returns the least bytes with which [`NearRows::each`] works.
 pub(crate) fn least_near_rows(context: &Context, buckets: &Buckets<'_>, count: u64) -> u64 {
     with_coordinates!(buckets.space(), T => {
         let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * bytes_of_row::<T>(buckets, count));
@@ -45,24 +45,25 @@ pub(crate) fn least_near_rows(context: &Context, buckets: &Buckets<'_>, count: u
     })
 }
 
-/// Bytes of a row that looks for so many others.
+/// Returns the bytes of a row that looks for `count` others.
 fn bytes_of_row<T: Coordinate>(buckets: &Buckets<'_>, count: u64) -> u64 {
     let of_place = size_of::<u32>() as u64;
     NearPlaces::memory_bytes(count) + Searcher::<T>::bytes_of_vector(buckets, buckets.vectors()) + of_place
 }
 
-/// Bytes that workers hold who compare.
+/// Returns the bytes of all workers that compare rows.
 fn comparing_bytes<T: Coordinate>(context: &Context, buckets: &Buckets<'_>) -> u64 {
     let of_worker = NearComparison::<T>::memory_bytes(buckets.rows_max(), buckets.space().dimensions());
     context.threads.max(1) as u64 * of_worker
 }
 
 impl NearRows<'_> {
-    /// Hands `take` the places of the nearest rows of some rows, in the order in which rows lie in the store, and the number of
-    /// the first of these. Rows are as near as their computed distances say.
+    /// Passes the places of the nearest rows of each row to `take`, some rows at a time, in the order of the rows in
+    /// the store. `take` also gets the number of the first of these rows. Nearness is by computed distances, without
+    /// bounds on rounding.
     ///
     /// # Errors
-    /// Where the budget is too small, the store cannot be read, or `take` fails.
+    /// If the budget is too small, if the store cannot be read, or if `take` fails.
     pub(crate) fn each(self, context: &Context, take: &mut dyn FnMut(u32, Vec<Vec<u32>>) -> Result<()>) -> Result<()> {
         let Self { buckets, subset, count, recall, seed } = self;
         let wanted = QueryTarget::Nearest(count);
@@ -90,7 +91,8 @@ impl NearRows<'_> {
         })
     }
 
-    /// What some rows find where a rule says, or everywhere without one; none where memory holds less.
+    /// Finds the nearest rows of a range of rows, with `probes` or, if `None`, in all buckets. Returns `None` if memory
+    /// does not suffice.
     fn find<T: Coordinate>(
         &self,
         searcher: &Searcher<'_, T>,
@@ -101,7 +103,7 @@ impl NearRows<'_> {
         let Searcher { context, buckets, .. } = searcher;
         let listed = match probes {
             Some(probes) => {
-                // So many others, and itself.
+                // The wanted rows and the row itself.
                 let least_rows = (count + 1).min(searcher.all_rows());
                 searcher.visits((queries, range.clone()), (probes, least_rows), &Counts::default())?
             }
@@ -131,7 +133,8 @@ impl NearRows<'_> {
         Ok(Some(near.into_places()))
     }
 
-    /// Of queries that lie at these places, those of a range that are all members of a bucket which count, and that bucket.
+    /// Returns the buckets of which all members in the subset are queries of the range, with these queries. `own` has
+    /// the place of each query.
     fn whole_buckets(&self, own: &[u32], range: Range<u32>) -> Vec<(u32, Range<u32>)> {
         let starts = self.subset.starts;
         let (mut groups, mut next) = (Vec::new(), range.start);

@@ -1,9 +1,10 @@
-//! Queries that look into buckets at the same time: by a rule in one pass, or by a bound, which misses nothing.
+//! Probes buckets for many queries at once: by a rule, in one pass, or by a bound, which misses nothing.
 //!
-//! A bound needs to know how far the k-th nearest is at most, so queries look into their nearest buckets first. Where many
-//! queries are asked together that may be a pass over the whole store, and in many dimensions a bound leaves out hardly
-//! any bucket. So some of the queries, the *scouts*, go ahead, and all look into the buckets that these need. What the
-//! bound is then worth to the scouts says whether it is asked for the others.
+//! The bound needs an upper limit on the distance to the k-th nearest row, so queries probe their nearest buckets
+//! first. With many queries, these first probes may already read the whole store, and in many dimensions the bound
+//! excludes hardly any bucket. Therefore a few queries, the *scouts*, go first, and all queries probe the buckets that
+//! the scouts need. The fraction of buckets that the bound excludes for the scouts decides whether it is used for the
+//! other queries.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,31 +21,32 @@ use crate::plan::Probes;
 use crate::query::QueryTarget;
 use crate::workers::map_items;
 
-/// Queries that go ahead, at most.
+/// Largest number of scouts.
 const SCOUTS: usize = 16;
-/// Queries that lie near each other are compared in groups of this many times as many as each is to find.
+/// Size of the groups in which queries near each other are compared, in multiples of K.
 const NEIGHBORS_OF_EACH: u64 = 4;
-/// Nearest buckets that a query looks into before it asks the bound.
+/// Number of nearest buckets that a query probes before it uses the bound.
 const NEAR: u32 = 2;
-/// The share of the buckets that a bound must leave out for others to look into their nearest buckets first: these may be
-/// read twice, and that costs less than to compare with half of all vectors.
+/// Fraction of the scouts' buckets that the bound must exclude to be used for the other queries. With the bound, these
+/// probe their nearest buckets first. Some buckets are then read twice, which costs less than comparisons with half of
+/// all vectors.
 const SHARE_MIN: f64 = 0.5;
 
-/// Queries of a batch that look at the same time, and what they have found so far.
+/// Queries of a batch that probe buckets together, and their hits so far.
 pub(crate) struct ProbePass<'a, T: Coordinate> {
     searcher: &'a Searcher<'a, T>,
     queries: &'a Queries<T>,
     range: Range<u32>,
     wanted: QueryTarget,
     nearest: AllNearest,
-    /// Hits of queries without a limit on their number, and whether memory holds no more of them.
+    /// Number of hits held for queries without a limit on hits, and whether memory is full.
     held: AtomicU64,
     full: AtomicBool,
     counts: Counts,
 }
 
 impl<'a, T: Coordinate> ProbePass<'a, T> {
-    /// Nothing is found yet.
+    /// Creates a pass without hits.
     pub(crate) fn new(
         searcher: &'a Searcher<'a, T>,
         queries: &'a Queries<T>,
@@ -60,21 +62,21 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Self { searcher, queries, range, wanted, nearest, held, full, counts }
     }
 
-    /// Whether some hits were dropped because memory holds no more.
+    /// Returns whether some hits were dropped because memory was full.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// What each query found, nearest first, and what was done for that.
+    /// Returns the hits of each query, nearest first, and the work done.
     ///
     /// # Errors
-    /// Where the run is cancelled.
+    /// If the run is cancelled.
     pub(super) fn into_found(self) -> Result<(Vec<Vec<Hit>>, Counts)> {
         Ok((self.nearest.into_sorted(self.searcher.context)?, self.counts))
     }
 
-    /// Compares queries that lie near each other in the store, so that each knows how near the k-th nearest is at least of those
-    /// in the buckets that it is going to look into.
+    /// Compares queries that are near each other in the store, if the queries are its rows. This bounds the distance to
+    /// the k-th nearest row, using only rows of buckets that the query will probe.
     fn at_each_other(&self, looks: impl Fn(u32, u32) -> bool + Sync) -> Result<()> {
         let (QueryTarget::Nearest(k), Searcher { context, buckets, subset, .. }) = (self.wanted, self.searcher) else {
             return Ok(());
@@ -95,17 +97,17 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(())
     }
 
-    /// A worker's comparison of queries.
+    /// Returns a worker's state for comparing queries.
     pub(crate) fn comparison(&self) -> NearestSearch<'_, T> {
         let Searcher { context, buckets, subset, .. } = self.searcher;
         let of = (&self.queries.members, self.range.start);
         NearestSearch::new(context.kernel, buckets.space(), of, (&self.nearest, *subset))
     }
 
-    /// Looks where a rule says; false where memory does not hold that of several queries.
+    /// Probes the buckets that a rule admits. Returns `false` if memory does not hold the probes of several queries.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub(super) fn by_rule(&self, probes: Probes) -> Result<bool> {
         let (some, looks) = ((self.queries, self.range.clone()), (probes, self.least_rows()));
         let Some((visits, _memory)) = self.searcher.visits(some, looks, &self.counts)? else { return Ok(false) };
@@ -114,10 +116,10 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(true)
     }
 
-    /// Looks wherever something may be that is wanted; false where memory does not hold that of several queries.
+    /// Probes every bucket that may hold a hit. Returns `false` if memory does not hold the probes of several queries.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// If the store cannot be read.
     pub(super) fn by_bound(&self) -> Result<bool> {
         let Searcher { context, buckets, .. } = self.searcher;
         let _of_buckets = context.reserve(2 * u64::from(buckets.count()), PURPOSE)?;
@@ -130,7 +132,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
             self.look(&Visits::All(self.range.clone().collect(), looked.clone()))?;
         }
         let are_others = go_ahead && scouts.len() < self.range.len();
-        // The radius of a bucket is a bound for coordinates that are not rounded.
+        // The radius of a bucket bounds distances only if coordinates are not rounded.
         if buckets.coding().is_some() || (are_others && !self.is_worth_it(&scouts)?) {
             looked.iter_mut().for_each(|looked| *looked = !*looked);
             self.look(&Visits::All(self.range.clone().collect(), looked))?;
@@ -152,7 +154,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         }
         self.reached(self.range.clone(), |query, bucket, reached| {
             let wanted = reached && !looked[bucket as usize];
-            // Once is enough.
+            // A bucket that the query has probed already is not probed again.
             if wanted || marks.is_set(bucket, query) {
                 marks.turn(bucket, query);
             }
@@ -161,7 +163,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(true)
     }
 
-    /// Lets queries look into the buckets that they are marked with; returns the marks.
+    /// Probes the marked buckets and returns the marks.
     fn look_at(&self, marks: Marks) -> Result<Marks> {
         let visits = Visits::Marked(marks);
         self.look(&visits)?;
@@ -171,7 +173,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         }
     }
 
-    /// One pass over buckets, which are compared with the queries that look into them.
+    /// Reads buckets in one pass and compares each with the queries that probe it.
     fn look(&self, visits: &Visits) -> Result<()> {
         self.searcher.look(
             visits,
@@ -184,7 +186,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(())
     }
 
-    /// Compares some queries with a bucket, unless what they found does not fit into memory any more.
+    /// Compares some queries with a bucket, unless memory is full already.
     pub(crate) fn compare(
         &self,
         search: &mut NearestSearch<'_, T>,
@@ -195,41 +197,41 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
             return;
         }
         let (compared, more) = search.compare(number, bucket, queries);
-        // A query's own list is bounded by k; without k, by what is left.
+        // With K, the list of a query is bounded; without K, the hits are bounded by the free memory.
         if self.held.fetch_add(more, Ordering::Relaxed) + more > self.wanted.room(self.searcher.context) {
             self.full.store(true, Ordering::Relaxed);
         }
         self.counts.add_compared(compared, queries.len() as u64);
     }
 
-    /// What a query found, nearest first, once it has looked everywhere that it is going to.
+    /// Removes and returns the hits of a query, nearest first, once it has probed all of its buckets.
     pub(crate) fn take_found(&self, query: u32) -> Vec<Hit> {
         self.nearest.take_sorted(query - self.range.start)
     }
 
-    /// Where that lies which a query has found so far, in any order.
+    /// Returns the places of a query's hits so far, in any order.
     pub(crate) fn places(&self, query: u32) -> Vec<(u32, u32)> {
         self.nearest.places(query - self.range.start)
     }
 
-    /// The buckets that each query looks into by a rule.
+    /// Returns the buckets that each query probes by a rule.
     ///
     /// # Errors
-    /// Where the run is cancelled.
+    /// If the run is cancelled.
     pub(crate) fn lists(&self, probes: Probes) -> Result<Vec<Vec<u32>>> {
         self.measure(self.range.clone(), |_, measured| {
             measured.probed::<T>(probes, self.least_rows(), |bucket| self.searcher.rows(bucket)).collect()
         })
     }
 
-    /// Which buckets some queries look into before they ask the bound.
+    /// Returns for each bucket whether some query probes it before the bound is used.
     fn near_to(&self, queries: &[u32]) -> Result<Vec<bool>> {
         let near: Vec<AtomicBool> = (0..self.searcher.buckets.count()).map(|_| AtomicBool::new(false)).collect();
         self.each_near(queries.iter().copied(), |_, bucket| near[bucket as usize].store(true, Ordering::Relaxed))?;
         Ok(near.into_iter().map(AtomicBool::into_inner).collect())
     }
 
-    /// Hands each of some queries with each bucket that it looks into first to `take`.
+    /// Calls `take` with each query and each bucket that the query probes before the bound is used.
     fn each_near(&self, queries: impl Iterator<Item = u32>, take: impl Fn(u32, u32) + Sync) -> Result<()> {
         let (least_rows, rows) = (self.least_rows(), |bucket| self.searcher.rows(bucket));
         self.measure(queries, |query, measured| {
@@ -238,7 +240,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(())
     }
 
-    /// Whether the bound leaves out enough of the buckets of some queries.
+    /// Returns whether the bound excludes enough of the scouts' buckets.
     fn is_worth_it(&self, scouts: &[u32]) -> Result<bool> {
         let left_out = AtomicU64::new(0);
         self.reached(scouts.iter().copied(), |_, _, reached| {
@@ -248,7 +250,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(left_out.into_inner() as f64 >= SHARE_MIN * all as f64)
     }
 
-    /// Tells `take` of each of some queries and each bucket whether the bucket may hold what the query still wants.
+    /// Calls `take` for each query and bucket, and whether the bucket may hold a hit that the query still lacks.
     fn reached(&self, queries: impl Iterator<Item = u32>, take: impl Fn(u32, u32, bool) + Sync) -> Result<()> {
         let buckets = self.searcher.buckets;
         assert!(buckets.coding().is_none(), "the radius of a bucket is a bound for coordinates that are not rounded");
@@ -266,7 +268,6 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(())
     }
 
-    /// Measures some queries against all centers.
     fn measure<R: Send>(
         &self,
         queries: impl Iterator<Item = u32>,
@@ -275,7 +276,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         self.searcher.measure((self.queries, queries), &self.counts, work)
     }
 
-    /// As many as there are to find, and the query itself.
+    /// Returns the least number of rows to compare a query with: K and the query itself.
     fn least_rows(&self) -> u64 {
         match self.wanted {
             QueryTarget::Nearest(k) => k.saturating_add(1).min(self.searcher.all_rows()),

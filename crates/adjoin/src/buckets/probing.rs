@@ -1,4 +1,4 @@
-//! Which buckets queries look into: their distances to all centers, and what a rule admits of them.
+//! Chooses the buckets that queries probe: measures distances to all centers and applies a rule.
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
@@ -8,30 +8,31 @@ use crate::geometry::Coordinate;
 use crate::plan::{ProbeRule, Probes};
 use crate::workers::map_items;
 
-/// Queries and centers whose distances are computed at once.
+/// Number of queries and of centers in one block of distances.
 const BLOCK_QUERIES: usize = 16;
 const CHUNK_CENTERS: usize = 512;
 
-/// The centers, ready to be compared with queries.
+/// Centers, packed for comparisons with queries.
 pub(super) struct Prober<T: Coordinate> {
     columns: Vec<PackedColumns<T>>,
     dimensions: usize,
 }
 
-/// How far a query is from each center: keys of squared distances ([`Coordinate::measure_keys`]) in the order of buckets.
+/// Distances of a query to all centers, as keys of squared distances ([`Coordinate::measure_keys`]) in the order of
+/// buckets.
 pub(super) struct Measured<'a> {
     kernel: Kernel,
     keys: &'a [u32],
-    /// The squared distance to the nearest center.
+    /// Squared distance to the nearest center.
     nearest: f64,
-    /// Keys in the upper half, buckets in the lower one.
+    /// Key in the upper half, bucket in the lower half.
     found: &'a mut Vec<u64>,
 }
 
-/// One worker's buffers.
+/// Buffers of a worker.
 struct Buffers<T: Coordinate> {
     distances: Vec<T::Distance>,
-    /// Of a chunk of centers, then of all, for each query of a block.
+    /// Keys of a chunk of centers. `keys` has the keys of all centers, for each query of a block.
     some: Vec<u32>,
     keys: Vec<Vec<u32>>,
     found: Vec<u64>,
@@ -44,19 +45,20 @@ impl<T: Coordinate> Prober<T> {
         Self { columns, dimensions: centers.dimensions() }
     }
 
-    /// Bytes that it holds, and those of workers at work.
+    /// Returns the bytes of the packed centers and of the workers' buffers.
     pub(super) fn memory_bytes(centers: usize, dimensions: usize, threads: usize) -> u64 {
         let of = |start| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
         let columns: u64 = (0..centers).step_by(CHUNK_CENTERS).map(of).sum();
         let chunk = BLOCK_QUERIES * CHUNK_CENTERS.min(centers) * size_of::<T::Distance>() + 4 * CHUNK_CENTERS;
-        // Keys in vectors that double as they grow.
+        // Vectors of keys may have twice the capacity that they need.
         columns + (threads.max(1) * (chunk + centers * (2 * 4 * BLOCK_QUERIES + 2 * 8)) + 8 * centers) as u64
     }
 
-    /// Measures some queries, which workers look at; the results come in the order of the queries.
+    /// Measures queries on several threads and calls `work` with the distances of each. Results are in the order of the
+    /// queries.
     ///
     /// # Errors
-    /// Of `work`, or where the run is cancelled.
+    /// If `work` fails or the run is cancelled.
     pub(super) fn map<R: Send>(
         &self,
         context: &Context,
@@ -85,7 +87,7 @@ impl<T: Coordinate> Prober<T> {
         Ok(all.into_iter().flatten().collect())
     }
 
-    /// The keys of a block of queries.
+    /// Computes the keys of a block of queries.
     fn measure(&self, kernel: Kernel, queries: &Panel<T>, block: &[u32], buffers: &mut Buffers<T>) {
         let Buffers { distances, some, keys, .. } = buffers;
         keys.iter_mut().for_each(Vec::clear);
@@ -100,13 +102,14 @@ impl<T: Coordinate> Prober<T> {
     }
 }
 
-/// The key of a distance and its bucket.
+/// Returns the key of an entry of `found`.
 fn key_of(found: u64) -> u32 {
     (found >> 32) as u32
 }
 
 impl Measured<'_> {
-    /// The buckets that are looked into, in any order; more than the rule says where these have less than `least_rows`.
+    /// Returns the buckets to probe, in any order. If those admitted by the rule have fewer than `least_rows` rows,
+    /// further buckets are added, nearest first.
     pub(super) fn probed<T: Coordinate>(
         &mut self,
         probes: Probes,
@@ -141,22 +144,23 @@ impl Measured<'_> {
         self.found.iter().map(|&found| found as u32)
     }
 
-    /// A bound that the squared distance to the center of a bucket reaches.
+    /// Returns a lower bound on the squared distance to the center of a bucket.
     pub(super) fn squared<T: Coordinate>(&self, bucket: u32) -> f64 {
         T::measure_of(self.keys[bucket as usize])
     }
 
-    /// Puts all buckets into `found`.
+    /// Collects all buckets in `found`.
     fn find_all(&mut self) {
         self.found.clear();
         self.kernel.at_most(self.keys, u32::MAX, self.found);
     }
 
-    /// Puts the nearest buckets into `found`, nearest first; returns how many of them a rule admits.
+    /// Collects the nearest buckets in `found`, nearest first, and returns how many of them the rule admits.
     fn admitted<T: Coordinate>(&mut self, rule: ProbeRule) -> usize {
         let nearest = self.nearest;
         let key_of_rank = |rank| T::key_up_to(nearest + rule.margin_max(rank));
-        // Beyond a margin that so many buckets keep lie higher ranks, of which none is admitted.
+        // If `rank` buckets are within the largest margin that the rule admits at that rank, every bucket beyond that
+        // margin has a higher rank. The rule admits none of these.
         let enough = |&(rank, key): &(u64, u32)| self.kernel.count_at_most(self.keys, key) >= rank;
         let ranks = (0..self.keys.len().ilog2()).map(|doubled| 1 << doubled);
         let most = ranks.map(|rank| (rank, key_of_rank(rank))).take_while(enough).last();
@@ -166,13 +170,13 @@ impl Measured<'_> {
         rule.count(self.found.iter().map(|&found| T::measure_of(key_of(found)) - nearest)).max(1)
     }
 
-    /// Rows of the buckets that a rule admits.
+    /// Returns the number of rows in the buckets that a rule admits.
     pub(super) fn rows_of<T: Coordinate>(&mut self, rule: ProbeRule, rows: impl Fn(u32) -> u64) -> u64 {
         let count = self.admitted::<T>(rule);
         self.found[..count].iter().map(|&found| rows(found as u32)).sum()
     }
 
-    /// Rank of a bucket among all, and its margin.
+    /// Returns the rank of a bucket among all buckets, and its margin.
     pub(super) fn place_of<T: Coordinate>(&self, bucket: u32) -> (u64, f64) {
         let key = self.keys[bucket as usize];
         let nearer = if key == 0 { 0 } else { self.kernel.count_at_most(self.keys, key - 1) };
@@ -180,7 +184,7 @@ impl Measured<'_> {
         (nearer + equal as u64, T::measure_of(key) - self.nearest)
     }
 
-    /// The margin of the bucket of a rank, or of the last one.
+    /// Returns the margin of the bucket with a rank, or of the last bucket.
     pub(super) fn margin_of_rank<T: Coordinate>(&mut self, rank: usize) -> f64 {
         self.find_all();
         let rank = rank.min(self.found.len() - 1);

@@ -1,4 +1,4 @@
-//! Which queries a search of a store is about: those of a source, or its own rows.
+//! Queries of a search of a store: the vectors of a source, or the store's own rows.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use crate::query::naming_bytes;
 use crate::query::{Gathering, QueryBatch, SourceQueries, gathering_bytes};
 use crate::source::{IdKind, VectorSource};
 
-/// What is asked.
+/// Set of queries.
 #[derive(Clone, Copy)]
 pub enum QuerySet<'a> {
-    /// The vectors of a source, in their order.
+    /// Vectors of a source, in their order.
     Source(&'a dyn VectorSource),
-    /// The vectors of the store itself that may be found, in the order in which they lie there; none finds itself.
+    /// Rows of the store that pass the filter, in the order of the store. A row does not find itself.
     Rows,
-    /// All vectors of the store, whether they may be found or not; none finds itself.
+    /// All rows of the store, whether they pass the filter or not. A row does not find itself.
     AllRows,
 }
 
 impl QuerySet<'_> {
-    /// How many there are, those that are refused later among them.
+    /// Returns the number of queries, including rows of a source that are rejected later.
     pub(super) fn count<T: Coordinate>(self, searcher: &Searcher<'_, T>) -> u64 {
         match self {
             Self::Source(source) => source.info().rows,
@@ -33,7 +33,8 @@ impl QuerySet<'_> {
         }
     }
 
-    /// Their type once they are compared: their own where coordinates are floats, else that of the store.
+    /// Returns the type in which the queries are compared: their own type if coordinates are floats, otherwise the type
+    /// of the store.
     pub(super) fn vectors(self, space: Space<'_>) -> VectorType {
         match self {
             Self::Source(source) => SourceQueries { source, space }.vectors(),
@@ -41,7 +42,7 @@ impl QuerySet<'_> {
         }
     }
 
-    /// Kind of their ids.
+    /// Returns the kind of the queries' ids.
     pub(super) fn ids(self, store: IdKind) -> IdKind {
         match self {
             Self::Source(source) => source.info().ids,
@@ -49,7 +50,7 @@ impl QuerySet<'_> {
         }
     }
 
-    /// Bytes that are held while they are read.
+    /// Returns the bytes held while the queries are read.
     pub(super) fn reading_bytes(self, buckets: &Buckets<'_>) -> u64 {
         match self {
             Self::Source(source) => SourceQueries { source, space: buckets.space() }.reading_bytes(),
@@ -60,7 +61,7 @@ impl QuerySet<'_> {
         }
     }
 
-    /// Refuses queries of other dimensions than the vectors of a store.
+    /// Checks that the queries and the vectors of the store have the same dimension.
     pub(super) fn check(self, space: Space<'_>, store: &Path) -> Result<()> {
         match self {
             Self::Source(source) => SourceQueries { source, space }.check(store),
@@ -68,10 +69,10 @@ impl QuerySet<'_> {
         }
     }
 
-    /// Hands all queries to `take`, at most `at_once` at a time.
+    /// Passes all queries to `take`, at most `at_once` at a time.
     ///
     /// # Errors
-    /// Where they cannot be read or are none that the store can have, or `take` fails.
+    /// If a query cannot be read or converted, or if `take` fails.
     pub(super) fn each<T: Coordinate>(
         self,
         searcher: &Searcher<'_, T>,

@@ -1,4 +1,4 @@
-//! A search of a store: probes of buckets, run batch by batch.
+//! Runs a search of a store: probes buckets, batch by batch.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use crate::sink::HitSink;
 use crate::source::IdKind;
 use crate::store::Store;
 
-/// A search of a store that is about to run.
+/// A search of a store that is ready to run.
 pub(super) struct StoreSearch<'a, T: Coordinate> {
     pub(super) searcher: &'a Searcher<'a, T>,
     pub(super) store: &'a Store,

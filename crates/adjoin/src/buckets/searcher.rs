@@ -1,4 +1,4 @@
-//! A store that is searched: what it holds in memory, how many queries are searched at once, and what was done so far.
+//! A store opened for searching: its centers in memory, the memory of its queries, and counters of the work done.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,33 +20,33 @@ use crate::predicate::Predicate;
 use crate::query::QueryTarget;
 use crate::query::in_halves;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
-/// Bytes of a bucket that a query looks into: in the list of the query and in that of the bucket.
+/// Bytes of a probe: an entry in the list of the query and one in the list of the bucket.
 const BYTES_OF_VISIT: u64 = 2 * size_of::<u32>() as u64;
-/// Hits that queries without a limit on their number hold at least, before fewer are searched at once.
+/// Number of hits for which a query without a limit on hits reserves memory.
 const HITS_EXPECTED: u64 = 1_000;
-/// Queries that are searched at once, at most: more would not make it faster.
+/// Largest number of queries searched at once. More are not faster.
 const QUERIES_MAX: u64 = 1 << 17;
 
-/// A store that is searched: its centers are in memory.
+/// Store opened for searching, with its centers in memory.
 pub(crate) struct Searcher<'a, T: Coordinate> {
-    /// Its budget is that of the run.
+    /// Context with the budget of the run.
     pub(crate) context: &'a Context,
     pub(crate) buckets: &'a Buckets<'a>,
-    /// The members that may be found, where not all may.
+    /// Members that can be hits; `None` if all can.
     pub(super) subset: Option<Subset<'a>>,
-    /// How near the nearest must be to be found, where that matters.
+    /// Threshold that the K nearest must meet in addition, if any.
     pub(super) within: Option<Predicate>,
     pub(crate) centers: Panel<T>,
     pub(super) prober: Prober<T>,
     pub(crate) counts: Counts,
     pub(crate) read_ahead: u64,
-    /// All that is held beside queries.
+    /// Memory of everything but queries.
     _memory: Reservation,
 }
 
-/// What was done so far.
+/// Counters of the work done so far.
 #[derive(Default)]
 pub(crate) struct Counts {
     compared: AtomicU64,
@@ -54,38 +54,36 @@ pub(crate) struct Counts {
     probed: AtomicU64,
 }
 
-/// What was done for some queries.
+/// Work done between two points in time.
 pub(crate) struct Counted {
-    /// Pairs whose distance was computed.
+    /// Number of computed distances between pairs.
     pub(super) compared: u64,
-    /// Distances to centers.
     pub(super) center_distances: u64,
-    /// Buckets that queries looked into, added up.
+    /// Number of probes, over all queries.
     pub(super) probed: u64,
-    /// All reads up to then.
+    /// All reads up to the end of the work.
     pub(super) reads: ReadCounts,
 }
 
 impl Counts {
-    /// Counts pairs whose distance was computed, and buckets that queries looked into.
+    /// Counts distances of pairs, and probes.
     pub(super) fn add_compared(&self, compared: u64, probed: u64) {
         self.compared.fetch_add(compared, Ordering::Relaxed);
         self.probed.fetch_add(probed, Ordering::Relaxed);
     }
 
-    /// Counts distances to centers.
     pub(super) fn add_center_distances(&self, count: u64) {
         self.center_distances.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Counts what was done elsewhere.
+    /// Adds the counters of `other`, which become 0.
     fn add(&self, other: &Self) {
         let Counted { compared, center_distances, probed, .. } = other.take(ReadCounts::default());
         self.add_compared(compared, probed);
         self.add_center_distances(center_distances);
     }
 
-    /// What was done since the last call, after `reads` in all.
+    /// Returns the work done since the last call and resets the counters. `reads` are all reads so far.
     pub(crate) fn take(&self, reads: ReadCounts) -> Counted {
         let of = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let [compared, center_distances, probed] = [&self.compared, &self.center_distances, &self.probed].map(of);
@@ -93,18 +91,18 @@ impl Counts {
     }
 }
 
-/// Queries in memory.
+/// Queries in memory, in the form in which they are compared.
 pub(crate) struct Queries<T> {
     pub(super) members: Members<T>,
-    /// Where each lies itself, of queries from the store.
+    /// Bucket and position of each query, if the queries are rows of the store.
     pub(super) places: Option<Vec<(u32, u32)>>,
 }
 
 impl<'a, T: Coordinate> Searcher<'a, T> {
-    /// Reads the centers; takes the memory that does not depend on the number of queries.
+    /// Reads the centers and reserves the memory that does not depend on the number of queries.
     ///
     /// # Errors
-    /// Where the budget is too small, or the centers are not as written.
+    /// If the budget is too small, or if the centers are damaged.
     pub(crate) fn new(context: &'a Context, buckets: &'a Buckets<'a>) -> Result<Self> {
         let (extents, free) = (buckets.extents(), context.budget().free());
         let read_ahead = read_ahead_bytes(extents, false, free);
@@ -115,17 +113,17 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Ok(Self { context, buckets, subset: None, within: None, centers, prober, counts, read_ahead, _memory: memory })
     }
 
-    /// The same among some of the members only.
+    /// Restricts the hits to some of the members.
     pub(super) fn among(self, subset: Subset<'a>) -> Self {
         Self { subset: Some(subset), ..self }
     }
 
-    /// The same where of the nearest only those within a threshold are found.
+    /// Restricts the K nearest to those within a threshold.
     pub(super) fn within(self, within: Option<Predicate>) -> Self {
         Self { within, ..self }
     }
 
-    /// What a query has found of what is wanted when it has looked nowhere; the member at `but` does not count.
+    /// Returns the empty result of a query. The member at `but` is never a hit.
     pub(super) fn none_found(&self, wanted: QueryTarget, but: Option<(u32, u32)>) -> Nearest {
         let none = wanted.among(self.all_rows()).nearest(self.buckets.metric(), but);
         match self.within {
@@ -134,17 +132,18 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         }
     }
 
-    /// How many members of all buckets may be found.
+    /// Returns the number of members that can be hits.
     pub(super) fn all_rows(&self) -> u64 {
         self.subset.map_or_else(|| self.buckets.rows(), Subset::len)
     }
 
-    /// How many members of a bucket may be found.
+    /// Returns the number of members of a bucket that can be hits.
     pub(super) fn rows(&self, bucket: u32) -> u64 {
         self.subset.map_or_else(|| self.buckets.extent(bucket).rows.into(), |subset| subset.rows(bucket))
     }
 
-    /// The least bytes of a search beside `of_queries`: a query may look into every bucket.
+    /// Returns the least bytes of a search if all queries take `of_queries`. Allows for a query that probes every
+    /// bucket.
     pub(crate) fn least_bytes(buckets: &Buckets<'_>, threads: usize, of_queries: u64) -> u64 {
         // Half of the memory is for queries.
         let visits = 4 * BYTES_OF_VISIT * u64::from(buckets.count());
@@ -152,7 +151,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         of_queries.saturating_add(fixed + visits)
     }
 
-    /// Bytes of centers and workers.
+    /// Returns the bytes of centers and workers.
     fn fixed_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
         let (centers, dimensions) = (buckets.extents().len(), buckets.space().dimensions());
         let a_worker = NearestSearch::<T>::memory_bytes(buckets.rows_max(), dimensions);
@@ -162,23 +161,24 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             + threads.max(1) as u64 * a_worker
     }
 
-    /// Bytes of a query of a type: as it is stored, as coordinates, what it finds, and a place in each list.
+    /// Returns the bytes of a query: as stored, as coordinates, its hits, and an entry in each list.
     pub(crate) fn bytes_of_query(buckets: &Buckets<'_>, queries: VectorType, wanted: QueryTarget) -> u64 {
         let answers = match wanted {
             QueryTarget::Nearest(k) => Nearest::memory_bytes(k.min(buckets.rows())),
-            // In a heap that doubles as it grows.
+            // Hits are in a heap that doubles as it grows.
             QueryTarget::Within(_) => Nearest::memory_bytes(2 * HITS_EXPECTED.min(buckets.rows())),
         };
         answers.saturating_add(Self::bytes_of_vector(buckets, queries))
     }
 
-    /// The same without what it finds.
+    /// Returns the bytes of a query without its hits.
     pub(super) fn bytes_of_vector(buckets: &Buckets<'_>, queries: VectorType) -> u64 {
         let members = Members::<T>::memory_bytes(1, buckets.space().of_queries(queries));
         2 * queries.bytes() as u64 + members + 64
     }
 
-    /// Queries that are searched at once, at least one: half of the memory is for lists of the buckets that they look into.
+    /// Returns the number of queries to search at once, at least one, if each takes `of` bytes. Half of the memory is
+    /// for lists of their probes.
     pub(crate) fn queries_at_once(&self, of: u64) -> u64 {
         (self.context.budget().free() / 2 / of).clamp(1, QUERIES_MAX)
     }
@@ -195,8 +195,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Ok(measured)
     }
 
-    /// The buckets that some queries look into by a rule, at least until these have so many rows; none where memory does not
-    /// hold that of several queries.
+    /// Returns the probes of some queries by a rule, with at least `least_rows` rows for each query. Returns `None` if
+    /// memory does not hold the probes of several queries.
     pub(super) fn visits(
         &self,
         (queries, range): (&Queries<T>, Range<u32>),
@@ -218,7 +218,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Ok(Some((Visits::of_lists(&lists, range.start, buckets.count()), memory)))
     }
 
-    /// One pass over the buckets that queries look into, each with these queries; the results come in the order of the buckets.
+    /// Reads the probed buckets in one pass and calls `work` with each bucket and the queries that probe it. Results
+    /// are in the order of the buckets.
     pub(super) fn look<S, R: Send>(
         &self,
         visits: &Visits,
@@ -227,7 +228,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     ) -> Result<Vec<R>> {
         let Self { context, buckets, ref centers, read_ahead, .. } = *self;
         let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead };
-        // A bucket of which no member may be found is not read.
+        // A bucket without members that can be hits is not read.
         let loads = visits.loads(buckets.count()).filter(|load| self.rows(load.bucket) > 0);
         let state = || (state(), Vec::new());
         pass.run_over(loads, state, |(state, buffer), number, bucket| {
@@ -235,11 +236,11 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         })
     }
 
-    /// What queries find. Fewer are searched at once where memory does not hold what they look into or find; that changes
-    /// nothing of what they find. `take` gets the answers of some, in their order.
+    /// Finds the hits of queries and passes them to `take`, for some queries at a time, in order. If memory does not
+    /// hold the probes or hits of a range, fewer queries are searched at once; the hits do not depend on that.
     ///
     /// # Errors
-    /// Where the store cannot be read, the answers of one query do not fit into memory, or `take` fails.
+    /// If the store cannot be read, if the hits of one query do not fit into memory, or if `take` fails.
     pub(crate) fn search(
         &self,
         queries: &Queries<T>,
@@ -255,7 +256,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         )
     }
 
-    /// What some queries find; none where memory holds less.
+    /// Finds the hits of some queries. Returns `None` if they do not fit into memory.
     pub(super) fn search_some(
         &self,
         queries: &Queries<T>,
@@ -277,19 +278,18 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     }
 }
 
-/// Queries of a group.
+/// Returns the number of queries in a group.
 fn count_of(group: &[(u32, Range<u32>)]) -> usize {
     group.iter().map(|(_, queries)| queries.len()).sum()
 }
 
 impl<T: Coordinate> Queries<T> {
-    /// How many there are.
     pub(crate) fn len(&self) -> u32 {
         self.members.len() as u32
     }
 
-    /// Those of a range that lie in the store, in groups of buckets with their queries: those of one bucket, and of buckets
-    /// behind it while they are fewer than `least`, but not more than `most`.
+    /// Groups the queries of a range by bucket, if they are rows of the store. A group has the queries of one bucket.
+    /// Those of the following buckets join it while it has fewer than `least` queries and would not exceed `most`.
     pub(super) fn groups(&self, range: Range<u32>, least: usize, most: usize) -> Vec<Vec<(u32, Range<u32>)>> {
         let Some(places) = &self.places else { return Vec::new() };
         let bucket = |query: u32| places[query as usize].0;
@@ -307,7 +307,7 @@ impl<T: Coordinate> Queries<T> {
         groups
     }
 
-    /// Queries as they are stored, in the space of a store whose vectors may be of another type.
+    /// Converts stored queries of type `vectors`, which may differ from the type of the store.
     pub(crate) fn new(
         searcher: &Searcher<'_, T>,
         vectors: VectorType,

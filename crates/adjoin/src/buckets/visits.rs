@@ -1,22 +1,22 @@
-//! Which queries look into each bucket.
+//! Lists the queries that probe each bucket.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::plan::Load;
 
-/// Queries that look into each bucket.
+/// Queries that probe each bucket.
 pub(crate) enum Visits {
-    /// All into those buckets that are marked.
+    /// All of these queries probe the buckets that are flagged.
     All(Vec<u32>, Vec<bool>),
-    /// Where those of each bucket end, and the queries.
+    /// End of each bucket's queries, and the queries. Small if each query probes few buckets.
     Listed(Vec<usize>, Vec<u32>),
-    /// As marked.
+    /// One bit per bucket and query.
     Marked(Marks),
 }
 
 impl Visits {
-    /// The queries of each bucket, ascending, given the buckets of each query from the first on.
+    /// Inverts `lists`, the buckets that each query probes; the first query is number `first`.
     pub(crate) fn of_lists(lists: &[Vec<u32>], first: u32, buckets: u32) -> Self {
         let mut ends = vec![0; buckets as usize];
         lists.iter().flatten().for_each(|&bucket| ends[bucket as usize] += 1);
@@ -36,7 +36,8 @@ impl Visits {
         Self::Listed(ends, queries)
     }
 
-    /// The queries of a bucket, ascending; `buffer` may hold them.
+    /// Returns the queries that probe a bucket, in ascending order. `buffer` holds them if they are not stored as a
+    /// list.
     pub(crate) fn of<'b>(&'b self, bucket: u32, buffer: &'b mut Vec<u32>) -> &'b [u32] {
         match self {
             Self::All(queries, buckets) => {
@@ -58,7 +59,7 @@ impl Visits {
         }
     }
 
-    /// Whether a query looks into a bucket.
+    /// Returns whether a query probes a bucket.
     pub(super) fn holds(&self, bucket: u32, query: u32) -> bool {
         match self {
             Self::Marked(marks) => marks.is_set(bucket, query),
@@ -66,7 +67,7 @@ impl Visits {
         }
     }
 
-    /// The buckets that anyone looks into, ascending.
+    /// Returns the buckets that at least one query probes, in ascending order.
     pub(super) fn loads(&self, buckets: u32) -> impl Iterator<Item = Load> {
         let is_wanted = |bucket: u32| match self {
             Self::Marked(marks) => marks.of(bucket).next().is_some(),
@@ -76,26 +77,26 @@ impl Visits {
     }
 }
 
-/// A bit for each bucket and query, which several threads may set.
+/// One bit per bucket and query. Threads may change bits at the same time if they work on different queries.
 pub(crate) struct Marks {
     words: Vec<AtomicU64>,
-    /// Words of a bucket.
+    /// Words per bucket.
     of_bucket: usize,
-    /// The first query.
+    /// Number of the first query.
     first: u32,
 }
 
 impl Marks {
     const BITS: usize = u64::BITS as usize;
 
-    /// None yet.
+    /// Creates marks that are all unset.
     pub(super) fn none(buckets: u32, queries: &Range<u32>) -> Self {
         let of_bucket = queries.len().div_ceil(Self::BITS);
         let words = (0..buckets as usize * of_bucket).map(|_| AtomicU64::new(0)).collect();
         Self { words, of_bucket, first: queries.start }
     }
 
-    /// Bytes for so many buckets and queries.
+    /// Returns the bytes that [`Marks::none`] allocates.
     pub(super) fn bytes(buckets: u32, queries: &Range<u32>) -> u64 {
         u64::from(buckets) * (queries.len().div_ceil(Self::BITS) * size_of::<u64>()) as u64
     }
@@ -106,25 +107,23 @@ impl Marks {
         (word, 1 << (query % Self::BITS))
     }
 
-    /// Sets a mark. Nobody else changes it at the same time.
     pub(super) fn set(&self, bucket: u32, query: u32) {
         let (word, bit) = self.place(bucket, query);
         word.fetch_or(bit, Ordering::Relaxed);
     }
 
-    /// Sets the mark that is not set, and takes back the one that is.
+    /// Inverts a mark.
     pub(super) fn turn(&self, bucket: u32, query: u32) {
         let (word, bit) = self.place(bucket, query);
         word.fetch_xor(bit, Ordering::Relaxed);
     }
 
-    /// Whether a mark is set.
     pub(super) fn is_set(&self, bucket: u32, query: u32) -> bool {
         let (word, bit) = self.place(bucket, query);
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Queries that are marked with a bucket, ascending.
+    /// Returns the queries marked for a bucket, in ascending order.
     fn of(&self, bucket: u32) -> impl Iterator<Item = u32> {
         let start = bucket as usize * self.of_bucket;
         let words = self.words[start..start + self.of_bucket].iter().map(|word| word.load(Ordering::Relaxed));
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Queries of each bucket, and buckets that are loaded.
+    /// Returns the queries of each bucket, and the buckets to load.
     fn seen(visits: &Visits, buckets: u32) -> (Vec<Vec<u32>>, Vec<u32>) {
         let of = |bucket| visits.of(bucket, &mut vec![7; 3]).to_vec();
         ((0..buckets).map(of).collect(), visits.loads(buckets).map(|load| load.bucket).collect())

@@ -1,4 +1,4 @@
-//! Drawn rows against all rows of the source, in one scan.
+//! Compares drawn rows with all rows of the source, in one scan.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,27 +15,27 @@ use crate::report::Stopwatch;
 use crate::truth::DistanceHistogram;
 use crate::workers::{lock, map_items};
 
-/// Drawn rows whose distances are computed at once, and how many are compared with all drawn ones.
+/// Number of drawn rows per block of distances, and number of rows compared with all drawn ones for the histogram.
 const BLOCK: usize = 32;
 const HISTOGRAM_ROWS: usize = 1_024;
-/// Columns among which all pairs of a small set are found at once, so that few of them are held.
+/// Number of columns among which the pairs of a small set are found at once, so that few pairs are held.
 const GREEDY_COLUMNS: usize = 64;
 
-/// Rows of a source, as they are compared.
+/// Rows of a source, in the form in which they are compared.
 pub(super) struct Compared<'a, T: Coordinate> {
     pub(super) scans: Scans<'a>,
     pub(super) space: Space<'a>,
     pub(super) members: Members<T>,
-    /// Their places among the usable rows, ascending.
+    /// Places of the rows among the usable rows, ascending.
     pub(super) places: &'a [u64],
 }
 
-/// How far apart drawn rows are.
+/// Distances among drawn rows.
 pub(super) struct Among {
     pub(super) histogram: DistanceHistogram,
-    /// How many distances that are.
+    /// Number of distances.
     pub(super) pairs: u64,
-    /// What one took, on one thread.
+    /// Nanoseconds of one distance on one thread.
     pub(super) nanoseconds: f64,
 }
 
@@ -45,7 +45,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Self { scans, space, members, places }
     }
 
-    /// How far apart the rows are.
+    /// Measures the distances among the rows.
     pub(super) fn among(&self) -> Result<Among> {
         let (context, panel) = (self.scans.context, &self.members.panel);
         let all: Vec<u32> = (0..panel.rows() as u32).collect();
@@ -58,11 +58,11 @@ impl<'a, T: Coordinate> Compared<'a, T> {
             let distances = &mut distances[..block.len() * all.len()];
             let watch = Stopwatch::start();
             context.kernel.many_to_many(panel, block, &columns, distances);
-            // The least of all blocks: others may be at work on this core too.
+            // Minimum over the blocks, since other processes may use this core too.
             least = least.min(watch.seconds() / distances.len() as f64);
             histogram.add::<T>(distances);
         }
-        histogram.leave_out_zeros(some.len() as u64); // each with itself
+        histogram.leave_out_zeros(some.len() as u64); // of each row to itself
         Ok(Among { histogram, pairs: (some.len() * (all.len() - 1)) as u64, nanoseconds: least * 1e9 })
     }
 
@@ -97,11 +97,11 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(notes.into_iter().map(|notes| notes.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
     }
 
-    /// The first rung within which each row has an earlier neighbor, up to `last`.
+    /// Returns, for each row, the first rung up to `last` within which the row has an earlier neighbor.
     pub(super) fn first_rungs(&self, ladder: &Ladder, last: usize) -> Result<Vec<u8>> {
         let predicate = ladder.predicate(last)?;
         let threshold = Threshold::new(predicate, self.space);
-        // The rows that come last first: rows of a tile share the largest reach.
+        // Last rows first: rows of a tile share the largest reach.
         let order: Vec<u32> = (0..self.places.len() as u32).rev().collect();
         let first = Mutex::new(vec![NO_RUNG; self.places.len()]);
         self.each_slice("trace", |place, _, columns| {
@@ -126,7 +126,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(first.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Which rows go, where these are all rows of the source.
+    /// Decides which rows are removed, if these are all rows of the source.
     pub(super) fn removal(&self, ladder: &Ladder) -> Result<Removal> {
         let predicate = ladder.predicate(ladder.len() - 1)?;
         let threshold = Threshold::new(predicate, self.space);
@@ -162,8 +162,8 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(removal)
     }
 
-    /// Hands all usable rows to `compare`, some at a time: the place of the first among all, as stored, and as they are
-    /// compared.
+    /// Passes all usable rows to `compare`, a few at a time: the place of the first one among all, the stored vectors,
+    /// and the vectors in the form in which they are compared.
     fn each_slice(&self, phase: &str, compare: impl Fn(u64, &[u8], &Members<T>) -> Result<()>) -> Result<()> {
         let (context, bytes) = (self.scans.context, self.space.vectors.bytes());
         let mut place = 0;
@@ -178,7 +178,6 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(())
     }
 
-    /// Lets workers compare chunks of rows.
     fn each_chunk(
         &self,
         chunks: usize,

@@ -1,7 +1,7 @@
-//! What a join of the source would take: time, memory and disk.
+//! Predicts the time, memory and disk that a join of the source takes.
 //!
-//! Planning weighs its choices by the number of operations of each kind ([`Weights`]). The same weights, times how long
-//! such operations take on this machine as the scans measured it, and some constants that real runs taught, make seconds.
+//! Planning weighs its choices by the number of operations of each kind ([`Weights`]). Seconds are these weights, times
+//! the speed of such operations on this machine as the scans measured it, times constants fitted to real runs.
 
 use adjoin_kernels::Panel;
 use serde::Serialize;
@@ -20,61 +20,62 @@ use crate::sink::TableFormat;
 use crate::source::IdKind;
 use crate::store::{BuildMemory, TwoLevel, build_distances, extent_rows_max, row_bytes, train};
 
-/// Of a run: what it takes however small the set is, in seconds.
+/// Seconds that any run takes, however small the set is.
 const FIXED_SECONDS: f64 = 0.12;
-/// Of a build: for each byte of vectors what it takes to check, sort and write it, in nanoseconds.
+/// Nanoseconds of a build per byte of vectors, to check, sort and write it.
 const BYTE_NANOSECONDS: f64 = 3.5;
-/// How many times as long what planning weighs takes with all that it does not: loading, decisions, waiting.
+/// Factors by which a join takes longer than the operations that planning weighs: loading, decisions and waiting are
+/// not among them.
 const EXACT_FACTOR: f64 = 1.5;
 const CALIBRATED_FACTOR: f64 = 2.4;
-/// To write a pair, with ids of numbers and with those of text, in nanoseconds.
+/// Nanoseconds to write a pair, with numbers and with texts as ids.
 const PAIR_NANOSECONDS: f64 = 110.0;
 const TEXT_PAIR_NANOSECONDS: f64 = 230.0;
-/// How many times the bytes that are expected of a pair a Parquet file has: ids of pairs compress better or worse by the order in
-/// which the pairs are found. On 40 results of 10,000 to 16M pairs it was 0.89 to 1.2.
+/// Size of a Parquet file of pairs relative to the predicted one. The order in which pairs are found affects how well
+/// ids compress. On 40 results of 10,000 to 16M pairs it was 0.89 to 1.2.
 const COMPRESSED: Interval = Interval { estimate: 1.0, low: 0.85, high: 1.25 };
-/// Real runs took between the estimate divided and multiplied by this.
+/// Factor by which real runs were faster or slower than the estimate, at most.
 const OFF: f64 = 2.0;
-/// Bytes of the largest bucket, in multiples of the mean one, about.
+/// Approximate size of the largest bucket, in multiples of the mean.
 const LARGEST_BUCKET: u64 = 4;
-/// How many times the bytes of its rows a build in memory holds: rows lie in blocks that are not full. On 9 sets of 0.1M to 10M
+/// Memory of a build relative to the bytes of its rows, which are in blocks that are not full. On 9 sets of 0.1M to 10M
 /// rows it was 1.5 to 2.1.
 const HELD: Interval = Interval { estimate: 1.8, low: 1.0, high: 2.2 };
-/// Bytes to which a bucket is rounded up.
+/// Bytes to a multiple of which a bucket is rounded up.
 const BLOCK_BYTES: u64 = 4_096;
-/// Bytes of a bucket's head and of its place in the table, up to where the next begins.
+/// Bytes of a bucket's header, its entry in the table, and the padding to the next bucket.
 const BUCKET_BYTES: u64 = 512;
 
-/// Memory and disk of a join whatever its threshold, in bytes; the bounds are those of what is not known before the build:
-/// the size of the largest bucket, how full blocks of rows are, and how much buckets are rounded up.
+/// Memory and disk of a join with any threshold, in bytes. The bounds cover what is unknown before the build: the size
+/// of the largest bucket, how full blocks of rows are, and the rounding of buckets.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Footprint {
-    /// The least budget, about.
+    /// Approximate least budget.
     pub least_memory_bytes: Interval,
-    /// What a join would hold of the budget that the estimate was given, about.
+    /// Approximate memory that a join would use of the budget given to the estimate.
     pub memory_bytes: Interval,
-    /// The store that a join of a source builds in a temporary place.
+    /// Size of the store that a join of a source builds in a temporary place.
     pub store_bytes: Interval,
-    /// What that writes to temporary files beside it, with this budget.
+    /// Bytes that this build writes to other temporary files, with this budget.
     pub spill_bytes: Interval,
 }
 
-/// How long it takes to find pairs within a threshold.
+/// Predicts how long it takes to find the pairs within a threshold.
 pub(super) struct Clock<'a, T: Coordinate> {
     foresight: Foresight<'a, T>,
     aim: JoinEffort,
-    /// Seconds for each nanosecond of a core that [`Weights`] speak of, on this machine with its threads.
+    /// Seconds per nanosecond of a core as counted by [`Weights`], on this machine with all its threads.
     rate: f64,
     build_seconds: f64,
     rows: u64,
-    /// Distances of a drawn vector to the centers of all buckets, weighed.
+    /// Weighted cost of the distances of a drawn vector to the centers of all buckets.
     centers_a_vector: f64,
     pair_seconds: f64,
     pair_bytes: f64,
 }
 
 impl<'a, T: Coordinate> Clock<'a, T> {
-    /// Places some of the compared rows in buckets such as a build would make. `nanoseconds` are those of a distance between
+    /// Places some of the compared rows in buckets, as a build would. `nanoseconds` is the time of a distance between
     /// drawn vectors and others, on one thread.
     pub(super) fn new(compared: &Compared<'a, T>, survey: &Survey, nanoseconds: f64, aim: JoinEffort) -> Result<Self> {
         let Scans { context, options, sizes, source } = compared.scans;
@@ -109,16 +110,16 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         })
     }
 
-    /// How a join with a threshold would find its pairs.
+    /// Returns how a join with a threshold would find its pairs.
     pub(super) fn way(&self, threshold: &Threshold) -> Way {
         let (choice, costs) = self.foresight.choice(threshold, self.aim);
         Way { choice, costs, recall: if matches!(choice, Choice::Exact(_)) { 1.0 } else { self.aim.target() } }
     }
 
-    /// Returns the seconds of a join that writes its pairs, of which there are so many within the threshold.
+    /// Returns the seconds of a join that writes its pairs, given the number of pairs within the threshold.
     pub(super) fn seconds(&self, way: &Way, pairs: Interval) -> Interval {
         let Costs { exact, approximate, a_vector } = way.costs;
-        // Fewer pairs make a calibration draw more vectors, so that a join of few pairs may take longer.
+        // With fewer pairs, a calibration draws more vectors, so a join of few pairs may take longer.
         let seconds = |pairs: f64, test: usize| {
             let find = match way.choice {
                 Choice::Exact(_) => exact * EXACT_FACTOR,
@@ -140,7 +141,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         }
     }
 
-    /// Bytes of the pairs as a Parquet file.
+    /// Returns the size of the pairs as a Parquet file.
     pub(super) fn bytes(&self, pairs: Interval) -> Interval {
         let bytes = |pairs: f64, times: f64| TableFormat::PARQUET_BYTES + pairs * self.pair_bytes * times;
         Interval {
@@ -151,15 +152,15 @@ impl<'a, T: Coordinate> Clock<'a, T> {
     }
 }
 
-/// How a join would find its pairs.
+/// Method by which a join would find its pairs.
 pub(super) struct Way {
     choice: Choice,
     costs: Costs,
-    /// The least fraction of the pairs that it finds.
+    /// Least fraction of the pairs that it finds.
     pub(super) recall: f64,
 }
 
-/// Some of the compared rows, evenly.
+/// Returns some of the compared rows, evenly spread.
 fn sample_panel<T: Coordinate>(compared: &Compared<'_, T>) -> Panel<T> {
     let panel = &compared.members.panel;
     let count = panel.rows().min(FORESEEN);
@@ -171,7 +172,7 @@ fn sample_panel<T: Coordinate>(compared: &Compared<'_, T>) -> Panel<T> {
 }
 
 impl Footprint {
-    /// Of a join with a budget of which `free` bytes are for buffers.
+    /// Predicts a join with a budget that has `free` bytes for buffers.
     pub(super) fn new<T: Coordinate>(scans: &Scans<'_>, survey: &Survey, free: u64) -> Self {
         let Scans { context, options, sizes, source } = *scans;
         let (info, rows) = (source.info(), survey.scanned.usable_rows);
@@ -200,7 +201,7 @@ impl Footprint {
             },
             memory_bytes: Interval {
                 estimate: outside as f64 + held(HELD.estimate),
-                low: held(HELD.low), // what is outside the budget is reserved, and need not be used
+                low: held(HELD.low), // memory outside the budget is reserved, but may remain unused
                 high: outside as f64 + held(HELD.high),
             },
             store_bytes: Interval {

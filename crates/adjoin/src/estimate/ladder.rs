@@ -1,46 +1,50 @@
-//! Thresholds at which everything is counted: from that of the nearest pairs to one at which a vector has many neighbors.
+//! The thresholds at which neighbors are counted, from the distance of the nearest pairs to one at which a vector has
+//! many neighbors.
 
 use crate::error::Result;
 use crate::options::Metric;
 use crate::predicate::Predicate;
 
-/// Thresholds, that which was asked for apart: each set of rungs is a mask of 128 bits.
+/// Largest number of thresholds, apart from the requested one. A set of rungs is a mask of 128 bits.
 const RUNGS_MAX: usize = 120;
-/// The nearest is so many times nearer than the farthest.
+/// Ratio of the farthest threshold to the nearest one.
 const SPAN: f64 = 64.0;
-/// Under cosine nothing nearer is told apart: what is computed of equal vectors may be a little off 1.
+/// Smallest distance under cosine. Nearer thresholds cannot be distinguished, since the computed similarity of equal
+/// vectors may differ slightly from 1.
 const DISTANCE_MIN_COSINE: f64 = 2e-3;
-/// Thresholds are rounded so that they can be typed: significant digits of a distance, steps of a similarity.
+/// Significant digits to which distances are rounded, so that they can be typed.
 const DIGITS: i32 = 4;
-/// The same of thresholds between two others, after the first digit.
+/// Digits after the first one of thresholds between two others; and the number of steps to which a similarity is
+/// rounded.
 const DIGITS_BETWEEN: usize = 7;
 const STEPS_OF_SIMILARITY: f64 = 1e5;
 
-/// Thresholds from the nearest to the farthest.
+/// Thresholds from the nearest to the farthest. Each is a rung.
 pub(super) struct Ladder {
     rungs: Vec<f64>,
-    /// What is compared: a distance, or a similarity with its sign turned, as a result has them.
+    /// Key of each rung in the f32 precision of results: a distance, or a negated similarity.
     keys: Vec<f32>,
     metric: Metric,
-    /// Which of them was asked for.
+    /// Rung of the requested threshold.
     pub(super) asked: Option<usize>,
 }
 
-/// A set of rungs, a bit for each.
+/// A set of rungs, with one bit for each.
 pub(super) type Rungs = u128;
 
-/// All rungs from one on.
+/// Returns all rungs from one on.
 pub(super) fn from_rung(rung: u8) -> Rungs {
     Rungs::MAX.checked_shl(rung.into()).unwrap_or(0)
 }
 
-/// All rungs before one.
+/// Returns all rungs before one.
 pub(super) fn before_rung(rung: u8) -> Rungs {
     !from_rung(rung)
 }
 
 impl Ladder {
-    /// Up to pairs that are `farthest` apart, in the space where a similarity is a distance between vectors of length 1.
+    /// Creates a ladder up to pairs at distance `farthest`. Under cosine, this is the distance between vectors scaled
+    /// to length 1.
     pub(super) fn new(metric: Metric, farthest: f64, asked: Option<&Predicate>) -> Self {
         let farthest = if metric == Metric::Cosine { farthest.clamp(DISTANCE_MIN_COSINE, 2.0) } else { farthest };
         let at = |k: usize| farthest * SPAN.powf(-(k as f64) / (RUNGS_MAX as f64));
@@ -62,7 +66,8 @@ impl Ladder {
         Self { rungs, keys, metric, asked }
     }
 
-    /// Thresholds between a rung and the one before, both among them; none if there are none between.
+    /// Returns a ladder of thresholds between a rung and the one before it, including both. Returns `None` if there are
+    /// none between them.
     pub(super) fn between(&self, rung: usize) -> Option<Self> {
         let (from, to) = (*self.rungs.get(rung.checked_sub(1)?)?, *self.rungs.get(rung)?);
         let at = |k: usize| from + (to - from) * k as f64 / RUNGS_MAX as f64;
@@ -71,7 +76,7 @@ impl Ladder {
         Some(Self::of_rungs(self.metric, rungs, None)).filter(|ladder| ladder.len() > 2)
     }
 
-    /// Nearer thresholds, where nothing lies between a rung and that of equal vectors.
+    /// Returns a ladder of nearer thresholds, if the only rung before this one is the one of equal vectors.
     pub(super) fn finer(&self, rung: usize) -> Option<Self> {
         let is_next = self.metric == Metric::L2 && rung == 1 && self.rungs[0] == 0.0;
         is_next.then(|| Self::new(self.metric, self.rungs[rung], None))
@@ -81,15 +86,14 @@ impl Ladder {
         self.rungs.len()
     }
 
-    /// The threshold of a rung.
     pub(super) fn threshold(&self, rung: usize) -> f64 {
         self.rungs[rung]
     }
 
-    /// Pairs within a rung.
+    /// Returns the predicate of pairs within a rung.
     ///
     /// # Errors
-    /// Where the threshold is none, which it never is.
+    /// If the threshold is invalid, which never happens.
     pub(super) fn predicate(&self, rung: usize) -> Result<Predicate> {
         match self.metric {
             Metric::L2 => Predicate::l2(self.rungs[rung]),
@@ -97,14 +101,14 @@ impl Ladder {
         }
     }
 
-    /// The first rung within which a pair is, given its distance or similarity; the last one where rounding says none.
+    /// Returns the first rung that includes a pair, given its distance or similarity. Returns the last rung if none
+    /// does because of rounding.
     pub(super) fn rung_of(&self, value: f32) -> u8 {
         let key = key(self.metric, f64::from(value)) as f32;
         self.keys.partition_point(|&rung| rung < key).min(self.keys.len() - 1) as u8
     }
 }
 
-/// The threshold of a predicate.
 fn threshold(predicate: &Predicate) -> f64 {
     match *predicate {
         Predicate::L2 { eps } => eps,
@@ -113,17 +117,17 @@ fn threshold(predicate: &Predicate) -> f64 {
     }
 }
 
-/// Smaller the nearer.
+/// Returns a key that is smaller for nearer thresholds.
 fn key(metric: Metric, threshold: f64) -> f64 {
     if metric == Metric::L2 { threshold } else { -threshold }
 }
 
-/// A threshold that can be typed, about that of pairs so far apart.
+/// Returns a threshold that can be typed, near the given distance.
 fn threshold_of(metric: Metric, distance: f64) -> f64 {
     match metric {
         Metric::L2 if distance > 0.0 => {
             let unit = 10f64.powi(distance.log10().floor() as i32 + 1 - DIGITS);
-            // By text, so that what is printed is the very number.
+            // Formatted and parsed, so that the printed number is exactly the one used.
             let digits = (DIGITS - 1 - distance.log10().floor() as i32).max(0) as usize;
             format!("{:.digits$}", (distance / unit).ceil() * unit).parse().unwrap_or(distance)
         }

@@ -1,4 +1,4 @@
-//! How many rows are drawn, and what comparing them takes.
+//! Chooses how many rows are drawn, and computes the memory of comparing them.
 
 use adjoin_kernels::Panel;
 
@@ -16,42 +16,45 @@ use crate::truth::DistanceHistogram;
 
 use crate::execute::Tiles;
 
-/// Rows that are compared with all others: so many, or fewer that take so many bytes as floats.
+/// Number of rows compared with all others, and limit on their bytes as floats.
 const COMPARED: u64 = 4_096;
 const COMPARED_BYTES: u64 = 16 << 20;
-/// Of larger sets fewer are compared, so that this costs a part of what the join does; but so many.
+/// From larger sets, fewer rows are compared, so that an estimate costs a fraction of the join, but at least
+/// `COMPARED_MIN`.
 const ROWS_OF_ALL_COMPARED: u64 = 4_000_000;
 const COMPARED_MIN: u64 = 512;
-/// Rows on which centers are trained: so many for each, or fewer that take so many bytes.
+/// Number of training rows per center.
 const TRAINED_A_CENTER: u64 = 16;
-/// Of large sets centers are trained on fewer rows each, but on so many: fewer centers than a build makes would have larger
-/// cells, of which a rule admits many times as many pairs.
+/// Least number of training rows per center, and limits on all training rows. A large set gets fewer rows per center
+/// before it gets fewer centers: with fewer centers than a build has, cells would be larger, and a rule would admit
+/// many times as many pairs.
 const TRAINED_A_CENTER_MIN: u64 = 4;
 const TRAINING_ROWS_MAX: u64 = 1 << 17;
 const TRAINING_BYTES: u64 = 64 << 20;
-/// Rows of a batch that are compared at once.
+/// Number of rows of a batch that are compared at once.
 pub(super) const COLUMNS: usize = 1_024;
-/// Compared rows that one worker takes at once.
+/// Number of compared rows that a worker takes at once.
 pub(super) const CHUNK_ROWS: usize = 512;
-/// Drawn vectors from whose pairs is learned what a rule admits.
+/// Number of drawn vectors on whose pairs the effect of a rule is measured.
 pub(super) const FORESEEN: usize = 1_000;
 
-/// Rows and bytes of each part.
+/// Numbers of rows, and bytes, of each part of an estimate.
 pub(super) struct Sizes {
     pub(super) batch: u64,
-    /// Rows that are compared with all, and the bytes of those in memory while they are drawn.
+    /// Number of rows compared with all, and the bytes of those in memory while they are drawn.
     pub(super) compared: u64,
     pub(super) compared_bytes: u64,
-    /// The same of the rows on which centers are trained.
+    /// Number of rows on which centers are trained, and the bytes of those in memory while they are drawn.
     pub(super) training: u64,
     pub(super) training_bytes: u64,
-    /// Buckets that a build would make, and centers that stand for theirs.
+    /// Number of buckets that a build would create, and of centers trained to represent them.
     pub(super) buckets: u64,
     pub(super) centers: u32,
 }
 
 impl Sizes {
-    /// What the number of rows, their type and the options say; memory decides of rows in memory alone.
+    /// Chooses the sizes by the number of rows, their type and the options. The budget only affects the bytes held
+    /// while rows are drawn.
     pub(super) fn new(source: &dyn VectorSource, options: &BuildOptions, free: u64) -> Self {
         let info = source.info();
         let (rows, vectors) = (info.rows, info.vectors);
@@ -69,7 +72,7 @@ impl Sizes {
         Self { batch, compared, compared_bytes, training, training_bytes, buckets, centers }
     }
 
-    /// Bytes of an estimate, whatever its coordinates.
+    /// Returns the bytes of an estimate with either coordinate type.
     pub(super) fn bytes(&self, context: &Context, source: &dyn VectorSource, metric: Metric) -> u64 {
         let vectors = source.info().vectors;
         let of = |bytes: fn(&Self, &Context, &dyn VectorSource, Metric) -> u64| bytes(self, context, source, metric);
@@ -86,7 +89,7 @@ impl Sizes {
         let drawn = 8 * (2 * self.compared + self.training) + self.compared_bytes + self.training_bytes;
         let stored = self.compared * a_vector;
         let noted = (self.compared / TRACED_SHARE + 1) * NOTES_MAX as u64 * (a_vector + 64);
-        // Those whose earlier neighbors are looked for take the place of what was noted of them.
+        // Rows that are searched for earlier neighbors of neighbors replace the notes about them.
         let later = (noted / (a_vector + 64)).min(self.compared * 2);
         let counts = self.compared * (128 * 4 + 64);
         let columns = COLUMNS.min(info.rows as usize);

@@ -1,9 +1,9 @@
-//! What would a join of these vectors find and take? Told from a sample, before anything is built.
+//! Estimates the result and the cost of a join from a sample, before anything is built.
 //!
-//! One scan checks the rows and draws some (`survey.rs`), a second one compares those with all (`compare.rs`) and counts
-//! neighbors within many thresholds at once (`ladder.rs`, `notes.rs`), and a third one looks for the neighbors of some of
-//! those, which tells how many rows go where of near ones the first stays (`removed.rs`). Time, memory and disk follow from
-//! what the scans measured and from what planning would decide (`cost.rs`).
+//! One scan checks the rows and draws some (`survey.rs`). A second one compares these with all rows (`compare.rs`) and
+//! counts neighbors within many thresholds at once (`ladder.rs`, `notes.rs`). A third one finds the neighbors of some
+//! of these neighbors. They determine how many rows are removed if the first of near-duplicates is kept (`removed.rs`).
+//! Time, memory and disk follow from the measurements of the scans and from the choices of planning (`cost.rs`).
 
 mod compare;
 mod cost;
@@ -36,82 +36,83 @@ use crate::source::VectorSource;
 use crate::store::BuildOptions;
 use crate::truth::means;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "this estimate";
-/// Numbers of neighbors at whose thresholds is told what a join would find.
+/// Mean numbers of neighbors for whose thresholds the estimate is reported.
 const NEIGHBORS: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
-/// The farthest pairs that are counted are those at which a vector has so many neighbors, about.
+/// Approximate mean number of neighbors at the farthest threshold.
 const NEIGHBORS_MAX: f64 = 200.0;
-/// Where a vector has more within the threshold that was asked for, fewer rows are compared; but so many.
+/// If vectors have more neighbors than this within the requested threshold, fewer rows are compared, but at least
+/// `COMPARED_MIN`.
 const NEIGHBORS_MANY: f64 = 1_000.0;
 const COMPARED_MIN: usize = 256;
-/// From fewer distances among the drawn rows no threshold is told.
+/// Least number of distances among drawn rows from which a threshold is derived.
 const PAIRS_MIN: u64 = 32;
 
-/// What is asked.
+/// Request for an estimate.
 pub struct Question<'a> {
-    /// How a store would be built; its metric is that of the thresholds.
+    /// Options of the build of a store. Their metric is also the metric of the thresholds.
     pub build: &'a BuildOptions,
-    /// A threshold that is told of beside the others.
+    /// Threshold to report in addition to the others.
     pub asked: Option<Predicate>,
-    /// How many of the pairs the join is to find.
+    /// Recall of the join.
     pub aim: JoinEffort,
 }
 
-/// What a join would find and take.
+/// Predicted result and cost of joins.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// Of the estimate itself; `predicted` is of the join within the threshold that was asked for.
+    /// Statistics of the estimate itself. `predicted` is about the join with the requested threshold.
     #[serde(flatten)]
     pub common: CommonStatistics,
-    /// Of joins of the source.
+    /// Prediction for joins of the source.
     pub explain: Explained,
 }
 
-/// What joins of a source would find and take.
+/// Prediction for joins of a source.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explained {
-    /// Rows that were compared with all others.
+    /// Number of rows that were compared with all others.
     pub compared_rows: u64,
-    /// From the nearest threshold to the farthest.
+    /// Predictions by threshold, from the nearest to the farthest.
     pub thresholds: Vec<AtThreshold>,
-    /// What a join takes whatever its threshold.
+    /// Memory and disk of a join with any threshold.
     pub footprint: Footprint,
 }
 
 impl Explained {
-    /// What is told of the threshold that was asked for.
+    /// Returns the prediction for the requested threshold.
     pub fn asked(&self) -> Option<&AtThreshold> {
         self.thresholds.iter().find(|at| at.asked)
     }
 }
 
-/// What a join with a threshold would find and take: estimates between bounds of 95 % confidence, of the drawn rows. A join
-/// whose recall is below 1 may find that part of the pairs alone, which the lower bounds of pairs and their bytes count in.
+/// Prediction for a join with a threshold, with bounds of 95 % confidence that stem from the sample. A join with a
+/// recall below 1 may find only that fraction of the pairs; the lower bounds of pairs and their bytes allow for it.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct AtThreshold {
     /// A distance or a similarity.
     pub threshold: f64,
-    /// Whether it was asked for.
+    /// Whether it is the requested threshold.
     pub asked: bool,
-    /// Neighbors of a vector on average.
+    /// Mean number of neighbors of a vector.
     pub neighbors: f64,
-    /// Pairs within it.
+    /// Number of pairs within the threshold.
     pub pairs: Interval,
-    /// Bytes of these as a Parquet file.
+    /// Bytes of these pairs as a Parquet file.
     pub pairs_bytes: Interval,
-    /// Rows that go where of near ones the first stays.
+    /// Number of rows removed if the first of near-duplicates is kept.
     pub removed_rows: Interval,
-    /// Seconds of a join, the build included, on this machine if it does nothing else; the bounds are those within which real
-    /// runs were.
+    /// Seconds of a join including the build, on this machine if it is otherwise idle. The bounds enclose the times of
+    /// real runs.
     pub seconds: Interval,
 }
 
-/// Estimates what a join of a source would find and take.
+/// Estimates the result and the cost of joins of a source.
 ///
 /// # Errors
-/// Where rows cannot be used or read, there are not two of them, the threshold is of another metric, or the budget is too
-/// small.
+/// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the
+/// budget is too small.
 pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Question<'_>) -> Result<Estimate> {
     let watch = Stopwatch::start();
     surveyed(context, source, question, |estimator, space, free| {
@@ -137,8 +138,8 @@ pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Questio
     })
 }
 
-/// Draws rows of a source, and lets `work` estimate something of them in the space where they are compared; it is told how much
-/// memory was free before.
+/// Draws rows of a source and calls `work` to estimate something from them, in the space in which they are compared.
+/// The last argument of `work` is the memory that was free before.
 fn surveyed<R>(
     context: &Context,
     source: &dyn VectorSource,
@@ -181,7 +182,7 @@ fn check(question: &Question<'_>, source: &dyn VectorSource) -> Result<()> {
     }
 }
 
-/// An estimate whose rows are drawn.
+/// An estimate in progress, with its rows drawn.
 struct Estimator<'a> {
     scans: Scans<'a>,
     question: &'a Question<'a>,
@@ -226,7 +227,8 @@ impl Estimator<'_> {
         rungs.iter().enumerate().map(at).collect()
     }
 
-    /// Thresholds up to one at which vectors have many neighbors, or that was asked for; and how many rows are compared.
+    /// Returns thresholds up to one at which vectors have many neighbors, or to the requested one, and the number of
+    /// rows to compare.
     fn ladder<T: Coordinate>(&self, compared: &Compared<'_, T>, among: &Among) -> Result<(Ladder, usize)> {
         let Self { question, survey, .. } = *self;
         let others = (survey.scanned.usable_rows - 1) as f64;
@@ -248,7 +250,8 @@ impl Estimator<'_> {
     }
 }
 
-/// The rungs that are told of: that which was asked for, and those at which a vector has so many neighbors, about.
+/// Returns the rungs to report: the requested one, and those at which the mean number of neighbors is nearest to each
+/// of [`NEIGHBORS`].
 fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> {
     let means: Vec<f64> = (0..ladder.len()).map(mean).collect();
     let nearest = |wanted: f64| {
@@ -259,7 +262,7 @@ fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> 
     let possible = NEIGHBORS.into_iter().filter(|wanted| *wanted <= (rows - 1) as f64);
     let mut rungs: Vec<usize> = possible.filter_map(nearest).chain(ladder.asked).collect();
     if rungs.is_empty() {
-        rungs.push(ladder.len() - 1); // nobody has a neighbor there
+        rungs.push(ladder.len() - 1); // no vector has a neighbor within any rung
     }
     rungs.sort_unstable();
     rungs.dedup();

@@ -1,36 +1,36 @@
-//! What is noted of a compared row: how many neighbors it has within each threshold, and which of those come before it.
+//! Records, for each compared row, how many neighbors it has within each threshold, and which of them precede it.
 
 use std::ops::Range;
 
 use super::ladder::{Rungs, before_rung, from_rung};
 
-/// Of one compared row in so many, earlier neighbors are noted.
+/// Divisor: earlier neighbors are recorded for this part of the compared rows.
 pub(super) const TRACED_SHARE: u64 = 8;
-/// Earlier neighbors noted of a row, at most, and within one threshold: those that come first are the likeliest to stay.
+/// Limits on the earlier neighbors recorded for a row, in total and within one threshold. The first ones are the
+/// likeliest to be kept.
 pub(super) const NOTES_MAX: usize = 8;
 const NOTES_WITHIN: usize = 2;
-/// No rung: of a row without earlier neighbors.
+/// No rung: the value for a row without earlier neighbors.
 pub(super) const NO_RUNG: u8 = u8::MAX;
 
-/// An earlier neighbor.
 pub(super) struct Note {
-    /// From which rung on it is one.
+    /// First rung within which it is a neighbor.
     pub(super) rung: u8,
-    /// Its place among the usable rows, and its vector as stored.
+    /// Its place among the usable rows, and its stored vector.
     pub(super) place: u64,
     pub(super) vector: Box<[u8]>,
 }
 
-/// What is noted of some consecutive compared rows.
+/// Neighbors of some consecutive compared rows.
 pub(super) struct Notes {
-    /// Which rows.
+    /// Range of the rows.
     pub(super) rows: Range<usize>,
     rungs: usize,
-    /// Neighbors of each row that lie within a rung and not within the one before.
+    /// For each row and rung, the number of neighbors within the rung but not within the one before.
     counts: Vec<u32>,
-    /// The first rung within which each has an earlier neighbor.
+    /// First rung within which each row has an earlier neighbor.
     pub(super) earlier: Vec<u8>,
-    /// Of every so many rows, earlier neighbors.
+    /// Earlier neighbors of every [`TRACED_SHARE`]th row.
     pub(super) traced: Vec<Vec<Note>>,
 }
 
@@ -41,13 +41,13 @@ impl Notes {
         Self { rows, rungs, counts: vec![0; count * rungs], earlier: vec![NO_RUNG; count], traced }
     }
 
-    /// Notes a neighbor.
+    /// Records a neighbor.
     pub(super) fn count(&mut self, row: usize, rung: u8) {
         let count = &mut self.counts[(row - self.rows.start) * self.rungs + usize::from(rung)];
         *count = count.saturating_add(1);
     }
 
-    /// Notes that it comes before the row; neighbors come in ascending order of their places.
+    /// Records that a neighbor precedes the row. Neighbors must be passed in ascending order of their places.
     pub(super) fn count_earlier(&mut self, row: usize, rung: u8, place: u64, vector: &[u8]) {
         let row = row - self.rows.start;
         self.earlier[row] = self.earlier[row].min(rung);
@@ -61,22 +61,22 @@ impl Notes {
         }
     }
 
-    /// Neighbors of each row within a rung.
+    /// Returns the number of neighbors of each row within a rung.
     pub(super) fn neighbors(&self, rung: usize) -> impl Iterator<Item = u64> {
         self.counts.chunks_exact(self.rungs).map(move |of| of[..=rung].iter().map(|&count| u64::from(count)).sum())
     }
 }
 
 impl Note {
-    /// Whether it is an earlier neighbor within a rung.
+    /// Returns whether it is an earlier neighbor within a rung.
     pub(super) fn is_within(&self, rung: usize) -> bool {
         usize::from(self.rung) <= rung
     }
 }
 
-/// Which rows go, of all there are, by the rule that a row goes where an earlier one that stays is a neighbor.
+/// Removed rows, if all rows are known: a row is removed if a kept earlier row is its neighbor.
 pub(super) struct Removal {
-    /// For each row so far, the rungs with which it stays.
+    /// For each row so far, the rungs with which it is kept.
     stays: Vec<Rungs>,
 }
 
@@ -85,19 +85,19 @@ impl Removal {
         Self { stays: Vec::with_capacity(rows) }
     }
 
-    /// Decides the next row, given its earlier neighbors and from which rung on they are.
+    /// Decides the next row. `earlier` has its earlier neighbors, each with the first rung within which it is one.
     pub(super) fn decide(&mut self, earlier: impl Iterator<Item = (u32, u8)>) {
         let goes = earlier.fold(0, |goes, (row, rung)| goes | (from_rung(rung) & self.stays[row as usize]));
         self.stays.push(!goes);
     }
 
-    /// How many rows go with a rung.
+    /// Returns the number of rows removed with a rung.
     pub(super) fn removed(&self, rung: usize) -> u64 {
         self.stays.iter().filter(|stays| *stays >> rung & 1 == 0).count() as u64
     }
 }
 
-/// The rungs with which a row stays whatever others do, as it has no earlier neighbor then.
+/// Returns the rungs with which a row is certainly kept, since it has no earlier neighbor within them.
 pub(super) fn surely_stays(first_with_earlier: u8) -> Rungs {
     before_rung(first_with_earlier)
 }
@@ -110,7 +110,7 @@ mod tests {
     fn a_chain_loses_every_other_row_and_equal_rows_all_but_one() {
         let mut removal = Removal::new(4);
         for row in 0u32..4 {
-            // Neighbors within rung 1 are next to each other, within rung 3 are all.
+            // Within rung 1, consecutive rows are neighbors; within rung 3, all are.
             removal.decide((0..row).map(|other| (other, if other + 1 == row { 1 } else { 3 })));
         }
         assert_eq!([0, 1, 2, 3].map(|rung| removal.removed(rung)), [0, 2, 2, 3]);

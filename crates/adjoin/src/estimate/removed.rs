@@ -1,8 +1,9 @@
-//! What part of the rows goes, where of near rows the first stays.
+//! Estimates the fraction of rows that are removed if the first of near-duplicates is kept.
 //!
-//! A row without an earlier neighbor stays; one with an earlier neighbor goes, unless all earlier neighbors go
-//! themselves. So the share of rows with an earlier neighbor is a bound from above. It goes surely where one of its
-//! earliest neighbors has no earlier neighbor itself. What lies between is taken to go as often as such rows go in all.
+//! A row without an earlier neighbor is kept. A row with one is removed, unless all of its earlier neighbors are
+//! removed themselves. So the fraction of rows with an earlier neighbor is an upper bound. A row is certainly removed
+//! if one of its first earlier neighbors has no earlier neighbor itself. The remaining rows are assumed to be removed
+//! as often as such rows are overall.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +16,19 @@ use crate::geometry::Coordinate;
 use crate::report::Interval;
 use crate::truth::{least_share, means};
 
-/// Rounds after which the share of rows that go changes no more.
+/// Number of rounds after which the fraction of removed rows has converged.
 const ROUNDS: usize = 64;
 
-/// How many rows go.
+/// Estimate of the number of removed rows.
 pub(super) enum RemovalEstimate<'a> {
-    /// All were looked at.
+    /// All rows are known.
     Whole(Removal),
-    /// Some were.
+    /// A sample of the rows is known.
     DrawnVectors {
-        /// The numbers of their neighbors.
+        /// Numbers of their neighbors.
         notes: Vec<Notes>,
         traces: Traces,
-        /// Their places among all rows, of which there are so many.
+        /// Their places among all rows, and the number of these.
         places: &'a [u64],
         rows: u64,
         seed: u64,
@@ -35,7 +36,7 @@ pub(super) enum RemovalEstimate<'a> {
 }
 
 impl<'a> RemovalEstimate<'a> {
-    /// What can be told of some rungs, given the notes about compared rows, of so many in all.
+    /// Prepares the estimate for some rungs from the notes about compared rows. `rows` is the total number of rows.
     pub(super) fn new<T: Coordinate>(
         compared: &Compared<'a, T>,
         ladder: &Ladder,
@@ -51,7 +52,7 @@ impl<'a> RemovalEstimate<'a> {
         Ok(Self::DrawnVectors { notes, traces, places, rows, seed })
     }
 
-    /// Rows that go with a rung.
+    /// Returns the number of rows removed with a rung.
     pub(super) fn removed(&self, rung: usize) -> Interval {
         match self {
             Self::Whole(removal) => certain(removal.removed(rung) as f64),
@@ -68,14 +69,14 @@ impl<'a> RemovalEstimate<'a> {
     }
 }
 
-/// What is known of the rows whose earlier neighbors were looked at.
+/// Rows with known earlier neighbors.
 pub(super) struct Traces {
     traced: Vec<Traced>,
-    /// By place, the rungs with which a noted neighbor surely stays.
+    /// For recorded neighbors, by place: the rungs with which they are certainly kept.
     stays: BTreeMap<u64, Rungs>,
 }
 
-/// A row, with its earlier neighbors that were noted.
+/// A row with its recorded earlier neighbors.
 struct Traced {
     notes: Vec<(u8, u64)>,
     /// Its number among the compared rows.
@@ -83,7 +84,7 @@ struct Traced {
 }
 
 impl Traces {
-    /// Looks for the earlier neighbors of those that were noted, within some rungs.
+    /// Finds the earlier neighbors of the recorded ones, within some rungs.
     fn new<T: Coordinate>(
         compared: &Compared<'_, T>,
         ladder: &Ladder,
@@ -113,8 +114,8 @@ impl Traces {
         Ok(Self { traced, stays })
     }
 
-    /// The share of rows that go with a rung, given that of rows with an earlier neighbor and how many each compared row
-    /// has, about.
+    /// Returns the fraction of rows removed with a rung. `with_earlier` is the fraction of rows with an earlier
+    /// neighbor, and `earlier` the approximate number of earlier neighbors of each compared row.
     fn share(&self, rung: usize, with_earlier: Interval, earlier: &[f64]) -> Interval {
         let (mut all, mut surely, mut open) = (0u64, 0u64, Vec::new());
         for Traced { notes, row } in &self.traced {
@@ -129,11 +130,12 @@ impl Traces {
         if all == 0 {
             return Interval { low: 0.0, ..with_earlier };
         }
-        // An earlier neighbor of those in between has earlier neighbors, so goes as often as such rows do.
+        // The earlier neighbors of an undecided row have earlier neighbors themselves, so they are removed as often as
+        // such rows are.
         let mut goes = 1.0;
         for _ in 0..ROUNDS {
             let of_open: f64 = open.iter().map(|&neighbors| 1.0 - f64::powf(goes, neighbors)).sum();
-            goes = (goes + (surely as f64 + of_open) / all as f64) / 2.0; // halved, as it would swing
+            goes = (goes + (surely as f64 + of_open) / all as f64) / 2.0; // averaged with the previous value, since it would oscillate
         }
         Interval {
             estimate: with_earlier.estimate * goes,

@@ -1,4 +1,4 @@
-//! The first scan of the source: every row is checked, and rows are drawn.
+//! The first scan of the source: checks every row and draws some.
 
 use super::memory::Sizes;
 use crate::context::Context;
@@ -12,21 +12,21 @@ use crate::store::{
     BuildOptions, Draw, Intake, PartitionSizes, Partitions, Scanned, TrainingSample, UsableRows, fix_or_skip, tell,
 };
 
-/// What the first scan found.
+/// Result of the first scan.
 pub(super) struct Survey {
     pub(super) scanned: Scanned,
-    /// Rows that are compared with all, as stored, and their places among the usable rows, ascending.
+    /// Stored vectors of the rows that are compared with all, and their places among the usable rows, ascending.
     pub(super) compared: Vec<u8>,
     pub(super) places: Vec<u64>,
     /// Rows on which centers are trained.
     pub(super) training: TrainingSample,
     /// Bytes of all ids.
     pub(super) id_bytes: u64,
-    /// What a scan takes.
+    /// Seconds of a scan.
     pub(super) scan_seconds: f64,
 }
 
-/// A source that is scanned more than once.
+/// A source that is scanned several times.
 #[derive(Clone, Copy)]
 pub(super) struct Scans<'a> {
     pub(super) context: &'a Context,
@@ -40,10 +40,10 @@ impl Scans<'_> {
         self.source.info().vectors
     }
 
-    /// Hands all usable rows to `take`, in order.
+    /// Passes all usable rows to `take`, in order.
     ///
     /// # Errors
-    /// As [`Intake::scan`].
+    /// Those of [`Intake::scan`].
     pub(super) fn scan(&self, phase: &str, take: impl FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
         let Self { context, source, options, sizes } = *self;
         context.progress.begin(phase, "rows", source.info().rows);
@@ -54,7 +54,7 @@ impl Scans<'_> {
     /// Checks all rows and draws some.
     ///
     /// # Errors
-    /// Where rows cannot be used or read, or there are not two that can.
+    /// If rows are invalid or cannot be read, or if fewer than two are usable.
     pub(super) fn survey(&self) -> Result<Survey> {
         tell(self.context, self.source);
         let watch = Stopwatch::start();
@@ -69,7 +69,7 @@ impl Scans<'_> {
             0 => return Err(Error::input("no row of the source has a usable vector")),
             1 => return Err(Error::input("the source has one usable row, which has no pairs; name more rows")),
             _ if scanned.skipped_rows > 0 => {
-                // Drawn from too many rows: once more, now that their number is known.
+                // The rows were drawn from too many. Draws again, now that the number of usable rows is known.
                 draws = Draws::new(self, scanned.usable_rows);
                 self.scan("draw", |usable| draws.take(&usable))?;
             }
@@ -82,10 +82,10 @@ impl Scans<'_> {
 }
 
 impl Survey {
-    /// How floats are rounded to bytes for comparing.
+    /// Returns the rounding of floats to bytes for comparisons.
     ///
     /// # Errors
-    /// Where what was drawn cannot be read.
+    /// If the drawn rows cannot be read.
     pub(super) fn coding(&self, scans: &Scans<'_>) -> Result<Option<Coding>> {
         let plain = Space::plain(scans.vectors(), scans.options.metric);
         self.training.fit_coding(scans.context.kernel, plain, scans.options.seed)
@@ -99,7 +99,7 @@ struct Draws {
 }
 
 impl Draws {
-    /// From so many usable rows.
+    /// Draws from `rows` usable rows.
     fn new(scans: &Scans<'_>, rows: u64) -> Self {
         let Scans { context, options, sizes, .. } = *scans;
         let pick = |purpose, count: u64| Random::new(options.seed, purpose).ascending_sample(count.min(rows), rows);

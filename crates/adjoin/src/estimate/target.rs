@@ -1,4 +1,4 @@
-//! Which threshold leaves so many rows?
+//! Finds the threshold that leaves a given number of rows.
 
 use super::compare::Compared;
 use super::ladder::Ladder;
@@ -15,40 +15,42 @@ use crate::report::Interval;
 use crate::source::SourceOptions;
 use crate::store::{BuildOptions, sole_store};
 
-/// So many times nearer thresholds are looked at, where those before are too far.
+/// Number of times that nearer thresholds are tried, if all thresholds so far are too far.
 const FINER_MAX: usize = 3;
 
-/// So many times thresholds between two others are looked at.
+/// Number of times that thresholds between two others are tried.
 const BETWEEN_MAX: usize = 2;
-/// A threshold that leaves this part more or fewer rows than were wanted misses them, unless the sample cannot tell.
+/// Relative difference in rows beyond which a threshold misses the requested number, unless the sample is too small to
+/// tell.
 const MISSED_SHARE: f64 = 0.02;
 
-/// A threshold, and how many rows are left where of those within it the first stays.
+/// A threshold, and the number of rows left if the first of near-duplicates within it is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Leaving {
-    /// Pairs within it; rounded, so that the threshold can be typed.
+    /// Predicate of pairs within the threshold, which is rounded so that it can be typed.
     pub predicate: Predicate,
-    /// The threshold of it: a distance or a similarity.
+    /// The threshold: a distance or a similarity.
     pub threshold: f64,
-    /// Rows that are left, between bounds of 95 % confidence.
+    /// Number of rows left, with bounds of 95 % confidence.
     pub rows: Interval,
 }
 
 impl Leaving {
-    /// Whether the threshold leaves a number of rows that is not the one that was wanted.
+    /// Returns whether the number of rows left differs from the requested one.
     pub fn misses(&self, wanted: u64) -> bool {
         let (wanted, Interval { estimate, low, high }) = (wanted as f64, self.rows);
         !(low..=high).contains(&wanted) && (estimate - wanted).abs() > (MISSED_SHARE * wanted).max(1.0)
     }
 }
 
-/// Finds the threshold that leaves so many rows of sources, about, where of near rows the first stays; its metric is that of
-/// the build.
+/// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept.
+/// Its metric is the one of the build.
+///
+/// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
 ///
 /// # Errors
-/// As [`estimate`](super::estimate); where the sources have no more rows than that, or where no threshold leaves so few at
-/// which rows have some hundred neighbors at most; where a store is named, whose rows do not lie in the order in which they
-/// are kept.
+/// Those of [`estimate`](super::estimate). Also if the sources have no more than `rows` rows, if every threshold leaves
+/// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
 pub fn threshold_leaving(
     context: &Context,
     inputs: &[String],
@@ -92,7 +94,7 @@ impl Estimator<'_> {
             left = self.left(&compared, &ladder, count)?;
         }
         for _ in 0..BETWEEN_MAX {
-            // What the sample cannot tell from the number that is wanted is near enough.
+            // A threshold is near enough if the sample cannot distinguish its rows from the requested number.
             let is_near = |left: &Interval| (left.low..=left.high).contains(&(wanted as f64));
             let first =
                 reaches(&left).filter(|&first| !is_near(&left[first]) && !is_near(&left[first.saturating_sub(1)]));
@@ -114,7 +116,7 @@ impl Estimator<'_> {
         Ok(Leaving { predicate, threshold, rows: left[nearest] })
     }
 
-    /// How many rows each rung leaves.
+    /// Returns the number of rows that each rung leaves.
     fn left<T: Coordinate>(&self, compared: &Compared<'_, T>, ladder: &Ladder, count: usize) -> Result<Vec<Interval>> {
         let all = self.survey.scanned.usable_rows;
         let rungs: Vec<usize> = (0..ladder.len()).collect();

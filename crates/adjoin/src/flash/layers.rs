@@ -1,8 +1,9 @@
-//! The upper layers of an HNSW graph (Malkov and Yashunin, 2020): *where does the search for a query begin?*
+//! Builds the upper layers of an HNSW graph (Malkov and Yashunin, 2020), which choose where the search of the lowest
+//! layer starts.
 //!
-//! A row is in the layer above with a chance of 1 in the degree, drawn from its number. Each layer is a graph of its rows with
-//! pruning as HNSW's (alpha 1), built as the engine builds all graphs: inserts search from the medoid of their layer, in
-//! batches, where HNSW's come down from the layer above, one at a time.
+//! A row moves up a layer with a probability of one in the degree of the upper layers. Each layer is a graph of its
+//! rows, pruned as in HNSW (alpha 1). Unlike HNSW, inserts go in batches and search from the medoid of their layer, as
+//! in every graph of the engine. HNSW inserts one row at a time and descends from the layer above.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -12,27 +13,27 @@ use crate::geometry::Coordinate;
 use crate::graph::{Graph, GraphOptions, GreedySearch};
 use crate::random::Random;
 
-/// Rows that a layer has at least: a search of fewer from the medoid takes a few steps.
+/// Smallest layer, in rows. With fewer rows, a search from the medoid takes only a few steps.
 const LAYER_ROWS_MIN: usize = 64;
 
-/// Options of the lowest layer, in which all rows are: it has twice the neighbors of those above.
+/// Returns the options of the lowest layer, which holds all rows. It has twice the neighbors of the layers above.
 pub(super) fn lowest(options: &GraphOptions) -> GraphOptions {
     GraphOptions { alpha: 1.0, ..*options }
 }
 
-/// The layers above the lowest, the topmost first. A row of one is in all below.
+/// Layers above the lowest, topmost first. Every row of a layer is also in all layers below.
 pub(super) struct Layers<T> {
     layers: Vec<Layer<T>>,
 }
 
 struct Layer<T> {
-    /// Ascending.
+    /// Rows of the layer, ascending.
     rows: Vec<u32>,
     panel: Panel<T>,
     graph: Graph,
 }
 
-/// Where the search in the lowest layer begins, and how many distances that took.
+/// Row at which the search of the lowest layer starts, and the number of distances that finding it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) row: Option<u32>,
@@ -40,12 +41,12 @@ pub(super) struct Start {
 }
 
 impl<T: Coordinate> Layers<T> {
-    /// None: searches begin at the entry of the graph.
+    /// Returns no layers. Searches then start at the entry of the graph.
     pub(super) fn none() -> Self {
         Self { layers: Vec::new() }
     }
 
-    /// Draws and builds the layers above that of all rows, whose options these are.
+    /// Draws and builds the layers above the lowest, whose options are `options`.
     pub(super) fn build(context: &Context, all: &Panel<T>, options: &GraphOptions) -> Result<Self> {
         let degree = (options.degree / 2).max(2);
         let upper = GraphOptions { degree, build_list: options.build_list.max(degree), ..lowest(options) };
@@ -68,13 +69,13 @@ impl<T: Coordinate> Layers<T> {
         Ok(Self { layers })
     }
 
-    /// Bytes that the layers above so many rows take, about, each row so many.
+    /// Returns the approximate bytes of the layers above `rows` rows of `row_bytes` bytes each.
     pub(super) fn bytes_for(rows: usize, row_bytes: u64, options: &GraphOptions) -> u64 {
         let upper = rows as u64 * 2 / (options.degree as u64 / 2).max(2);
         upper * (row_bytes + 4)
     }
 
-    /// Goes down from layer to layer, in each to the row nearest to a query.
+    /// Descends through the layers, in each to the row nearest to the query.
     pub(super) fn descend(&self, kernel: Kernel, query: &[T]) -> Start {
         let mut start = Start { row: None, distances: 0 };
         for Layer { rows, panel, graph } in &self.layers {

@@ -1,4 +1,4 @@
-//! A file of which any part can be read and is checked: blocks, each a checksum and the bytes that follow it.
+//! A file of blocks, each with a checksum, so that any part of it can be read and verified.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::error::Result;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 4_096;
 const CHECKSUM_BYTES: usize = size_of::<u64>();
-/// Bytes in a block that are of the contents.
+/// Bytes of contents in a block.
 const HELD_BYTES: usize = BLOCK_BYTES - CHECKSUM_BYTES;
 
-/// Writes contents as blocks while they come.
+/// Splits contents into blocks and writes them.
 pub(super) struct BlockWriter {
     draft: Draft,
     block: Vec<u8>,
@@ -26,8 +26,10 @@ impl BlockWriter {
         Self { draft, block: vec![0; CHECKSUM_BYTES], number: 0 }
     }
 
+    /// Appends contents.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the file cannot be written.
     pub(super) fn append(&mut self, mut contents: &[u8]) -> Result<()> {
         while !contents.is_empty() {
             let (some, rest) = contents.split_at(contents.len().min(BLOCK_BYTES - self.block.len()));
@@ -40,10 +42,10 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Ends the file; the last block is filled up with zeros.
+    /// Pads the last block with zeros and completes the file.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the file cannot be written.
     pub(super) fn finish(mut self) -> Result<Drafted> {
         if self.block.len() > CHECKSUM_BYTES {
             self.write()?;
@@ -62,25 +64,25 @@ impl BlockWriter {
     }
 }
 
-/// Bytes of a file with so many bytes of contents.
+/// Returns the bytes of a file with `contents` bytes of contents.
 pub(super) fn file_bytes(contents: u64) -> u64 {
     contents.div_ceil(HELD_BYTES as u64) * BLOCK_BYTES as u64
 }
 
-/// Reads contents of blocks, the last block kept.
+/// Reads contents from blocks. Caches the last block.
 pub(super) struct BlockReader<'a> {
     file: &'a dyn ReadFile,
     block: Vec<u8>,
     number: Option<u64>,
 }
 
-/// Why contents cannot be had.
+/// Reason why contents cannot be read.
 pub(super) enum Unreadable {
     /// The device failed.
     Device(crate::error::Error),
-    /// A block is not as written, or there is none.
+    /// The block with this number is damaged or missing.
     Damaged(u64),
-    /// The contents say something of an entry that cannot be.
+    /// The contents describe an impossible entry, the one with this number.
     Impossible(u64),
 }
 
@@ -89,17 +91,17 @@ impl<'a> BlockReader<'a> {
         Self { file, block: vec![0; BLOCK_BYTES], number: None }
     }
 
-    /// How many blocks there are, one that is cut off among them.
+    /// Returns the number of blocks, including one that is cut off.
     pub(super) fn count(&self) -> u64 {
         self.file.len().div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Bytes that contents have room in.
+    /// Returns the bytes of contents that the file has room for.
     pub(super) fn held_bytes(&self) -> u64 {
         self.count() * HELD_BYTES as u64
     }
 
-    /// Appends all that a block holds to `out`.
+    /// Appends the contents of a block to `out`.
     pub(super) fn read_block(&mut self, number: u64, out: &mut Vec<u8>) -> std::result::Result<(), Unreadable> {
         let held = HELD_BYTES as u64;
         self.read(number * held..(number + 1) * held, out)

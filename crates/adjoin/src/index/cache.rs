@@ -1,7 +1,7 @@
-//! Pages that a search holds because they may be needed again, in memory that nothing else of it needs.
+//! Caches pages that a search may need again, in memory that the search does not need otherwise.
 //!
-//! A clock (Corbató 1968) goes over the places of a part in a circle: a page that was asked for since the clock last came by
-//! stays, the first other one makes room. What a walk finds does not depend on what is held.
+//! Replacement is a clock (Corbató 1968) in each part of the cache: the hand passes over pages requested since its last
+//! visit, and evicts the first other page. The contents of the cache do not affect the hits of a walk.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,20 +13,20 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::workers::{lock, map_items};
 
-/// Parts, each with a lock of its own.
+/// Number of parts, each with its own lock.
 const PARTS: usize = 16;
-/// Pages for which memory is taken at once: single ones that are aligned would take up to twice their bytes.
+/// Number of pages allocated at once. Single aligned pages would take up to twice their bytes.
 const SLAB_PAGES: usize = 64;
-/// Bytes that are read at once where all pages are.
+/// Bytes of one read when all pages are read.
 const PIECE_BYTES: usize = 1 << 20;
-/// What a page takes beside its bytes: its place, by number, in a table that doubles.
+/// Bytes of a page in addition to its contents: its entry in a hash table that doubles.
 const BESIDE: u64 = 64;
 
-/// Pages by number.
+/// Cached pages, by number.
 pub(super) struct PageCache {
     parts: Vec<Mutex<Part>>,
     page_bytes: usize,
-    /// Pages of a part, at most.
+    /// Largest number of pages of a part.
     most: usize,
     _memory: Reservation,
 }
@@ -36,47 +36,47 @@ struct Part {
     places: HashMap<u32, usize>,
     slabs: Vec<AlignedBuffer>,
     held: Vec<Held>,
-    /// The place to which the clock comes next.
+    /// Place that the clock visits next.
     hand: usize,
 }
 
 struct Held {
     number: u32,
-    /// Whether it was asked for since the clock came by.
+    /// Whether the page was requested since the clock's last visit.
     wanted: bool,
 }
 
 impl PageCache {
-    /// One in what is free beyond `keep` bytes.
+    /// Creates a cache in the free memory beyond `keep` bytes.
     ///
     /// # Errors
-    /// Where others take the memory meanwhile.
+    /// If other threads take the memory first.
     pub(super) fn beside(context: &Context, index: &Index, keep: u64) -> Result<Self> {
         let shape = index.facts().shape();
-        // All, and what is left over of each part.
+        // All pages, and the unused remainder of each part.
         let pages = shape.pages(index.facts().vertices) + (PARTS * SLAB_PAGES) as u64;
         let free = context.budget().free().saturating_sub(keep);
         let bytes = free.min(pages * Self::bytes_of(shape.bytes()));
         Ok(Self::new(context.reserve(bytes, PURPOSE_SEARCH)?, shape.bytes()))
     }
 
-    /// One within a reservation, for pages of `page_bytes`.
+    /// Creates a cache within a reservation, for pages of `page_bytes` bytes.
     fn new(memory: Reservation, page_bytes: usize) -> Self {
         let slabs = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS / SLAB_PAGES;
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
         Self { parts, page_bytes, most: slabs * SLAB_PAGES, _memory: memory }
     }
 
-    /// Bytes of a page that is held.
+    /// Returns the bytes of a cached page.
     fn bytes_of(page_bytes: usize) -> u64 {
         page_bytes as u64 + BESIDE
     }
 
-    /// Reads all pages of an index in long reads, where there is room for all, and so many that are to be asked for one by one
-    /// would be most of them.
+    /// Reads all pages of an index in long reads. Does nothing if the cache lacks room for all, or if `asked`, the
+    /// number of single reads that the search would need, is smaller than the number of pages.
     ///
     /// # Errors
-    /// Where they cannot be read, or the work is cancelled.
+    /// If pages cannot be read, or if the work is cancelled.
     pub(super) fn fill(&self, context: &Context, index: &Index, asked: u64) -> Result<()> {
         let shape = index.facts().shape();
         let (pages, together) = (shape.pages(index.facts().vertices), (PIECE_BYTES / self.page_bytes).max(1));
@@ -99,7 +99,7 @@ impl PageCache {
         &self.parts[number as usize % PARTS]
     }
 
-    /// Fills `page` with a page that was checked, where it is held; whether it is.
+    /// Copies a verified page into `page` if it is cached. Returns whether it is.
     pub(super) fn get(&self, number: u32, page: &mut [u8]) -> bool {
         if self.most == 0 {
             return false;
@@ -111,19 +111,18 @@ impl PageCache {
         true
     }
 
-    /// Whether a page is held.
     pub(super) fn has(&self, number: u32) -> bool {
         self.most > 0 && lock(self.part(number)).places.contains_key(&number)
     }
 
-    /// Holds a page that was read and checked, in the place of another one where there is no more room.
+    /// Caches a page that was read and verified. Evicts another one if the cache is full.
     pub(super) fn put(&self, number: u32, page: &[u8]) {
         if self.most == 0 {
             return;
         }
         let part = &mut *lock(self.part(number));
         if part.places.contains_key(&number) {
-            return; // another thread has read it meanwhile
+            return; // another thread has read it in the meantime
         }
         let place = part.place(self.most, self.page_bytes);
         part.places.insert(number, place);
@@ -133,7 +132,7 @@ impl PageCache {
 }
 
 impl Part {
-    /// A place for a page: a new one while there is room, or that of a page which goes.
+    /// Returns a place for a page: a new one while there is room, or the place of an evicted page.
     fn place(&mut self, most: usize, page_bytes: usize) -> usize {
         if self.held.len() < most {
             let place = self.held.len();
@@ -166,7 +165,7 @@ mod tests {
 
     const PAGE_BYTES: usize = 8;
 
-    /// One of so many slabs in each part.
+    /// Creates a cache with `slabs` slabs in each part.
     fn cache(slabs: usize) -> PageCache {
         let bytes = (slabs * SLAB_PAGES * PARTS) as u64 * PageCache::bytes_of(PAGE_BYTES);
         PageCache::new(MemoryBudget::new(bytes).reserve(bytes).unwrap(), PAGE_BYTES)

@@ -1,5 +1,8 @@
-//! How long must the lists of walks be? For drawn queries, whose true hits are known, a ladder of lists, and for each hit the
-//! shortest of these from which on all of them find it. So the shortest list that finds enough for any k is looked up.
+//! Measures how long the lists of walks must be for a recall.
+//!
+//! For drawn queries with known true hits, walks are run with a ladder of list lengths. Each hit records the shortest
+//! list from which on every list of the ladder finds it. The shortest list that reaches a recall for any K is then
+//! looked up.
 
 use std::ops::Range;
 
@@ -7,59 +10,62 @@ use crate::random::Random;
 use crate::report::Interval;
 use crate::truth::NeighborSample;
 
-/// The shortest list of a ladder.
+/// Shortest list of a ladder.
 const SHORTEST: usize = 4;
-/// Hits of a query that are noted; of more, so many are drawn.
+/// Number of hits recorded per query. If there are more, this many of them are drawn.
 pub(super) const NOTED: usize = 100;
 const NUMBER_BYTES: usize = size_of::<u32>();
 const HEAD_NUMBERS: usize = 5;
-/// At most one of so many queries may have lost hits of which it is not known what replaces them.
+/// Divisor: at most this part of the queries may have lost hits with unknown replacements.
 const LOST_SHARE: usize = 100;
-/// Numbers before the entries of inserted rows: how many these are, and whether they are all that were inserted.
+/// Numbers before the entries of inserted rows: their count, and whether they are all inserted rows.
 const INSERTED_NUMBERS: usize = 2;
 
-/// What walks for drawn queries found.
+/// Results of walks for drawn queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Calibration {
-    /// Which walks these were ([`super::walk::WALKS`]).
+    /// Version of the walks ([`super::walk::WALKS`]).
     walks: u32,
-    /// True hits of a query: the nearest of all others.
+    /// Number of true hits per query: its nearest among all other rows.
     hits_of_query: u32,
-    /// The ladder so far, ascending.
+    /// Lists of the ladder so far, ascending.
     lists: Vec<u32>,
-    /// For each query the entries of its true hits that are noted, the nearest first where these are all; and for each of them
-    /// the place in the ladder from which on it is found, the length of the ladder where it is not found at its end.
+    /// `noted` has the entries of the recorded hits of each query, nearest first if all hits are recorded. `from` has,
+    /// for each of them, a position in the ladder: all lists from there on find the hit. It is the length of the ladder
+    /// if the last list misses the hit.
     noted: Vec<u32>,
     from: Vec<u8>,
     queries: usize,
-    /// The last queries are rows that a merge has inserted.
+    /// Inserted rows, which are the last queries.
     inserted: Inserted,
 }
 
-/// Rows that the last merge has inserted and that are queries of a calibration. Few rows of a region that is new hardly count among
-/// rows drawn of all, so that their recall is measured apart.
+/// Rows that the last merge inserted and that are queries of a calibration.
+///
+/// If there are few of them in a new region, they hardly count in a sample of all rows. Their recall is therefore
+/// measured separately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inserted {
-    /// Their entries, ascending.
+    /// Entries of the rows, ascending.
     pub(super) entries: Vec<u32>,
-    /// Whether these are all rows that were inserted, so that nothing about them is left to chance.
+    /// Whether these are all inserted rows, so that their recall has no sampling error.
     pub(super) whole: bool,
 }
 
-/// What a list reaches.
+/// Recall that a list reaches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reached {
-    /// The mean recall of a query.
+    /// Mean recall of a query.
     pub(super) at_k: Interval,
-    /// The recall that 95 % of the queries reach.
+    /// Recall that 95 % of the queries reach.
     pub(super) p5: f64,
-    /// Queries that were drawn.
+    /// Number of drawn queries.
     pub(super) queries: u64,
-    /// Whether that is the recall of the rows that the last merge inserted, which is lower than that of all.
+    /// Whether this is the recall of the rows that the last merge inserted, which is reported if it is the lower one.
     pub(super) of_inserted: bool,
 }
 
-/// The list that follows on one in a ladder: powers of two, and one and a half times these.
+/// Returns the list after `before` in a ladder. The lists are the powers of two, and these times one and a half.
 pub(super) fn next_list(before: Option<usize>) -> usize {
     match before {
         None => SHORTEST,
@@ -68,7 +74,7 @@ pub(super) fn next_list(before: Option<usize>) -> usize {
     }
 }
 
-/// Of the true hits of a query, nearest first, those that are noted.
+/// Returns the recorded ones of a query's true hits, nearest first.
 pub(super) fn noted(mut hits: Vec<u32>, seed: u64) -> Vec<u32> {
     if hits.len() <= NOTED {
         return hits;
@@ -81,37 +87,39 @@ pub(super) fn noted(mut hits: Vec<u32>, seed: u64) -> Vec<u32> {
 }
 
 impl Calibration {
-    /// Of queries that have so many true hits, of which these are noted; no list has been tried. The last queries are inserted rows.
+    /// Creates a calibration of queries with `hits_of_query` true hits each, of which `noted` are recorded. No list has
+    /// been tried. The last queries are inserted rows.
     pub(super) fn new(walks: u32, hits_of_query: u32, noted: &[Vec<u32>], inserted: Inserted) -> Self {
         let queries = noted.len();
         let noted = noted.concat();
         Self { walks, hits_of_query, lists: Vec::new(), from: vec![0; noted.len()], noted, queries, inserted }
     }
 
-    /// Returns a calibration of unknown recall, which only says which rows the last merge inserted: a search measures it by these
-    /// and by the drawn ones.
+    /// Returns a calibration of unknown recall, which only records the rows that the last merge inserted. A search then
+    /// measures the recall with these and the drawn rows.
     pub(super) fn unmeasured(walks: u32, drawn: usize, inserted: Inserted) -> Self {
         Self::new(walks, 0, &vec![Vec::new(); drawn + inserted.entries.len()], inserted)
     }
 
-    /// The queries that are rows which the last merge inserted.
+    /// Returns the queries that are rows inserted by the last merge.
     pub(super) fn inserted(&self) -> &Inserted {
         &self.inserted
     }
 
-    /// How many queries there are.
     pub(super) fn queries(&self) -> usize {
         self.queries
     }
 
-    /// Queries that were drawn of all rows.
+    /// Returns the number of queries drawn from all rows.
     fn drawn(&self) -> usize {
         self.queries - self.inserted.entries.len()
     }
 
-    /// Returns the calibration by the queries and hits that are left after deletes, given the entry of each drawn query. A query that
-    /// has lost more hits than were noted beyond `k` misses what replaces them, of which nothing is known. `None` if that is so for
-    /// many queries, or none is left.
+    /// Returns the calibration restricted to the queries and hits that remain after deletes. `own` has the entry of
+    /// each drawn query.
+    ///
+    /// A query that lost more hits than were recorded beyond `k` has hits that nothing is known about. Returns `None`
+    /// if many queries have such hits, or if no query remains.
     pub(super) fn of_left(&self, k: u64, own: &[u32], is_left: impl Fn(u32) -> bool) -> Option<Self> {
         let (of_query, hits) = (self.noted_of_query(), k.min(self.hits_of_query.into()) as usize);
         let entries = own.iter().chain(&self.inserted.entries);
@@ -136,23 +144,23 @@ impl Calibration {
         is_enough.then_some(Self { walks, hits_of_query, lists, noted, from, queries, inserted })
     }
 
-    /// Which walks these were.
     pub(super) fn walks(&self) -> u32 {
         self.walks
     }
 
-    /// Whether all that a query is to find is noted where it is to find so many.
+    /// Returns whether the calibration covers `k` hits per query: all of them are recorded, or `k` is the number that
+    /// it was measured with.
     pub(super) fn serves(&self, k: u64) -> bool {
         let known = u64::from(self.hits_of_query);
         k == known || (k < known && self.noted_of_query() == self.hits_of_query as usize)
     }
 
-    /// True hits of a query.
+    /// Returns the number of true hits per query.
     pub(super) fn hits_of_query(&self) -> u32 {
         self.hits_of_query
     }
 
-    /// The longest list that was tried.
+    /// Returns the longest list tried so far.
     pub(super) fn longest(&self) -> Option<usize> {
         self.lists.last().map(|&list| list as usize)
     }
@@ -161,12 +169,12 @@ impl Calibration {
         self.noted.len().checked_div(self.queries).unwrap_or(0)
     }
 
-    /// The noted hits of a query.
+    /// Returns the recorded hits of a query.
     pub(super) fn noted(&self, query: usize) -> &[u32] {
         &self.noted[query * self.noted_of_query()..][..self.noted_of_query()]
     }
 
-    /// Adds a longer list, and for all noted hits, query by query, whether it finds them.
+    /// Adds a longer list. `found` states for all recorded hits, query by query, whether the list finds them.
     pub(super) fn add(&mut self, list: usize, found: &[bool]) {
         assert_eq!(found.len(), self.noted.len(), "of each hit is said whether it is found");
         assert!(self.longest().is_none_or(|longest| longest < list), "a ladder ascends");
@@ -175,7 +183,7 @@ impl Calibration {
         self.from.iter_mut().zip(found).filter(|(_, found)| !**found).for_each(|(from, _)| *from = lists);
     }
 
-    /// Some of the queries, each of `k` of its hits with the list that finds it.
+    /// Returns the sample of some queries: for `k` hits of each, the list that finds them.
     fn sample(&self, k: u64, queries: Range<usize>, whole: bool) -> NeighborSample {
         let mut sample = NeighborSample { whole, ..NeighborSample::default() };
         let of_query = self.noted_of_query();
@@ -193,23 +201,25 @@ impl Calibration {
         sample
     }
 
-    /// The queries that were drawn of all rows, and those that were inserted, if any: a promise holds for both.
+    /// Returns the sample of queries drawn from all rows, and the sample of inserted rows, if any. A promise must hold
+    /// for both.
     fn samples(&self, k: u64) -> impl Iterator<Item = NeighborSample> {
         let inserted =
             (self.drawn() < self.queries).then(|| self.sample(k, self.drawn()..self.queries, self.inserted.whole));
         std::iter::once(self.sample(k, 0..self.drawn(), false)).chain(inserted)
     }
 
-    /// Returns the shortest list of the ladder that supports the promise. `None` if no list does.
+    /// Returns the shortest list of the ladder that supports the promise, or `None` if no list does.
     ///
-    /// A list holds at least as many candidates as hits are wanted, so that walks go as far as was measured. The bootstrap must be
-    /// content, and the lower bound that is reported must reach the recall. One sample decides and reports: a
-    /// longer list finds at least as much of it, as hits count from where all longer lists find them, so that a list that is too short
-    /// passes no more often than the longest of those that are.
+    /// A list has at least as many candidates as there are hits to find, so that walks proceed as measured. Two
+    /// conditions must hold: the bootstrap accepts the list, and the reported lower bound reaches the recall. One
+    /// sample both decides and reports. This is sound because a longer list finds at least as many of the counted hits:
+    /// a hit counts from where all longer lists find it. A list that is too short therefore passes no more often than
+    /// the longest of the lists that are too short.
     pub(super) fn choose(&self, k: u64, (recall, seed): (f64, u64)) -> Option<usize> {
         let least = k.min(self.hits_of_query.into()).max(SHORTEST as u64) as usize;
         self.samples(k).try_fold(least, |longest, sample| {
-            // Where everything is found by any list there is no threshold.
+            // The threshold is negative infinity if any list finds everything.
             let first = sample.calibrate(recall, seed)?.max(longest as f64);
             let supports = |&list: &f64| sample.recalls(list, seed).per_vector.low >= recall;
             let lists = self.lists.iter().map(|&list| f64::from(list)).filter(|&list| list >= first);
@@ -217,13 +227,13 @@ impl Calibration {
         })
     }
 
-    /// Whether a ladder that goes on may come to support the promise: it would, if it found everything.
+    /// Returns whether longer lists may come to support the promise, which they would if they found everything.
     pub(super) fn may_support(&self, k: u64, (recall, seed): (f64, u64)) -> bool {
         let found = Self { lists: vec![1 << 30], from: vec![0; self.from.len()], ..self.clone() };
         found.choose(k, (recall, seed)).is_some()
     }
 
-    /// What a list of the ladder reaches: the lower recall, that of all rows or of those that were inserted.
+    /// Returns what a list of the ladder reaches: the lower of the recalls of all rows and of inserted rows.
     pub(super) fn reached(&self, k: u64, list: usize, seed: u64) -> Reached {
         let reached = self.samples(k).enumerate().map(|(number, sample)| {
             let at_k = sample.recalls(list as f64, seed).per_vector;
@@ -233,8 +243,8 @@ impl Calibration {
         reached.min_by(|a, b| a.at_k.low.total_cmp(&b.at_k.low)).expect("there is a sample")
     }
 
-    /// Which walks, how many hits, lists, queries and noted hits; the lists, the noted hits, and from which list on each is found;
-    /// then the inserted rows, if there are any.
+    /// Encodes the calibration: version of the walks, number of hits, lists, queries and recorded hits per query; then
+    /// the lists, the recorded hits, and the position from which on each is found; then the inserted rows, if any.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let noted = self.noted_of_query() as u32;
         let head = [self.walks, self.hits_of_query, self.lists.len() as u32, self.queries as u32, noted];
@@ -246,7 +256,8 @@ impl Calibration {
         bytes.chain(inserted.take_while(|_| !entries.is_empty())).collect()
     }
 
-    /// What [`Self::to_bytes`] wrote for an index of so many entries; none where these are not such bytes.
+    /// Decodes a calibration that [`Self::to_bytes`] encoded, for an index of `entries` entries. Returns `None` if the
+    /// bytes are not valid.
     pub(super) fn from_bytes(bytes: &[u8], entries: u64) -> Option<Self> {
         let take = |bytes: &mut &[u8], count: usize| -> Option<Vec<u32>> {
             let (taken, rest) = bytes.split_at_checked(count.checked_mul(NUMBER_BYTES)?)?;
@@ -284,8 +295,8 @@ impl Calibration {
 mod tests {
     use super::*;
 
-    /// Queries of which each has `hits` hits; the list of 40 finds all but the last hit of every second one, longer lists all, but
-    /// that of 80 none of the last query.
+    /// Returns a calibration of queries with `hits` hits each. The list of 40 finds all but the last hit of every
+    /// second query. Longer lists find all hits, except that the list of 80 finds none of the last query.
     fn sample(queries: u32, hits: u32) -> Calibration {
         let noted: Vec<Vec<u32>> = (0..queries).map(|query| (query..query + hits).collect()).collect();
         let mut calibration = Calibration::new(7, hits, &noted, Inserted::default());
@@ -314,7 +325,8 @@ mod tests {
 
     #[test]
     fn rows_that_were_inserted_must_be_found_as_well_as_all() {
-        // Of 2,000 drawn rows and 100 inserted ones, a list of 40 finds all hits of the former and half of those of the latter.
+        // Of 2,000 drawn rows and 100 inserted ones, a list of 40 finds all hits of the former and half of the hits of
+        // the latter.
         let noted: Vec<Vec<u32>> = (0..2_100).map(|query| (query..query + 10).collect()).collect();
         let inserted = Inserted { entries: (500..600).collect(), whole: true };
         let mut calibration = Calibration::new(7, 10, &noted, inserted);
@@ -335,7 +347,7 @@ mod tests {
     fn what_was_deleted_is_neither_query_nor_hit() {
         let calibration = sample(2_000, 10);
         let own: Vec<u32> = (0..2_000).collect();
-        // Without the queries of which only longer lists find all hits, the shortest list does.
+        // Without the queries that need a longer list, the shortest list finds all hits.
         let left = calibration.of_left(9, &own, |entry| entry % 2 == 0 || entry >= 2_000);
         assert!(left.is_none(), "each query has lost half of its hits");
         let left = calibration.of_left(3, &own, |entry| entry % 2 == 0).unwrap();
@@ -357,7 +369,7 @@ mod tests {
     #[test]
     fn a_hit_counts_from_where_all_longer_lists_find_it() {
         let calibration = sample(2, 1);
-        // Of the last query 8 does not find the hit, so 6 does not count either.
+        // List 8 misses the hit of the last query, so list 6 does not count either.
         assert_eq!(calibration.from, [0, 3]);
     }
 

@@ -1,4 +1,4 @@
-//! How does a search go? As it is told, or as far as a recall that is promised needs.
+//! Decides how a search of an index runs: with the given list, or as far as a promised recall requires.
 
 use super::calibration::NOTED;
 use super::filtered_vertices::FilteredVertices;
@@ -12,7 +12,7 @@ use crate::query::QueryTarget;
 use crate::query::{SearchEffort, SearchOptions};
 use crate::source::VectorSource;
 
-/// A way that takes no more memory than the one that will be decided, as far as the options tell.
+/// Returns a method that takes no more memory than the one that will be chosen, as far as the options allow to predict.
 pub(super) fn least_way(facts: &IndexManifest, options: &SearchOptions) -> SearchMethod {
     match (options.target, options.effort) {
         (_, effort) if effort.compares_all() => SearchMethod::PageScan,
@@ -28,7 +28,8 @@ pub(super) fn least_way(facts: &IndexManifest, options: &SearchOptions) -> Searc
     }
 }
 
-/// Ways of which one takes as much memory as the way that will be decided, as far as the options tell.
+/// Returns methods of which one takes as much memory as the one that will be chosen, as far as the options allow to
+/// predict.
 pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Vec<SearchMethod> {
     match (options.target, options.effort) {
         (_, SearchEffort::List(_)) => vec![least_way(facts, options)],
@@ -42,7 +43,7 @@ pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Ve
     }
 }
 
-/// Bytes with which it is decided how a search goes, at most.
+/// Returns the largest number of bytes that [`decide`] needs.
 pub(super) fn deciding_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
@@ -57,11 +58,11 @@ pub(super) fn deciding_bytes<T: Coordinate>(
     promise::learning_bytes::<T>(context, facts, like, target)
 }
 
-/// Decides how a search goes: one that promises a recall does so for queries like those of a source, or like the rows of the
-/// index. `running` gives the least bytes of a search that goes some way.
+/// Decides how a search runs. A promised recall holds for queries with the distribution of `like` or, if `None`, of the
+/// rows of the index. `running` returns the least bytes of a search with a method.
 ///
 /// # Errors
-/// Where the source or the index cannot be read, or the budget is too small for that or for the search that follows.
+/// If `like` or the index cannot be read, or if the budget is too small for deciding or for the search.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
@@ -71,7 +72,7 @@ pub(super) fn decide<T: Coordinate>(
 ) -> Result<SearchPlan> {
     let unpromised = |aim| Ok(SearchPlan { method: SearchMethod::Walk(aim), recall: None, reads: None });
     let apart = admitted.filter(|admitted| admitted.is_apart(index));
-    // A calibration by all rows may be off for those that are left.
+    // A calibration with all rows may be wrong for the remaining ones.
     let thinned = admitted.filter(|admitted| apart.is_some() || admitted.is_thinned(index));
     let mut decided = match (options.target, options.effort) {
         (QueryTarget::Nearest(k), SearchEffort::List(list)) => {
@@ -81,7 +82,7 @@ pub(super) fn decide<T: Coordinate>(
         (QueryTarget::Within(predicate), SearchEffort::List(list)) => {
             unpromised(WalkAim::within(predicate, (list, predicate.squared_distance() as f32)))
         }
-        // No sample supports a recall of 1: that everything is found takes a comparison with everything.
+        // No sample supports a recall of 1. Only a comparison with all rows finds every hit.
         (_, effort) if effort.compares_all() => Ok(SearchPlan::whole(1.0, None)),
         (_, SearchEffort::Exact | SearchEffort::Probes(_)) => {
             unreachable!("one compares all, the other is refused before")

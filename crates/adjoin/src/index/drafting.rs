@@ -1,4 +1,4 @@
-//! Files of an index as they are written, before they have their names.
+//! Writes files of an index as drafts, before they get their names.
 
 use adjoin_device::WriteFile;
 use xxhash_rust::xxh3::Xxh3;
@@ -11,7 +11,7 @@ use crate::store::{Drafts, FileFacts, Files, Role};
 /// Files that are written once all of their bytes are in memory.
 pub(super) type Contents = Vec<(Role, Vec<u8>)>;
 
-/// A file that is being written, and the checksum of what was.
+/// File being written, with the checksum of its bytes so far.
 pub(super) struct Draft {
     role: Role,
     file: Box<dyn WriteFile>,
@@ -19,7 +19,7 @@ pub(super) struct Draft {
     bytes: u64,
 }
 
-/// A file that is there and durable.
+/// File that is complete and durable.
 pub(super) struct Drafted {
     role: Role,
     bytes: u64,
@@ -27,39 +27,46 @@ pub(super) struct Drafted {
 }
 
 impl Draft {
+    /// Creates the file of a role among the drafts.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the file cannot be created.
     pub(super) fn new(context: &Context, drafts: &Drafts<'_>, role: Role) -> Result<Self> {
         Ok(Self { role, file: context.device.create(&drafts.path(role.file()))?, hash: Xxh3::new(), bytes: 0 })
     }
 
+    /// Appends bytes.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the file cannot be written.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
         Ok(self.file.append(bytes)?)
     }
 
+    /// Makes the file durable.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the file cannot be synced.
     pub(super) fn finish(mut self) -> Result<Drafted> {
         self.file.sync()?;
         Ok(Drafted { role: self.role, bytes: self.bytes, checksum: self.hash.digest() })
     }
 }
 
-/// Writes the rest of the files of an index, beside those that are there; returns what a manifest says of all but the
-/// calibration.
+/// Writes the remaining files of an index, in addition to those in `drafted`. Returns the manifest's facts about all
+/// files but the calibration.
 ///
 /// # Errors
-/// Where the disk refuses.
+/// If a file cannot be written.
 pub(super) fn write_rest(drafts: &Drafts<'_>, contents: &Contents, drafted: &[Drafted]) -> Result<Files> {
     contents.iter().try_for_each(|(role, contents)| drafts.write(role.file(), contents))?;
     Ok(files(contents, drafted))
 }
 
-/// What a manifest says of the files of an index but its calibration: all have one tag, which changes with the contents of any.
+/// Returns the manifest's facts about all files but the calibration. All names share a tag, which depends on the
+/// contents of every file.
 fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
     let in_memory = contents.iter().map(|(role, bytes)| (*role, bytes.len() as u64, checksum(bytes)));
     let written = drafted.iter().map(|drafted| (drafted.role, drafted.bytes, drafted.checksum));
@@ -70,7 +77,7 @@ fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
     let tag = checksum(&checksums);
     Files::new(&roles, |role| {
         let &(_, bytes, checksum) = of(role);
-        // Pages and blocks have checksums of their own, so that some can be read without the others.
+        // Pages and blocks have checksums of their own, so that parts can be read without the rest.
         let whole = !matches!(role, Role::Pages | Role::Ids);
         FileFacts::new(&role.file_of(tag), bytes, whole.then_some(checksum))
     })

@@ -1,4 +1,5 @@
-//! What may be found, where a condition leaves the rest out or it was deleted; and how it is looked for.
+//! Rows and vertices that a search may return, if a filter or deletes exclude others, and the choice of method for
+//! finding them.
 
 use adjoin_device::Reservation;
 
@@ -9,19 +10,19 @@ use crate::row_numbers::{RankedSet, RowSet};
 use crate::sql::Condition;
 use crate::store::FilterBitmap;
 
-/// What a read costs, with all that a walk does about it, in distances by codes: some tens of microseconds to some nanoseconds.
+/// Cost of a read and the work of a walk around it, in distances by codes: tens of microseconds to a few nanoseconds.
 const READ_COST: f64 = 2_500.0;
-/// Reads of a walk for each candidate that it expands, about, as a page brings others too.
+/// Approximate reads of a walk per expanded candidate. Below 1, since a page has other vertices too.
 const READS_OF_CANDIDATE: f64 = 0.6;
-/// The least share of the vertices that is left by deletes for walks among them to be like those among all.
+/// Smallest fraction of the vertices that deletes may leave for a walk to be like one without deletes.
 const MOST_LEFT: f64 = 0.1;
-/// Fraction of the rows whose deletion leaves a calibration by all rows as it is: the misses of the others weigh at most as many
-/// times more as there are fewer rows.
+/// Largest fraction of deleted rows for which a calibration with all rows is still used. The misses of the remaining
+/// rows weigh more, at most by the factor by which there are fewer rows.
 const DELETED_MAX: f64 = 0.05;
 
-/// Rows that meet a condition or were not deleted, and the vertices that have any.
+/// Rows that pass the filter and are not deleted, and the vertices that have such rows.
 pub(super) struct FilteredVertices {
-    /// By entry.
+    /// Rows, by entry.
     rows: FilterBitmap,
     vertices: RankedSet,
     by_condition: bool,
@@ -29,7 +30,7 @@ pub(super) struct FilteredVertices {
 }
 
 impl FilteredVertices {
-    /// Bytes with which rows are found that meet a condition, or were not deleted.
+    /// Returns the bytes for finding the rows that pass a filter or are not deleted.
     pub(super) fn least_bytes(
         facts: &IndexManifest,
         (by_condition, changes): (bool, Option<&CollectionChanges<'_>>),
@@ -43,10 +44,10 @@ impl FilteredVertices {
         }
     }
 
-    /// Those of an index that meet a condition, and are not among the entries that were deleted.
+    /// Finds the rows of an index that pass a filter and are not in `deleted`.
     ///
     /// # Errors
-    /// Where the index has not the attributes that are asked for, or memory does not suffice.
+    /// If the index lacks a column of the filter, or if memory does not suffice.
     pub(super) fn of(
         context: &Context,
         index: &Index,
@@ -60,10 +61,10 @@ impl FilteredVertices {
         Ok(Self { rows, vertices: RankedSet::new(admitted), by_condition: true, _memory: memory })
     }
 
-    /// Those of an index that were not deleted, given the entries that were; none where nothing was.
+    /// Returns the rows of an index that are not in `deleted`, or `None` if nothing is deleted.
     ///
     /// # Errors
-    /// Where memory does not suffice.
+    /// If memory does not suffice.
     pub(super) fn without(context: &Context, index: &Index, deleted: &RowSet) -> Result<Option<Self>> {
         if deleted.len() == 0 {
             return Ok(None);
@@ -80,39 +81,41 @@ impl FilteredVertices {
         Ok(Some(Self { rows, vertices: RankedSet::new(admitted), by_condition: false, _memory: memory }))
     }
 
-    /// Whether walks for them may find another share than walks among all do: where a condition chose them, which may have to
-    /// do with where they lie, or few are left. Else a walk that keeps as many of them as it would of all finds as much.
+    /// Returns whether walks may find another fraction of these rows than of all rows. So it is if a filter chose them,
+    /// which may correlate with their location, or if few remain. Otherwise a walk that keeps as many of them as it
+    /// would of all rows finds the same fraction.
     pub(super) fn is_apart(&self, index: &Index) -> bool {
         self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
     }
 
-    /// Whether so many rows were deleted that the recall of those that are left may differ from that of all.
+    /// Returns whether enough rows were deleted for the recall of the remaining rows to differ.
     pub(super) fn is_thinned(&self, index: &Index) -> bool {
         !self.by_condition && self.rows() as f64 <= (1.0 - DELETED_MAX) * index.facts().rows as f64
     }
 
-    /// Whether the other rows were deleted, rather than left out by a condition.
+    /// Returns whether the other rows were deleted, rather than excluded by a filter.
     pub(super) fn is_by_deletes(&self) -> bool {
         !self.by_condition
     }
 
-    /// Whether a row may be found, by its entry.
+    /// Returns whether a row, given by its entry, can be a hit.
     pub(super) fn admits(&self, entry: u32) -> bool {
         self.rows.contains(entry)
     }
 
-    /// How many rows meet the condition, where there is one.
+    /// Returns the number of rows that pass the filter, if there is one.
     pub(super) fn passing_rows(&self) -> Option<u64> {
         self.by_condition.then(|| self.rows())
     }
 
-    /// Candidates that a walk comes to hold that is to keep so many that may be found, about.
+    /// Returns the approximate number of candidates in a walk that keeps `list` candidates that can be hits.
     pub(super) fn held(&self, index: &Index, list: usize) -> usize {
         let vertices = u64::from(index.facts().vertices);
         (list as u64 * vertices).div_ceil(u64::from(self.vertices.len()).max(1)).min(vertices.max(list as u64)) as usize
     }
 
-    /// The least row of a vertex that may be found, given its first one, which lies on its page; that one where none may be.
+    /// Returns the smallest row of a vertex that can be a hit. `first` is its first row, which is on its page; it is
+    /// returned if no row can be a hit.
     pub(super) fn row_of(&self, index: &Index, vertex: u32, first: u64) -> u64 {
         if self.rows.contains(vertex) {
             return first;
@@ -121,23 +124,22 @@ impl FilteredVertices {
         further.find(|&(entry, _)| self.rows.contains(entry)).map_or(first, |(_, &row)| row)
     }
 
-    /// How many rows there are.
     pub(super) fn rows(&self) -> u64 {
         self.rows.count()
     }
 
-    /// The vertices that have any.
+    /// Returns the vertices that have such rows.
     pub(super) fn vertices(&self) -> &RankedSet {
         &self.vertices
     }
 
-    /// Whether an entry may be found.
+    /// Returns whether an entry can be a hit.
     pub(super) fn has(&self, entry: u32) -> bool {
         self.rows.contains(entry)
     }
 
-    /// Whether a search measures all that may be found by their codes, rather than to walk among all others: a walk that is to
-    /// keep `list` of them comes by as many more as they are rare, and reads their pages.
+    /// Returns whether a search compares all admitted vertices by their codes instead of walking among all vertices.
+    /// The rarer they are, the more other vertices a walk visits, and reads their pages, to keep `list` of them.
     pub(super) fn is_by_codes(&self, index: &Index, list: usize) -> bool {
         let admitted = f64::from(self.vertices.len());
         let rarity = f64::from(index.facts().vertices) / admitted.max(1.0);

@@ -1,10 +1,12 @@
-//! Regions that walks do not come to get vertices in the navigation graph.
+//! Adds vertices to the navigation graph for regions that walks do not reach.
 //!
-//! Each vertex can be reached over some edges (`build/reach.rs`), but a walk expands only vertices near its query: if the edges into
-//! a far region begin at others, no walk takes them. So drawn rows are searched for by their own vectors. A row is *lost* if its walk
-//! finds neither its vertex nor the nearest neighbor of that. Some of the lost ones become vertices of the navigation graph.
+//! Each vertex is reachable over some edges (`build/reach.rs`), but a walk expands only vertices near its query: if the
+//! edges into a far region start elsewhere, no walk takes them. So drawn rows are searched for by their own vectors. A
+//! row is *lost* if its walk finds neither its vertex nor that vertex's nearest neighbor. Some of the lost vertices
+//! join the navigation graph.
 //!
-//! The recall is then measured by rows that are drawn independently of these, as only the regions of drawn rows are mended.
+//! The recall is then measured with rows drawn independently of these, since only the regions of drawn rows are
+//! repaired.
 
 use super::cache::PageCache;
 use super::navigation::{self, Navigation};
@@ -23,31 +25,32 @@ use crate::query::WalkStrategy;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "finding rows that walks do not find";
-/// Hits and candidates of a walk that looks for a row.
+/// Hits and candidates of a walk that searches for a row.
 const HITS: usize = 16;
 const LIST: usize = 16;
-/// Rows that are looked for at once.
+/// Number of rows searched for at once.
 const TOGETHER: usize = 256;
-/// Bytes of a hit while it is looked for and sorted.
+/// Bytes of a hit while it is found and sorted.
 const HIT_BYTES: u64 = 64;
-/// Times that rows are looked for: each takes half of the room in the navigation graph that the ones before have left.
+/// Largest number of rounds of searches. Each round takes half of the remaining room in the navigation graph.
 const ROUNDS_MAX: usize = 4;
 
-/// Writes another navigation graph if rows of an index in `drafts` are lost; returns the manifest that names it. `inserted` are
-/// the entries of the rows that a merge inserted, some of which are looked for as well. If memory does not suffice, nothing is
-/// done: the recall that is measured later tells.
+/// Writes a new navigation graph if rows of an index in `drafts` are lost, and returns the manifest that names it.
+/// `inserted` has the entries of the rows that a merge inserted; some of these are searched for too.
+///
+/// If memory does not suffice, nothing is done, and the recall that is measured later reflects that.
 ///
 /// # Errors
-/// Returns an error if the index cannot be read, the disk refuses, or the work is cancelled.
+/// If the index cannot be read, if a file cannot be written, or if the work is cancelled.
 pub(super) fn lead_in<T: Coordinate>(
     context: &Context,
     drafts: &Drafts<'_>,
     mut manifest: IndexManifest,
     inserted: &[u32],
 ) -> Result<IndexManifest> {
-    // By inner product, what is nearest to a row is mostly another one.
+    // By inner product, the row with the largest score for a vector is usually another one.
     if manifest.metric == Metric::Ip {
         return Ok(manifest);
     }
@@ -66,14 +69,14 @@ pub(super) fn lead_in<T: Coordinate>(
     Ok(manifest)
 }
 
-/// Bytes that this takes: the index is open, a second navigation graph is built, and rows are looked for.
+/// Returns the bytes for one round: the open index, a second navigation graph, and the searches.
 fn least_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u64 {
     let (vertices, options) = (manifest.vertices.into(), manifest.options());
     let building = navigation::memory_bytes(vertices, manifest.space(), &options);
     publishing_bytes::<T>(context, manifest) + building + 2 * looking_bytes::<T>(manifest)
 }
 
-/// Bytes of the rows that are looked for at once.
+/// Returns the bytes of the rows that are searched for at once.
 fn looking_bytes<T: Coordinate>(manifest: &IndexManifest) -> u64 {
     let of_row = 2 * manifest.vectors.bytes() as u64 + HITS as u64 * HIT_BYTES;
     TOGETHER as u64 * (Members::<T>::memory_bytes(1, manifest.space()) + of_row)
@@ -113,14 +116,15 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
     Ok(lost)
 }
 
-/// Returns the navigation graph of an index with some of the lost vertices. `None` if none is lost, or there is no room.
+/// Returns the navigation graph with some of the lost vertices added. Returns `None` if none is lost, or if there is no
+/// room.
 fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> Result<Option<Navigation>> {
     let (facts, options) = (index.facts(), index.facts().options());
-    // One of its own vertices that is lost would not be found by becoming one again.
+    // Adding a vertex that is in the navigation graph already would not help.
     let lost: Vec<u32> = lost.iter().copied().filter(|&vertex| !index.navigation.has(vertex)).collect();
     let room = index.navigation.room(facts.vertices.into(), &options);
     let count = room.div_ceil(2).min(lost.len());
-    // Evenly spread: neighbors have numbers near each other, so that each large region gets some.
+    // Evenly spread: neighbors have numbers near each other, so each large region gets some.
     let some: Vec<u32> = (0..count).map(|number| lost[number * lost.len() / count]).collect();
     if some.is_empty() {
         return Ok(None);

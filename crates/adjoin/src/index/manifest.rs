@@ -1,4 +1,4 @@
-//! What an index says of itself.
+//! Reads and writes the manifest of an index.
 
 use std::path::Path;
 
@@ -19,87 +19,87 @@ use crate::store::{Files, Kind, NO_CHECKSUM, Role, is_longest, read_manifest_byt
 
 /// Version of the format of an index.
 pub(super) const FORMAT_VERSION: u32 = 1;
-/// Its kind, as its manifest calls it.
+/// Kind of the folder, as stated in its manifest.
 pub(super) const KIND: &str = "index";
 
-/// Longest file: more than any disk holds, and little enough to be added up.
+/// Longest file in bytes: more than any disk holds, and small enough that sums do not overflow.
 const FILE_BYTES_MAX: u64 = 1 << 50;
 
-/// What an index says of itself. It holds no time, path, thread count or budget.
+/// Manifest of an index. It holds no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IndexManifest {
-    /// `index`.
+    /// Always `index`.
     pub kind: String,
     /// Version of the format.
     pub format_version: u32,
     /// Type of the vectors.
     #[serde(flatten)]
     pub vectors: VectorType,
-    /// Vectors of the store that it was made of.
+    /// Number of vectors in the store that the index was built from.
     pub rows: u64,
-    /// Rows of the source of that store; row numbers are below it.
+    /// Number of rows in the source of that store. Row numbers are below it.
     pub source_rows: u64,
-    /// Vertices: vectors that differ.
+    /// Number of vertices, which are the distinct vectors.
     pub vertices: u32,
-    /// Metric of the searches.
+    /// Metric of searches.
     pub metric: Metric,
-    /// For inner products, the length of the longest vector.
+    /// Length of the longest vector, for inner products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<f64>,
     /// Kind of the ids.
     pub ids: IdKind,
-    /// How the graph was made.
+    /// Method by which the graph was built.
     pub method: GraphMethod,
-    /// Most neighbors of a vertex.
+    /// Largest number of neighbors of a vertex.
     pub degree: usize,
-    /// Candidates that the search for a vertex's neighbors kept.
+    /// Number of candidates kept by the search for a vertex's neighbors.
     pub build_list: usize,
-    /// The factor of distances by which edges were left out.
+    /// Factor of distances in the pruning of edges.
     pub alpha: f64,
-    /// Seed of graph, codes and navigation graph.
+    /// Seed of the graph, the codes and the navigation graph.
     pub seed: u64,
-    /// Bytes of the code of a vector.
+    /// Bytes of a vector's code.
     pub code_bytes: usize,
-    /// Vertices of the navigation graph, where that many were asked for.
+    /// Number of vertices of the navigation graph, if it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub navigation: Option<u32>,
-    /// Bytes of a page; where a record is larger, it has several.
+    /// Bytes of a page. A record that is larger has a multiple of it.
     pub page_bytes: u64,
-    /// In which order vertices lie on pages.
+    /// Order of the vertices on pages.
     pub layout: Layout,
-    /// Which share of the other vertices on its page are neighbors of a vertex, on average.
+    /// Mean fraction of the other vertices on a vertex's page that are its neighbors.
     pub overlap_ratio: f64,
-    /// The vertex from which all can be reached.
+    /// Vertex from which all others are reachable.
     pub entry: u32,
     /// Files by role.
     pub files: Files,
-    /// Checksum of the manifest with these 16 digits as zeros.
+    /// Checksum of the manifest, computed with these 16 digits as zeros.
     pub manifest_xxh3: String,
 }
 
-/// Names of the files of the index in a folder, the manifest among them.
+/// Returns the names of the files of the index in a folder, including its manifest.
 ///
 /// # Errors
-/// Where there is none, or its manifest cannot be read.
+/// If there is no index, or if its manifest cannot be read.
 pub(crate) fn file_names(context: &Context, folder: &Path) -> Result<Vec<String>> {
     Ok(IndexManifest::read(context, folder)?.file_names())
 }
 
 impl IndexManifest {
-    /// Names of its files, the manifest among them.
+    /// Returns the names of its files, including the manifest.
     pub(super) fn file_names(&self) -> Vec<String> {
         self.files.iter().map(|(_, facts)| facts.name.clone()).chain([MANIFEST_FILE.to_owned()]).collect()
     }
 
-    /// The bytes of the manifest, its checksum made anew.
+    /// Encodes the manifest, with a new checksum.
     pub fn encode(&self) -> Vec<u8> {
         sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })
     }
 
-    /// The manifest of an index.
+    /// Reads the manifest of an index.
     ///
     /// # Errors
-    /// Where it is damaged, of a newer version or another kind, or says what cannot be.
+    /// If it is damaged, has a newer version or another kind, or has impossible values.
     pub(crate) fn read(context: &Context, folder: &std::path::Path) -> Result<Self> {
         let bytes = read_manifest_bytes(context, folder)?;
         let read =
@@ -114,11 +114,11 @@ impl IndexManifest {
         }
     }
 
-    /// What it says that cannot be, or not together.
+    /// Names the first impossible value, or values that contradict each other.
     fn contradiction(&self) -> Option<&'static str> {
         let options = self.options();
         let vertices = u64::from(self.vertices);
-        // Before anything is computed of them.
+        // Checked first, since the shape of pages is computed from these values.
         if options.check().is_err() || !(1..=DIMENSIONS_MAX).contains(&self.vectors.dimensions) {
             return Some("its options or its number of dimensions");
         }
@@ -139,7 +139,7 @@ impl IndexManifest {
         facts.into_iter().find(|(_, holds)| !holds).map(|(what, _)| what)
     }
 
-    /// With which options it was built.
+    /// Returns the options with which the index was built.
     pub fn options(&self) -> IndexOptions {
         let Self { method, degree, build_list, alpha, seed, code_bytes, navigation, page_bytes, layout, .. } = *self;
         let graph = GraphOptions { degree, build_list, alpha, seed };
@@ -154,7 +154,7 @@ impl IndexManifest {
         Space::plain(self.vectors, self.metric).up_to_length(self.longest)
     }
 
-    /// What a command on the index reports of it.
+    /// Returns the statistics that commands on the index report.
     pub(super) fn statistics(&self, context: &Context, command: &'static str) -> CommonStatistics {
         CommonStatistics {
             rows: self.rows,

@@ -1,11 +1,13 @@
-//! A graph index on disk: *which vectors are near this query, by a walk over pages?*
+//! A graph index on disk: finds the nearest vectors of a query by a walk over pages.
 //!
-//! An index is a folder that [`build`] makes of a store and [`search()`] reads. It owns copies of the vectors: each lies on a
-//! page with its neighbors in a Vamana graph (`page.rs`), near ones on one page where the order of `layout/` can have it so
-//! (Starling: Wang et al., SIGMOD 2024). In memory are a code of each vector (`crate::quantize`), by which walks choose their
-//! way, and a graph over a sample, which leads them in (`navigation.rs`). `walk.rs` is the walk of one query, `run.rs` keeps
-//! many under way. How a search goes is decided in `decide.rs`; how long the list of a walk must be for a recall, in `promise.rs`: by a `calibration.rs`, which
-//! rows of the index or other queries made, whose true hits `sample.rs` finds.
+//! An index is a folder that [`build`] creates from a store and [`search()`] reads. It has its own copy of the vectors.
+//! Each is on a page with its neighbors in a Vamana graph (`page.rs`). The page layouts in `layout/` put neighbors on
+//! the same page if they can (Starling: Wang et al., SIGMOD 2024). Memory holds a code of each vector
+//! (`crate::quantize`), which steers walks, and a graph over a sample, in which walks start (`navigation.rs`).
+//!
+//! `walk.rs` is the walk of one query, and `run.rs` keeps many in flight. `decide.rs` chooses the method of a search.
+//! `promise.rs` chooses the length of the list that reaches a recall. It uses a `calibration.rs`: walks of queries with
+//! known true hits, which `sample.rs` draws and compares with all rows.
 
 mod blocks;
 mod build;
@@ -71,46 +73,46 @@ use crate::sink::{HitSchema, HitSink};
 use crate::source::VectorSource;
 use crate::store::{Drafts, Kind, Store, check_target};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE_BUILD: &str = "building the index";
 const PURPOSE_SEARCH: &str = "this search";
 
-/// What the build of an index did.
+/// Result of building an index.
 #[derive(Debug, Clone)]
 pub struct BuiltIndex {
-    /// The manifest that was published.
+    /// Manifest that was published.
     pub manifest: IndexManifest,
-    /// Bytes that went to and from the disk.
+    /// Bytes read from and written to disk.
     pub io: BuildIo,
-    /// Finding equal vectors, and the navigation graph.
+    /// Seconds to find equal vectors and to build the navigation graph.
     pub load_seconds: f64,
-    /// Building the graph.
+    /// Seconds to build the graph.
     pub graph_seconds: f64,
-    /// Finding an order for the pages.
+    /// Seconds to order the vertices on pages.
     pub layout_seconds: f64,
-    /// Learning codes, and writing.
+    /// Seconds to train the codes and to write the files.
     pub write_seconds: f64,
-    /// Learning which recall is reached.
+    /// Seconds to calibrate the recall.
     pub calibrate_seconds: f64,
 }
 
 /// Bytes that a build read and wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildIo {
-    /// Of the store.
+    /// Bytes read from the store.
     pub bytes_read: u64,
-    /// Of the index.
+    /// Bytes of the index.
     pub bytes_written: u64,
-    /// To temporary files, which were read again.
+    /// Bytes written to temporary files and read again.
     pub spill_bytes: u64,
 }
 
-/// Builds an index of a store in `folder`; replaces one that is there where that is wanted (`force`). The same store and
+/// Builds an index of a store in `folder`. With `force`, an index that exists there is replaced. The same store and
 /// options give the same bytes.
 ///
 /// # Errors
-/// Where an option is out of range, the budget is too small, something is at `folder` already, or the store cannot be read or
-/// the index written. The folder is then as it was before.
+/// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
+/// or if the index cannot be written. The folder is then left unchanged.
 pub fn build(
     context: &Context,
     store: &Store,
@@ -121,11 +123,11 @@ pub fn build(
     build_of(context, store, folder, (options, force), 0..0)
 }
 
-/// Builds an index of a store whose `inserted` rows a merge inserts: their recall is measured apart, as that of a merge which
-/// changes an index. An index in `folder` is replaced.
+/// Builds an index of a store for a merge that inserts the rows `inserted`. Their recall is measured separately, as in
+/// a merge that changes an index. An index in `folder` is replaced.
 ///
 /// # Errors
-/// As [`build`].
+/// Those of [`build`].
 pub(crate) fn build_merged(
     context: &Context,
     store: &Store,
@@ -165,12 +167,12 @@ fn build_of(
     })
 }
 
-/// Finds what is wanted of each query and hands it to `sink`, in the order of the queries. The recall is promised for queries
-/// that are distributed as the vectors of `like`, or as the rows of the index where there is none.
+/// Finds the hits of each query and passes them to `sink`, in the order of the queries. The recall is promised for
+/// queries with the distribution of `like` or, if `None`, of the rows of the index.
 ///
 /// # Errors
-/// Where an option is out of range, the queries or those of `like` are not of the index's kind, the budget is too small, the
-/// index cannot be read, or the sink fails.
+/// If an option is out of range, if `queries` or `like` do not match the type of the index, if the budget is too small,
+/// if the index cannot be read, or if the sink fails.
 pub fn search(
     context: &Context,
     index: &Index,
@@ -181,12 +183,14 @@ pub fn search(
     find(context, index, (queries, like), (options, None), sink)
 }
 
-/// The same as if rows of the index were deleted, and there were others beside it, whose numbers follow on those of its
-/// source. The recall is that of hits in the index; what lies beside it is found as its own search finds it. A condition is
-/// asked of the rows in the index; those beside it must meet it.
+/// Searches an index as [`search()`] does, with `changes`: some rows are deleted, and there are additional rows,
+/// numbered after the rows of the index's source.
+///
+/// The recall is the one of hits in the index. Additional rows are found by their own search, and they must meet the
+/// filter already. This function evaluates the filter on rows of the index only.
 ///
 /// # Errors
-/// As [`search()`].
+/// Those of [`search()`].
 pub(crate) fn search_changed(
     context: &Context,
     index: &Index,
@@ -198,7 +202,7 @@ pub(crate) fn search_changed(
     find(context, index, queries, (options, Some(changes)), sink)
 }
 
-/// Searches an index, with changes where there are some.
+/// Searches an index, with changes if there are any.
 fn find(
     context: &Context,
     index: &Index,
@@ -252,8 +256,8 @@ fn find(
     })
 }
 
-/// Bytes that suffice for a search in an index that is open, as far as its manifest and the options tell, with a sink that holds
-/// `sink_bytes`.
+/// Returns the bytes that suffice for a search of an open index, as far as its manifest and the options allow to
+/// predict. The sink holds `sink_bytes`.
 pub fn search_bytes(
     context: &Context,
     facts: &IndexManifest,
@@ -270,7 +274,7 @@ pub fn search_bytes(
     })
 }
 
-/// Bytes that suffice for a search whichever way is decided.
+/// Returns the bytes that suffice for a search by whichever method is chosen.
 fn bytes_of_any<T: Coordinate>(
     needs: &SearchNeeds<'_>,
     like: Option<&dyn VectorSource>,
@@ -283,7 +287,7 @@ fn bytes_of_any<T: Coordinate>(
     of_admitted.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, like, options)))
 }
 
-/// What is known of the hits of queries in an index.
+/// Returns the schema of the hits of queries in an index.
 pub fn hit_schema(facts: &IndexManifest, queries: &dyn VectorSource) -> HitSchema {
     HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric, of_rows: false }
 }

@@ -1,4 +1,4 @@
-//! Vectors of an index by what names their rows.
+//! Looks up vectors of an index by ids or row numbers.
 
 use super::Index;
 use super::scan::Scan;
@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::source::{IdKind, Ids, Named};
 
 impl Index {
-    /// The vectors of the rows with some ids, or with some numbers where rows have no ids, as they are stored; none of a name
-    /// that no row has. All ids are read, or all pages where there are none.
+    /// Returns the stored vectors of the rows with some ids, or with some row numbers if rows have no ids. The result
+    /// is `None` for a name that no row has. Reads all ids, or all pages if there are no ids.
     ///
     /// # Errors
-    /// Where the ids are of another kind, memory does not suffice, or the index cannot be read or is not as written.
+    /// If the ids have another kind, if memory does not suffice, or if the index is damaged or cannot be read.
     pub fn vectors_named(&self, context: &Context, names: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
         let mut named = Named::new(self.facts().ids, names)?;
         match self.facts().ids {
@@ -21,7 +21,7 @@ impl Index {
         Ok(named.into_found())
     }
 
-    /// Hands over the number of the row of each entry.
+    /// Passes the row number of each entry to `take`.
     fn each_row(&self, context: &Context, take: &mut dyn FnMut(u32, u64) -> Result<()>) -> Result<()> {
         let (shape, vertices) = (self.facts().shape(), self.facts().vertices);
         let _memory = context.reserve(Scan::memory_bytes(shape), "looking for rows by their numbers")?;

@@ -1,5 +1,5 @@
-//! The navigation graph: a graph in memory over a sample of the vertices, whose nearest to a query are where its search of the
-//! pages begins (Starling, section 4.2).
+//! The navigation graph: a graph in memory over a sample of the vertices. The search of the pages starts at the
+//! vertices of the sample that are nearest to the query (Starling, section 4.2).
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -10,63 +10,63 @@ use crate::geometry::{Coordinate, Space};
 use crate::graph::{Graph, GraphOptions, GreedySearch};
 use crate::random::Random;
 
-/// One vertex of so many is in the sample, and most vertices of it, where nobody asks for another number.
+/// Default size of the sample: this part of the vertices, at most `SAMPLE_MAX`.
 const SHARE: u64 = 100;
 const SAMPLE_MAX: u64 = 10_000;
-/// Islands of the graph that have a vertex of their own in it, at most: a walk from elsewhere hardly comes to a far region, which
-/// the sample misses if it is small.
+/// Largest number of islands with a vertex of their own in the sample. The sample may miss a small region, which walks
+/// from elsewhere rarely reach.
 pub(super) const ISLANDS_MAX: usize = 32;
-/// Candidates that a search keeps.
+/// Number of candidates in a search of the navigation graph.
 const LIST: usize = 32;
-/// Entry points of a search of the pages.
+/// Number of entry points of a search of the pages.
 const ENTRIES: usize = 8;
 const NUMBER_BYTES: usize = size_of::<u32>();
 
 /// A navigation graph as it is stored.
 pub(super) struct Navigation {
-    /// The vertices of the index that it is over.
+    /// Vertices of the index in the sample.
     vertices: Vec<u32>,
-    /// Their vectors, end to end.
+    /// Their vectors, concatenated.
     stored: Vec<u8>,
     graph: Graph,
 }
 
-/// Bytes that the navigation graph of an index of so many vertices takes while it is made or read.
+/// Returns the bytes of a navigation graph while it is built or read, for an index of `vertices` vertices.
 pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
     let count = len_max(vertices, options);
     let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
-/// Bytes of these that its graph takes, which counts them itself.
+/// Returns the part of [`memory_bytes`] that the construction of the graph reserves itself.
 pub(super) fn graph_bytes(vertices: u64, options: &IndexOptions) -> u64 {
     Graph::building_bytes(len_max(vertices, options) as usize, &options.graph)
 }
 
-/// Bytes that it holds once it is built.
+/// Returns the bytes of a navigation graph once it is built.
 pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
     let count = len_max(vertices, options);
     Navigation::stored_bytes(count, space) + Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
-/// How many of so many vertices a navigation graph is over.
+/// Returns the number of drawn vertices in a navigation graph.
 fn sample_len(vertices: u64, options: &IndexOptions) -> u64 {
     let by_default = (vertices / SHARE).min(SAMPLE_MAX);
     options.navigation.map_or(by_default, u64::from).clamp(1, vertices)
 }
 
-/// How many vertices a navigation graph has at most, those of islands included.
+/// Returns the largest number of vertices in a navigation graph, islands included.
 fn len_max(vertices: u64, options: &IndexOptions) -> u64 {
     (sample_len(vertices, options) + ISLANDS_MAX as u64).min(vertices)
 }
 
 impl Navigation {
-    /// Bytes of so many of its vertices and their vectors.
+    /// Returns the bytes of `count` vertices and their vectors.
     pub(super) fn stored_bytes(count: u64, space: Space<'_>) -> u64 {
         count * (space.vectors.bytes() + NUMBER_BYTES) as u64
     }
 
-    /// Returns the vertices that it is over, ascending: drawn ones, and those of islands.
+    /// Returns the vertices of the graph, ascending: drawn ones, and one for each island.
     pub(super) fn sample(vertices: u32, options: &IndexOptions, islands: &[u32]) -> Vec<u32> {
         let mut random = Random::new(options.graph.seed, "navigation graph");
         let sample = random.ascending_sample(sample_len(vertices.into(), options), vertices.into());
@@ -77,10 +77,10 @@ impl Navigation {
         sample
     }
 
-    /// Makes one of some vertices and their vectors, end to end.
+    /// Builds a navigation graph of some vertices with their vectors, concatenated.
     ///
     /// # Errors
-    /// Where memory does not suffice, or the work is cancelled.
+    /// If memory does not suffice, or if the work is cancelled.
     pub(super) fn build<T: Coordinate>(
         context: &Context,
         space: Space<'_>,
@@ -91,20 +91,20 @@ impl Navigation {
         Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored })
     }
 
-    /// Returns whether it is over a vertex.
+    /// Returns whether a vertex is in the graph.
     pub(super) fn has(&self, vertex: u32) -> bool {
         self.vertices.contains(&vertex)
     }
 
-    /// Returns how many vertices may be added to it.
+    /// Returns the number of vertices that may be added.
     pub(super) fn room(&self, vertices: u64, options: &IndexOptions) -> usize {
         (len_max(vertices, options) as usize).saturating_sub(self.vertices.len())
     }
 
-    /// Builds the graph again with further vertices, given these and their vectors, end to end.
+    /// Builds the graph again with additional vertices and their vectors, concatenated.
     ///
     /// # Errors
-    /// Returns an error if memory does not suffice, or the work is cancelled.
+    /// If memory does not suffice, or if the work is cancelled.
     pub(super) fn with<T: Coordinate>(
         &self,
         context: &Context,
@@ -116,13 +116,13 @@ impl Navigation {
         Self::build::<T>(context, space, all, options)
     }
 
-    /// The vertex at which its own searches begin.
+    /// Returns the vertex at which searches of this graph start.
     pub(super) fn entry(&self) -> u32 {
         self.vertices[self.graph.entry().expect("it has a vertex") as usize]
     }
 
-    /// How many vertices, these, their vectors, and the graph, for an index in which each vertex lies at the place that `place_of`
-    /// gives.
+    /// Encodes the number of vertices, the vertices, their vectors and the graph. `place_of` returns the place of a
+    /// vertex on the pages.
     pub(super) fn to_bytes(&self, place_of: impl Fn(u32) -> u32) -> Vec<u8> {
         let count = self.vertices.len() as u32;
         let vertices = self.vertices.iter().map(|&vertex| place_of(vertex));
@@ -132,10 +132,10 @@ impl Navigation {
         bytes
     }
 
-    /// What [`Self::to_bytes`] wrote for an index of so many vertices.
+    /// Decodes what [`Self::to_bytes`] encoded, for an index of `vertices` vertices.
     ///
     /// # Errors
-    /// Where these are not such bytes, or memory does not suffice.
+    /// If the bytes are not valid, or if memory does not suffice.
     pub(super) fn from_bytes(context: &Context, space: Space<'_>, vertices: u32, bytes: &[u8]) -> Result<Self> {
         let damaged = || Error::corrupt("the navigation graph ends early");
         let number = |bytes: &[u8; NUMBER_BYTES]| u32::from_le_bytes(*bytes);
@@ -158,7 +158,7 @@ fn panel_of<T: Coordinate>(kernel: Kernel, space: Space<'_>, stored: &[u8]) -> P
     panel
 }
 
-/// A navigation graph whose vectors are coordinates.
+/// A navigation graph with its vectors as coordinates.
 pub(super) struct Navigator<'a, T: Coordinate> {
     navigation: &'a Navigation,
     panel: Panel<T>,
@@ -174,7 +174,8 @@ impl<'a, T: Coordinate> Navigator<'a, T> {
         GreedySearch::new(&self.navigation.graph)
     }
 
-    /// Adds the vertices at which the search for a query, a padded row, begins; returns how many distances that took.
+    /// Appends the vertices at which the search for a query, a padded row, starts. Returns the number of distances
+    /// computed.
     pub(super) fn enter(&self, search: &mut GreedySearch<T>, query: &[T], entries: &mut Vec<u32>) -> u64 {
         let Navigation { graph, vertices, .. } = self.navigation;
         search.run(self.kernel, graph, &self.panel, query, LIST);

@@ -1,4 +1,4 @@
-//! What an index is to be like, and how it is searched.
+//! Options of building an index.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
 
-/// Sizes of pages that may be asked for.
+/// Valid page sizes.
 const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];
-/// Most bytes of a code.
+/// Largest code in bytes.
 const CODE_BYTES_MAX: usize = 1_024;
 
-/// How the graph of an index is made.
+/// Method of building the graph of an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GraphMethod {
-    /// Of the nearest rows of each row, which a search of the store finds for all at once.
+    /// From the nearest rows of each row, which a search of the store finds for all at once.
     #[default]
     Near,
-    /// Of searches in the graph itself, into which vertices are inserted one after the other (FreshDiskANN, Algorithm 2): all
+    /// By inserting vertices one after another, with searches of the graph itself (FreshDiskANN, Algorithm 2). All
     /// vectors are in memory.
     Vamana,
 }
@@ -30,7 +30,7 @@ pub enum GraphMethod {
 impl GraphMethod {
     const ALL: [Self; 2] = [Self::Near, Self::Vamana];
 
-    /// Its name.
+    /// Returns the name of the method.
     pub fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
@@ -54,21 +54,21 @@ impl FromStr for GraphMethod {
     }
 }
 
-/// What an index is to be like.
+/// Options of building an index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexOptions {
-    /// How the graph is made.
+    /// Method of building the graph.
     pub method: GraphMethod,
-    /// The graph; its seed is also that of codes and of the navigation graph.
+    /// Options of the graph. Its seed also draws the samples for codes and for the navigation graph.
     pub graph: GraphOptions,
-    /// Bytes of the code of a vector, 1 to 1,024; vectors of fewer dimensions have a byte for each.
+    /// Bytes of a vector's code, 1 to 1,024. Vectors with fewer dimensions have one byte per dimension.
     pub code_bytes: usize,
-    /// Vectors of the navigation graph, which a search holds in memory, at least 1 and at most all; one of a hundred, at most
-    /// 10,000, where not given.
+    /// Number of vectors in the navigation graph, which a search holds in memory: 1 to all. By default one in a
+    /// hundred, at most 10,000.
     pub navigation: Option<u32>,
     /// Bytes of a page: 4, 8 or 16 KiB.
     pub page_bytes: u64,
-    /// In which order vectors lie on pages.
+    /// Order of the vectors on pages.
     pub layout: Layout,
 }
 

@@ -1,9 +1,9 @@
-//! The bytes of a page: vectors, each with its neighbors, its row and how many neighbors those are.
+//! The bytes of a page: vectors, each with its neighbors, its row and its degree.
 //!
-//! A page has a checksum of what follows it, seeded by its number, so that a page in the place of another is found. Then come
-//! the vectors of its records end to end, their neighbors, their rows, and their degrees; each of these parts has room for
-//! as many records as fit, and zeros where the last page has fewer. The number of a vertex says where it lies: vertices are
-//! numbered in the order of the pages.
+//! A page starts with a checksum of the rest, seeded by the page's number, so that a misplaced page is detected. The
+//! vectors of all records follow, then their neighbors, their rows and their degrees. Each of these parts has room for
+//! all records of a page; the last page has zeros in unused ones. The number of a vertex gives its location: vertices
+//! are numbered in the order of the pages.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -14,12 +14,12 @@ const CHECKSUM_BYTES: usize = size_of::<u64>();
 const NEIGHBOR_BYTES: usize = size_of::<u32>();
 const DEGREE_BYTES: usize = size_of::<u16>();
 
-/// How the pages of an index are divided.
+/// Layout of a page in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageShape {
     vector_bytes: usize,
     degree: usize,
-    /// Bytes of a page: a multiple of the size asked for where a record is larger than that.
+    /// Bytes of a page. A multiple of the requested size if a record is larger than that.
     bytes: usize,
     records: usize,
 }
@@ -31,12 +31,11 @@ impl PageShape {
         Self { vector_bytes: vectors.bytes(), degree, bytes, records: (bytes - CHECKSUM_BYTES) / record }
     }
 
-    /// Bytes of a page.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Vertices of a page, but perhaps the last.
+    /// Returns the number of vertices of a page, except perhaps the last.
     pub(super) fn records(&self) -> usize {
         self.records
     }
@@ -45,12 +44,11 @@ impl PageShape {
         u64::from(vertices).div_ceil(self.records as u64)
     }
 
-    /// The page of a vertex.
     pub(super) fn page_of(&self, vertex: u32) -> u32 {
         vertex / self.records as u32
     }
 
-    /// The vertices of a page, of so many in all.
+    /// Returns the vertices of a page, out of `vertices` in total.
     pub(super) fn vertices(&self, page: u32, vertices: u32) -> std::ops::Range<u32> {
         let first = page * self.records as u32;
         first..vertices.min(first + self.records as u32)
@@ -68,7 +66,7 @@ impl PageShape {
         self.row_at(self.records) + slot * DEGREE_BYTES
     }
 
-    /// Puts a record into a page that is being made.
+    /// Writes a record into a page under construction.
     pub(super) fn put(&self, page: &mut [u8], slot: usize, vector: &[u8], row: u64, neighbors: &[u32]) {
         page[CHECKSUM_BYTES + slot * self.vector_bytes..][..self.vector_bytes].copy_from_slice(vector);
         let to = page[self.neighbors_at(slot)..].chunks_exact_mut(NEIGHBOR_BYTES);
@@ -77,14 +75,14 @@ impl PageShape {
         page[self.degree_at(slot)..][..DEGREE_BYTES].copy_from_slice(&(neighbors.len() as u16).to_le_bytes());
     }
 
-    /// Ends a page that is being made.
+    /// Completes a page under construction with its checksum.
     pub(super) fn seal(page: &mut [u8], number: u32) {
         let checksum = xxh3_64_with_seed(&page[CHECKSUM_BYTES..], number.into());
         page[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 }
 
-/// A page whose checksum is right.
+/// A page with a valid checksum.
 #[derive(Clone, Copy)]
 pub(super) struct Page<'a> {
     shape: PageShape,
@@ -92,19 +90,19 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Bytes that were checked before.
+    /// Wraps bytes that were verified before.
     pub(super) fn of_checked(shape: PageShape, bytes: &'a [u8]) -> Self {
         Self { shape, bytes }
     }
 
-    /// None where the bytes are not as they were written as that page.
+    /// Verifies the bytes of a page. Returns `None` if they are damaged or belong to another page.
     pub(super) fn check(shape: PageShape, number: u32, bytes: &'a [u8]) -> Option<Self> {
         let (checksum, rest) = bytes.split_first_chunk::<CHECKSUM_BYTES>()?;
         let written = xxh3_64_with_seed(rest, number.into()) == u64::from_le_bytes(*checksum);
         (bytes.len() == shape.bytes && written).then_some(Self { shape, bytes })
     }
 
-    /// The vectors of its first records, end to end.
+    /// Returns the vectors of the first `records` records, concatenated.
     pub(super) fn vectors(self, records: usize) -> &'a [u8] {
         &self.bytes[CHECKSUM_BYTES..][..records * self.shape.vector_bytes]
     }
@@ -113,7 +111,7 @@ impl<'a> Page<'a> {
         unpacked(&self.bytes[self.shape.row_at(slot)..][..ROW_BYTES])
     }
 
-    /// The neighbors of a record; none where it says that it has more than there is room for.
+    /// Returns the neighbors of a record, or `None` if its degree is larger than a record has room for.
     pub(super) fn neighbors(self, slot: usize) -> Option<impl Iterator<Item = u32> + 'a> {
         let degree = &self.bytes[self.shape.degree_at(slot)..][..DEGREE_BYTES];
         let degree = usize::from(u16::from_le_bytes([degree[0], degree[1]]));

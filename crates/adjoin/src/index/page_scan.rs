@@ -1,4 +1,4 @@
-//! Queries compared with all vectors on all pages: what they are truly to find.
+//! Compares queries with all vectors on all pages, which finds their true hits.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,28 +16,28 @@ use crate::load::{LoadedBucket, Members, ReadCounts, Subset};
 use crate::query::QueryTarget;
 use crate::workers::map_items;
 
-/// Bytes of pages that are compared at once, about.
+/// Approximate bytes of pages compared at once.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// Queries that are compared with all pages of an index.
+/// Comparison of queries with all pages of an index.
 pub(super) struct PageScan<'a, T: Coordinate> {
     pub(super) context: &'a Context,
     pub(super) index: &'a Index,
     pub(super) queries: &'a Members<T>,
     pub(super) wanted: QueryTarget,
-    /// What may be found, where that is not all.
+    /// Vertices that can be hits; `None` if all can.
     pub(super) admitted: Option<&'a FilteredVertices>,
-    /// What memory is for, as a refusal says it, and the phase, as progress says it.
+    /// Purpose of the memory in error messages, and name of the phase in progress reports.
     pub(super) purpose: &'static str,
     pub(super) phase: &'static str,
 }
 
-/// Pages that are compared at once.
+/// Returns the number of pages compared at once.
 fn piece_pages(page_bytes: usize) -> usize {
     (PIECE_BYTES / page_bytes).max(1)
 }
 
-/// Bytes that all threads take, about, beside what queries find.
+/// Returns the approximate bytes of all threads, in addition to the hits.
 pub(super) fn working_bytes<T: Coordinate>(context: &Context, index: &IndexManifest) -> u64 {
     let (shape, space) = (index.shape(), index.space());
     let rows = piece_pages(shape.bytes()) * shape.records();
@@ -49,11 +49,11 @@ pub(super) fn working_bytes<T: Coordinate>(context: &Context, index: &IndexManif
 }
 
 impl<T: Coordinate> PageScan<'_, T> {
-    /// What some queries find, nearest first, their `hidden` vertices left out, and what was read; none where memory does not
-    /// hold that of queries without a limit on their hits.
+    /// Finds the hits of some queries, nearest first, and returns the reads. `hidden` returns a vertex that is not a
+    /// hit of a query. Returns `None` if memory does not hold the hits of queries without a limit on hits.
     ///
     /// # Errors
-    /// Where the pages cannot be read, memory does not suffice, or the work is cancelled.
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn search(
         &self,
         range: Range<u32>,
@@ -118,7 +118,7 @@ impl<T: Coordinate> PageScan<'_, T> {
         Ok(Some((found, counts)))
     }
 
-    /// The vectors of some pages that were checked.
+    /// Returns the vectors of verified pages as a bucket.
     fn piece(&self, start: u32, bytes: &[u8]) -> LoadedBucket<T> {
         let facts = self.index.facts();
         let shape = facts.shape();

@@ -1,6 +1,8 @@
-//! How long must the list of a walk be to find enough? Queries whose true hits are known walk with longer and longer lists,
-//! until the bootstrap is content. That is done once for every k up to a hundred, when an index is built, by rows of it; what
-//! an index does not know is learned by the search that wants it.
+//! Chooses the length of the list with which walks reach a recall for K hits.
+//!
+//! Queries with known true hits walk with longer and longer lists, until the bootstrap accepts one. A build of an index
+//! does this once for every K up to 100, with rows of the index as queries. A search does it for a recall that the
+//! index has no calibration for.
 
 use super::cache::PageCache;
 use super::calibration::{Calibration, Inserted, NOTED, Reached, next_list};
@@ -22,29 +24,32 @@ use crate::source::VectorSource;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
-/// Numbers of hits and recalls for which an index is published with lists that reach them, where there are such lists.
+/// Numbers of hits and recalls for which an index is published with a list, if one reaches them.
 const AT_BUILD: [(u64, &[f64]); 5] = [
     (1, &[0.8, 0.9, 0.95, 0.99]),
     (10, &[0.8, 0.9, 0.95, 0.99]),
-    // No list is shorter than the number of hits: these make for steps between 10 and 100.
+    // No list is shorter than the number of hits: these entries add steps to the ladder between 10 and 100.
     (50, &[0.8]),
     (75, &[0.8]),
     (NOTED as u64, &[0.8, 0.9]),
 ];
-/// The longest list that is tried for an index that is built.
+/// Longest list tried during a build.
 const LONGEST_AT_BUILD: usize = 256;
-/// The longest list that a search tries. An index of fewer vertices is searched whole where none does.
+/// Longest list tried by a search. If no list suffices and the index has fewer vertices, the search uses a list of all
+/// vertices.
 const LONGEST: usize = 4_096;
-/// With more hits wanted, so many times as many candidates.
+/// Factor for a large K: the longest list has this many candidates per hit.
 const LISTS_OF_HITS: u64 = 4;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "learning the recall of the index";
 
-/// Publishes an index whose other files are drafts, together with the recall that it reaches; returns its manifest, and bytes
-/// that it takes. Of rows that a merge has inserted the recall is measured apart. Where memory does not hold what that takes, which is more than a build needs, searches learn it themselves.
+/// Publishes an index from drafts of its other files, with the calibration of its recall. Returns the manifest, and the
+/// bytes of the index. The recall of `inserted` rows, which a merge has inserted, is measured separately.
+///
+/// A calibration may need more memory than a build. If the budget is too small for it, searches calibrate instead.
 ///
 /// # Errors
-/// Where the disk refuses, or the work is cancelled.
+/// If a file cannot be written, or if the work is cancelled.
 pub(super) fn publish<T: Coordinate>(
     context: &Context,
     drafts: Drafts<'_>,
@@ -75,12 +80,12 @@ pub(super) fn publish<T: Coordinate>(
     Ok((manifest, bytes))
 }
 
-/// Bytes with which an index is published with the recall that it reaches.
+/// Returns the bytes for publishing an index with a calibration.
 pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u64 {
     Index::memory_bytes(manifest) + least_bytes_at_build::<T>(context, manifest)
 }
 
-/// The bytes of a calibration by rows of an index.
+/// Calibrates with rows of the index, and returns the encoded calibration.
 fn calibration_of<T: Coordinate>(context: &Context, index: &Index, inserted: &Inserted) -> Result<Vec<u8>> {
     let seed = index.facts().seed;
     let sample = Sample::of_rows((context, index), None, &inserted.entries)?;
@@ -94,7 +99,7 @@ fn calibration_of<T: Coordinate>(context: &Context, index: &Index, inserted: &In
     Ok(calibration.to_bytes())
 }
 
-/// The least bytes with which that can be done, beside the open index.
+/// Returns the least bytes for a calibration, in addition to the open index.
 pub(super) fn least_bytes<T: Coordinate>(
     context: &Context,
     index: &IndexManifest,
@@ -106,23 +111,25 @@ pub(super) fn least_bytes<T: Coordinate>(
     sample::least_bytes::<T>(context, index, vectors, k) + walks
 }
 
-/// The same for an index that is built.
+/// Returns the least bytes for the calibration during a build.
 fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest) -> u64 {
     least_bytes::<T>(context, index, index.vectors, (NOTED as u64, LONGEST_AT_BUILD))
 }
 
-/// So many nearest with a list: of all by a walk, of some also by their codes.
+/// Returns the aim of a search for `hits` hits with a list. It walks, or compares by codes if few vertices can be hits.
 pub(super) fn aim_at(index: &Index, admitted: Option<&FilteredVertices>, (hits, list): (usize, usize)) -> WalkAim {
     let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
     WalkAim { by_codes, ..WalkAim::nearest(hits, list) }
 }
 
-/// Decides how a search goes where so many nearest are wanted with a recall, for queries like those of a source, or like the
-/// rows of the index. What an index knows of the recall of its walks is known of walks
-/// among all rows: among others it is learned anew, unless queries are so few that they cost less themselves.
+/// Decides how a search for the K nearest reaches a recall. The recall holds for queries with the distribution of
+/// `like` or, if `None`, of the rows of the index.
+///
+/// The calibration of the index applies to walks among all rows. For walks among some rows, the search calibrates
+/// itself, unless comparing its few queries with everything costs less.
 ///
 /// # Errors
-/// Where the source or the index cannot be read, or the budget is too small for that or the search that follows.
+/// If `like` or the index cannot be read, or if the budget is too small for the calibration or the search.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
@@ -158,7 +165,7 @@ pub(super) fn decide<T: Coordinate>(
     Ok(decided)
 }
 
-/// Looks up the list that keeps the promise, or learns it.
+/// Looks up the list that keeps the promise, or calibrates it.
 fn learn<T: Coordinate>(
     context: &Context,
     index: &Index,
@@ -174,7 +181,7 @@ fn learn<T: Coordinate>(
     let is_usual = like.is_none() && apart.is_none() && strategy.finds_the_same(&WalkStrategy::default());
     let mut known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(of_rows));
     if let Some(admitted) = thinned {
-        // Of rows that are left, those say what walks find that were queries and hits before the others were deleted.
+        // After deletes, the calibration uses the remaining rows that were queries or hits before.
         let own = || sample::drawn_entries(index.facts());
         let left = known.and_then(|known| known.of_left(k, &own(), |entry| admitted.admits(entry)));
         if let Some((left, list)) = left.and_then(|left| left.choose(k, promise).map(|list| (left, list))) {
@@ -188,7 +195,7 @@ fn learn<T: Coordinate>(
             return Ok(wanted.of(index, known, list, None));
         }
     } else if is_usual && queries.info().rows < sample::drawn(index, like) {
-        // To learn the list takes a comparison of as many rows with all pages, and more after it.
+        // A calibration compares as many rows with all pages, and then does more.
         return Ok(SearchPlan::whole(target, None));
     }
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
@@ -204,10 +211,10 @@ fn learn<T: Coordinate>(
     }
     let sample = Sample::draw((context, index), admitted, (queries, seed), &inserted.entries)?;
     if sample.len() == inserted.entries.len() {
-        return Ok(SearchPlan::whole(target, None)); // no row that was drawn is left
+        return Ok(SearchPlan::whole(target, None)); // no drawn row remains
     }
     let mut climb = ListSearch::new((context, index), (sample, admitted), strategy);
-    // A file that was written with other queries says nothing about these.
+    // A calibration that was written with other queries does not apply to these.
     let mut calibration = match known.filter(|known| known.queries() == climb.sample.len()) {
         Some(known) => known.clone(),
         None => climb.begin::<T>(k, seed, &inserted)?,
@@ -216,21 +223,21 @@ fn learn<T: Coordinate>(
     Ok(wanted.of(index, &calibration, list, Some(climb.reads)))
 }
 
-/// Pages that a query of a sample asks for until its list is long enough, about.
+/// Approximate number of pages that a query of the sample requests until its list is long enough.
 const LISTS_TRIED: usize = 64;
 
-/// The longest list that makes sense for so many hits.
+/// Returns the longest list worth trying for `k` hits.
 pub(super) fn longest(k: u64) -> usize {
     LONGEST.max(LISTS_OF_HITS.saturating_mul(k) as usize)
 }
 
-/// The longest walk for `k` hits that may be decided.
+/// Returns the longest walk that may be chosen for `k` hits.
 pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> WalkAim {
     let hits = k.min(facts.rows) as usize;
     WalkAim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
 }
 
-/// Bytes with which it is learned how long a list must be, by queries like those of a source or by rows of the index.
+/// Returns the bytes for calibrating the list, with vectors of `like` or rows of the index as queries.
 pub(super) fn learning_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
@@ -240,20 +247,21 @@ pub(super) fn learning_bytes<T: Coordinate>(
     let like = like.map(|source| SourceQueries { source, space: facts.space() });
     let vectors = like.map_or(facts.vectors, SourceQueries::vectors);
     let reading = like.map_or(0, SourceQueries::reading_bytes);
-    // A list of all vertices needs no trial.
+    // A list of all vertices is not tried.
     reading + least_bytes::<T>(context, facts, vectors, (k, longest.min(facts.vertices as usize)))
 }
 
-/// The list by which a calibration goes on that does not support the promise yet; none where that makes no sense.
+/// Returns the next list to try for a calibration that does not support the promise yet, or `None` if no longer list
+/// makes sense.
 fn list_to_try(index: &Index, calibration: &Calibration, k: u64, promise: (f64, u64), longest: usize) -> Option<usize> {
     let ladder = std::iter::successors(Some(next_list(calibration.longest())), |&list| Some(next_list(Some(list))));
     let list = ladder.into_iter().find(|&list| list as u64 >= k)?;
-    // A list of all vertices finds everything, which needs no trial.
+    // A list of all vertices finds everything without a trial.
     let makes_sense = list < index.facts().vertices as usize && list <= longest;
     (makes_sense && calibration.may_support(k, promise)).then_some(list)
 }
 
-/// What a search is to reach, and for whom.
+/// Request for a recall: number of hits, target, and queries that it holds for.
 struct RecallQuestion<'a> {
     k: u64,
     admitted: Option<&'a FilteredVertices>,
@@ -263,7 +271,7 @@ struct RecallQuestion<'a> {
 }
 
 impl RecallQuestion<'_> {
-    /// By what was learned, where the list that supports the promise may be missing.
+    /// Returns the plan that follows from a calibration. `list` is the list that supports the promise, if there is one.
     fn of(
         &self,
         index: &Index,
@@ -289,13 +297,13 @@ impl RecallQuestion<'_> {
         SearchPlan { method: SearchMethod::Walk(aim), recall: Some(recall), reads }
     }
 
-    /// How many hits there are.
     fn hits(&self, index: &Index) -> usize {
         self.k.min(index.facts().rows) as usize
     }
 }
 
-/// What is told of a recall that was wanted, and is kept or not, where queries `like` some say what is reached.
+/// Returns the statistics of a promised recall. `kept` tells whether it is reached, and `like` whether calibration
+/// queries were given.
 pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: bool) -> RecallStatistics {
     let Reached { at_k, p5, queries, of_inserted } = reached;
     let whose = match (like, of_inserted) {
@@ -313,14 +321,14 @@ pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: boo
     }
 }
 
-/// A sample that walks with longer and longer lists.
+/// Search for a sufficient list, by walks of a sample with longer and longer lists.
 struct ListSearch<'a> {
     context: &'a Context,
     index: &'a Index,
     sample: Sample<'a>,
     admitted: Option<&'a FilteredVertices>,
     strategy: WalkStrategy,
-    /// Pages that one walk after the other needs.
+    /// Pages shared by consecutive walks.
     cache: Option<PageCache>,
     reads: ReadCounts,
 }
@@ -334,14 +342,14 @@ impl<'a> ListSearch<'a> {
         Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }
     }
 
-    /// Finds the true hits of all queries, the last of which are inserted rows.
+    /// Finds the true hits of all queries. The last queries are inserted rows.
     fn begin<T: Coordinate>(&mut self, k: u64, seed: u64, inserted: &Inserted) -> Result<Calibration> {
         let (hits, reads) = self.sample.true_hits::<T>(k, seed)?;
         self.reads += reads;
         Ok(Calibration::new(WALKS, self.sample.hits_of_query(k), &hits, inserted.clone()))
     }
 
-    /// Tries longer lists until one supports the promise; none where none does that makes sense.
+    /// Tries longer lists until one supports the promise. Returns `None` if no list that makes sense does.
     fn until<T: Coordinate>(
         &mut self,
         calibration: &mut Calibration,
@@ -358,10 +366,10 @@ impl<'a> ListSearch<'a> {
         }
     }
 
-    /// Lets all queries walk with a list.
+    /// Runs the walks of all queries with a list.
     fn try_list<T: Coordinate>(&mut self, calibration: &mut Calibration, list: usize) -> Result<()> {
         let Self { context, index, sample, admitted, strategy, cache, reads } = self;
-        // One more than is noted: a row may find itself.
+        // One more than is recorded: a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
         let aim = aim_at(index, *admitted, (k as usize, list));
         let cache = match cache {

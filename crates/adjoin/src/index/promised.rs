@@ -1,26 +1,28 @@
-//! How searches of an open index go that promise a recall for queries like its rows. To derive that from the calibration takes
-//! longer than most searches, and to learn it longer still, so it is done once for each K and recall.
+//! Remembers how searches of an open index keep a promised recall for queries like its rows. Deriving that from the
+//! calibration takes longer than most searches, and calibrating takes longer still, so it is done once for each K and
+//! recall.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::report::RecallStatistics;
 use crate::workers::lock;
 
-/// Promises that are remembered, at most.
+/// Largest number of remembered promises.
 const PROMISES_MAX: usize = 64;
 
-/// What is asked of a search: K, the recall, and the seed.
+/// A promise: K, the recall, and the seed.
 pub(super) type Promise = (u64, f64, u64);
 
-/// How it is kept: the list of the walks, or `None` for a comparison with all pages; and what is known of the recall.
+/// How a promise is kept: the list of the walks, or `None` for a comparison with all pages; and the statistics of the
+/// recall.
 pub(super) type Keeping = (Option<usize>, RecallStatistics);
 
-/// Known promises; the last is the most recently used.
+/// Remembered promises. The last one is the most recently used.
 #[derive(Debug, Default)]
 pub(super) struct Promises(Mutex<Vec<(Promise, Keeping)>>);
 
 impl Promises {
-    /// Returns how a promise is kept, if that is known and no other thread looks it up at this moment.
+    /// Returns how a promise is kept, unless it is unknown or another thread holds the lock.
     pub(super) fn get(&self, promise: Promise) -> Option<Keeping> {
         let mut known = self.try_lock()?;
         let at = known.iter().position(|(of, _)| *of == promise)?;
@@ -29,8 +31,8 @@ impl Promises {
         known.last().map(|(_, keeping)| keeping.clone())
     }
 
-    /// Remembers how a promise is kept unless another thread looks one up at this moment, and forgets the least recently used one if
-    /// there are too many.
+    /// Remembers how a promise is kept, unless another thread holds the lock. Forgets the least recently used promise
+    /// if there are too many.
     pub(super) fn put(&self, promise: Promise, keeping: Keeping) {
         let Some(mut known) = self.try_lock() else { return };
         known.retain(|(of, _)| *of != promise);
@@ -40,13 +42,13 @@ impl Promises {
         known.push((promise, keeping));
     }
 
-    /// Whether it is known how a promise is kept.
+    /// Returns whether it is known how a promise is kept.
     pub(super) fn contains(&self, promise: Promise) -> bool {
         lock(&self.0).iter().any(|(of, _)| *of == promise)
     }
 
-    /// Never waits: a thread that held the lock when its process was forked does not exist in the child, so that it would stay locked
-    /// there. What is not looked up is derived again.
+    /// Never waits. If a thread held the lock when its process was forked, the lock stays held in the child, where that
+    /// thread does not exist. A promise that is not looked up is derived again.
     fn try_lock(&self) -> Option<MutexGuard<'_, Vec<(Promise, Keeping)>>> {
         match self.0.try_lock() {
             Ok(known) => Some(known),

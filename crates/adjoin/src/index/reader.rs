@@ -28,13 +28,13 @@ use crate::sql::Condition;
 use crate::store::{AttributeFile, FilterBitmap, FolderFiles, Kind, Role, has_manifest, is_replaced, passing};
 
 const PURPOSE: &str = "opening the index";
-/// What is taken for a calibration that is still to be written.
+/// Assumed bytes of a calibration that is still to be written.
 const CALIBRATION_BYTES: u64 = 256 << 10;
 const PURPOSE_IDS: &str = "reading the ids of the index";
-/// Ids that are read at once where all are, at most, and about how many bytes of them.
+/// Limits on the ids read at once when all are read: their number, and their approximate bytes.
 const IDS_AT_ONCE: u64 = 4_096;
 const ID_BYTES_AT_ONCE: u64 = 1 << 20;
-/// Bytes that it takes to look up an id, beside its own: its entry, where it lies, and in which order.
+/// Bytes of looking up an id, in addition to the id: its entry, its position, and its rank in the order.
 const BYTES_OF_LOOK_UP: u64 = 48;
 
 /// An index, open for searches from any thread.
@@ -48,25 +48,25 @@ pub struct Index {
     pub(super) quantizer: Quantizer,
     pub(super) navigation: Navigation,
     pub(super) duplicates: Duplicates,
-    /// What is known of the recall of its walks, where that was published.
+    /// Calibration of its walks, if it was published with one.
     pub(super) calibration: Option<Calibration>,
-    /// What was derived of it since the index was opened.
+    /// How promises are kept, derived from the calibration since the index was opened.
     pub(super) promises: Promises,
-    /// Of all that is in memory.
+    /// Memory of the index.
     _memory: Reservation,
 }
 
 impl Index {
-    /// Opens the index in a folder and checks everything but pages and ids, which are checked as they are read. It stays the
-    /// one that was opened, whatever takes its place in the folder.
+    /// Opens the index in a folder and verifies everything but pages and ids, which are verified when they are read.
+    /// The open index does not change if another one replaces it in the folder.
     ///
     /// # Errors
-    /// Where there is none, it is damaged or of a newer version, or the budget does not hold its codes.
+    /// If there is no index, if it is damaged or has a newer version, or if the budget does not hold its codes.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
         loop {
             let manifest = Self::manifest(context, folder)?;
             let opened = Self::of_manifest(context, folder, &manifest);
-            // Where a build has replaced it between two files, some are gone; then it is the new one that is opened.
+            // If a build replaced the index between two reads, some files are missing. Then the new index is opened.
             if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 return opened;
             }
@@ -74,10 +74,10 @@ impl Index {
         }
     }
 
-    /// Reads what the index in a folder says of itself.
+    /// Reads the manifest of the index in a folder.
     ///
     /// # Errors
-    /// If there is none, or it is damaged or of a newer version.
+    /// If there is none, or if it is damaged or has a newer version.
     pub fn manifest(context: &Context, folder: &Path) -> Result<IndexManifest> {
         if !has_manifest(context, folder)? {
             let at = folder.display();
@@ -86,7 +86,7 @@ impl Index {
         IndexManifest::read(context, folder)
     }
 
-    /// Bytes that an open index takes.
+    /// Returns the bytes of an open index.
     pub fn memory_bytes(manifest: &IndexManifest) -> u64 {
         let small = [Role::Codebook, Role::Navigation, Role::Duplicates, Role::Calibration];
         let small: u64 = small.iter().filter_map(|&role| manifest.files.get(role)).map(|facts| facts.bytes).sum();
@@ -96,7 +96,7 @@ impl Index {
             + navigation::memory_bytes(manifest.vertices.into(), space, &options)
     }
 
-    /// Bytes that an open index of so many rows takes that is still to be built, about.
+    /// Returns the approximate bytes of an open index of `rows` rows that is still to be built.
     pub(crate) fn foreseen_memory_bytes(rows: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
         let vectors = rows.max(1);
         let codes = rows * options.code_bytes.min(space.vectors.dimensions) as u64;
@@ -105,10 +105,11 @@ impl Index {
         codes + codebook + 4 * navigation::held_bytes(vectors, space, options) + navigation + CALIBRATION_BYTES
     }
 
-    /// What a build has written into `drafts`, before anybody else can open it; its manifest has no names of files yet.
+    /// Opens an index that a build has written into `drafts`, before others can open it. Its manifest has no file names
+    /// yet.
     ///
     /// # Errors
-    /// Where that cannot be read, or the budget does not hold it.
+    /// If it cannot be read, or if the budget does not hold it.
     pub(super) fn of_drafts(context: &Context, drafts: &Path, mut manifest: IndexManifest) -> Result<Self> {
         let there: Vec<Role> = Role::INDEX.into_iter().filter(|&role| manifest.files.get(role).is_some()).collect();
         for role in there {
@@ -120,7 +121,8 @@ impl Index {
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
         let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
-        // The graph reserves what it takes itself; whether all fits is said at once.
+        // The graph reserves its own memory. Reserving everything first gives one error for the whole if it does not
+        // fit.
         let all = context.reserve_between_runs(Self::memory_bytes(manifest), PURPOSE)?.bytes();
         let of_graph = navigation::graph_bytes(vertices.into(), &manifest.options());
         let memory = context.reserve_between_runs(all - of_graph, PURPOSE)?;
@@ -175,44 +177,44 @@ impl Index {
         })
     }
 
-    /// Whether a search for the `k` nearest rows with a recall knows how long its walks must be; otherwise the first one derives
-    /// that, or learns it, which takes longer.
+    /// Returns whether the length of walks is known for a search for the `k` nearest rows with a recall. Otherwise the
+    /// first such search derives it, or calibrates, which takes longer.
     pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
         self.promises.contains((k, recall, seed))
     }
 
-    /// What the index says of itself.
+    /// Returns the manifest of the index.
     pub fn facts(&self) -> &IndexManifest {
         &self.manifest
     }
 
-    /// Where it lies.
+    /// Returns the folder of the index.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Names and types of its attributes, in the order in which they were named.
+    /// Returns the names and types of its columns, in the order in which they were given.
     ///
     /// # Errors
-    /// Where their file cannot be read.
+    /// If their file cannot be read.
     pub fn attributes(&self) -> Result<Vec<(String, String)>> {
         self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
     }
 
-    /// The rows that meet a condition on their attributes, by entry: those of first rows of vertices have the numbers of these,
-    /// the others follow.
+    /// Returns the rows that pass a filter, by entry. First rows of vertices have the numbers of their vertices; other
+    /// rows follow.
     ///
     /// # Errors
-    /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
-    /// does not suffice.
+    /// If the index lacks a column of the filter, if types do not match, if the file is damaged, or if memory does not
+    /// suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<FilterBitmap> {
         self.passing_without(context, condition, None)
     }
 
-    /// The same without entries that were deleted, of which nothing is asked.
+    /// Returns the rows that pass a filter, by entry, without evaluating it for deleted entries, which do not pass.
     ///
     /// # Errors
-    /// As [`Self::passing`].
+    /// Those of [`Self::passing`].
     pub(crate) fn passing_without(
         &self,
         context: &Context,
@@ -222,18 +224,19 @@ impl Index {
         passing(context, (self.attributes.as_ref(), self.files()), (condition, deleted), self.manifest.rows)
     }
 
-    /// The columns of its attributes, in the order in which they were named.
+    /// Returns the schema of its columns, in the order in which they were given.
     ///
     /// # Errors
-    /// Where their file cannot be read.
+    /// If their file cannot be read.
     pub(crate) fn attribute_schema(&self) -> Result<SchemaRef> {
         self.attributes.as_ref().map_or_else(|| Ok(Arc::new(Schema::empty())), |file| file.schema(self.files()))
     }
 
-    /// Hands over the attributes of some entries, ascending: a table, and which of its rows is that of the entry at a place.
+    /// Passes the columns of some entries, which ascend, to `take`: the position of an entry in `entries`, a table, and
+    /// the row of the entry in this table.
     ///
     /// # Errors
-    /// Where their file cannot be read or is not as written, memory does not suffice, or `take` fails.
+    /// If the file is damaged or cannot be read, if memory does not suffice, or if `take` fails.
     pub(crate) fn each_attributes(
         &self,
         context: &Context,
@@ -252,23 +255,23 @@ impl Index {
         &*self.ids
     }
 
-    /// The vertex of an entry: that itself, or the one whose vector the entry has too.
+    /// Returns the vertex of an entry: the entry itself, or the vertex with the same vector.
     pub(super) fn vertex_of(&self, entry: u32) -> u32 {
         let further = entry.checked_sub(self.manifest.vertices);
         further.map_or(entry, |further| self.duplicates.vertex_of(further as usize))
     }
 
-    /// The entries of a vertex beyond its first.
+    /// Returns the entries of a vertex beyond its first.
     pub(super) fn further_entries(&self, vertex: u32) -> Range<u32> {
         let (first, rows) = self.duplicates.of(vertex);
         let start = self.manifest.vertices + first as u32;
         start..start + rows.len() as u32
     }
 
-    /// Reads pages into `buffer`, from one on, and checks them.
+    /// Reads consecutive pages into `buffer`, starting at `first`, and verifies them.
     ///
     /// # Errors
-    /// Where they cannot be read, or are not as written.
+    /// If they cannot be read, or are damaged.
     pub(super) fn read_pages<'b>(&self, first: u32, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
         let shape = self.manifest.shape();
         self.pages.read_at(u64::from(first) * shape.bytes() as u64, buffer)?;
@@ -278,12 +281,12 @@ impl Index {
         Ok(buffer)
     }
 
-    /// The error of a page that is not as written.
+    /// Returns the error of a damaged page.
     pub(super) fn damaged_page(&self, page: u32, why: &str) -> Error {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
     }
 
-    /// The error of a page that a scan could not have.
+    /// Returns the error of a page that a scan could not read.
     pub(super) fn no_page(&self, page: u32, why: NoPage) -> Error {
         match why {
             NoPage::Device(error) => error.into(),
@@ -291,10 +294,10 @@ impl Index {
         }
     }
 
-    /// Adds the neighbors of a vertex, which lies in a slot of a page, nearest first.
+    /// Appends the neighbors of a vertex in a slot of a page, nearest first.
     ///
     /// # Errors
-    /// Where they cannot be.
+    /// If they are impossible.
     pub(super) fn add_neighbors(
         &self,
         vertex: u32,
@@ -311,15 +314,14 @@ impl Index {
         Err(self.damaged_page(self.manifest.shape().page_of(vertex), &why))
     }
 
-    /// The code of a vertex.
     pub(super) fn code(&self, vertex: u32) -> &[u8] {
         &self.codes[vertex as usize * self.manifest.code_bytes..][..self.manifest.code_bytes]
     }
 
-    /// The vector of an entry, as it is stored.
+    /// Returns the stored vector of an entry.
     ///
     /// # Errors
-    /// Where its page cannot be read, or is not as it was written.
+    /// If its page cannot be read, or is damaged.
     pub(crate) fn vector(&self, entry: u32) -> Result<Vec<u8>> {
         let (shape, vertex) = (self.manifest.shape(), self.vertex_of(entry));
         let number = shape.page_of(vertex);
@@ -330,26 +332,27 @@ impl Index {
         Ok(page.vectors(slot + 1)[slot * bytes..].to_vec())
     }
 
-    /// How many ids are read at once where all are, and bytes that this takes.
+    /// Returns the number of ids read at once when all are read, and the bytes that this takes.
     pub(super) fn ids_at_once(&self) -> (usize, u64) {
         let of_id = self.manifest.files[Role::Ids].bytes.div_ceil(self.manifest.rows);
         let at_once = (ID_BYTES_AT_ONCE / of_id.max(1)).clamp(1, IDS_AT_ONCE);
         (at_once as usize, at_once * (2 * of_id + BYTES_OF_LOOK_UP))
     }
 
-    /// Hands over the bytes of the id of each entry ([`Ids::append_bytes_of`]), in the order of the entries; nothing where
-    /// there are no ids.
+    /// Passes the bytes of the id of each entry ([`Ids::append_bytes_of`]) to `take`, in the order of the entries. Does
+    /// nothing if there are no ids.
     ///
     /// # Errors
-    /// Where they cannot be read, or are not as written, memory does not suffice, the work is cancelled, or `take` fails.
+    /// If ids cannot be read or are damaged, if memory does not suffice, if the work is cancelled, or if `take` fails.
     pub(crate) fn each_id(&self, context: &Context, take: &mut dyn FnMut(u32, &[u8]) -> Result<()>) -> Result<()> {
         self.each_id_of(context, &mut (0..self.manifest.rows as u32), take)
     }
 
-    /// The same of some entries.
+    /// Passes the bytes of the ids of some entries to `take`, in the order of `entries`. Does nothing if there are no
+    /// ids.
     ///
     /// # Errors
-    /// As [`Self::each_id`].
+    /// Those of [`Self::each_id`].
     pub(crate) fn each_id_of(
         &self,
         context: &Context,
@@ -377,20 +380,20 @@ impl Index {
         }
     }
 
-    /// The ids of entries, in their order.
+    /// Returns the ids of entries, in their order.
     ///
     /// # Errors
-    /// Where they cannot be read, or are not as written.
+    /// If they cannot be read, or are damaged.
     pub(crate) fn ids_of(&self, kind: IdKind, entries: &[u32]) -> Result<Ids> {
         self.id_reader(kind).of(entries).map_err(|unreadable| self.unreadable_id(unreadable))
     }
 
-    /// Reads ids one by one.
+    /// Returns a reader of single ids.
     pub(super) fn id_reader(&self, kind: IdKind) -> IdReader<'_> {
         IdReader::new(kind, self.manifest.rows, &*self.ids)
     }
 
-    /// The error of an id that cannot be read.
+    /// Returns the error of an id that cannot be read.
     pub(super) fn unreadable_id(&self, why: Unreadable) -> Error {
         match why {
             Unreadable::Device(error) => error,

@@ -1,7 +1,7 @@
-//! Another order for the pages of an index that is there: the same vectors, edges and codes under new numbers.
+//! Writes the pages of an existing index in another order: the same vectors, edges and codes under new numbers.
 //!
-//! Its pages are read twice, window by window (`layout/mod.rs`): for the edges, by which the vertices of a window are put into
-//! an order, and when all are known, to be written under the numbers that they then have.
+//! The pages are read twice, window by window (`layout/mod.rs`): for the edges that determine the order of a window,
+//! and, once all orders are known, to be written under the new numbers.
 
 use std::ops::Range;
 use std::path::Path;
@@ -28,41 +28,41 @@ use crate::report::Stopwatch;
 use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, Kind, Role, check_target};
 use crate::workers::map_items;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "laying out the index anew";
 
-/// What [`relayout`] did.
+/// Result of [`relayout`].
 #[derive(Debug, Clone)]
 pub struct RelayoutReport {
-    /// The manifest that was published; the overlap ratio OR(G) is in it.
+    /// Manifest that was published. It states the overlap ratio OR(G).
     pub manifest: IndexManifest,
-    /// The bandwidth of the order: how far, in places, the farthest out-neighbor of a vertex is from it, on average (NDSearch,
+    /// Bandwidth of the order: the mean distance, in places, from a vertex to its farthest out-neighbor (NDSearch,
     /// section VI-A, equation 1).
     pub bandwidth: f64,
     /// Bytes written to the index.
     pub bytes_written: u64,
-    /// Reading edges and finding an order.
+    /// Seconds to read the edges and find an order.
     pub layout_seconds: f64,
-    /// Writing the index.
+    /// Seconds to write the index.
     pub write_seconds: f64,
-    /// Learning which recall is reached.
+    /// Seconds to calibrate the recall.
     pub calibrate_seconds: f64,
 }
 
-/// What [`try_layout`] found.
+/// Result of [`try_layout`].
 #[derive(Debug, Clone, Copy)]
 pub struct TriedLayout {
-    /// The overlap ratio OR(G).
+    /// Overlap ratio OR(G).
     pub overlap_ratio: f64,
-    /// Reading the index and finding an order.
+    /// Seconds to read the index and find an order.
     pub seconds: f64,
 }
 
-/// How good a layout would be for an index, and how long it takes to find: one that improves another does so in so many rounds at
-/// most (Starling's beta, appendix C). Nothing is written.
+/// Measures how good a layout would be for an index and how long finding it takes. Writes nothing. `rounds_max` limits
+/// the rounds of a layout that improves another one (Starling's beta, appendix C).
 ///
 /// # Errors
-/// Where the layout is one that only a build knows, the index cannot be read, or the budget is too small.
+/// If only a build can compute the layout, if the index cannot be read, or if the budget is too small.
 pub fn try_layout(context: &Context, index: &Index, layout: Layout, rounds_max: usize) -> Result<TriedLayout> {
     check_layout(layout)?;
     let facts = index.facts();
@@ -76,7 +76,7 @@ pub fn try_layout(context: &Context, index: &Index, layout: Layout, rounds_max: 
     Ok(TriedLayout { overlap_ratio, seconds: watch.lap() })
 }
 
-/// Refuses layouts that only a build knows.
+/// Rejects layouts that only a build can compute.
 fn check_layout(layout: Layout) -> Result<()> {
     if matches!(layout, Layout::Rows | Layout::Buckets) {
         let why = " is an order that an index does not hold; give another one, or build the index again";
@@ -85,12 +85,13 @@ fn check_layout(layout: Layout) -> Result<()> {
     Ok(())
 }
 
-/// Lays out the index in a folder anew: into another folder, where an index is replaced if that is wanted (`force`), or in its
-/// place. Searches find as much as before; rows, ids and edges stay as they are. The same index gives the same bytes.
+/// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
+/// if `output` is `None`. Rows, ids, edges and the recall of searches do not change. The result depends only on the
+/// index and the layout, byte for byte.
 ///
 /// # Errors
-/// Where the layout is one that only a build knows, there is no index or it is damaged, something is at the output already,
-/// or the budget is too small. What was in the folders is then as it was before.
+/// If only a build can compute the layout, if there is no index or it is damaged, if the output exists already, or if
+/// the budget is too small. The folders are then left unchanged.
 pub fn relayout(
     context: &Context,
     folder: &Path,
@@ -109,12 +110,12 @@ pub fn relayout(
     };
     let context = &context.for_run(least_bytes(context, &facts, layout) + of_attributes, PURPOSE)?;
     let drafts = Drafts::begin(context, (target, Kind::Index))?;
-    // Only now, as nobody else can replace an index in whose place the new one is to go.
+    // Opened after the drafts, whose lock keeps other writers from replacing the index.
     let index = Index::open(context, folder)?;
     let shape = index.facts().shape();
     let relayout = Relayout { context, index: &index, shape, way: PageOrder::usual(layout, shape.records()) };
     let (mut relaid, inserted) = relayout.run(&drafts)?;
-    // The codes in memory make room for those of the new index.
+    // The codes in memory make room for the codes of the new index.
     drop(index);
     let mut watch = Stopwatch::start();
     with_coordinates!(facts.space(), T => {
@@ -125,7 +126,7 @@ pub fn relayout(
     Ok(relaid)
 }
 
-/// Bytes that it takes at least.
+/// Returns the least bytes of a relayout.
 fn least_bytes(context: &Context, facts: &IndexManifest, layout: Layout) -> u64 {
     let shape = facts.shape();
     let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
@@ -135,7 +136,7 @@ fn least_bytes(context: &Context, facts: &IndexManifest, layout: Layout) -> u64 
     laying.max(with_coordinates!(facts.space(), T => publishing_bytes::<T>(context, facts)))
 }
 
-/// Bytes with which a thread finds the order of a window.
+/// Returns the bytes of a thread that orders a window.
 fn worker_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
     let window = window_vertices(facts.vertices, facts.shape().records());
     let slots = window * (facts.degree + 1) * size_of::<u32>();
@@ -144,13 +145,13 @@ fn worker_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
     window_bytes(layout, window, facts.degree) + slots as u64 + vectors + Scan::memory_bytes(facts.shape())
 }
 
-/// Bytes of all files but the pages while they are written, window by window.
+/// Returns the bytes of all files but the pages while they are written, window by window.
 fn contents_bytes(facts: &IndexManifest) -> u64 {
     let bytes = |role| facts.files[role].bytes;
     let window = window_vertices(facts.vertices, facts.shape().records()) as u64;
     let of_window = |role| bytes(role).div_ceil(facts.vertices.into()) * window;
     let small = bytes(Role::Codebook) + bytes(Role::Navigation) + 3 * bytes(Role::Duplicates);
-    // Entries, where their ids lie, and in which order; texts go through a block and a write.
+    // Entries, positions of their ids, and their order; texts pass through a block and a write buffer.
     of_window(Role::Codes) + small + 5 * of_window(Role::Ids) + 52 * window + (2 << 20)
 }
 
@@ -161,16 +162,16 @@ struct Relayout<'a> {
     way: PageOrder,
 }
 
-/// What an order of a window goes by.
+/// Inputs to the order of a window.
 struct Window {
-    /// For each vertex how many neighbors it has, these, and room up to the degree.
+    /// Each vertex has a slot: the number of its neighbors, the neighbors, and room up to the degree.
     slots: Vec<u32>,
-    /// Their vectors, where the layout goes by them.
+    /// Vectors, if the layout is based on them.
     vectors: Option<Panel<f32>>,
 }
 
 impl Relayout<'_> {
-    /// Writes all files but the calibration; returns also the rows by which the recall of inserted ones is measured.
+    /// Writes all files but the calibration. Also returns the rows with which the recall of inserted rows is measured.
     fn run(&self, drafts: &Drafts<'_>) -> Result<(RelayoutReport, Inserted)> {
         let (context, facts) = (self.context, self.index.facts());
         let mut watch = Stopwatch::start();
@@ -209,7 +210,7 @@ impl Relayout<'_> {
         Ok((relaid, inserted))
     }
 
-    /// The rows that the last merge inserted and that are queries of the calibration, at their new places.
+    /// Returns the calibration's rows that the last merge inserted, at their new places.
     fn inserted(&self, order: (&Places, &Duplicates)) -> Inserted {
         let known = self.index.calibration.as_ref().map(Calibration::inserted).cloned();
         let mut inserted = known.unwrap_or_default();
@@ -218,7 +219,7 @@ impl Relayout<'_> {
         inserted
     }
 
-    /// Returns the entry that a row gets, given the new places of vertices and the further rows of vertices in that order.
+    /// Returns the new entry of a row, given the places and further rows in the new order.
     fn new_entry(&self, (places, duplicates): (&Places, &Duplicates), old: u32) -> u32 {
         let (index, vertices) = (self.index, self.index.facts().vertices);
         let Some(further) = old.checked_sub(vertices) else { return places.of[old as usize] };
@@ -227,7 +228,6 @@ impl Relayout<'_> {
         vertices + (after + further as usize - before) as u32
     }
 
-    /// Finds an order for all vertices.
     fn arrange(&self) -> Result<Places> {
         let (context, facts) = (self.context, self.index.facts());
         let windows: Vec<Range<u32>> = windows(facts.vertices, self.shape.records()).collect();
@@ -257,7 +257,7 @@ impl Relayout<'_> {
         Ok(Places::of_windows(facts.vertices, windows.iter().map(|window| window.start).zip(laid)))
     }
 
-    /// Reads what the order of a window goes by.
+    /// Reads the inputs to the order of a window.
     fn window(&self, scan: &mut Scan, window: Range<u32>) -> Result<Window> {
         let facts = self.index.facts();
         let size = facts.degree + 1;
@@ -278,13 +278,13 @@ impl Relayout<'_> {
         Ok(Window { slots, vectors })
     }
 
-    /// The vector of a record as it is stored.
+    /// Returns the stored vector of a record.
     fn stored<'p>(&self, page: Page<'p>, slot: usize) -> &'p [u8] {
         let bytes = self.index.facts().vectors.bytes();
         &page.vectors(slot + 1)[slot * bytes..][..bytes]
     }
 
-    /// Makes floats of a stored vector, under cosine of length 1.
+    /// Converts a stored vector to floats, scaled to length 1 under cosine.
     fn load(&self, stored: &[u8], to: &mut [f32]) {
         let (kernel, facts) = (self.context.kernel, self.index.facts());
         as_floats(kernel, facts.vectors.element, stored, to);
@@ -294,7 +294,7 @@ impl Relayout<'_> {
         }
     }
 
-    /// Hands over the vertices of a window, each with its page and where it lies there.
+    /// Passes the vertices of a window to `take`, each with its page and slot.
     fn each_record(
         &self,
         scan: &mut Scan,
@@ -309,20 +309,20 @@ impl Relayout<'_> {
         })
     }
 
-    /// Takes the neighbors of a vertex in place of what `neighbors` held.
+    /// Replaces the contents of `neighbors` with the neighbors of a vertex.
     fn neighbors(&self, vertex: u32, page: Page<'_>, slot: usize, neighbors: &mut Vec<u32>) -> Result<()> {
         neighbors.clear();
         self.index.add_neighbors(vertex, (page, slot), neighbors)
     }
 
-    /// Writes all pages into a draft; returns the bandwidth, too.
+    /// Writes all pages into a draft. Also returns the bandwidth.
     fn write_pages(&self, drafts: &Drafts<'_>, places: &[u32]) -> Result<(Drafted, f64)> {
         let Self { context, shape, .. } = *self;
         let vertices = places.len() as u32;
         let mut draft = Draft::new(context, drafts, Role::Pages)?;
         let _scan = context.reserve(Scan::memory_bytes(shape), PURPOSE)?;
         let largest = window_vertices(vertices, shape.records()).div_ceil(shape.records());
-        // A window is read once for each part of it that there is memory for.
+        // A window is read once for each part of it that fits into memory.
         let together = ((context.budget().free() / shape.bytes() as u64) as usize).clamp(1, largest);
         let _buffer = context.reserve((together * shape.bytes()) as u64, PURPOSE)?;
         let (mut scan, mut buffer) = (Scan::new(shape), AlignedBuffer::zeroed(together * shape.bytes()));
@@ -341,8 +341,8 @@ impl Relayout<'_> {
         Ok((draft.finish()?, farthest as f64 / f64::from(vertices)))
     }
 
-    /// Makes the pages of the vertices whose new numbers are those of a part of a window; returns how far each of them is from
-    /// its farthest neighbor, added up.
+    /// Builds the pages of a part of a window, given by the new numbers of its vertices. Returns the sum over these
+    /// vertices of the distance to the farthest neighbor.
     fn fill(
         &self,
         scan: &mut Scan,
@@ -371,7 +371,6 @@ impl Relayout<'_> {
         Ok(farthest)
     }
 
-    /// The windows of the vertices.
     fn windows(&self) -> impl Iterator<Item = Range<u32>> {
         windows(self.index.facts().vertices, self.shape.records())
     }
@@ -387,7 +386,7 @@ impl Relayout<'_> {
         draft.finish()
     }
 
-    /// Writes ids by entry; returns rows of vertices that stand for several.
+    /// Writes ids by entry. Also returns the further rows of vertices in the new order.
     fn write_ids(&self, drafts: &Drafts<'_>, places: &Places) -> Result<(Duplicates, Drafted)> {
         let Self { context, index, .. } = *self;
         let facts = index.facts();
@@ -408,7 +407,7 @@ impl Relayout<'_> {
         Ok((duplicates, draft.finish()?))
     }
 
-    /// Writes attributes by entry, where there are some, given the further rows of vertices in their new order.
+    /// Writes columns by entry, if there are any. `order` has the new places and further rows.
     fn write_attributes(&self, drafts: &Drafts<'_>, order: (&Places, &Duplicates)) -> Result<Option<FileFacts>> {
         let Self { context, index, .. } = *self;
         let Some(attributes) = &index.attributes else { return Ok(None) };

@@ -1,8 +1,11 @@
-//! Rows of vertices beyond their first, which lies on their page, and ids of all.
+//! Further rows of vertices, and the ids of all rows. The first row of a vertex is on its page.
 //!
-//! An *entry* is a row of a vertex: entries of first rows have the numbers of their vertices, those of other rows follow, by
-//! vertex. The file of duplicates holds the number of vertices that stand for several rows, each of these with the end of its
-//! further rows among all (u32, u32), and the rows (u64). Ids lie by entry: as i64, or as ends of texts (u64) and the texts.
+//! An *entry* is a row of a vertex. Entries of first rows have the numbers of their vertices; entries of other rows
+//! follow, by vertex.
+//!
+//! The file of duplicates has three parts: the number of vertices with several rows; each of these vertices with the
+//! end of its further rows among all (u32, u32); and the rows (u64). Ids are stored by entry: as i64, or as ends of
+//! texts (u64) followed by the texts.
 
 use std::collections::BinaryHeap;
 use std::path::Path;
@@ -22,13 +25,13 @@ const NUMBER_BYTES: usize = size_of::<u64>();
 /// Rows of vertices beyond their first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Duplicates {
-    /// Vertices that stand for several rows, ascending, and where their further rows end.
+    /// Vertices with several rows, ascending, and the end of the further rows of each.
     ends: Vec<(u32, u32)>,
     rows: Vec<u64>,
 }
 
 impl Duplicates {
-    /// Takes the further rows of a vertex, which ascend; vertices come in their order.
+    /// Appends the further rows of a vertex, in ascending order. Vertices are appended in ascending order too.
     pub(super) fn push(&mut self, vertex: u32, rows: impl Iterator<Item = u64>) {
         let before = self.rows.len();
         self.rows.extend(rows);
@@ -37,27 +40,26 @@ impl Duplicates {
         }
     }
 
-    /// How many rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// All further rows, by vertex.
+    /// Returns all further rows, by vertex.
     pub(super) fn rows(&self) -> &[u64] {
         &self.rows
     }
 
-    /// The vertices that have further rows.
+    /// Returns the vertices that have further rows.
     pub(super) fn vertices(&self) -> impl Iterator<Item = u32> {
         self.ends.iter().map(|&(vertex, _)| vertex)
     }
 
-    /// The vertex of a further row, by its number among all.
+    /// Returns the vertex of a further row, given by its index among all.
     pub(super) fn vertex_of(&self, further: usize) -> u32 {
         self.ends[self.ends.partition_point(|&(_, end)| end as usize <= further)].0
     }
 
-    /// The further rows of a vertex, and the number of the first among all.
+    /// Returns the further rows of a vertex, and the index of the first one among all.
     pub(super) fn of(&self, vertex: u32) -> (usize, &[u64]) {
         match self.ends.binary_search_by_key(&vertex, |&(vertex, _)| vertex) {
             Ok(place) => {
@@ -68,7 +70,7 @@ impl Duplicates {
         }
     }
 
-    /// How many further rows some vertices have.
+    /// Returns the number of further rows of some vertices.
     pub(super) fn further(&self, vertices: impl Iterator<Item = u32>) -> u64 {
         if self.rows.is_empty() { 0 } else { vertices.map(|vertex| self.of(vertex).1.len() as u64).sum() }
     }
@@ -80,7 +82,8 @@ impl Duplicates {
         bytes
     }
 
-    /// What [`Self::to_bytes`] wrote for an index of so many vertices; none where these are not such bytes.
+    /// Decodes what [`Self::to_bytes`] encoded, for an index of `vertices` vertices. Returns `None` if the bytes are
+    /// not valid.
     pub(super) fn from_bytes(bytes: &[u8], vertices: u32) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks::<NUMBER_BYTES>();
         let (&count, numbers) = numbers.split_first()?;
@@ -95,9 +98,9 @@ impl Duplicates {
         (rest.is_empty() && ascends && last.0 < vertices && last.1 == rows.len()).then_some(Self { ends, rows })
     }
 
-    /// Returns the `k` nearest of all rows of some vertices, given a hit of each vertex, nearest first, whose place is the vertex.
-    /// The places of the result are entries, of which only those count that `counts` admits. Holds no more than `k` hits, however
-    /// many rows a vertex has.
+    /// Returns the `k` nearest rows of some vertices. `hits` has a hit for each vertex, nearest first, with the vertex
+    /// as its place. The places of the result are entries. Only entries that `counts` admits are returned. At most `k`
+    /// hits are held, however many rows a vertex has.
     pub(super) fn expand(&self, vertices: u32, hits: Vec<Hit>, k: usize, counts: impl Fn(u32) -> bool) -> Vec<Hit> {
         let mut nearest: BinaryHeap<Hit> = BinaryHeap::with_capacity(hits.len().min(k));
         for hit in hits {
@@ -124,19 +127,19 @@ impl Duplicates {
     }
 }
 
-/// The file of ids, to which they come by entry.
+/// Writer of the file of ids, in the order of entries.
 pub(super) struct IdDraft {
     blocks: BlockWriter,
-    /// Texts, which lie behind where all of them end.
+    /// Texts, which follow the ends of all texts, and the end of the last one.
     texts: Option<(Partitions, u64)>,
     _memory: Reservation,
 }
 
 impl IdDraft {
-    /// Holds few bytes of texts.
+    /// Creates the file. Only a small part of the texts is held in memory.
     ///
     /// # Errors
-    /// Where the disk refuses, or memory does not suffice.
+    /// If the file cannot be created, or if memory does not suffice.
     pub(super) fn new(
         context: &Context,
         (drafts, temporary): (&Drafts<'_>, &Path),
@@ -149,10 +152,10 @@ impl IdDraft {
         Ok(Self { blocks: BlockWriter::new(Draft::new(context, drafts, Role::Ids)?), texts, _memory: memory })
     }
 
-    /// Takes the bytes of the id of the next entry; none where there are no ids.
+    /// Appends the bytes of the next entry's id, which are empty if there are no ids.
     ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If a file cannot be written.
     pub(super) fn push(&mut self, id: &[u8]) -> Result<()> {
         match &mut self.texts {
             None => self.blocks.append(id),
@@ -164,8 +167,10 @@ impl IdDraft {
         }
     }
 
+    /// Appends the texts, if there are any, and completes the file.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If a file cannot be written.
     pub(super) fn finish(mut self) -> Result<Drafted> {
         if let Some((texts, _)) = self.texts {
             texts.finish()?.read(0, |block| self.blocks.append(block))?;
@@ -174,7 +179,7 @@ impl IdDraft {
     }
 }
 
-/// Least length of the file of ids of so many entries.
+/// Returns the least length of a file of ids of `entries` entries.
 pub(super) fn least_id_bytes(kind: IdKind, entries: u64) -> u64 {
     match kind {
         IdKind::None => 0,
@@ -182,22 +187,22 @@ pub(super) fn least_id_bytes(kind: IdKind, entries: u64) -> u64 {
     }
 }
 
-/// Ids of entries.
+/// Reader of the ids of entries.
 pub(super) struct IdReader<'a> {
     kind: IdKind,
     entries: u64,
     blocks: BlockReader<'a>,
-    /// Reads where texts end, which lies far from the texts.
+    /// Reader of the ends of texts, which are far from the texts in the file.
     ends: BlockReader<'a>,
 }
 
 impl<'a> IdReader<'a> {
-    /// Reads ids of a kind from the file of those of `entries` entries.
+    /// Creates a reader for a file with the ids of `entries` entries.
     pub(super) fn new(kind: IdKind, entries: u64, file: &'a dyn ReadFile) -> Self {
         Self { kind, entries, blocks: BlockReader::new(file), ends: BlockReader::new(file) }
     }
 
-    /// The ids of these entries, in their order; reads each block once.
+    /// Returns the ids of entries, in their order. Reads each block once.
     pub(super) fn of(&mut self, entries: &[u32]) -> std::result::Result<Ids, Unreadable> {
         let mut ids = Ids::empty(self.kind);
         if self.kind == IdKind::None {
@@ -215,7 +220,8 @@ impl<'a> IdReader<'a> {
         Ok(ids)
     }
 
-    /// Appends the id of an entry if `has_room` grants its bytes; returns whether it does. Entries that ascend are read fastest.
+    /// Appends the id of an entry if `has_room` grants its bytes. Returns whether it does. Reading is fastest if
+    /// entries ascend.
     pub(super) fn append(
         &mut self,
         entry: u32,
@@ -230,7 +236,7 @@ impl<'a> IdReader<'a> {
         Ok(fits)
     }
 
-    /// Where the id of an entry lies in the contents.
+    /// Returns the range of the contents that has the id of an entry.
     fn span(&mut self, entry: u64) -> std::result::Result<(u64, u64), Unreadable> {
         let width = NUMBER_BYTES as u64;
         if self.kind == IdKind::Int64 {
@@ -240,7 +246,7 @@ impl<'a> IdReader<'a> {
         let end = self.number(width * entry)?;
         let start = if entry == 0 { 0 } else { self.number(width * (entry - 1))? };
         let (from, to) = (texts.saturating_add(start), texts.saturating_add(end));
-        // A text is shorter than its file: what is asked for is bounded before it is read.
+        // A text is shorter than its file. Checking this before reading bounds the memory of a damaged one.
         if start > end || to > self.blocks.held_bytes() {
             return Err(Unreadable::Impossible(entry));
         }

@@ -1,4 +1,4 @@
-//! Batches of queries answered by an index: several walks under way on each thread, each with a read in flight.
+//! Answers batches of queries with an index: each thread has several walks in progress, each with a read in flight.
 
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
@@ -29,22 +29,23 @@ use crate::report::{
 use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
 
-/// Reads of a thread that may be in flight where fewer queries are under way: each then looks ahead.
+/// Number of reads that a thread keeps in flight if few queries are in progress, by prefetching for each of them.
 const READS_AT_ONCE: usize = 16;
-/// Reads that start together, where a thread has other walks to go on with: fewer calls of the system, and few that wait.
+/// Number of reads submitted together while a thread has other walks to continue: few system calls, and few reads that
+/// wait.
 const STARTED_AT_ONCE: u64 = 4;
-/// Queries that are taken in at once, at most.
+/// Largest number of queries accepted at once.
 const QUERIES_MAX: u64 = 4_096;
-/// Hits of a query without a limit on their number for which there is room before fewer are searched at once.
+/// Number of hits for which a query without a limit on hits reserves memory.
 const HITS_EXPECTED: u64 = 1_000;
-/// Queries that a thread measures against the navigation graph at once.
+/// Number of queries that a thread compares with the navigation graph at once.
 const ENTERED_TOGETHER: usize = 64;
-/// Reads of a query that a trace tells apart.
+/// Number of reads of a query that a trace can distinguish.
 const STEPS_OF_QUERY: u64 = 1 << 20;
-/// Pages that a walk may read beyond one for each candidate, about.
+/// Approximate number of pages that a walk reads beyond one per candidate.
 const PAGES_BEYOND: u64 = 64;
 
-/// Queries whose walks keep so many candidates, and what they are searched in.
+/// Parameters and resources of the walks of a search.
 pub(super) struct Walks<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
@@ -56,16 +57,16 @@ pub(super) struct Walks<'a, T: Coordinate> {
     navigator: Navigator<'a, T>,
 }
 
-/// How queries are answered.
+/// Method of answering queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SearchMethod {
     /// By walks.
     Walk(WalkAim),
-    /// By a comparison with all pages.
+    /// By comparison with all pages.
     PageScan,
 }
 
-/// What the memory of a search depends on, besides the way in which queries are answered.
+/// Facts that determine the memory of a search, apart from its method.
 #[derive(Clone, Copy)]
 pub(super) struct SearchNeeds<'a> {
     pub(super) context: &'a Context,
@@ -73,49 +74,49 @@ pub(super) struct SearchNeeds<'a> {
     pub(super) source: &'a dyn VectorSource,
     pub(super) sought: ChangedTarget<'a>,
     pub(super) strategy: WalkStrategy,
-    /// Bytes of hits on their way, of their ids and of the sink.
+    /// Bytes of hits in delivery, of their ids, and of the sink.
     pub(super) handing: u64,
 }
 
-/// How a search is to go.
+/// Method of a search, and the recall that it promises.
 #[derive(Debug)]
 pub(super) struct SearchPlan {
     pub(super) method: SearchMethod,
     pub(super) recall: Option<RecallStatistics>,
-    /// What was read to know that; none where the index knew.
+    /// Reads of a calibration; `None` if the method was known without one.
     pub(super) reads: Option<ReadCounts>,
 }
 
 impl SearchPlan {
-    /// A comparison with all rows, which reaches any recall.
+    /// Returns the plan that compares queries with all rows, which reaches any recall.
     pub(super) fn whole(target: f64, reads: Option<ReadCounts>) -> Self {
         Self { method: SearchMethod::PageScan, recall: Some(RecallStatistics::proved_at_k(target)), reads }
     }
 }
 
-/// A search of an index that is about to run.
+/// A search of an index that is ready to run.
 pub(super) struct IndexSearch<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
     /// `None` if queries are compared with all pages instead.
     walks: Option<Walks<'a, T>>,
     sought: ChangedTarget<'a>,
-    /// Vertices that may be hits, if not all may.
+    /// Vertices that can be hits; `None` if all can.
     admitted: Option<&'a FilteredVertices>,
     totals: Totals,
 }
 
-/// What one query found, and what that took.
+/// Hits of one query, and the work of finding them.
 pub(super) struct WalkHits {
     pub(super) query: u32,
     pub(super) hits: Vec<Hit>,
     pub(super) counts: WalkCounts,
-    /// Pages that were read for it, those included that it then did not need.
+    /// Number of pages read for the query, including prefetched ones that it did not need.
     pub(super) pages_read: u64,
     latency_ms: f32,
 }
 
-/// What all queries so far took.
+/// Work of all queries so far.
 #[derive(Default)]
 struct Totals {
     counts: WalkCounts,
@@ -135,7 +136,7 @@ impl AddAssign for Totals {
 }
 
 impl<'a, T: Coordinate> Walks<'a, T> {
-    /// As many at a time as memory holds, with pages from `cache` where it has them.
+    /// Prepares walks, with as many in progress as memory allows. Pages are taken from `cache` if it has them.
     pub(super) fn new(
         (context, index): (&'a Context, &'a Index),
         (aim, admitted): (WalkAim, Option<&'a FilteredVertices>),
@@ -148,7 +149,8 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         Self { context, index, aim, admitted, strategy, at_once, cache, navigator }
     }
 
-    /// Bytes of a walk: the pages that it waits for, its list, what it has seen, and a table of distances.
+    /// Returns the bytes of a walk: the pages that it waits for, its list, the vertices that it has seen, and a table
+    /// of distances.
     pub(super) fn walk_bytes(facts: &IndexManifest, aim: WalkAim, strategy: WalkStrategy) -> u64 {
         let pages = (aim.held as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
         let seen = 4 * 4 * pages * facts.degree as u64;
@@ -156,23 +158,23 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         awaited + seen + 16 * aim.held as u64 + 1_024 * facts.code_bytes as u64 + bytes_of_hits(facts, aim.wanted)
     }
 
-    /// Bytes of a thread that has so many walks under way.
+    /// Returns the bytes of a thread with `walks` walks in progress.
     fn worker_bytes(facts: &IndexManifest, of_walk: u64, walks: usize) -> u64 {
         walks as u64 * of_walk + (READS_AT_ONCE * facts.shape().bytes()) as u64
     }
 
-    /// Bytes of all threads at work.
     fn working_bytes(&self) -> u64 {
         let facts = self.index.facts();
         let of_walk = Self::walk_bytes(facts, self.aim, self.strategy);
         self.context.threads as u64 * Self::worker_bytes(facts, of_walk, self.at_once)
     }
 
-    /// What some queries find, in their order, on all threads; those for which a vertex is `hidden` without it. None where
-    /// memory does not hold what queries without a limit on their hits find.
+    /// Finds the hits of some queries by walks, on all threads, and returns them in the order of the queries. The
+    /// `hidden` vertex of a query is ignored by its walk. Returns `None` if memory does not hold the hits of queries
+    /// without a limit on hits.
     ///
     /// # Errors
-    /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn search(
         &self,
         (queries, hidden): (&Members<T>, &[Option<u32>]),
@@ -193,8 +195,8 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         Ok(Some(found))
     }
 
-    /// In which order queries are begun: where there are many, those together that begin near each other, as they need the
-    /// same pages.
+    /// Returns the order in which queries start. If there are many, queries that start near each other are consecutive,
+    /// since they need the same pages.
     fn order(&self, queries: &Members<T>, range: Range<u32>) -> Result<Vec<u32>> {
         let Self { context, navigator, strategy, at_once, .. } = self;
         let (first, mut order) = (range.start, range.collect::<Vec<u32>>());
@@ -231,7 +233,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Self { context, index, walks, sought, admitted, totals: Totals::default() }
     }
 
-    /// Returns how many queries are answered at once.
+    /// Returns the number of queries answered at once.
     pub(super) fn queries_at_once(&self) -> usize {
         let Self { context, index, walks, sought, .. } = self;
         let scanning = || page_scan::working_bytes::<T>(context, index.facts());
@@ -240,17 +242,17 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         (room / Self::query_bytes(index.facts(), *sought)).clamp(1, QUERIES_MAX) as usize
     }
 
-    /// Bytes that one query at a time takes.
+    /// Returns the bytes for answering one query at a time.
     pub(super) fn least_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         Self::bytes_for(needs, way, (1, 1))
     }
 
-    /// Bytes with which nothing waits for memory; more may hold pages.
+    /// Returns the bytes with which no query waits for memory. Memory beyond that may cache pages.
     pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         Self::bytes_for(needs, way, (needs.strategy.walks, QUERIES_MAX.min(needs.source.info().rows)))
     }
 
-    /// Bytes that so many walks on each thread take, of so many queries that were taken in.
+    /// Returns the bytes for `walks` walks on each thread and `queries` accepted queries.
     fn bytes_for(needs: &SearchNeeds<'_>, way: SearchMethod, (walks, queries): (usize, u64)) -> u64 {
         let SearchNeeds { context, facts, source, sought, strategy, handing } = *needs;
         let reading = SourceQueries { source, space: facts.space() }.reading_bytes();
@@ -306,7 +308,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         SearchStatistics { common, search }
     }
 
-    /// What some queries find by walks, and what that took.
+    /// Finds the hits of some queries by walks, and returns the work.
     fn walk(
         &self,
         walks: &Walks<'_, T>,
@@ -323,7 +325,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Ok(Some((all, totals)))
     }
 
-    /// The same by a comparison with all pages.
+    /// Finds the hits of some queries by comparison with all pages, and returns the work.
     fn compare(&self, queries: &Members<T>, range: Range<u32>) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
         let Self { context, index, sought, admitted, .. } = *self;
         let (facts, count) = (index.facts(), range.len() as u64);
@@ -336,7 +338,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
     }
 }
 
-/// Queries of a batch: as they are stored, and as they are compared with the vectors of the index.
+/// Queries of a batch: as stored, and in the form in which they are compared.
 pub(super) struct IndexQueries<T> {
     vectors: VectorType,
     stored: Vec<u8>,
@@ -389,7 +391,7 @@ fn strategy_of(facts: &IndexManifest, method: SearchMethod) -> StrategyStatistic
     StrategyStatistics { order: Some(facts.layout.name()), probes: Some(probes), t, ..StrategyStatistics::default() }
 }
 
-/// Bytes of the hits of a query, where memory for so many is taken at once.
+/// Returns the bytes of the hits of a query that are reserved with it.
 fn bytes_of_hits(facts: &IndexManifest, wanted: QueryTarget) -> u64 {
     match wanted.among(facts.rows) {
         QueryTarget::Nearest(k) => Nearest::memory_bytes(k),
@@ -397,43 +399,43 @@ fn bytes_of_hits(facts: &IndexManifest, wanted: QueryTarget) -> u64 {
     }
 }
 
-/// What the threads of a search share.
+/// State shared by the threads of a search.
 struct Shared<'a> {
-    /// In which order queries are begun, and the place of the first with which nobody has.
+    /// Order in which queries start, and the position of the first that has not started.
     order: &'a [u32],
     next: AtomicUsize,
-    /// Hits that were found, and whether memory does not hold them.
+    /// Number of hits held, and whether memory is full.
     held: AtomicU64,
     full: AtomicBool,
 }
 
-/// A thread that searches: walks under way, each with a read in flight, or several where there are few walks.
+/// A search thread with walks in progress. Each has a read in flight, or several if there are few walks.
 struct Worker<'a, T: Coordinate> {
     run: &'a Walks<'a, T>,
     queries: &'a Members<T>,
     hidden: &'a [Option<u32>],
     searched: WalkedIndex<'a, T>,
     shared: &'a Shared<'a>,
-    /// Hits for which there is room.
+    /// Number of hits that memory has room for.
     room: u64,
     queue: Box<dyn ReadQueue>,
-    /// Reads that were handed to the queue.
+    /// Number of reads submitted to the queue.
     handed: u64,
     in_flight: Vec<InFlight>,
     walks: Vec<UnderWay<T>>,
-    /// Of these walks, those that have not ended.
+    /// Number of walks that have not ended.
     under_way: usize,
-    /// Pages that a walk is likely to need: of the moment.
+    /// Pages that a walk is likely to need. Scratch space.
     likely: Vec<u32>,
     spare: Vec<AlignedBuffer>,
     found: Vec<WalkHits>,
     _memory: Reservation,
 }
 
-/// A page that several walks may look at.
+/// A page that several walks may use.
 type SharedPage = Arc<AlignedBuffer>;
 
-/// A page that is being read, and the walks that have asked for it.
+/// A page being read, and the walks that requested it.
 struct InFlight {
     /// Number of the read.
     number: u64,
@@ -441,13 +443,13 @@ struct InFlight {
     asked: Vec<usize>,
 }
 
-/// A walk, and when it began.
+/// A walk in progress, with its start time.
 struct UnderWay<T: Coordinate> {
     walk: Walk<T>,
     query: u32,
-    /// The pages that it waits for.
+    /// Pages that the walk waits for.
     needed: Vec<u32>,
-    /// These and others that it is likely to need, and what they hold once they have come.
+    /// These and other pages that the walk is likely to need, with their contents once read.
     asked: Vec<(u32, Option<SharedPage>)>,
     pages_read: u64,
     begun: Stopwatch,
@@ -458,7 +460,7 @@ impl<T: Coordinate> UnderWay<T> {
         self.asked.iter().position(|&(asked, _)| asked == page)
     }
 
-    /// Whether all has come that it waits for.
+    /// Returns whether all pages that the walk waits for have arrived.
     fn may_go_on(&self) -> bool {
         let has_come = |&page: &u32| self.has_asked(page).is_some_and(|place| self.asked[place].1.is_some());
         !self.needed.is_empty() && self.needed.iter().all(has_come)
@@ -504,7 +506,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         })
     }
 
-    /// Answers queries until there are no more.
+    /// Answers queries until none is left.
     fn run(mut self) -> Result<Vec<WalkHits>> {
         for slot in 0..self.run.at_once {
             let (walk, begun) = (Walk::new(&self.searched), Stopwatch::start());
@@ -522,7 +524,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         Ok(self.found)
     }
 
-    /// Begins with a query; false where there are no more.
+    /// Starts the next query. Returns `false` if none is left.
     fn begin(&mut self, slot: usize) -> bool {
         let place = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let Some(&query) = self.shared.order.get(place) else { return false };
@@ -534,7 +536,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         true
     }
 
-    /// Lets a walk go on until it waits for a page. Where it ends, the next query begins.
+    /// Continues a walk until it waits for a page. If the walk ends, starts the next query.
     fn go_on(&mut self, slot: usize) -> Result<()> {
         loop {
             let UnderWay { walk, needed, .. } = &mut self.walks[slot];
@@ -558,7 +560,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         }
     }
 
-    /// Lets a walk take the pages that it waited for.
+    /// Passes the arrived pages to the walk that waited for them.
     fn take(&mut self, slot: usize) -> Result<()> {
         let UnderWay { walk, needed, asked, .. } = &mut self.walks[slot];
         for &number in &*needed {
@@ -586,7 +588,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         self.under_way -= 1;
     }
 
-    /// Asks for a page, unless the walk has done so or it is held. Walks that want the same page wait for one read of it.
+    /// Requests a page, unless the walk has requested it already or the page is cached. Walks that need the same page
+    /// share one read.
     fn ask(&mut self, slot: usize, page: u32) -> Result<()> {
         if self.walks[slot].has_asked(page).is_some() {
             return Ok(());
@@ -599,7 +602,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         }
         let shares = self.run.strategy.shares;
         match self.in_flight.iter_mut().find(|in_flight| shares && in_flight.page == page) {
-            // It may be of the query before.
+            // The request may stem from the slot's previous query.
             Some(in_flight) if in_flight.asked.contains(&slot) => Ok(()),
             Some(in_flight) => {
                 in_flight.asked.push(slot);
@@ -609,7 +612,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         }
     }
 
-    /// A page that is held in memory.
+    /// Returns a page if it is cached.
     fn held(&mut self, page: u32) -> Option<SharedPage> {
         if !self.run.cache.has(page) {
             return None;
@@ -618,7 +621,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         match self.run.cache.get(page, &mut buffer) {
             true => Some(Arc::new(buffer)),
             false => {
-                self.spare.push(buffer); // it has gone meanwhile
+                self.spare.push(buffer); // evicted in the meantime
                 None
             }
         }
@@ -647,8 +650,9 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         Ok(submit(&mut *self.queue, self.handed, cause, &self.run.index.pages, offset, buffer)?)
     }
 
-    /// Hands a page to those that have asked for it, and lets those go on that waited for it. Where it could not be read, or is
-    /// damaged, that is an error where one needs it; the others ask again where they do.
+    /// Passes a page to the walks that requested it, and continues those that waited for it. A page that is damaged or
+    /// cannot be read is an error if a walk needs it; walks that only prefetched it request it again if they come to
+    /// need it.
     fn arrive(&mut self, Completion { token, result, buffer }: Completion) -> Result<()> {
         let is_this = |in_flight: &InFlight| in_flight.number == token;
         let place = self.in_flight.iter().position(is_this).expect("it was asked for");
@@ -668,7 +672,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
                 self.walks[slot].asked[place].1 = Some(shared.clone());
             }
         }
-        self.spare.extend(Arc::into_inner(shared)); // where those that asked have ended
+        self.spare.extend(Arc::into_inner(shared)); // if the walks that requested it have ended
         for slot in asked {
             if self.walks[slot].needed.contains(&page) && self.walks[slot].may_go_on() {
                 self.take(slot)?;
@@ -683,8 +687,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         checked.map(drop).ok_or_else(|| self.run.index.damaged_page(page, "checksum mismatch"))
     }
 
-    /// Asks for pages that a walk is likely to need after the ones that it waits for, where too few walks are under way to
-    /// keep the device busy (NDSearch's speculative searching, section VI-B). What it finds does not depend on that.
+    /// Prefetches pages that a walk is likely to need next, if too few walks are in progress to keep the device busy.
+    /// This is NDSearch's speculative searching (section VI-B), and does not affect the hits.
     fn look_ahead(&mut self, slot: usize) -> Result<()> {
         let waiting = self.shared.order.len().saturating_sub(self.shared.next.load(Ordering::Relaxed));
         let walks = (self.under_way + waiting).clamp(1, self.run.at_once);

@@ -1,5 +1,5 @@
-//! Queries by which a recall is learned, rows of the index or vectors of another source, and what is truly nearest to each: by
-//! a comparison with all vectors on all pages.
+//! Draws calibration queries, from the rows of the index or from a source, and finds their true hits by comparing them
+//! with all vectors on all pages.
 
 use std::ops::Range;
 
@@ -28,21 +28,21 @@ use crate::random::Random;
 use crate::source::VectorSource;
 use crate::store::Role;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "learning the recall of the index";
-/// Queries that are compared at once, at most.
+/// Largest number of queries compared at once.
 const QUERIES_MAX: u64 = 4_096;
 
 /// Drawn queries.
 pub(super) struct Sample<'a> {
     context: &'a Context,
     index: &'a Index,
-    /// What may be found, where that is not all.
+    /// Vertices that can be hits; `None` if all can.
     admitted: Option<&'a FilteredVertices>,
     vectors: VectorType,
-    /// The vectors end to end.
+    /// Vectors of the queries, concatenated.
     stored: Vec<u8>,
-    /// What each is itself, where they are rows of the index.
+    /// Entry and vertex of each query, if queries are rows of the index.
     own: Vec<RowQuery>,
     _memory: Reservation,
 }
@@ -56,28 +56,30 @@ struct RowQuery {
     alone: bool,
 }
 
-/// How many rows of an index are drawn: each walks with a dozen of lists, which costs the build of a large index some seconds.
-/// Of few rows a share is drawn, as a sample that supports the promise late costs their searches little; an index that is too
-/// large to be searched whole then has enough for a recall of 0.99.
+/// Number of rows drawn from an index. Each walks with a dozen lists, which costs the build of a large index a few
+/// seconds. From a small index only a part is drawn: if the sample cannot support a promise before lists are long,
+/// searches of a small index cost little. An index that is too large to be compared as a whole draws enough for a
+/// recall of 0.99.
 const ROWS: std::ops::RangeInclusive<u64> = 250..=1_000;
 const ROWS_SHARE: u64 = 5;
 
-/// Rows that a merge has inserted are measured apart where they are so many at least: a region of fewer is hardly one.
+/// Least number of inserted rows for which the recall is measured separately. Fewer rows hardly form a region of their
+/// own.
 const INSERTED_MIN: usize = 50;
 
-/// Rows that are drawn of so many.
+/// Returns the number of rows to draw from `rows` rows.
 fn rows_drawn(rows: u64) -> u64 {
     (rows / ROWS_SHARE).clamp(*ROWS.start(), *ROWS.end()).min(rows)
 }
 
-/// The entries of the rows by which an index is calibrated, ascending.
+/// Returns the entries of the rows with which an index is calibrated, ascending.
 pub(super) fn drawn_entries(facts: &super::IndexManifest) -> Vec<u32> {
     let drawn = Random::new(facts.seed, "calibration").ascending_sample(rows_drawn(facts.rows), facts.rows);
     drawn.into_iter().map(|entry| entry as u32).collect()
 }
 
-/// Draws the entries of rows on which walks are tried before their recall is measured: of all rows, and of those that a merge has
-/// inserted. They are drawn independently of the rows by which it is measured.
+/// Draws the entries of rows to search for before the recall is measured: from all rows, and from the inserted rows of
+/// a merge. They are drawn independently of the rows with which it is measured.
 pub(super) fn tried_entries(facts: &super::IndexManifest, inserted: &[u32]) -> Vec<u32> {
     let mut lot = Random::new(facts.seed, "tried");
     let of_all = lot.ascending_sample(rows_drawn(facts.rows), facts.rows);
@@ -86,7 +88,8 @@ pub(super) fn tried_entries(facts: &super::IndexManifest, inserted: &[u32]) -> V
     of_all.into_iter().map(|entry| entry as u32).chain(of_inserted).collect()
 }
 
-/// Draws the rows by which the recall of those that a merge has inserted is measured, of their entries, ascending; none of few.
+/// Draws the rows with which the recall of inserted rows is measured. `entries` has the entries of all inserted rows,
+/// ascending. Returns no rows if there are few.
 pub(super) fn draw_inserted(seed: u64, entries: &[u32]) -> Inserted {
     if entries.len() < INSERTED_MIN {
         return Inserted::default();
@@ -97,18 +100,19 @@ pub(super) fn draw_inserted(seed: u64, entries: &[u32]) -> Inserted {
     Inserted { entries: drawn.into_iter().map(|number| entries[number as usize]).collect(), whole }
 }
 
-/// Queries that a search learns from: those like which its own are, or rows.
+/// Returns the number of queries that a calibration draws: vectors of `like`, or rows.
 pub(super) fn drawn(index: &Index, like: Option<&dyn VectorSource>) -> u64 {
     like.map_or_else(|| rows_drawn(index.facts().rows), |like| CALIBRATION_VECTORS.min(like.info().rows))
 }
 
-/// Bytes that are held of a query beside its vector, where it is to find `k`.
+/// Returns the bytes of a query that looks for `k` hits, in addition to its vector.
 fn query_bytes<T: Coordinate>(index: &super::IndexManifest, vectors: VectorType, k: u64) -> u64 {
-    // Found by the scan and sorted, by a walk and with further rows.
+    // Hits found by the scan, sorted hits, and hits of a walk with further rows.
     Members::<T>::memory_bytes(1, index.space().of_queries(vectors)) + 3 * Nearest::memory_bytes(k.min(index.rows) + 1)
 }
 
-/// Bytes with which the queries of a sample are compared with all pages, about, beside those that are noted for each.
+/// Returns the approximate bytes for comparing the queries of a sample with all pages, in addition to the recorded
+/// hits.
 pub(super) fn least_bytes<T: Coordinate>(
     context: &Context,
     index: &super::IndexManifest,
@@ -120,11 +124,11 @@ pub(super) fn least_bytes<T: Coordinate>(
 }
 
 impl<'a> Sample<'a> {
-    /// Rows of the index, drawn at random: those by whose calibration it was published, the inserted ones at the end. Rows that were
-    /// deleted are no queries.
+    /// Draws rows of the index at random: the same rows with which its published calibration was made, with the
+    /// inserted ones at the end. Deleted rows are not queries.
     ///
     /// # Errors
-    /// Where they cannot be read, or memory does not suffice.
+    /// If they cannot be read, or if memory does not suffice.
     pub(super) fn of_rows(
         (context, index): (&'a Context, &'a Index),
         admitted: Option<&'a FilteredVertices>,
@@ -147,7 +151,7 @@ impl<'a> Sample<'a> {
         Ok(sample)
     }
 
-    /// Adds the vector of a vertex.
+    /// Appends the vector of a vertex.
     fn read(&mut self, vertex: u32, buffer: &mut AlignedBuffer) -> Result<()> {
         let (shape, vertices) = (self.index.facts().shape(), self.index.facts().vertices);
         let number = shape.page_of(vertex);
@@ -159,10 +163,10 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
-    /// Vectors of a source, drawn at random.
+    /// Draws vectors of a source at random.
     ///
     /// # Errors
-    /// Where they cannot be read or are none that the index can have, or memory does not suffice.
+    /// If vectors cannot be read or do not match the type of the index, or if memory does not suffice.
     fn of_queries(
         (context, index): (&'a Context, &'a Index),
         admitted: Option<&'a FilteredVertices>,
@@ -182,10 +186,10 @@ impl<'a> Sample<'a> {
         Ok(Self { context, index, admitted, vectors, stored, own: Vec::new(), _memory: memory })
     }
 
-    /// Queries of a source, or rows of the index where there is none.
+    /// Draws vectors of a source or, if there is none, rows of the index.
     ///
     /// # Errors
-    /// As those of both.
+    /// Those of [`Self::of_rows`] and `of_queries`.
     pub(super) fn draw(
         of: (&'a Context, &'a Index),
         admitted: Option<&'a FilteredVertices>,
@@ -202,18 +206,18 @@ impl<'a> Sample<'a> {
         self.stored.len() / self.vectors.bytes()
     }
 
-    /// How many hits each query has where it is to find `k`: a row does not find itself.
+    /// Returns the number of hits of each query that looks for `k`. A row does not find itself.
     pub(super) fn hits_of_query(&self, k: u64) -> u32 {
         let all = self.admitted.map_or(self.index.facts().rows, FilteredVertices::rows);
         k.min(all.saturating_sub((!self.own.is_empty()).into())) as u32
     }
 
-    /// Bytes of what all queries find at once.
+    /// Returns the bytes of the hits of all queries at once.
     pub(super) fn finding_bytes<T: Coordinate>(&self, k: u64) -> u64 {
         self.len() as u64 * query_bytes::<T>(self.index.facts(), self.vectors, k)
     }
 
-    /// Queries in parts of which memory holds what each finds.
+    /// Divides the queries into parts with hits that fit into memory.
     pub(super) fn parts<T: Coordinate>(&self, k: u64) -> impl Iterator<Item = Range<usize>> + use<T> {
         let of_query = query_bytes::<T>(self.index.facts(), self.vectors, k);
         let at_once = (self.context.budget().free() / 4 / of_query).clamp(1, QUERIES_MAX) as usize;
@@ -221,7 +225,7 @@ impl<'a> Sample<'a> {
         (0..all).step_by(at_once).map(move |start| start..all.min(start + at_once))
     }
 
-    /// Some of the queries, and the memory of what they find.
+    /// Returns some of the queries, with the reservation for their hits.
     pub(super) fn members<T: Coordinate>(&self, part: Range<usize>, k: u64) -> Result<(Members<T>, Reservation)> {
         let of_query = query_bytes::<T>(self.index.facts(), self.vectors, k);
         let memory = self.context.reserve(part.len() as u64 * of_query, PURPOSE)?;
@@ -231,17 +235,17 @@ impl<'a> Sample<'a> {
         Ok((Members::new(self.context.kernel, space, stored), memory))
     }
 
-    /// The vertex that a walk for a query does not know of: its own, where no other row has that vector. A query that is a row
-    /// is then like one that the index has never seen.
+    /// Returns the vertex that the walk of a query ignores: its own, if no other row has its vector. A query that is a
+    /// row then behaves like one that is not in the index.
     pub(super) fn hidden(&self, query: usize) -> Option<u32> {
         self.own.get(query).filter(|own| own.alone).map(|own| own.vertex)
     }
 
-    /// Whether walks find each of the noted hits of all queries, in the order of these, where each query takes the memory of `k`
-    /// hits; what they read is added to `reads`.
+    /// Returns whether walks find each of the recorded hits of all queries, in the order of these. Each query takes the
+    /// memory of `k` hits. Adds the reads to `reads`.
     ///
     /// # Errors
-    /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn find_noted<'n, T: Coordinate>(
         &self,
         (aim, k): (WalkAim, u64),
@@ -273,7 +277,7 @@ impl<'a> Sample<'a> {
         Ok(all)
     }
 
-    /// Takes its own row out of what a query finds.
+    /// Removes a query's own row from its hits.
     pub(super) fn without_own(&self, query: usize, mut hits: Vec<Hit>) -> Vec<Hit> {
         if let Some(own) = self.own.get(query) {
             hits.retain(|hit| hit.place.0 != own.entry);
@@ -281,10 +285,10 @@ impl<'a> Sample<'a> {
         hits
     }
 
-    /// What lies within a threshold of each query, and what was read to know that.
+    /// Finds the rows within a threshold of each query, and returns the reads.
     ///
     /// # Errors
-    /// Where the pages cannot be read, memory does not suffice, or the work is cancelled.
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn within<T: Coordinate>(&self, predicate: Predicate, seed: u64) -> Result<(Truth, ReadCounts)> {
         let Self { context, index, .. } = *self;
         let mut truth = Truth { counts: Vec::new(), ends: Vec::new(), entries: Vec::new(), codes: Vec::new() };
@@ -321,16 +325,16 @@ impl<'a> Sample<'a> {
         PageScan { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "calibrate" }
     }
 
-    /// The entries of what is truly nearest to each query, as many as are noted; and what was read for that.
+    /// Returns the entries of the recorded true hits of each query, and the reads.
     ///
     /// # Errors
-    /// Where the pages cannot be read, memory does not suffice, or the work is cancelled.
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn true_hits<T: Coordinate>(&self, k: u64, seed: u64) -> Result<(Vec<Vec<u32>>, ReadCounts)> {
         let (mut all, mut counts) = (Vec::with_capacity(self.len()), ReadCounts::default());
         let wanted = self.hits_of_query(k) as usize;
         for part in self.parts::<T>(k) {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
-            // One more, which may be itself.
+            // One more, since the query may find its own row.
             let whole = self.whole(&members, QueryTarget::Nearest(wanted as u64 + 1));
             let found = whole.search(0..part.len() as u32, |query| self.hidden(part.start + query as usize))?;
             let (found, reads) = found.expect("there is room for so many hits");
@@ -349,26 +353,26 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// What truly lies within a threshold of drawn queries.
+/// True hits within a threshold of drawn queries.
 pub(super) struct Truth {
-    /// How many hits each query has.
+    /// Number of hits of each query.
     pub(super) counts: Vec<u64>,
-    /// Where the noted ones of each end: all, or so many drawn at random.
+    /// End of each query's recorded hits: all of them, or [`NOTED`] drawn at random.
     ends: Vec<usize>,
-    /// Entries of the noted ones, and their distances by codes.
+    /// Entries of the recorded hits, and their distances by codes.
     pub(super) entries: Vec<u32>,
     codes: Vec<f32>,
 }
 
 impl Truth {
-    /// The noted hits of a query.
+    /// Returns the recorded hits of a query.
     pub(super) fn noted_of(&self, query: usize) -> Range<usize> {
         let start = if query == 0 { 0 } else { self.ends[query - 1] };
         start..self.ends[query]
     }
 
-    /// The least distance by codes within which this share of the hits lies, of all as well as of those of a query on average;
-    /// none where no query has any.
+    /// Returns the smallest distance by codes within which the fraction `share` of hits is, both among all hits and as
+    /// a mean over queries. Returns `None` if no query has any hits.
     pub(super) fn reach(&self, share: f64, takes: impl Fn(usize) -> bool) -> Option<f32> {
         let mut hits: Vec<(f32, [f64; 2])> = Vec::new();
         for query in (0..self.counts.len()).filter(|&query| takes(query) && self.counts[query] > 0) {

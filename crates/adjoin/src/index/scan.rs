@@ -1,4 +1,4 @@
-//! Pages one after the other, as whoever goes through all of them reads them.
+//! Reads pages in order, for passes over all of them.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use super::page::{Page, PageShape};
 use crate::error::Result;
 use crate::report::Cancel;
 
-/// Bytes that are read at once, about.
+/// Approximate bytes of one read.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Why a page cannot be had.
+/// Reason why a page cannot be read.
 pub(super) enum NoPage {
-    /// The device failed: at this page, or one that was to be read with it.
+    /// The device failed at this page, or at one that was read with it.
     Device(DeviceError),
-    /// It is not as it was written.
+    /// The page is damaged.
     Changed,
 }
 
-/// A page, or why there is none.
+/// A page, or the reason why it cannot be read.
 type Found<'a> = std::result::Result<Page<'a>, NoPage>;
 
-/// A buffer for pages.
+/// Buffer for pages.
 pub(super) struct Scan {
     shape: PageShape,
     buffer: AlignedBuffer,
@@ -34,15 +34,16 @@ impl Scan {
         Self { shape, buffer: AlignedBuffer::zeroed(Self::memory_bytes(shape) as usize) }
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes of the buffer.
     pub(super) fn memory_bytes(shape: PageShape) -> u64 {
         ((PIECE_BYTES / shape.bytes()).max(1) * shape.bytes()) as u64
     }
 
-    /// Hands over pages of a file in their order, each with its number. Of pages that cannot be read together, only the first.
+    /// Passes pages of a file to `take` in order, each with its number. If pages cannot be read together, only the
+    /// first of them is passed on, as an error.
     ///
     /// # Errors
-    /// Those of `take`, and where the work is cancelled.
+    /// If `take` fails, or if the work is cancelled.
     pub(super) fn each(
         &mut self,
         cancel: &Cancel,
@@ -68,13 +69,13 @@ impl Scan {
     }
 }
 
-/// Pages of an index that are read some at a time, as their vertices are asked for, mostly in their order.
+/// Reader of an index's pages by vertex. It reads several pages at once, since vertices are mostly requested in order.
 pub(super) struct Pieces<'a> {
     index: &'a Index,
     buffer: AlignedBuffer,
-    /// The pages that are in the buffer.
+    /// Pages in the buffer.
     held: Range<u32>,
-    /// Pages that are read at most: those before this one.
+    /// Exclusive bound on the pages to read.
     end: u32,
 }
 
@@ -83,35 +84,36 @@ impl<'a> Pieces<'a> {
         Self::of_bytes(index, PIECE_BYTES as u64)
     }
 
-    /// A page at a time.
+    /// Creates a reader of single pages.
     pub(super) fn single(index: &'a Index) -> Self {
         Self::of_bytes(index, 0)
     }
 
-    /// So many bytes at a time, about.
+    /// Creates a reader with approximately `bytes` bytes per read.
     pub(super) fn of_bytes(index: &'a Index, bytes: u64) -> Self {
         let buffer = AlignedBuffer::zeroed(Self::memory_bytes(index, bytes) as usize);
         Self { index, buffer, held: 0..0, end: index.facts().shape().pages(index.facts().vertices) as u32 }
     }
 
-    /// Nothing behind a vertex is asked for next.
+    /// Announces that no vertex after `last` will be requested next.
     pub(super) fn until(&mut self, last: u32) {
         self.end = self.index.facts().shape().page_of(last) + 1;
     }
 
-    /// Bytes of the buffer.
+    /// Returns the bytes of the buffer.
     pub(super) fn memory_bytes(index: &Index, bytes: u64) -> u64 {
         let (facts, shape) = (index.facts(), index.facts().shape());
         let of_page = shape.bytes() as u64;
         (bytes.min(PIECE_BYTES as u64) / of_page).clamp(1, shape.pages(facts.vertices)) * of_page
     }
 
-    /// The page of a vertex, and where on it that lies; the page and others behind it are read where they are not in the buffer.
+    /// Returns the page and slot of a vertex. If the page is not in the buffer, it is read, together with those after
+    /// it.
     fn page(&mut self, vertex: u32) -> Result<(Page<'_>, usize)> {
         let (facts, shape) = (self.index.facts(), self.index.facts().shape());
         let number = shape.page_of(vertex);
         if !self.held.contains(&number) {
-            self.held = 0..0; // of a page that cannot be read, the buffer may hold a part
+            self.held = 0..0; // a failed read may leave a part of a page in the buffer
             let at_once = self.buffer.len() / shape.bytes();
             let some = at_once.min(self.end.saturating_sub(number).max(1) as usize);
             self.index.read_pages(number, &mut self.buffer[..some * shape.bytes()])?;
@@ -122,20 +124,20 @@ impl<'a> Pieces<'a> {
         Ok((Page::of_checked(shape, page), slot))
     }
 
-    /// The vector of a vertex as it is stored.
+    /// Returns the stored vector of a vertex.
     ///
     /// # Errors
-    /// Where its page cannot be read, or is not as it was written.
+    /// If its page cannot be read, or is damaged.
     pub(super) fn vector(&mut self, vertex: u32) -> Result<&[u8]> {
         let bytes = self.index.facts().vectors.bytes();
         let (page, slot) = self.page(vertex)?;
         Ok(&page.vectors(slot + 1)[slot * bytes..])
     }
 
-    /// Adds the neighbors of a vertex, nearest first.
+    /// Appends the neighbors of a vertex, nearest first.
     ///
     /// # Errors
-    /// As [`Self::vector`].
+    /// Those of [`Self::vector`].
     pub(super) fn neighbors(&mut self, vertex: u32, neighbors: &mut Vec<u32>) -> Result<()> {
         let index = self.index;
         let (page, slot) = self.page(vertex)?;

@@ -1,4 +1,4 @@
-//! The rows of an index as a source, of which a store can be built again.
+//! Exposes the rows of an index as a source, from which a store can be built.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::row_numbers::RowSet;
 use crate::source::{AttributeTables, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// The rows of an open index in the order of its entries: the first rows of all vertices in the order of its pages, then the
-/// others.
+/// Rows of an open index in the order of its entries: the first rows of all vertices in the order of the pages, then
+/// the others.
 #[derive(Clone)]
 pub(crate) struct IndexRows<'a> {
     index: &'a Index,
@@ -19,7 +19,7 @@ pub(crate) struct IndexRows<'a> {
 }
 
 impl<'a> IndexRows<'a> {
-    /// All rows, or those whose entries are not among the deleted.
+    /// Exposes the rows of all entries that are not in `deleted`.
     pub(crate) fn new(index: &'a Index, deleted: Option<&'a RowSet>) -> Self {
         let facts = index.facts();
         let rows = facts.rows - deleted.map_or(0, RowSet::len);
@@ -27,7 +27,7 @@ impl<'a> IndexRows<'a> {
         Self { index, deleted, info }
     }
 
-    /// A scan of these rows, which outlives them.
+    /// Returns a scan of these rows that does not borrow them.
     pub(crate) fn into_scan(self, batch_bytes: usize) -> Box<dyn VectorScan + 'a> {
         Box::new(RowScan {
             batch_rows: self.batch_rows(batch_bytes as u64) as usize,
@@ -38,17 +38,17 @@ impl<'a> IndexRows<'a> {
         })
     }
 
-    /// The attributes of these rows, in the same order.
+    /// Returns the columns of these rows, in the same order.
     ///
     /// # Errors
-    /// Where they cannot be read, are not as written, or memory does not suffice.
+    /// If they cannot be read or are damaged, or if memory does not suffice.
     pub(crate) fn into_attributes(self, context: &Context) -> Result<AttributeTables<'a>> {
         let Self { index, deleted, .. } = self;
         let Some(attributes) = &index.attributes else { return Ok(Box::new(std::iter::empty())) };
         Ok(Box::new(attributes.others(context, index.files(), (deleted, index.facts().rows))?))
     }
 
-    /// Rows of a batch of so many bytes.
+    /// Returns the number of rows in a batch of `batch_bytes` bytes.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
         (batch_bytes / self.info.vectors.bytes() as u64).max(1).min(self.info.rows)
     }
@@ -78,13 +78,13 @@ struct RowScan<'a> {
     rows: IndexRows<'a>,
     batch_rows: usize,
     pages: Pieces<'a>,
-    /// The entry that comes next.
+    /// First entry that has not been considered.
     entry: u32,
     next_row: u64,
 }
 
 impl RowScan<'_> {
-    /// The next entry that was not deleted.
+    /// Returns the next entry that is not deleted.
     fn next_entry(&mut self) -> Option<u32> {
         let IndexRows { index, deleted, .. } = self.rows;
         let entries = self.entry..index.facts().rows as u32;
@@ -93,7 +93,7 @@ impl RowScan<'_> {
         next
     }
 
-    /// The ids of entries, looked up a part at a time.
+    /// Looks up the ids of entries, a part at a time.
     fn ids_of(&self, entries: &[u32]) -> Result<Ids> {
         let index = self.rows.index;
         let kind = index.facts().ids;

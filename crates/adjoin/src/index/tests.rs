@@ -1,5 +1,5 @@
-//! Is an index with changes searched as if it were built of what is left and what lies beside it? And does it hand its rows
-//! back?
+//! Checks that a search of an index with changes finds the right rows among the remaining and the additional ones. Also
+//! checks that an index returns its rows.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, V
 use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};
 
-/// Vectors in memory, as numbers and as they are stored.
+/// Vectors in memory, as numbers and as stored.
 pub(super) struct Set {
     info: SourceInfo,
     values: Vec<f64>,
@@ -41,7 +41,7 @@ impl Set {
         Self { info, stored: values.iter().flat_map(bytes).collect(), values, ids }
     }
 
-    /// Some rows that are drawn of few vectors, so that many are equal, with numbers from `first_id` on as ids.
+    /// Draws rows from a few vectors, so that many are equal, with numbers from `first_id` as ids.
     pub(super) fn drawn(vectors: VectorType, rows: usize, first_id: i64, seed: u64) -> Self {
         let (mut few, mut random) = (Random::new(9, "vectors"), Random::new(seed, "rows"));
         let few: Vec<f64> = (0..250 * vectors.dimensions).map(|_| value(vectors, &mut few)).collect();
@@ -50,13 +50,13 @@ impl Set {
         Self::new(vectors, values, Ids::Int64((0..rows as i64).map(|row| first_id + 3 * row).collect()))
     }
 
-    /// Rows of which hardly two are equal.
+    /// Draws rows of which hardly any two are equal.
     pub(super) fn spread(vectors: VectorType, rows: usize, seed: u64) -> Self {
         let mut random = Random::new(seed, "spread");
         Self::new(vectors, (0..rows * vectors.dimensions).map(|_| value(vectors, &mut random)).collect(), Ids::None)
     }
 
-    /// Vectors as they are stored, without ids.
+    /// Wraps stored vectors, without ids.
     pub(super) fn of_stored(vectors: VectorType, stored: Vec<u8>) -> Self {
         let info = SourceInfo {
             rows: (stored.len() / vectors.bytes()) as u64,
@@ -67,12 +67,12 @@ impl Set {
         Self { info, values: Vec::new(), stored, ids: Ids::None }
     }
 
-    /// Its rows, then those of another.
+    /// Returns its rows followed by the rows of another set.
     pub(super) fn and(self, other: Self) -> Self {
         Self::new(self.info.vectors, [self.values, other.values].concat(), Ids::None)
     }
 
-    /// The same floats, each larger by so much.
+    /// Returns the same floats, each increased by `by`.
     pub(super) fn moved(self, by: f64) -> Self {
         let ids = self.ids;
         Self::new(self.info.vectors, self.values.into_iter().map(|value| value + by).collect(), ids)
@@ -134,7 +134,7 @@ impl VectorScan for Once {
     }
 }
 
-/// A set beside an index, each of whose vectors is compared.
+/// Additional rows that are compared one by one.
 struct Compared<'a>(&'a Set, Metric);
 
 impl UnmergedRows for Compared<'_> {
@@ -180,7 +180,7 @@ fn squared(a: &[u8], b: &[u8]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b)).powi(2)).sum()
 }
 
-/// The distance, similarity or inner product of two vectors, by its formula.
+/// Computes the distance, similarity or inner product of two vectors by its formula.
 fn value_of(metric: Metric, a: &[f64], b: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     match metric {
@@ -190,7 +190,7 @@ fn value_of(metric: Metric, a: &[f64], b: &[f64]) -> f64 {
     }
 }
 
-/// An index, and what it was built of.
+/// An index and the set that it was built from.
 pub(super) struct Indexed {
     folder: TempDir,
     set: Set,
@@ -198,7 +198,7 @@ pub(super) struct Indexed {
     pub(super) index: Index,
 }
 
-/// What a query is to find: rows and values.
+/// Expected hits of a query: rows and values.
 type Hits = Vec<(u64, f32)>;
 
 impl Indexed {
@@ -215,7 +215,7 @@ impl Indexed {
         Self { folder, set, metric, index }
     }
 
-    /// A place in its folder.
+    /// Returns a path in its folder.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -224,7 +224,7 @@ impl Indexed {
         Self::rows_of(&self.index)
     }
 
-    /// The row of each entry, told by the pages and the file of duplicates alone.
+    /// Returns the row of each entry, read from the pages and the file of duplicates only.
     pub(super) fn rows_of(index: &Index) -> Vec<usize> {
         let facts = index.facts();
         let shape = facts.shape();
@@ -240,7 +240,7 @@ impl Indexed {
         rows
     }
 
-    /// The entries of rows that `is_deleted` says are.
+    /// Returns the entries of the rows for which `is_deleted` is true.
     fn deleted(&self, is_deleted: &dyn Fn(usize) -> bool) -> RowSet {
         let mut deleted = RowSet::new(self.set.info.rows);
         let entries = (0..).zip(self.rows_of_entries());
@@ -248,7 +248,7 @@ impl Indexed {
         deleted
     }
 
-    /// What each query is to find of the rows that were not deleted and those beside them.
+    /// Returns the expected hits of each query among remaining and additional rows.
     fn wanted(
         &self,
         queries: &Set,
@@ -304,7 +304,7 @@ struct Found {
 }
 
 impl Found {
-    /// Whether each hit has the id of its row.
+    /// Checks that each hit has the id of its row.
     fn assert_ids(&self, set: &Set, beside: &Set) {
         for batch in &self.batches {
             let mut wanted = Ids::empty(set.ids.kind());
@@ -329,7 +329,7 @@ fn u8s(dimensions: usize) -> VectorType {
     VectorType { element: Element::U8, dimensions }
 }
 
-/// Which rows are deleted.
+/// A case of deletes, with its name.
 type Deletes<'a> = (&'static str, &'a dyn Fn(usize) -> bool);
 
 #[test]
@@ -375,7 +375,7 @@ fn searches_find_what_the_formula_says_of_what_is_left_and_what_lies_beside() {
     }
 }
 
-/// The share of the right hits that was found.
+/// Returns the fraction of the expected hits that were found.
 fn recall(found: &[Hits], right: &[Hits]) -> f64 {
     let of = |(found, right): (&Hits, &Hits)| right.iter().filter(|hit| found.contains(hit)).count();
     found.iter().zip(right).map(of).sum::<usize>() as f64 / right.iter().map(Vec::len).sum::<usize>() as f64
@@ -392,7 +392,7 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
     for share in [0.0, 0.1, 0.5, 0.8] {
         let mut random = Random::new(5, "deletes");
         let gone: Vec<bool> = (0..6_000).map(|_| random.below(1_000) < (share * 1e3) as u64).collect();
-        // Half of it by where they lie.
+        // Half of it by location.
         let is_deleted =
             |row: usize| gone[row] && (row.is_multiple_of(2) || share < 0.4 || indexed.set.vector(row)[0] > -0.5);
         let deleted = &indexed.deleted(&is_deleted);
@@ -412,10 +412,10 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
             assert_eq!(by_list.hits, found.hits, "{share} by a list of that length");
         }
     }
-    // Once many rows were deleted the rows that are left decide, which may need longer lists.
+    // After many deletes, the remaining rows decide, which may need longer lists.
     assert!(lists.is_sorted() && lists[..4].iter().all(|list| *list == lists[0]), "{lists:?}");
     assert!(lists[0].unwrap() < 200.0, "walks end early");
-    // More hits than the index knows about: one query costs less than to learn what a list finds.
+    // With more hits than the calibration covers, comparing one query costs less than calibrating a list.
     let (is_deleted, many) = (|row: usize| row % 3 == 1, (QueryTarget::Nearest(150), SearchEffort::Recall(0.9)));
     let deleted = &indexed.deleted(&is_deleted);
     let found = indexed.search(&context_of(2), (&one, &none, deleted), many).unwrap();
@@ -464,7 +464,7 @@ fn a_condition_on_an_index_without_attributes_is_refused() {
     assert_eq!(hit_schema(indexed.index.facts(), &queries).ids, IdKind::Int64);
 }
 
-/// A text for each row, some of them empty or long.
+/// Returns a text for each row, some of them empty or long.
 fn texts(rows: usize) -> Ids {
     let mut ids = TextIds::default();
     (0..rows).for_each(|row| ids.push(format!("{row}-{}", "ä".repeat(row * row % 97)).as_bytes()));
@@ -526,7 +526,7 @@ fn assert_ids_in_order(indexed: &Indexed, entries: &[usize]) {
     assert_eq!(given, all.iter().map(id).collect::<Vec<_>>());
 }
 
-/// All batches as one.
+/// Reads all batches into one.
 fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorBatch {
     let info = source.info();
     let ids = Ids::empty(info.ids);

@@ -1,5 +1,6 @@
-//! Searches of an index as if rows had come and gone: an index on disk never changes, so what is gone is left out of what its
-//! walks find (`admitted.rs`), and what has come lies beside it and is searched there (FreshDiskANN: Singh et al., 2021).
+//! Searches an index together with changes that are not merged into it. An index on disk never changes: deleted rows
+//! are excluded from its hits (`filtered_vertices.rs`), and inserted rows are searched separately (FreshDiskANN: Singh
+//! et al., 2021).
 
 use super::Index;
 use crate::context::Context;
@@ -10,30 +11,30 @@ use crate::query::{IdRoom, NamedHits, Naming, QueryTarget};
 use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 
-/// What is not in an index any more, and what is found beside it.
+/// Changes to an index that are not merged into it.
 #[derive(Clone, Copy)]
 pub(crate) struct CollectionChanges<'a> {
-    /// Entries that no search finds, of all that the index has: those of first rows of vertices have the numbers of these, the
-    /// others follow, by vertex.
+    /// Deleted entries, out of all entries of the index. First rows of vertices have the numbers of their vertices;
+    /// other rows follow, by vertex.
     pub(crate) deleted: &'a RowSet,
     /// Rows that are not in the index.
     pub(crate) beside: &'a dyn UnmergedRows,
 }
 
-/// Rows that are searched with those of an index.
+/// Rows that are searched in addition to the index.
 pub(crate) trait UnmergedRows: Sync {
-    /// How many there are.
+    /// Returns the number of rows.
     fn rows(&self) -> u64;
 
-    /// Bytes that [`UnmergedRows::find`] takes on all threads, what queries find apart.
+    /// Returns the bytes that [`UnmergedRows::find`] takes on all threads, without its hits.
     fn finding_bytes(&self, context: &Context) -> u64;
 
-    /// What some queries (stored end to end, of this type) find among them, each nearest first; `row` of a hit is its number
-    /// among them, from 0, plus `first_row`, `place.0` that number. None where memory does not hold what queries without a limit
-    /// on their hits find.
+    /// Finds the hits of some queries among these rows, each nearest first. `queries` has their type and their stored
+    /// vectors, concatenated. `place.0` of a hit is its number among these rows, from 0; `row` is that number plus
+    /// `first_row`. Returns `None` if memory does not hold the hits of queries without a limit on hits.
     ///
     /// # Errors
-    /// Where memory does not suffice, or the work is cancelled.
+    /// If memory does not suffice, or if the work is cancelled.
     fn find(
         &self,
         context: &Context,
@@ -42,14 +43,14 @@ pub(crate) trait UnmergedRows: Sync {
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>>;
 
-    /// Appends the id of a row to ids of the same kind if there is room for it; returns whether there is.
+    /// Appends the id of a row to ids of the same kind if there is room for it. Returns whether there is.
     fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool;
 }
 
-/// `place.1` of hits that lie beside the index; those in it have 0.
+/// Value of `place.1` in hits outside the index. Hits in the index have 0.
 const BESIDE: u32 = 1;
 
-/// What is looked for, and what has changed since the index was built.
+/// Target of a search, and the changes since the index was built.
 #[derive(Clone, Copy)]
 pub(super) struct ChangedTarget<'a> {
     pub(super) wanted: QueryTarget,
@@ -57,12 +58,12 @@ pub(super) struct ChangedTarget<'a> {
 }
 
 impl ChangedTarget<'_> {
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(super) fn rows(self, index: &Index) -> u64 {
         index.facts().rows + self.changes.map_or(0, |changes| changes.beside.rows())
     }
 
-    /// Bytes of the hits of a query that lie beside the index, where memory for so many is taken at once.
+    /// Returns the bytes of a query's hits outside the index that are reserved with it.
     pub(super) fn bytes_of_hits(self) -> u64 {
         let rows = self.changes.map_or(0, |changes| changes.beside.rows());
         match self.wanted.among(rows) {
@@ -71,13 +72,13 @@ impl ChangedTarget<'_> {
         }
     }
 
-    /// Bytes that it takes to find them.
+    /// Returns the bytes for finding hits outside the index.
     pub(super) fn finding_bytes(self, context: &Context) -> u64 {
         self.changes.map_or(0, |changes| changes.beside.finding_bytes(context))
     }
 
-    /// Adds what queries find beside an index to what they found in it, and keeps the nearest of both. None where memory does
-    /// not hold that.
+    /// Adds the hits outside the index to those in it, and keeps the nearest of both. Returns `None` if memory does not
+    /// hold them.
     ///
     /// # Errors
     /// Those of [`UnmergedRows::find`].
@@ -96,16 +97,16 @@ impl ChangedTarget<'_> {
         let Some(more) = beside.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };
         for (hits, more) in found.iter_mut().zip(more) {
             hits.extend(more.into_iter().map(|hit| Hit { place: (hit.place.0, BESIDE), ..hit }));
-            hits.sort(); // of two parts that are sorted
+            hits.sort(); // merges two sorted parts
             hits.truncate(self.wanted.hits_max());
         }
         Ok(Some(found))
     }
 
-    /// Finds the ids of the hits at some places.
+    /// Looks up the ids of the hits at some places. Returns `None` if they do not fit into `room`.
     ///
     /// # Errors
-    /// Where those of the index cannot be read, or are not as written.
+    /// If the ids of the index cannot be read, or are damaged.
     pub(super) fn name(
         self,
         index: &Index,

@@ -1,4 +1,4 @@
-//! Is every byte of an index as it was written, and is it a graph of which each vertex can be reached?
+//! Verifies an index: that every byte is as written, and that every vertex of the graph is reachable.
 
 use std::fmt;
 use std::path::Path;
@@ -15,21 +15,21 @@ use crate::row_numbers::RowSet;
 use crate::store::{CHECKING_BYTES, Role, is_ours};
 
 const PURPOSE: &str = "verifying";
-/// Damages that are listed one by one; further ones are counted.
+/// Largest number of damages listed. Further ones are counted only.
 const LISTED_MAX: usize = 1_000;
 
-/// A part of an index that is not as it must be.
+/// A damaged part of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexDamage {
-    /// Name of the file in the index's folder; none where opening the index told it.
+    /// Name of the file in the index's folder; `None` if opening the index failed.
     pub file: Option<String>,
-    /// Which page of the file.
+    /// Page of the file.
     pub page: Option<u32>,
-    /// What is wrong.
+    /// Description of the damage.
     pub fault: String,
 }
 
-/// One line: names come from the manifest.
+/// Prints one line, since names come from the manifest.
 impl fmt::Display for IndexDamage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.as_ref().map_or(String::new(), |file| format!("{file}: "));
@@ -38,25 +38,26 @@ impl fmt::Display for IndexDamage {
     }
 }
 
-/// What [`verify`] found.
+/// Result of [`verify`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexVerifyReport {
-    /// Pages looked at.
+    /// Number of pages checked.
     pub pages: u64,
     /// Bytes read of pages and ids.
     pub bytes_read: u64,
-    /// What is damaged; the first thousand of it.
+    /// Damages, at most a thousand.
     pub damages: Vec<IndexDamage>,
-    /// Number of damages in all.
+    /// Total number of damages.
     pub damage_count: u64,
-    /// Files that builds which did not end have left in the folder, the first thousand; harmless.
+    /// Files left in the folder by builds that did not finish, at most a thousand. They are harmless.
     pub leftovers: Vec<String>,
-    /// Other files and folders that the manifest does not name, the first thousand: somebody put them there.
+    /// Other files and folders that the manifest does not name, at most a thousand. They were created by something
+    /// else.
     pub strangers: Vec<String>,
 }
 
 impl IndexVerifyReport {
-    /// Whether all is as it must be.
+    /// Returns whether there is no damage.
     pub fn is_sound(&self) -> bool {
         self.damage_count == 0
     }
@@ -69,12 +70,12 @@ impl IndexVerifyReport {
     }
 }
 
-/// Reads every file of an index: checksums, degrees, neighbors, that each row is there once, and that each vertex can be
-/// reached. Needs some bits for each row whatever the size of the index, and reads its pages several times.
+/// Reads every file of an index and checks checksums, degrees, neighbors, that each row exists once, and that each
+/// vertex is reachable. Needs a few bits per row, and reads the pages several times.
 ///
 /// # Errors
-/// Where there is no index, it is of a newer version, memory is short, or the caller cancels. Damage is no error: it is in the
-/// report.
+/// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is not
+/// an error; it is in the report.
 pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
     let mut report = IndexVerifyReport::default();
     // A manifest that cannot be read is what opening the index reports.
@@ -124,11 +125,11 @@ impl<'a> Check<'a> {
         self.ids();
         self.attributes()?;
         self.pages()?;
-        // Through pages that are not as written, nothing leads anywhere.
+        // With damaged pages, reachability is undefined.
         if self.report.is_sound() { self.reach() } else { Ok(()) }
     }
 
-    /// Lists what the manifest does not name.
+    /// Lists files that the manifest does not name.
     fn list_unnamed(&mut self) -> Result<()> {
         let named = self.index.facts().file_names();
         for name in self.context.device.list(self.index.folder())? {
@@ -148,7 +149,7 @@ impl<'a> Check<'a> {
         &self.index.facts().files[role].name
     }
 
-    /// Reads all attributes.
+    /// Reads all columns.
     fn attributes(&mut self) -> Result<()> {
         let Some(attributes) = &self.index.attributes else { return Ok(()) };
         match attributes.check(self.context, self.index.files()) {
@@ -177,7 +178,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Looks at all pages.
+    /// Checks all pages.
     fn pages(&mut self) -> Result<()> {
         let facts = self.index.facts();
         let mut rows = RowSet::new(facts.source_rows);
@@ -216,7 +217,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Follows edges from the entry point, in as many passes over the pages as find something.
+    /// Follows edges from the entry point, in passes over the pages until one reaches no new vertex.
     fn reach(&mut self) -> Result<()> {
         let all = u64::from(self.vertices);
         let (mut reached, mut followed) = (RowSet::new(all), RowSet::new(all));
@@ -242,7 +243,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Hands over all pages that are as written; others are damages.
+    /// Passes all valid pages to `take`, and reports the others as damages.
     fn each_page(&mut self, take: &mut dyn FnMut(u32, Page<'_>, &mut IndexVerifyReport)) -> Result<()> {
         let (name, pages, bytes) = (self.name(Role::Pages), self.shape.pages(self.vertices) as u32, self.shape.bytes());
         let Self { context, index, report, scan, .. } = self;
@@ -261,7 +262,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What is wrong with the neighbors of a vertex.
+/// Describes what is wrong with the neighbors of a vertex.
 fn impossible(neighbors: &mut [u32], vertex: u32, vertices: u32) -> Option<&'static str> {
     neighbors.sort_unstable();
     if neighbors.contains(&vertex) {

@@ -1,8 +1,8 @@
 //! Block search (Starling, Algorithm 2): the walk of one query over the pages of an index.
 //!
-//! A walk keeps the nearest vertices that it has seen, by codes, and looks at the page of the nearest whose neighbors it does
-//! not know. All vertices of a page are compared exactly and seen; those that are near enough to be kept lead on at once, so
-//! that no page is needed twice. A walk depends on nothing but the index and the query.
+//! A walk keeps the nearest vertices that it has seen, by codes, and visits the page of the nearest one that is not
+//! expanded. All vertices of a page are compared exactly and become candidates. Those that are near enough to be kept
+//! are expanded at once, so that no page is needed twice. A walk depends on nothing but the index and the query.
 
 use std::ops::AddAssign;
 
@@ -22,11 +22,11 @@ use crate::quantize::Table;
 use crate::query::QueryTarget;
 use crate::query::{Entry, WalkStrategy};
 
-/// Number of the way in which walks go: another one where they come to find others, so that what was learned of the recall of
-/// earlier ones is not taken for theirs.
+/// Version of the walks. A change of their hits needs a new number, so that a calibration of earlier walks is not used
+/// for them.
 pub(super) const WALKS: u32 = 1;
 
-/// Vertices that are measured by their codes at once.
+/// Number of vertices whose distances by codes are computed at once.
 const SEEN_TOGETHER: usize = 256;
 
 /// A vertex that was seen.
@@ -34,7 +34,7 @@ const SEEN_TOGETHER: usize = 256;
 struct Candidate {
     distance: f32,
     vertex: u32,
-    /// Its neighbors were seen.
+    /// Whether its neighbors were seen.
     expanded: bool,
 }
 
@@ -44,33 +44,34 @@ impl Candidate {
     }
 }
 
-/// What walks look for, and how far they go.
+/// Target and depth of walks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WalkAim {
     pub(super) wanted: QueryTarget,
-    /// Candidates that a walk keeps.
+    /// Number of candidates that a walk keeps.
     pub(super) list: usize,
-    /// The distance by codes up to which vertices are looked at, whatever else is kept.
+    /// Distance by codes up to which vertices are visited, in addition to the list.
     pub(super) reach: f32,
-    /// Candidates that it holds, about: those, and others that are nearer but may not be found.
+    /// Approximate number of candidates held, including nearer ones that cannot be hits.
     pub(super) held: usize,
-    /// Whether the candidates are the nearest by codes of all that may be found, rather than those that a walk comes to.
+    /// Whether the candidates are the nearest, by codes, of all vertices that can be hits. Otherwise they are the
+    /// vertices that a walk reaches.
     pub(super) by_codes: bool,
 }
 
 impl WalkAim {
-    /// So many nearest.
+    /// Returns the aim of finding the K nearest.
     pub(super) fn nearest(k: usize, list: usize) -> Self {
         Self { wanted: QueryTarget::Nearest(k as u64), list, reach: f32::NEG_INFINITY, held: list, by_codes: false }
     }
 
-    /// All within a threshold.
+    /// Returns the aim of finding all rows within a threshold.
     pub(super) fn within(predicate: Predicate, (list, reach): (usize, f32)) -> Self {
         Self { wanted: QueryTarget::Within(predicate), list, reach, held: list, by_codes: false }
     }
 }
 
-/// Queries that are searched for, and what they are searched in.
+/// The index and parameters that walks share.
 pub(super) struct WalkedIndex<'a, T: Coordinate> {
     pub(super) kernel: Kernel,
     pub(super) index: &'a Index,
@@ -78,7 +79,7 @@ pub(super) struct WalkedIndex<'a, T: Coordinate> {
     pub(super) space: Space<'a>,
     pub(super) navigator: &'a Navigator<'a, T>,
     pub(super) aim: WalkAim,
-    /// What may be found, where that is not all.
+    /// Vertices that can be hits; `None` if all can.
     pub(super) admitted: Option<&'a FilteredVertices>,
     pub(super) strategy: WalkStrategy,
 }
@@ -88,18 +89,18 @@ impl<T: Coordinate> WalkedIndex<'_, T> {
         self.admitted.is_none_or(|admitted| admitted.vertices().contains(vertex))
     }
 
-    /// The least row of a vertex that may be found, given the first of all.
+    /// Returns the smallest row of a vertex that can be a hit. `first` is its first row.
     fn row_of(&self, vertex: u32, first: u64) -> u64 {
         self.admitted.map_or(first, |admitted| admitted.row_of(self.index, vertex, first))
     }
 }
 
-/// What a walk has counted.
+/// Counters of a walk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WalkCounts {
     pub(super) reads: u64,
     pub(super) distances: u64,
-    /// Vertices on the pages that were needed, and those of them that led on.
+    /// Number of vertices on the pages that were needed, and how many of them were expanded.
     pub(super) on_pages: u64,
     pub(super) led_on: u64,
 }
@@ -113,27 +114,28 @@ impl AddAssign for WalkCounts {
     }
 }
 
-/// The walk of a query, and the memory that it needs: made once, used for any number of queries.
+/// The walk of a query, with its memory. It is created once and reused for any number of queries.
 pub(super) struct Walk<T: Coordinate> {
     query: u32,
-    /// A vertex that the walk does not know of.
+    /// Vertex that the walk ignores.
     hidden: Option<u32>,
-    /// The nearest first: so many that may be found, and those that may not but are nearer than the last of these.
+    /// Candidates, nearest first. `aim.list` of them can be hits; the others cannot, but are nearer than the last of
+    /// these.
     list: Vec<Candidate>,
-    /// Those of the list that may be found.
+    /// Number of candidates in the list that can be hits.
     kept: usize,
-    /// Vertices that are within reach, but not in the list.
+    /// Vertices within reach that are not in the list.
     beyond: Vec<u32>,
     seen: SeenVertices,
-    /// Pages that were taken, where any may lie within reach.
+    /// Pages that were taken. Recorded only for a walk with a reach.
     taken: SeenVertices,
     table: Table,
     nearest: Nearest,
     navigation: GreedySearch<T>,
-    /// Vertices that are new, and their distances by codes.
+    /// New vertices, and their distances by codes.
     new: Vec<u32>,
     distances: Vec<f32>,
-    /// Vertices of a page by their exact nearness, and those of them that lead on.
+    /// Vertices of a page with their exact nearness, and the ones to expand.
     on_page: Vec<(f64, u32)>,
     leading: Vec<u32>,
     pub(super) counts: WalkCounts,
@@ -160,7 +162,7 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Begins with a query. A `hidden` vertex is neither found nor does it lead on, as if the index did not have it.
+    /// Starts a query. A `hidden` vertex is neither found nor expanded, as if it were not in the index.
     pub(super) fn begin(
         &mut self,
         searched: &WalkedIndex<'_, T>,
@@ -191,7 +193,7 @@ impl<T: Coordinate> Walk<T> {
         self.see(searched);
     }
 
-    /// Takes the nearest of all that may be found into the list.
+    /// Adds the nearest of all vertices that can be hits to the list.
     fn see_all(&mut self, searched: &WalkedIndex<'_, T>, admitted: &FilteredVertices) {
         let hidden = self.hidden;
         let mut vertices = admitted.vertices().iter().filter(|&vertex| hidden != Some(vertex)).peekable();
@@ -201,8 +203,8 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Adds to `pages` those that the walk needs next, at most so many: the first one surely, the others unless a page before
-    /// leads it elsewhere. None where it has ended.
+    /// Appends the pages that the walk needs next to `pages`, at most `most`. The first one is certain; the others are
+    /// needed unless an earlier page changes the course of the walk. Appends nothing if the walk has ended.
     pub(super) fn likely(&mut self, searched: &WalkedIndex<'_, T>, most: usize, pages: &mut Vec<u32>) {
         let Self { list, beyond, taken, .. } = self;
         let page_of = |vertex: u32| searched.shape.page_of(vertex);
@@ -221,11 +223,12 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Takes a page that was read: compares its vertices, sees them, and sees the neighbors of those that lead on: the nearest
-    /// ones, and all that are kept. A vertex that is not kept now will not be later, as what is kept only comes nearer.
+    /// Processes a page that was read: compares its vertices and adds them to the candidates. Then expands the nearest
+    /// ones of the page and all that are kept in the list. A vertex that is not kept now will not be kept later, since
+    /// the list only gets nearer.
     ///
     /// # Errors
-    /// Where it says what cannot be.
+    /// If the page has impossible values.
     pub(super) fn take(
         &mut self,
         searched: &WalkedIndex<'_, T>,
@@ -264,7 +267,7 @@ impl<T: Coordinate> Walk<T> {
         Ok(())
     }
 
-    /// Lets all vertices of a page lead on that are within reach.
+    /// Marks all vertices of a page that are within reach for expansion.
     fn lead_within(&mut self, searched: &WalkedIndex<'_, T>, vertices: std::ops::Range<u32>) {
         let WalkedIndex { kernel, index, aim, .. } = *searched;
         let Self { table, distances, leading, new, .. } = self;
@@ -313,12 +316,11 @@ impl<T: Coordinate> Walk<T> {
         self.counts += WalkCounts { reads: 1, distances: count as u64, on_pages: count as u64, led_on: 0 };
     }
 
-    /// How many hits it holds.
     pub(super) fn hits(&self) -> u64 {
         self.nearest.len() as u64
     }
 
-    /// What was found, nearest first.
+    /// Ends the walk and returns its hits, nearest first.
     pub(super) fn end(&mut self, searched: &WalkedIndex<'_, T>) -> Vec<Hit> {
         let nearest = std::mem::replace(&mut self.nearest, Nearest::of(0, searched.space.metric, None));
         let vertices = searched.index.facts().vertices;
@@ -329,7 +331,7 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Adds to the new vertices the neighbors of a vertex.
+    /// Adds the neighbors of a vertex to the new vertices.
     fn expand(&mut self, searched: &WalkedIndex<'_, T>, (number, page): (u32, Page<'_>), slot: usize) -> Result<()> {
         let WalkedIndex { index, .. } = *searched;
         let vertices = index.facts().vertices;
@@ -344,14 +346,14 @@ impl<T: Coordinate> Walk<T> {
         Ok(())
     }
 
-    /// Takes those of the new vertices into the list that were not seen before and are near enough; then none is new.
+    /// Adds new vertices to the list if they were not seen before and are near enough. Clears the new vertices.
     fn see(&mut self, searched: &WalkedIndex<'_, T>) {
         let seen = &mut self.seen;
         self.new.retain(|&vertex| seen.insert(vertex));
         self.keep_near(searched);
     }
 
-    /// Takes those of the new vertices into the list that are near enough; then none is new.
+    /// Adds new vertices to the list if they are near enough. Clears the new vertices.
     fn keep_near(&mut self, searched: &WalkedIndex<'_, T>) {
         let WalkedIndex { kernel, index, aim, .. } = *searched;
         let mut new = std::mem::take(&mut self.new);
@@ -372,7 +374,7 @@ impl<T: Coordinate> Walk<T> {
         (self.new, self.distances) = (new, distances);
     }
 
-    /// Keeps a candidate; returns the one that goes where there are too many.
+    /// Inserts a candidate. Returns the candidate that is dropped if the list is full.
     fn insert(&mut self, searched: &WalkedIndex<'_, T>, candidate: Candidate) -> Option<Candidate> {
         let is_full = self.kept == searched.aim.list;
         if is_full && self.list.last().is_none_or(|last| !candidate.is_before(last)) {
@@ -385,7 +387,8 @@ impl<T: Coordinate> Walk<T> {
             self.kept += usize::from(admitted);
             return None;
         }
-        // The last one may be found, as those behind it that may not have gone with the one behind.
+        // The last candidate can be a hit: whenever one is dropped, the ones before it that cannot be hits are dropped
+        // too.
         let gone = self.list.pop();
         while self.list.last().is_some_and(|last| !searched.admits(last.vertex)) {
             self.list.pop();
@@ -394,10 +397,10 @@ impl<T: Coordinate> Walk<T> {
     }
 }
 
-/// Vertices that a walk has seen: a table of vertices with open addresses.
+/// Set of vertices that a walk has seen: a hash table with open addressing.
 #[derive(Default)]
 struct SeenVertices {
-    /// One more than the vertex, 0 where there is none; a power of two of them.
+    /// One more than the vertex, or 0 for a free place. The length is a power of two.
     table: Vec<u32>,
     count: usize,
 }
@@ -407,7 +410,8 @@ impl SeenVertices {
     /// Spreads numbers over the table (Knuth, TAOCP 3, 6.4).
     const MULTIPLIER: u32 = 0x9e37_79b1;
 
-    /// Takes all out, and makes room for about as many: no more, as it stays in the cache of the processor.
+    /// Removes all vertices and resizes the table for about as many again. It is kept small, so that it stays in the
+    /// processor's cache.
     fn clear(&mut self) {
         let len = Self::len_for(self.count);
         self.table.clear();
@@ -415,17 +419,16 @@ impl SeenVertices {
         self.count = 0;
     }
 
-    /// Places for so many vertices, a third more at least.
+    /// Returns the length of a table for `count` vertices, with at least a third more places.
     fn len_for(count: usize) -> usize {
         (count + count / 3 + 1).next_power_of_two().max(Self::LEAST)
     }
 
-    /// Whether a vertex is in it.
     fn contains(&self, vertex: u32) -> bool {
         !self.table.is_empty() && self.table[self.place(vertex + 1)] != 0
     }
 
-    /// Puts a vertex in; whether it was not there.
+    /// Inserts a vertex. Returns whether it was new.
     fn insert(&mut self, vertex: u32) -> bool {
         if self.table.len() < Self::len_for(self.count + 1) {
             self.grow();
@@ -437,20 +440,21 @@ impl SeenVertices {
         is_new
     }
 
-    /// Asks for the memory of a vertex that is put in soon.
+    /// Prefetches the place of a vertex that will be inserted soon.
     fn prefetch(&self, vertex: u32) {
         if let Some(place) = self.table.get(self.first_place(vertex + 1)) {
             prefetch(std::slice::from_ref(place));
         }
     }
 
-    /// Where a number is, unless others were there before: by the upper bits, on which all of it has a say.
+    /// Returns the first place to try for a number. It uses the upper bits of the product, which depend on all bits of
+    /// the number.
     fn first_place(&self, number: u32) -> usize {
         let bits = self.table.len().trailing_zeros();
         (number.wrapping_mul(Self::MULTIPLIER).unbounded_shr(u32::BITS - bits)) as usize
     }
 
-    /// Where a number is, or is to be.
+    /// Returns the place of a number, or the free place for it.
     fn place(&self, number: u32) -> usize {
         let mask = self.table.len() - 1;
         let mut place = self.first_place(number);

@@ -1,11 +1,11 @@
-//! How far must walks go to find what lies within a threshold?
+//! Chooses how far walks must go to find the rows within a threshold with a promised recall.
 //!
-//! A walk for the nearest ends where its list does; what lies within a threshold may be any number. So a walk also looks at
-//! every vertex whose code is within *reach*, wherever that stands in its list. The codes of true hits say how far that must
-//! be: a code is a rounded vector, and of hits near the threshold about half have codes that are beyond it. How long the list
-//! must be for walks to come to the hits at all is tried, as for the nearest (`promise.rs`).
+//! A walk for the K nearest ends with its list, but any number of rows may be within a threshold. So a walk also visits
+//! every vertex with a code within *reach*, wherever it is in the list. The codes of true hits determine the reach: a
+//! code is a rounded vector, and of the hits near the threshold, about half have codes beyond it. The length of the
+//! list, which walks need to arrive near the hits at all, is found by trial, as for the K nearest (`promise.rs`).
 //!
-//! Few queries are not worth that: they are compared with all pages in one pass, which is exact.
+//! A few queries are not worth a calibration. They are compared with all pages in one pass, which is exact.
 
 use super::Index;
 use super::cache::PageCache;
@@ -25,18 +25,19 @@ use crate::query::SourceQueries;
 use crate::source::VectorSource;
 use crate::truth::{NeighborSample, setting_half};
 
-/// The shortest and the longest list that is tried.
+/// Shortest and longest list that is tried.
 const SHORTEST: usize = 16;
 pub(super) const LONGEST: usize = 512;
-/// Of the misses that a promise allows, the share that the reach may make; the others are those of walks that do not come near.
+/// Fraction of the allowed misses that may be due to the reach. The others are due to walks that do not come near the
+/// hits.
 const MISSES_OF_REACH: f64 = 0.5;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "learning the recall of the index";
 
-/// Decides how a search goes that promises to find a share of what lies within a threshold.
+/// Decides how a search reaches a recall for the rows within a threshold.
 ///
 /// # Errors
-/// Where the source or the index cannot be read, or the budget is too small.
+/// If `like` or the index cannot be read, or if the budget is too small.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
@@ -70,13 +71,13 @@ pub(super) fn decide<T: Coordinate>(
     ))
 }
 
-/// Queries whose true hits are known, and what was tried with them.
+/// Queries with known true hits, and the results of trials with them.
 struct Tried<'a> {
     context: &'a Context,
     index: &'a Index,
     sample: Sample<'a>,
     truth: Truth,
-    /// Which of them decide; the others say what is reached.
+    /// Which of the queries choose the list. The others measure the recall that it reaches.
     sets: Vec<bool>,
     predicate: Predicate,
     options: &'a SearchOptions,
@@ -84,12 +85,12 @@ struct Tried<'a> {
 }
 
 impl Tried<'_> {
-    /// The shortest list that supports the promise, and what it reaches.
+    /// Returns the shortest list that supports the promise, and the recall that it reaches.
     fn first_that_supports<T: Coordinate>(&mut self, target: f64) -> Result<Option<(WalkAim, Reached)>> {
         let seed = self.options.seed;
         let reach = self.truth.reach(1.0 - (1.0 - target) * MISSES_OF_REACH, |query| self.sets[query]);
         let Some(reach) = reach else { return Ok(None) };
-        // Where so few have hits that to find all of them would not do, no walk is tried.
+        // If even finding all hits would not support the promise, since too few queries have any, no walk is tried.
         let all = vec![true; self.truth.entries.len()];
         if self.of(&all, |query| self.sets[query]).calibrate(target, seed).is_none() {
             return Ok(None);
@@ -102,7 +103,7 @@ impl Tried<'_> {
             if self.of(&found, |query| self.sets[query]).calibrate(target, seed).is_some() {
                 let aside = self.of(&found, |query| !self.sets[query]);
                 let (at_k, p5) = (aside.recalls(0.0, seed).per_vector, aside.fifth_percentile(0.0));
-                // The other half must bear it out: the bound that is printed is the one that was promised.
+                // The other half must confirm the recall: the printed bound is the one that was promised.
                 if at_k.low >= target {
                     let queries = self.truth.counts.len() as u64;
                     return Ok(Some((aim, Reached { at_k, p5, queries, of_inserted: false })));
@@ -112,7 +113,7 @@ impl Tried<'_> {
         Ok(None)
     }
 
-    /// Some of the queries: hits that walks found at a threshold of 0, and those that they did not.
+    /// Returns the sample of some queries: a hit that walks found has threshold 0, any other has infinity.
     fn of(&self, found: &[bool], takes: impl Fn(usize) -> bool) -> NeighborSample {
         let mut sample = NeighborSample::default();
         for (query, &count) in self.truth.counts.iter().enumerate().filter(|&(query, _)| takes(query)) {
@@ -126,7 +127,7 @@ impl Tried<'_> {
         sample
     }
 
-    /// Whether walks find each of the noted hits.
+    /// Returns whether walks find each of the recorded hits.
     fn walk<T: Coordinate>(&mut self, aim: WalkAim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
         let Self { context, index, sample, truth, options, reads, .. } = self;
         let cache = match cache {

@@ -1,4 +1,4 @@
-//! Hits on their way to the sink, from stores, indexes and collections alike.
+//! Delivers hits from stores, indexes and collections to a sink.
 
 use std::panic::resume_unwind;
 
@@ -16,33 +16,33 @@ use crate::sink::{HitBatch, HitSink};
 use crate::source::{IdKind, Ids};
 use crate::workers::spawn_scoped;
 
-/// Purpose of the memory, for a refusal.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "handing over what was found";
-/// Hits and queries that are handed over at once, at most, and bytes of their texts, about.
+/// Limits of one batch: hits, queries, and approximate bytes of text ids.
 const BATCH_HITS: usize = 4 << 10;
 const BATCH_QUERIES: usize = 1 << 10;
 const BATCH_ID_BYTES: u64 = 96 << 10;
-/// Bytes of all batches on their way: one that is filled, one that waits, and one that the sink takes.
+/// Bytes of all batches in flight: one is filled, one waits, one is consumed by the sink.
 const BATCHES_BYTES: u64 = 1 << 20;
 
-/// Queries and hits so far.
+/// Number of queries and hits delivered so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delivered {
     pub(crate) queries: u64,
     pub(crate) hits: u64,
 }
 
-/// The way of hits to a sink, with the memory of both.
+/// Delivery of hits to a sink, with the memory reserved for both.
 pub(crate) struct HitDelivery<'a> {
     context: &'a Context,
     _memory: Reservation,
 }
 
-/// Takes a batch of hits.
+/// Callback that delivers a batch of hits.
 pub(crate) type DeliverHits<'a> = dyn Fn(HitBatch) -> Result<()> + 'a;
 
 impl<'a> HitDelivery<'a> {
-    /// Reserves what the sink and the batches on their way to it take.
+    /// Reserves the memory of the sink and of the batches in flight.
     ///
     /// # Errors
     /// If the budget is too small.
@@ -50,20 +50,20 @@ impl<'a> HitDelivery<'a> {
         Ok(Self { context, _memory: context.reserve(Self::least_bytes(sink), PURPOSE)? })
     }
 
-    /// Bytes that are reserved.
+    /// Returns the bytes that [`HitDelivery::new`] reserves.
     pub(crate) fn least_bytes(sink: &(dyn HitSink + '_)) -> u64 {
         Self::bytes_with(sink.memory_bytes())
     }
 
-    /// Bytes that are reserved with a sink that holds so many.
+    /// Returns the bytes reserved for a sink that holds `sink_bytes`.
     pub(crate) fn bytes_with(sink_bytes: u64) -> u64 {
         sink_bytes + BATCHES_BYTES
     }
 
-    /// Lets `work` search on a thread of its own, while this one hands what it gives to the sink.
+    /// Runs `work`, which searches, on its own thread, while this thread passes the resulting batches to `sink`.
     ///
     /// # Errors
-    /// The first of `work` or the sink.
+    /// The first error of `work` or the sink.
     pub(crate) fn run(
         &self,
         sink: &mut (dyn HitSink + '_),
@@ -73,7 +73,7 @@ impl<'a> HitDelivery<'a> {
         let mut delivered = Delivered::default();
         let context = self.context;
         std::thread::scope(|scope| {
-            // Received here alone: once this thread takes no more, the other one ends.
+            // Only this thread owns the receiver: when it stops, sending fails and the search thread ends.
             let (sender, batches) = bounded(1);
             let searching = spawn_scoped(scope, "adjoin search", move || {
                 work(&|batch| {
@@ -94,17 +94,19 @@ impl<'a> HitDelivery<'a> {
     }
 }
 
-/// Memory of a batch with longer texts than those for which all batches have memory.
+/// Reserves memory for ids longer than the reserved batches allow for.
 fn memory_beyond(context: &Context, HitBatch { query_ids, ids, .. }: &HitBatch) -> Result<Option<Reservation>> {
     let beyond = (query_ids.bytes_of_texts() + ids.bytes_of_texts()).saturating_sub(2 * BATCH_ID_BYTES);
     (beyond > 0).then(|| context.reserve(2 * beyond, PURPOSE)).transpose()
 }
 
-/// Hands over the hits of some queries with the ids that `name` finds. The ids of queries begin at `first` in `query_ids`. Batches are bounded by
-/// bytes, so a query with many hits or long ids goes into several.
+/// Delivers the hits of some queries with the ids that `name` looks up. `first` is the index of the first query's id in
+/// `query_ids`.
+///
+/// Batches are bounded by bytes, so a query with many hits or long ids is split over several.
 ///
 /// # Errors
-/// If an id does not fit into memory, and the errors of `name` and `give`.
+/// If an id does not fit into memory, or if `name` or `give` fails.
 pub(crate) fn deliver_hits(
     metric: Metric,
     (query_rows, query_ids, first): (&[u64], &Ids, usize),
@@ -131,7 +133,7 @@ fn empty_batch(query_ids: IdKind, ids: IdKind) -> HitBatch {
     }
 }
 
-/// A batch that is being filled, and how far the hits have gone into batches.
+/// A batch under construction, and the position in the hits up to which it has been filled.
 struct Filling<'a> {
     metric: Metric,
     query_rows: &'a [u64],
@@ -139,17 +141,17 @@ struct Filling<'a> {
     first: usize,
     found: &'a [Vec<Hit>],
     give: &'a DeliverHits<'a>,
-    /// The next hit: that of this query, at this place among its hits; and whether the batch has the query.
+    /// Position of the next hit: its query and its rank there. `begun` tells whether the batch has the query already.
     query: usize,
     hit: usize,
     begun: bool,
     batch: HitBatch,
-    /// Bytes of texts of the batch.
+    /// Bytes of the text ids in the batch.
     id_bytes: u64,
 }
 
 impl Filling<'_> {
-    /// Adds so many hits, which are named.
+    /// Adds the next `count` hits with their ids.
     fn add(&mut self, named: &NamedHits, count: usize) -> Result<()> {
         for k in 0..count {
             while self.hit == self.found[self.query].len() {
@@ -171,7 +173,7 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// Ends the queries that are left, which have no further hits.
+    /// Ends the remaining queries, which have no more hits, and delivers the last batch.
     fn finish(mut self) -> Result<()> {
         while self.query < self.found.len() {
             self.end_query()?;
@@ -210,7 +212,7 @@ impl Filling<'_> {
             || (!self.begun && query_rows.len() >= BATCH_QUERIES)
     }
 
-    /// Gives the batch; a query that is not at its end goes on in the next one.
+    /// Delivers the batch. A query that has hits left continues in the next one.
     fn give_batch(&mut self) -> Result<()> {
         if self.begun {
             self.batch.ends.push(self.batch.rows.len());
@@ -229,13 +231,13 @@ mod tests {
     use crate::sink::CollectHits;
     use crate::source::TextIds;
 
-    /// The number of a row as a text of a length.
+    /// Returns the number of a row as text of `id_bytes` bytes.
     fn text_id(row: impl ToString, id_bytes: usize) -> String {
         let digits = row.to_string();
         "0".repeat(id_bytes - digits.len()) + &digits
     }
 
-    /// Names rows by texts of a length, as long as there is room.
+    /// Names rows by texts of `id_bytes` bytes while `room` lasts.
     fn name(places: &[(u32, u32)], room: &mut IdRoom<'_>, id_bytes: usize) -> Result<Option<NamedHits>> {
         let mut naming = Naming::new(IdKind::Utf8, places);
         while let Some((_, row)) = naming.place() {

@@ -1,4 +1,5 @@
-//! Queries in as large parts as memory holds what they find: that is known once they have found it.
+//! Splits queries into the largest ranges whose hits fit into memory. The size of the hits is known only once they are
+//! found.
 
 use std::ops::Range;
 
@@ -7,11 +8,13 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Lets `find` answer queries among `rows` rows, and hands the answers of some to `take`, in their order. Where it says that memory holds
-/// less than what several find (none), each half of them is tried.
+/// Answers `queries` with `find` and passes the answers of each range to `take`, in order. If `find` returns `None`,
+/// the hits of the range do not fit into memory, and each half is tried instead.
+///
+/// `rows` is the number of searched rows.
 ///
 /// # Errors
-/// Where what one query finds does not fit, or of `find` or `take`.
+/// If the hits of one query do not fit into memory, or if `find` or `take` fails.
 pub(crate) fn in_halves<R>(
     (context, rows): (&Context, u64),
     queries: u32,
@@ -32,8 +35,8 @@ pub(crate) fn in_halves<R>(
     Ok(())
 }
 
-/// The refusal of a query that finds more than memory holds. The budget that it names holds all of `rows` rows: how many the query
-/// finds is not known.
+/// Returns the error of a query whose hits do not fit into memory. The number of hits is not known, so the budget that
+/// the error recommends suffices for all `rows` rows.
 pub(crate) fn too_many_hits(context: &Context, rows: u64) -> Error {
     let budget = context.budget();
     // Half of the memory is for queries that wait.

@@ -1,9 +1,13 @@
-//! What every search shares: the target and effort of a query, and the way of its hits to a sink.
+//! Code shared by all searches: the target and effort of a query, and the delivery of its hits to a sink.
 //!
-//! Stores (`crate::buckets`), graph indexes (`crate::index`) and collections (`crate::collection`) differ in how they find the
-//! hits of a batch of queries. Everything else exists once, here: `options.rs` is what a caller asks for,
-//! `source_queries.rs` reads queries, `run.rs` answers them batch by batch, `halves.rs` splits a batch whose hits do not fit
-//! into memory, and `delivery.rs` passes hits to a sink, with the ids that `naming.rs` looks up.
+//! Stores (`crate::buckets`), graph indexes (`crate::index`) and collections (`crate::collection`) differ in how they
+//! find the hits of a batch of queries. The rest exists once, here:
+//!
+//! - `options.rs` defines the options of a search.
+//! - `source_queries.rs` reads queries.
+//! - `run.rs` answers them batch by batch.
+//! - `halves.rs` splits a batch if its hits do not fit into memory.
+//! - `delivery.rs` passes hits to a sink, with the ids that `naming.rs` looks up.
 
 mod delivery;
 mod halves;

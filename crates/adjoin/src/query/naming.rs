@@ -1,4 +1,4 @@
-//! Ids of hits, read for as many hits at a time as memory holds.
+//! Looks up the ids of hits, for as many hits at a time as memory holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,41 +11,41 @@ use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;
 use crate::source::{IdKind, Ids};
 
-/// Purpose of the memory, for a refusal.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "the ids of what was found";
-/// Bytes for ids that are set aside for a whole search, so that some hits can always be named.
+/// Bytes set aside for ids during a whole search, so that some hits can always be named.
 const SET_ASIDE_BYTES: u64 = 1 << 20;
-/// More memory is taken in steps of this size.
+/// Step in which more memory is reserved.
 const STEP_BYTES: u64 = 256 << 10;
-/// Bytes of a hit whose id is looked up: its place, its rank in the order of places, which of the ids is its own, and its bucket.
+/// Bytes of a hit during the lookup: its place, its rank in the order of places, the number of its id, and its bucket.
 const BYTES_OF_HIT: u64 = (size_of::<(u32, u32)>() + 3 * size_of::<u32>()) as u64;
 
-/// Memory for the ids of hits.
+/// Memory for the ids of hits during a search.
 pub(crate) struct IdMemory<'a> {
     context: &'a Context,
     kind: IdKind,
     _set_aside: Reservation,
-    /// Hits that are named at once, at most: fewer, once memory did not hold as many.
+    /// Largest number of hits named at once. Halved when memory does not suffice.
     at_once: AtomicUsize,
 }
 
-/// Memory for the ids of some hits.
+/// Memory for the ids of one group of hits.
 pub(crate) struct IdRoom<'a> {
     context: &'a Context,
     bytes: u64,
     set_aside: u64,
-    /// Reserved in addition to these bytes.
+    /// Reserved in addition to `set_aside`.
     beyond: Option<Reservation>,
 }
 
-/// Ids of some hits; hits of one row share its id.
+/// Ids of some hits. Hits of one row share an id.
 pub(crate) struct NamedHits {
     pub(super) ids: Ids,
-    /// Which of the ids is that of each hit.
+    /// Index into `ids` for each hit.
     pub(super) at: Vec<u32>,
 }
 
-/// Hits that get their ids in the order of their places.
+/// Lookup in progress: assigns ids to hits in the order of their places.
 pub(crate) struct Naming<'a> {
     places: &'a [(u32, u32)],
     order: Vec<u32>,
@@ -53,11 +53,11 @@ pub(crate) struct Naming<'a> {
     named: NamedHits,
 }
 
-/// Finds the ids of the hits at some places; none if the memory that it gets does not hold them.
+/// Looks up the ids of the hits at some places. Returns `None` if the ids do not fit into the given memory.
 pub(crate) type NameHits<'a> = dyn FnMut(&[(u32, u32)], &mut IdRoom<'_>) -> Result<Option<NamedHits>> + 'a;
 
 impl<'a> IdMemory<'a> {
-    /// Sets memory aside for ids of a kind, and the bytes with which they are read.
+    /// Sets memory aside for ids of a kind, and `reading_bytes` for reading them.
     ///
     /// # Errors
     /// If the budget is too small.
@@ -66,21 +66,20 @@ impl<'a> IdMemory<'a> {
         Ok(Self { context, kind, _set_aside: set_aside, at_once: AtomicUsize::new(usize::MAX) })
     }
 
-    /// Bytes that are set aside.
+    /// Returns the bytes that [`IdMemory::new`] sets aside.
     pub(crate) fn least_bytes(kind: IdKind, reading_bytes: u64) -> u64 {
         if kind == IdKind::None { 0 } else { SET_ASIDE_BYTES + reading_bytes }
     }
 
-    /// Kind of the ids.
     pub(crate) fn kind(&self) -> IdKind {
         self.kind
     }
 
-    /// Lets `name` find the ids of as many hits as memory holds, and hands these to `take` with the number of hits, until all hits have
-    /// been handed over in their order.
+    /// Looks up ids with `name`, for as many hits at once as memory holds. Passes them to `take` with the number of
+    /// hits, until all hits have been passed on in order.
     ///
     /// # Errors
-    /// If the id of one hit does not fit into memory, and the errors of `name` and `take`.
+    /// If the id of one hit does not fit into memory, or if `name` or `take` fails.
     pub(super) fn each(
         &self,
         found: &[Vec<Hit>],
@@ -116,9 +115,9 @@ impl<'a> IdMemory<'a> {
 }
 
 impl IdRoom<'_> {
-    /// Takes the memory of an id of `bytes` bytes; returns whether the budget has them.
+    /// Takes the memory of an id of `bytes` bytes. Returns `false` if the budget does not have it.
     pub(crate) fn take_id(&mut self, bytes: u64) -> bool {
-        // What grows may be twice as large.
+        // A growing vector may have twice the capacity that it needs.
         self.take(2 * (bytes + size_of::<u64>() as u64))
     }
 
@@ -137,12 +136,12 @@ impl IdRoom<'_> {
         true
     }
 
-    /// Bytes that are to be reserved still.
+    /// Returns the bytes that are taken but not reserved yet.
     fn missing(&self) -> u64 {
         self.bytes.saturating_sub(self.set_aside + self.beyond.as_ref().map_or(0, Reservation::bytes))
     }
 
-    /// The refusal of a hit whose id does not fit.
+    /// Returns the error of a hit whose id does not fit.
     fn refused(&self) -> Error {
         let budget = self.context.budget();
         self.context.too_small(budget.total() - budget.free() + self.missing(), PURPOSE)
@@ -156,17 +155,17 @@ impl<'a> Naming<'a> {
         Self { places, order, next: 0, named: NamedHits { ids: Ids::empty(kind), at: vec![0; places.len()] } }
     }
 
-    /// The next place whose id is wanted; places ascend.
+    /// Returns the next place whose id is needed. Places ascend.
     pub(crate) fn place(&self) -> Option<(u32, u32)> {
         self.order.get(self.next).map(|&hit| self.places[hit as usize])
     }
 
-    /// The ids so far, to which that of the place is appended before [`Naming::advance`].
+    /// Returns the ids so far. The caller appends the id of the current place, then calls [`Naming::advance`].
     pub(crate) fn ids(&mut self) -> &mut Ids {
         &mut self.named.ids
     }
 
-    /// Gives all hits at the place the id that was appended last.
+    /// Assigns the last id to all hits at the current place, and moves to the next place.
     pub(crate) fn advance(&mut self) {
         let (place, last) = (self.place(), self.named.ids.len() as u32 - 1);
         while self.place() == place && place.is_some() {
@@ -175,16 +174,19 @@ impl<'a> Naming<'a> {
         }
     }
 
-    /// All of them, once there is no further place.
+    /// Returns all ids.
+    ///
+    /// # Panics
+    /// If a place has no id yet.
     pub(crate) fn finish(self) -> NamedHits {
         assert!(self.place().is_none(), "each place has an id");
         self.named
     }
 }
 
-/// Bytes that [`name_places`] needs to read a bucket and to decode the rows and ids of its members.
+/// Returns the bytes that [`name_places`] needs to read a bucket and to decode the rows and ids of its members.
 pub(crate) fn naming_bytes(buckets: &Buckets<'_>) -> u64 {
-    // Of a part of a bucket all ids are decoded, then some are copied.
+    // All ids of a part of a bucket are decoded before some are copied.
     let decoded = buckets
         .extents()
         .iter()
@@ -192,10 +194,11 @@ pub(crate) fn naming_bytes(buckets: &Buckets<'_>) -> u64 {
     least_read_ahead(buckets.extents(), true) + decoded.max().unwrap_or(0)
 }
 
-/// Reads the ids of members, given by bucket and place there. The caller has reserved [`naming_bytes`].
+/// Reads the ids of members, given by bucket and position in the bucket. Returns `None` if they do not fit into `room`.
+/// The caller has reserved [`naming_bytes`].
 ///
 /// # Errors
-/// If a bucket is not as written.
+/// If a bucket is damaged.
 pub(crate) fn name_places(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -223,10 +226,10 @@ pub(crate) fn name_places(
     Ok(Some(naming.finish()))
 }
 
-/// Reads the ids of members, in the order of their places in `places`.
+/// Reads the ids of members, in the order of `places`.
 ///
 /// # Errors
-/// If a bucket is not as written, or the ids do not fit into memory.
+/// If a bucket is damaged, or if the ids do not fit into memory.
 pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, places: &[(u32, u32)]) -> Result<Ids> {
     let mut ids = Ids::empty(kind);
     if kind == IdKind::None {

@@ -1,4 +1,4 @@
-//! Options of a search: what each query asks for, and how hard the search works.
+//! Options of a search: the target of each query, and the effort of the search.
 
 use std::path::Path;
 
@@ -12,16 +12,17 @@ use crate::predicate::Predicate;
 use crate::sql::Condition;
 use crate::store::Kind;
 
-/// Recall that is promised by default.
+/// Default recall of a search.
 pub(crate) const RECALL_DEFAULT: f64 = 0.95;
 
 /// Longest candidate list of a walk.
 const LIST_MAX: usize = 1 << 20;
 
-/// Bytes of a hit of a query without a limit on their number: in a heap that doubles, sorted, and on its way out.
+/// Bytes of a hit of a query without a limit on hits: its copies in a heap that doubles, in sorted order, and in
+/// delivery.
 pub(super) const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
 
-/// What a query asks for.
+/// Target of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QueryTarget {
     /// The K nearest vectors.
@@ -31,10 +32,10 @@ pub enum QueryTarget {
 }
 
 impl QueryTarget {
-    /// Of what a caller gives: a number of vectors, or one of both thresholds.
+    /// Returns the target given by a number of neighbors, a radius, or a least similarity.
     ///
     /// # Errors
-    /// Where it is none or several, or makes no sense.
+    /// If none or several of them are given, or if the value is out of range.
     pub fn of(k: Option<u64>, radius: Option<f64>, min_similarity: Option<f64>) -> Result<Self> {
         match (k, radius, min_similarity) {
             (Some(0), None, None) => {
@@ -59,7 +60,7 @@ impl QueryTarget {
         }
     }
 
-    /// What a query has found of it when it has looked nowhere; the member at `but` does not count.
+    /// Returns the empty result of a query. The member at `but` is never a hit.
     pub(crate) fn nearest(self, metric: Metric, but: Option<(u32, u32)>) -> Nearest {
         match self {
             Self::Nearest(k) => Nearest::of(k as usize, metric, but),
@@ -67,7 +68,7 @@ impl QueryTarget {
         }
     }
 
-    /// How many a query finds at most.
+    /// Returns the largest number of hits of a query.
     pub(crate) fn hits_max(self) -> usize {
         match self {
             Self::Nearest(k) => k as usize,
@@ -75,7 +76,8 @@ impl QueryTarget {
         }
     }
 
-    /// Hits for which there is room, where the memory of queries is not that of all that they may find.
+    /// Returns the number of hits that memory has room for. It is unlimited for K nearest, since their memory is
+    /// reserved with the query.
     pub(crate) fn room(self, context: &Context) -> u64 {
         match self {
             Self::Nearest(_) => u64::MAX,
@@ -83,7 +85,7 @@ impl QueryTarget {
         }
     }
 
-    /// Bytes of hits that were found, where the memory of queries is not that of all that they may find.
+    /// Returns the bytes of `hits` hits, if they are not part of the memory reserved with the query.
     pub(crate) fn held_bytes(self, hits: u64) -> u64 {
         match self {
             Self::Nearest(_) => 0,
@@ -91,13 +93,13 @@ impl QueryTarget {
         }
     }
 
-    /// Bytes of hits that have been found, where the memory of queries is not that of all that they may find: less than
-    /// [`QueryTarget::room`] had for them, as they are sorted.
+    /// Returns the bytes of sorted hits, if they are not part of the memory reserved with the query. This is a quarter
+    /// of what [`QueryTarget::room`] allows for, since the heap is gone.
     pub(crate) fn found_bytes(self, found: &[Vec<Hit>]) -> u64 {
         self.held_bytes(found.iter().map(|hits| hits.capacity() as u64).sum()) / 4
     }
 
-    /// No more than there are rows.
+    /// Limits K to the number of rows.
     pub(crate) fn among(self, rows: u64) -> Self {
         match self {
             Self::Nearest(k) => Self::Nearest(k.min(rows)),
@@ -105,10 +107,10 @@ impl QueryTarget {
         }
     }
 
-    /// Refuses a threshold of another metric than that of a store or an index, and any where inner products are looked for.
+    /// Checks that a threshold has the metric of the folder, and that none is used with inner products.
     ///
     /// # Errors
-    /// Says which one to give instead.
+    /// If it does not: names the option to use instead.
     pub(crate) fn check(self, metric: Metric, folder: &Path) -> Result<()> {
         let Self::Within(predicate) = self else { return Ok(()) };
         let instead = match metric {
@@ -123,7 +125,7 @@ impl QueryTarget {
     }
 }
 
-/// Refuses what is no share of what is to be found.
+/// Checks that a recall is above 0 and at most 1.
 pub(crate) fn check_recall(recall: f64) -> Result<()> {
     if recall > 0.0 && recall <= 1.0 {
         return Ok(());
@@ -150,7 +152,7 @@ impl Default for SearchEffort {
     }
 }
 
-/// An effort as a caller gives it: at most one of these.
+/// Effort as the caller specifies it: at most one field is set.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct EffortOptions {
@@ -199,7 +201,7 @@ impl SearchEffort {
         }
     }
 
-    /// Returns whether each query is compared with all rows: no sample supports a recall of 1.
+    /// Returns whether each query is compared with all rows. This is so for a recall of 1, which no sample supports.
     pub fn compares_all(self) -> bool {
         self.recall().is_some_and(|recall| recall >= 1.0)
     }
@@ -207,7 +209,7 @@ impl SearchEffort {
     /// Checks that a folder of a kind can be searched with this effort.
     ///
     /// # Errors
-    /// If it cannot: names efforts to give instead.
+    /// If it cannot: names efforts to use instead.
     pub fn check_for(self, kind: Kind) -> Result<()> {
         let (given, for_kinds, instead) = match (self, kind) {
             (Self::List(list), Kind::Store) => {
@@ -248,11 +250,11 @@ pub struct SearchOptions {
     pub target: QueryTarget,
     /// How hard the search works to reach it.
     pub effort: SearchEffort,
-    /// Filter on rows; any row is a hit if there is none.
+    /// Filter on rows. If `None`, every row can be a hit.
     pub filter: Option<Condition>,
     /// Seed of the calibration sample.
     pub seed: u64,
-    /// How graph indexes are walked; stores ignore it.
+    /// How graph indexes are walked. Stores ignore it.
     pub walk: WalkStrategy,
 }
 

@@ -1,7 +1,7 @@
-//! The run of a search: queries are read in batches, answered, and their hits delivered to a sink.
+//! Runs a search: reads queries in batches, answers them, and delivers their hits to a sink.
 //!
-//! This loop exists once. A store, an index and a collection each implement [`BatchSearch`]: how they find the hits of a
-//! batch, what these are named, and what it cost.
+//! This loop exists once. A store, an index and a collection each implement [`BatchSearch`]: how to find the hits of a
+//! batch, how to look up their ids, and what that cost.
 
 use std::ops::Range;
 
@@ -21,23 +21,23 @@ use crate::source::IdKind;
 /// Purpose of memory in error messages.
 const PURPOSE: &str = "this search";
 
-/// The queries of a batch as they are stored: end to end, of one type.
+/// Stored queries of a batch, concatenated, with one type.
 pub(crate) struct StoredQueries {
     pub(crate) vectors: VectorType,
     pub(crate) stored: Vec<u8>,
-    /// Bucket and place of each query that is a row of the searched store.
+    /// Bucket and position of each query, if the queries are rows of the searched store.
     pub(crate) places: Option<Vec<(u32, u32)>>,
 }
 
-/// Something that answers batches of queries: its plan is made, and its memory is reserved.
+/// A planned search that answers batches of queries. Its memory is reserved.
 pub(crate) trait BatchSearch {
-    /// The queries of a batch as they are compared.
+    /// Queries of a batch in the form in which they are compared.
     type Batch;
 
     /// Returns the metric of the searched vectors.
     fn metric(&self) -> Metric;
 
-    /// Returns the number of rows that a query may find at most.
+    /// Returns the largest number of rows that a query may find.
     fn rows(&self) -> u64;
 
     /// Converts queries into the form in which they are compared.
@@ -78,7 +78,7 @@ pub(crate) struct SearchRun<'a> {
     delivery: HitDelivery<'a>,
 }
 
-/// Results of a run in addition to its hits.
+/// Result of a run in addition to its hits.
 pub(crate) struct RanSearch {
     pub(crate) delivered: Delivered,
     pub(crate) written: Written,
@@ -159,7 +159,8 @@ impl<'a> SearchRun<'a> {
 }
 
 impl RanSearch {
-    /// Returns the seconds of the whole search. `planning` is what deciding how to search took, and whether that calibrated.
+    /// Returns the seconds of the whole search. `planning` is the time that planning took, and whether it included a
+    /// calibration.
     pub(crate) fn seconds(&self, (planning, calibrated): (f64, bool)) -> SecondsStatistics {
         SecondsStatistics {
             total: planning + self.seconds,
@@ -170,7 +171,7 @@ impl RanSearch {
         }
     }
 
-    /// Returns the counts of the search, for each query on average.
+    /// Returns the counts of the search, as means per query.
     pub(crate) fn counts(&self, target: QueryTarget, work: SearchWork) -> SearchCounts {
         let Delivered { queries, hits } = self.delivered;
         let per_query = |count: u64| count as f64 / queries.max(1) as f64;

@@ -1,4 +1,4 @@
-//! Queries of a source on their way in: checked, of the store's kind, and as many at once as memory holds.
+//! Reads the queries of a source, checks and converts them, and passes them on in batches that fit into memory.
 
 use std::path::Path;
 
@@ -12,22 +12,23 @@ use crate::options::{Element, VectorType};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, batch_bytes, fix, scan_bytes, tell};
 
-/// Bytes of texts of the ids of queries that wait, about; more if so large a part of the free memory is more.
+/// Approximate limit on the text ids of waiting queries, in bytes. A larger limit applies if this part of the free
+/// memory is larger.
 const ID_BYTES: u64 = 256 << 10;
 const ID_BYTES_PART: u64 = 16;
 
-/// Some queries as they are stored.
+/// A batch of stored queries.
 pub(crate) struct QueryBatch {
     pub(crate) vectors: VectorType,
     pub(crate) stored: Vec<u8>,
     pub(crate) rows: Vec<u64>,
     pub(crate) ids: Ids,
-    /// Where they lie in the store, of queries that do.
+    /// Bucket and position of each query, if the queries are rows of the store.
     pub(crate) places: Option<Vec<(u32, u32)>>,
 }
 
 impl QueryBatch {
-    /// Keeps the queries of some rows.
+    /// Keeps only the queries whose row satisfies `keep`.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let bytes = self.vectors.bytes();
         let mut ids = Ids::empty(self.ids.kind());
@@ -43,17 +44,17 @@ impl QueryBatch {
     }
 }
 
-/// Queries that wait until they are as many as are searched at once.
+/// Collects queries until a batch is complete.
 pub(crate) struct Gathering<'a> {
     at_once: usize,
-    /// Bytes of texts of ids with which the queries that wait are handed on, however few they are.
+    /// Bytes of text ids at which a batch is complete, however few queries it has.
     id_bytes: u64,
     _of_ids: Option<Reservation>,
     waiting: QueryBatch,
     take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
 }
 
-/// The queries of a source, for vectors of a space.
+/// Queries of a source, for the vectors of a space.
 #[derive(Clone, Copy)]
 pub(crate) struct SourceQueries<'a> {
     pub(crate) source: &'a dyn VectorSource,
@@ -61,21 +62,22 @@ pub(crate) struct SourceQueries<'a> {
 }
 
 impl SourceQueries<'_> {
-    /// Their type once they are compared: their own where coordinates are floats, else that of the space.
+    /// Returns the type in which the queries are compared: their own type if coordinates are floats, otherwise the type
+    /// of the space.
     pub(crate) fn vectors(self) -> VectorType {
         if self.space.is_of_floats() { self.source.info().vectors } else { self.space.vectors }
     }
 
-    /// Bytes that are held while they are read.
+    /// Returns the bytes held while the queries are read.
     pub(crate) fn reading_bytes(self) -> u64 {
         let info = self.source.info();
         scan_bytes(self.source, batch_bytes(0)) + gathering_bytes(info.ids)
     }
 
-    /// Refuses queries of other dimensions than the vectors in a folder.
+    /// Checks that queries and the vectors of a folder have the same dimension.
     ///
     /// # Errors
-    /// Where they have others.
+    /// If the dimensions differ.
     pub(crate) fn check(self, folder: &Path) -> Result<()> {
         let (theirs, ours) = (self.source.info().vectors.dimensions, self.space.vectors.dimensions);
         if theirs == ours {
@@ -88,10 +90,10 @@ impl SourceQueries<'_> {
         )))
     }
 
-    /// Hands all queries to `take`, at most `at_once` at a time.
+    /// Passes all queries to `take`, at most `at_once` at a time.
     ///
     /// # Errors
-    /// Where they cannot be read or are none that the vectors can have, or `take` fails.
+    /// If a query cannot be read or converted, or if `take` fails.
     pub(crate) fn each(
         self,
         context: &Context,
@@ -117,13 +119,13 @@ impl SourceQueries<'_> {
     }
 }
 
-/// Bytes of the ids of queries that wait: what grows may be twice as large.
+/// Returns the bytes of the ids of waiting queries. A growing vector may have twice the capacity that it needs.
 pub(crate) fn gathering_bytes(ids: IdKind) -> u64 {
     if ids == IdKind::Utf8 { 2 * ID_BYTES } else { 0 }
 }
 
 impl<'a> Gathering<'a> {
-    /// At most `at_once` queries wait. The caller has reserved [`gathering_bytes`].
+    /// Creates an empty batch of at most `at_once` queries. The caller has reserved [`gathering_bytes`].
     pub(crate) fn new(
         (context, at_once): (&Context, usize),
         (vectors, ids): (VectorType, IdKind),
@@ -164,7 +166,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Adds a vector of a source to those of an element type.
+/// Converts a vector of a source to element type `to` and appends it to `stored`.
 fn convert(
     kernel: Kernel,
     source: &dyn VectorSource,
@@ -185,10 +187,10 @@ fn convert(
     })
 }
 
-/// Adds a query to vectors of a type that queries of a store may have: floats, or the integers that it holds.
+/// Appends a query to `stored` as `to`, which is float or the integer type of the store.
 ///
 /// # Errors
-/// The place and the value of an element that the type cannot have ([`not_of_type`]).
+/// The index and value of an element that the type cannot represent ([`not_of_type`]).
 pub(crate) fn query_as_stored(
     query: &[f32],
     to: Element,
@@ -203,14 +205,14 @@ pub(crate) fn query_as_stored(
     Ok(())
 }
 
-/// What is wrong with an element of a query that vectors of a type cannot have.
+/// Describes a query element that `to` cannot represent.
 pub(crate) fn not_of_type((place, value): (usize, f32), query: &str, to: Element) -> String {
     format!(
         "element {place} of {query} is {value}; the vectors of the store are {to}, so queries hold whole numbers of that type"
     )
 }
 
-/// The stored byte of an integer element.
+/// Returns the stored byte of an integer element, or `None` if the value is not an integer of that type.
 fn byte_of(value: f32, element: Element) -> Option<u8> {
     let whole = value.fract() == 0.0;
     match element {

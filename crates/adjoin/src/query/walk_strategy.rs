@@ -1,46 +1,46 @@
-//! How walks go, beside the default: named ways to compare it with.
+//! Strategies of walks: the default, and variants to compare it with.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// Queries under way on a thread, at most: enough to hide the time of a read, and few enough that what they have seen and their
-/// tables of distances stay in the cache of the processor.
+/// Largest number of queries in flight per thread. Enough to hide the latency of a read, and few enough that their
+/// visited vertices and distance tables stay in the processor's cache.
 const WALKS: usize = 16;
-/// Pages that a lone query asks for at the same time, the one that it needs among them.
+/// Number of pages that a lone query requests at once, including the one that it needs.
 const AHEAD: usize = 8;
-/// Share of the vertices of a page, the nearest, whose neighbors are seen even where the list has nearer vertices (Starling's
-/// sigma, appendix K).
+/// Fraction of the vertices of a page, nearest first, whose neighbors are examined even if the list has nearer vertices
+/// (Starling's sigma, appendix K).
 const EXPANDED: f64 = 0.3;
-/// The most of each number that may be asked for.
+/// Largest value of each number.
 const MOST: usize = 256;
 
-/// Where walks begin.
+/// Where walks start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// At the nearest vertices of the navigation graph (Starling, section 4.2), and at the entry of the graph.
     Navigation,
-    /// At the entry of the graph, which lies in its middle.
+    /// At the entry of the graph, which is in its middle.
     Vertex,
 }
 
-/// How walks go. What they find depends on `expanded`, `entry` and `beam`, what they cost on all of it.
+/// How walks proceed. The hits depend on `expanded`, `entry` and `beam` only, the cost on all fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WalkStrategy {
-    /// Share of the vertices of a page, the nearest, whose neighbors are always seen, 0 to 1.
+    /// Fraction of the vertices of a page, nearest first, whose neighbors are always examined, 0 to 1.
     pub expanded: f64,
-    /// Where walks begin.
+    /// Where walks start.
     pub entry: Entry,
-    /// Pages that are read together and waited for together, as in DiskANN's beam; 1 for a page at a time.
+    /// Pages that are requested and waited for together, as in DiskANN's beam; 1 reads a page at a time.
     pub beam: usize,
-    /// Queries that are under way on a thread.
+    /// Queries in flight per thread.
     pub walks: usize,
-    /// Pages that a query asks for at the same time where few queries are under way, the one that it needs among them.
+    /// Pages that a query requests at once if few queries are in flight, including the one that it needs.
     pub ahead: usize,
-    /// Queries that begin near each other are under way together (NDSearch's dynamic allocating, section VI-B).
+    /// Runs queries together that start near each other (NDSearch's dynamic allocating, section VI-B).
     pub near_together: bool,
-    /// Queries share what is read; else each reads all that it needs, and nothing before it needs it.
+    /// Shares pages between queries. If `false`, each query reads every page that it needs, and nothing in advance.
     pub shares: bool,
 }
 
@@ -52,7 +52,7 @@ impl Default for WalkStrategy {
 }
 
 impl WalkStrategy {
-    /// Whether walks find what those of the default find.
+    /// Returns whether walks find the same hits as with `other`.
     pub(crate) fn finds_the_same(&self, other: &Self) -> bool {
         (self.expanded, self.entry, self.beam) == (other.expanded, other.entry, other.beam)
     }

@@ -1,4 +1,5 @@
-//! What is made of vertices whichever way their lists came about: codes, the graph that leads in, the order of the pages.
+//! Steps that every build ends with, however the graph was built: codes, the navigation graph, and the order of
+//! vertices on pages.
 
 use std::ops::Range;
 
@@ -20,18 +21,18 @@ use crate::quantize::{CodeKind, Quantizer, widen};
 use crate::random::Random;
 use crate::workers::map_items;
 
-/// Vectors of which codes are learned at most.
+/// Largest number of vectors on which codes are trained.
 pub(super) const CODE_SAMPLE: u64 = 16 << 10;
 
-/// Bytes of a code of vectors of a type.
+/// Returns the bytes of a code.
 pub(in crate::index) fn code_bytes(options: &IndexOptions, vectors: VectorType) -> usize {
     options.code_bytes.min(vectors.dimensions)
 }
 
-/// The vectors of all vertices, where so much memory holds them.
+/// Returns the vectors of all vertices, or `None` if they need more than `memory` bytes.
 ///
 /// # Errors
-/// Where they cannot be read.
+/// If they cannot be read.
 pub(in crate::index) fn all<T: Coordinate>(
     origin: &impl Origin,
     memory: u64,
@@ -46,10 +47,10 @@ pub(in crate::index) fn all<T: Coordinate>(
     Ok(Some((panel, memory)))
 }
 
-/// The navigation graph over drawn vertices and those of islands, and the memory of its vectors.
+/// Builds the navigation graph over drawn vertices and `islands`. Also returns the reservation for its vectors.
 ///
 /// # Errors
-/// Where vectors cannot be read, or memory does not suffice.
+/// If vectors cannot be read, or if memory does not suffice.
 pub(in crate::index) fn navigation<T: Coordinate>(
     origin: &impl Origin,
     options: &IndexOptions,
@@ -67,10 +68,10 @@ pub(in crate::index) fn navigation<T: Coordinate>(
     Ok((Navigation::build::<T>(context, space, (sample, stored), &options.graph)?, memory))
 }
 
-/// What makes codes, learned of drawn vectors; and these.
+/// Trains the quantizer on drawn vectors. Also returns these vectors.
 ///
 /// # Errors
-/// Where vectors cannot be read, or memory does not suffice.
+/// If vectors cannot be read, or if memory does not suffice.
 pub(in crate::index) fn quantizer<T: Coordinate>(
     origin: &impl Origin,
     options: &IndexOptions,
@@ -92,7 +93,7 @@ pub(in crate::index) fn quantizer<T: Coordinate>(
     Ok((learned, sample))
 }
 
-/// The windows of vertices that are laid out by themselves.
+/// Returns the windows of vertices that are laid out independently.
 pub(in crate::index) fn windows_of(layout: Layout, vertices: u32, shape: PageShape) -> Vec<Range<u32>> {
     match layout {
         Layout::Rows => std::iter::once(0..vertices).collect(),
@@ -100,10 +101,10 @@ pub(in crate::index) fn windows_of(layout: Layout, vertices: u32, shape: PageSha
     }
 }
 
-/// In which order vertices lie on pages, in a layout that goes by their edges.
+/// Orders the vertices on pages, for a layout that is based on edges.
 ///
 /// # Errors
-/// Where lists cannot be read, memory does not suffice, or the work is cancelled.
+/// If lists cannot be read, if memory does not suffice, or if the work is cancelled.
 pub(in crate::index) fn arranged(
     context: &Context,
     (layout, degree): (Layout, usize),
@@ -111,7 +112,7 @@ pub(in crate::index) fn arranged(
     shape: PageShape,
 ) -> Result<Places> {
     let windows = windows_of(layout, vertices, shape);
-    // Its lists are reserved where they are read.
+    // The lists of a window are reserved when they are read.
     let largest = windows.iter().map(Range::len).max().unwrap_or(0);
     let bytes = window_bytes(layout, largest, degree);
     let whole = bytes + graph.windows().range_bytes(largest as u64, degree);

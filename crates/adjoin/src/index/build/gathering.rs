@@ -1,4 +1,4 @@
-//! Vectors of some vertices, from the store into memory.
+//! Reads the vectors of some vertices from the store into memory.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -14,42 +14,42 @@ use crate::plan::Load;
 use crate::row_numbers::{RankedSet, RowSet};
 use crate::source::IdKind;
 
-/// A read of one vector costs as much as so many bytes in long reads, about.
+/// Approximate cost of reading a single vector, in bytes of long reads.
 const SINGLE_READ_BYTES: u64 = 16 << 10;
-/// Bytes of vectors that are read one by one and held at once, about.
+/// Approximate bytes of vectors that are read one by one and held at once.
 const SINGLES_BYTES: usize = 256 << 10;
 
-/// Where vectors of vertices come from, and the memory for some of them.
+/// Reads vectors of vertices from a store, with memory for some of them.
 pub(super) struct Gathering<'a> {
     pub(super) context: &'a Context,
     pub(super) buckets: &'a Buckets<'a>,
     pub(super) map: &'a VertexMap,
-    /// Vectors that are gathered at once, at most.
+    /// Largest number of vectors gathered at once.
     pub(super) most: usize,
-    /// Bytes for what is done with them.
+    /// Bytes for the work on gathered vectors.
     pub(super) beside: u64,
     read_ahead: u64,
     _memory: Reservation,
 }
 
 impl<'a> Gathering<'a> {
-    /// Bytes with which `count` vectors are gathered at once, and so many bytes beside them.
+    /// Returns the bytes for gathering `count` vectors at once, with `beside` bytes for work on them.
     pub(super) fn bytes<T: Coordinate>(buckets: &Buckets<'_>, count: u64, beside: u64) -> u64 {
         let sets = RowSet::memory_bytes(buckets.rows()) + RankedSet::memory_bytes(buckets.rows());
         let reading = 2 * least_read_ahead(buckets.extents(), true);
         sets + reading + count * Self::bytes_of_vector::<T>(buckets) + beside
     }
 
-    /// Bytes of one vector.
+    /// Returns the bytes of one vector.
     pub(super) fn bytes_of_vector<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
         let of = |rows| Panel::<T>::bytes_for(rows, buckets.space().dimensions());
         (of(1 << 10) - of(0)).div_ceil(1 << 10)
     }
 
-    /// With room for so many vectors at once, and so many bytes beside them for what is done with these.
+    /// Reserves memory for `most` vectors at once, and `beside` bytes for work on them.
     ///
     /// # Errors
-    /// Where the memory is not free.
+    /// If the memory is not free.
     pub(super) fn new<T: Coordinate>(
         context: &'a Context,
         (buckets, map): (&'a Buckets<'a>, &'a VertexMap),
@@ -60,10 +60,10 @@ impl<'a> Gathering<'a> {
         Ok(Self { context, buckets, map, most: most as usize, beside, read_ahead, _memory: memory })
     }
 
-    /// The same with more memory for reading ahead.
+    /// Adds memory for reading ahead, at most an eighth of `bytes`.
     ///
     /// # Errors
-    /// Where that is not free.
+    /// If the memory is not free.
     pub(super) fn reading_ahead(self, bytes: u64) -> Result<Self> {
         let extents = self.buckets.extents();
         let more = (bytes / 8).min(most_read_ahead(extents, true));
@@ -73,13 +73,13 @@ impl<'a> Gathering<'a> {
         Ok(Self { read_ahead: self.read_ahead + more, _memory: memory, ..self })
     }
 
-    /// How many wanted vertices members of a bucket stand for.
+    /// Returns the number of wanted vertices that members of a bucket represent.
     fn count(&self, wanted: &RankedSet, bucket: u32) -> u64 {
         let vertices = self.map.of_bucket(bucket);
         u64::from(wanted.rank(vertices.end) - wanted.rank(vertices.start))
     }
 
-    /// Hands all rows of some buckets to `take`, and whether they stand for their vertices.
+    /// Passes all rows of some buckets to `take`, with whether each represents its vertex.
     fn scan(
         &self,
         takes: impl Fn(u32) -> bool,
@@ -146,8 +146,8 @@ impl Origin for Gathering<'_> {
         self.scan(has_other, with_ids, |stands, row| if stands { Ok(()) } else { take(row) })
     }
 
-    /// Where few of a bucket are wanted, they are read one by one: all buckets were read as a whole before, and their checksums
-    /// compared.
+    /// If few vectors of a bucket are wanted, reads them one by one. That skips the checksum of the bucket, which was
+    /// verified when the build read all buckets.
     fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>> {
         let Self { context, buckets, map, .. } = *self;
         let dimensions = buckets.space().dimensions();

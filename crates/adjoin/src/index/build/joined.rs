@@ -1,9 +1,12 @@
-//! A graph of the nearest rows of each row, which a search of the store finds for all rows at once: RobustPrune chooses among
-//! them, edges back are added, and RobustPrune goes over what has too many. All in the order of buckets, so that the vectors
-//! which are compared lie in a few buckets near each other, and none of this needs more than these in memory.
+//! Builds a graph from the nearest rows of each row, which a search of the store finds for all rows at once.
 //!
-//! Beside its nearest rows a vertex has one row of its own bucket and of each of the nearest buckets as candidates, those that
-//! are nearest to the centers: where rows lie so close together that all that are near are among themselves, these lead on.
+//! RobustPrune chooses among the nearest rows, edges back are added, and RobustPrune shortens lists that become too
+//! long. All steps follow the order of buckets: the compared vectors are then in a few buckets near each other, and
+//! only these must be in memory.
+//!
+//! A vertex has more candidates than its nearest rows: the rows nearest to the centers of its own bucket and of the
+//! nearest buckets, one of each. If rows are so dense that the nearest rows only know each other, these edges lead
+//! elsewhere.
 
 use std::path::Path;
 
@@ -18,50 +21,50 @@ use crate::geometry::Coordinate;
 use crate::graph::GraphOptions;
 use crate::load::Buckets;
 
-/// Share of the nearest rows that is to be found, about: more makes the graph no better.
+/// Approximate fraction of the nearest rows to find. A larger one does not improve the graph.
 const RECALL: f64 = 0.8;
-/// Of the candidates of a vertex, the share that are its nearest rows; edges back come on top.
+/// Fraction of a vertex's candidates that are its nearest rows. Edges back are in addition.
 const NEAR_SHARE: f64 = 2.0 / 3.0;
-/// Buckets whose representatives are candidates, its own among them.
+/// Number of buckets, including its own, that supply a candidate for a vertex.
 const REPRESENTATIVES: usize = 8;
 
-/// Nearest rows that are asked for of each row.
+/// Returns the number of nearest rows to find for each row.
 pub(super) fn near_rows(options: &GraphOptions) -> u64 {
     (options.build_list as f64 * NEAR_SHARE).round() as u64
 }
 
-/// Most vectors that pruning one vertex compares.
+/// Returns the largest number of vectors compared to prune one vertex.
 pub(super) fn candidates_max(options: &GraphOptions) -> u64 {
     let near = near_rows(options) + REPRESENTATIVES as u64;
     1 + near.max(((1 + BACK_MAX) * options.degree) as u64)
 }
 
-/// A build under way.
+/// A build in progress.
 pub(super) struct JoinBuild<'a, T: Coordinate> {
     pub(super) gathering: &'a Gathering<'a>,
-    /// The vectors of all vertices, where memory holds them: others are gathered where they are compared.
+    /// Vectors of all vertices, if memory holds them. Otherwise vectors are gathered when they are compared.
     pub(super) all: Option<&'a Panel<T>>,
     pub(super) options: &'a GraphOptions,
     pub(super) temporary: &'a Path,
-    /// Memory for the lists and for edges back, each.
+    /// Memory for the lists, and as much again for edges back.
     pub(super) memory: u64,
 }
 
-/// Candidates of most vertices, about.
+/// Returns the approximate number of candidates of a typical vertex.
 fn candidates(options: &GraphOptions) -> usize {
     near_rows(options) as usize + REPRESENTATIVES + 2 * options.degree
 }
 
-/// Bytes of a vertex whose candidates are pruned: these, and what is kept of them.
+/// Returns the bytes of a vertex while it is pruned: its candidates and its chosen neighbors.
 pub(super) fn bytes_of_vertex(options: &GraphOptions) -> u64 {
     pruning::bytes_of_vertex(candidates(options), options.degree)
 }
 
 impl<T: Coordinate> JoinBuild<'_, T> {
-    /// The graph, in which not every vertex may be reached.
+    /// Builds the graph. Some vertices may be unreachable. Also returns the bytes written to temporary files.
     ///
     /// # Errors
-    /// Where the store cannot be read, a temporary file cannot be written, or memory does not suffice.
+    /// If the store cannot be read, if a temporary file cannot be written, or if memory does not suffice.
     pub(super) fn build(&self, centers: &Panel<T>) -> Result<(Lists, u64)> {
         let (own, sources) = self.near(centers)?;
         let spilled = own.spilled() + sources.spilled();
@@ -76,7 +79,7 @@ impl<T: Coordinate> JoinBuild<'_, T> {
         Pruning { origin: gathering, all, options, candidates_max, candidates: candidates(options) }
     }
 
-    /// The out-neighbors of each vertex among the nearest rows, and where edges come from.
+    /// Returns the out-neighbors of each vertex among its nearest rows, and the edges by target.
     fn near(&self, centers: &Panel<T>) -> Result<(Lists, Sources)> {
         let Gathering { context, buckets, map, .. } = *self.gathering;
         let windows = Windows::within(self.memory, map.len());
@@ -110,7 +113,7 @@ impl<T: Coordinate> JoinBuild<'_, T> {
         Ok((lists.finish()?, edges.finish()?))
     }
 
-    /// For each bucket the representatives of the nearest buckets.
+    /// Returns, for each bucket, the representatives of the nearest buckets.
     fn representatives(&self, buckets: &Buckets<'_>, centers: &Panel<T>) -> Vec<Vec<u32>> {
         let Gathering { context, map, .. } = *self.gathering;
         let mut distances = vec![T::Distance::default(); centers.rows()];
@@ -126,7 +129,7 @@ impl<T: Coordinate> JoinBuild<'_, T> {
         (0..buckets.count()).map(of_bucket).collect()
     }
 
-    /// All lists with edges back to them, pruned where they are too long.
+    /// Adds edges back to all lists and prunes lists that become too long.
     fn with_back_edges(&self, own: &Lists, sources: &Sources) -> Result<Lists> {
         let Gathering { context, .. } = *self.gathering;
         let (windows, pruning) = (own.windows(), self.pruning());

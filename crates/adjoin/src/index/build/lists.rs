@@ -1,4 +1,5 @@
-//! Out-neighbors of all vertices, by windows of vertices: in memory as far as a grant reaches, the rest in a temporary file.
+//! Stores the out-neighbors of all vertices by windows of vertices: in memory while a grant lasts, then in a temporary
+//! file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,12 +12,12 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::store::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 
-/// Vertices of a window, at least, and windows at most.
+/// Smallest window, in vertices, and largest number of windows.
 const WINDOW_MIN: u64 = 1 << 14;
 const WINDOWS_MAX: u64 = 256;
 const NUMBER_BYTES: usize = size_of::<u32>();
 
-/// How vertices are divided into windows, each of so many.
+/// Division of the vertices into windows of equal size.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::index) struct Windows {
     vertices: u32,
@@ -25,14 +26,14 @@ pub(in crate::index) struct Windows {
 }
 
 impl Windows {
-    /// With so much memory for what is in them beyond the least.
+    /// Divides vertices into windows, with `memory` bytes for their contents beyond the least.
     pub(in crate::index) fn within(memory: u64, vertices: u32) -> Self {
         let windows = u64::from(vertices).div_ceil(WINDOW_MIN).min(WINDOWS_MAX);
         let sizes = PartitionSizes::within(memory + PartitionSizes::least_for(windows), windows);
         Self { vertices, of_window: vertices.div_ceil(sizes.partitions as u32).max(1), sizes }
     }
 
-    /// Of so many vertices each.
+    /// Divides vertices into windows of `of_window` vertices.
     #[cfg(test)]
     pub(in crate::index) fn of_size(vertices: u32, of_window: u32) -> Self {
         let windows = u64::from(vertices.div_ceil(of_window));
@@ -40,41 +41,41 @@ impl Windows {
         Self { vertices, of_window, sizes }
     }
 
-    /// Bytes in memory, at most.
+    /// Returns the largest number of bytes held in memory.
     pub(in crate::index) fn bytes(self) -> u64 {
         self.sizes.memory_bytes()
     }
 
-    /// Bytes of the lists of a window and of edges back to it, each of so many, about.
+    /// Returns the approximate bytes of a window's lists and of the edges back to it, each with `degree` edges per
+    /// vertex.
     pub(in crate::index) fn window_bytes(self, degree: usize) -> u64 {
         u64::from(self.of_window) * (4 * degree as u64 + 4) * NUMBER_BYTES as u64 + BLOCK_BYTES_MAX
     }
 
-    /// Bytes of the lists of so many consecutive vertices, in memory, and of what is read of them at once.
+    /// Returns the bytes of the lists of `vertices` consecutive vertices in memory, including the buffer for reading
+    /// them.
     pub(in crate::index) fn range_bytes(self, vertices: u64, degree: usize) -> u64 {
-        // The first window and the last reach beyond.
+        // The first and the last window may extend beyond the range.
         let vertices = (vertices + 2 * u64::from(self.of_window)).min(self.vertices.into());
         list_bytes(vertices, vertices * (degree as u64 + 1) * NUMBER_BYTES as u64) + BLOCK_BYTES_MAX
     }
 
-    /// How many windows.
     pub(in crate::index) fn count(self) -> u32 {
         self.vertices.div_ceil(self.of_window)
     }
 
-    /// The vertices of a window.
     pub(in crate::index) fn vertices(self, window: u32) -> Range<u32> {
         let start = window * self.of_window;
         start..start.saturating_add(self.of_window).min(self.vertices)
     }
 
-    /// The window of a vertex.
+    /// Returns the window of a vertex.
     pub(in crate::index) fn of(self, vertex: u32) -> u32 {
         vertex / self.of_window
     }
 }
 
-/// Lists that are being written: those of a window in the order of its vertices.
+/// Writes lists. Those of a window are written in the order of its vertices.
 pub(in crate::index) struct ListWriter {
     windows: Windows,
     partitions: Partitions,
@@ -82,30 +83,36 @@ pub(in crate::index) struct ListWriter {
 }
 
 impl ListWriter {
+    /// Creates a writer for lists in these windows.
+    ///
     /// # Errors
-    /// Where the memory is not free.
+    /// If the memory is not free.
     pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
         let memory = context.reserve(windows.bytes(), PURPOSE)?;
         let partitions = Partitions::new(context, temporary, "adjoin-graph", windows.sizes);
         Ok(Self { windows, partitions, _memory: memory })
     }
 
+    /// Appends the list of a vertex to its window.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the temporary file cannot be written.
     pub(in crate::index) fn push(&mut self, vertex: u32, neighbors: &[u32]) -> Result<()> {
         let bytes: Vec<u8> = neighbors.iter().flat_map(|neighbor| neighbor.to_le_bytes()).collect();
         let degree = neighbors.len() as u32;
         self.partitions.push(self.windows.of(vertex) as usize, &[&degree.to_le_bytes(), &bytes])
     }
 
+    /// Completes the lists.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the temporary file cannot be written.
     pub(in crate::index) fn finish(self) -> Result<Lists> {
         Ok(Lists { windows: self.windows, records: self.partitions.finish()?, _memory: self._memory })
     }
 }
 
-/// Lists of all vertices.
+/// Out-neighbors of all vertices.
 pub(in crate::index) struct Lists {
     windows: Windows,
     records: Records,
@@ -113,10 +120,10 @@ pub(in crate::index) struct Lists {
 }
 
 impl Lists {
-    /// Those of a graph in memory.
+    /// Stores the lists of a graph in memory.
     ///
     /// # Errors
-    /// Where the memory is not free, or the disk refuses.
+    /// If the memory is not free, or if the temporary file cannot be written.
     pub(in crate::index) fn of_graph(context: &Context, temporary: &Path, graph: &Graph, memory: u64) -> Result<Self> {
         let vertices = graph.vertices() as u32;
         let mut writer = ListWriter::new(context, temporary, Windows::within(memory, vertices))?;
@@ -128,15 +135,15 @@ impl Lists {
         self.windows
     }
 
-    /// Bytes that went to a temporary file.
+    /// Returns the bytes written to the temporary file.
     pub(in crate::index) fn spilled(&self) -> u64 {
         self.records.spilled()
     }
 
-    /// The lists of a window.
+    /// Reads the lists of a window.
     ///
     /// # Errors
-    /// Where memory does not suffice, or they cannot be read.
+    /// If memory does not suffice, or if they cannot be read.
     pub(in crate::index) fn window(&self, context: &Context, window: u32) -> Result<WindowLists> {
         let bytes = self.records.bytes(window as usize);
         let vertices = self.windows.vertices(window);
@@ -157,29 +164,29 @@ impl Lists {
     }
 }
 
-/// Bytes that the lists of so many vertices take, which are so many as records.
+/// Returns the bytes in memory of the lists of `vertices` vertices that take `records` bytes as records.
 fn list_bytes(vertices: u64, records: u64) -> u64 {
     records + vertices * NUMBER_BYTES as u64
 }
 
-/// The lists of a window, in memory.
+/// Lists of a window, in memory.
 pub(in crate::index) struct WindowLists {
     first: u32,
-    /// Where each list begins: with its length.
+    /// Start of each list in `numbers`. A list begins with its length.
     starts: Vec<u32>,
     numbers: Vec<u32>,
     _memory: Reservation,
 }
 
 impl WindowLists {
-    /// The out-neighbors of a vertex of the window.
+    /// Returns the out-neighbors of a vertex of the window.
     pub(in crate::index) fn of(&self, vertex: u32) -> &[u32] {
         let start = self.starts[(vertex - self.first) as usize] as usize;
         &self.numbers[start + 1..][..self.numbers[start] as usize]
     }
 }
 
-/// Edges by the window of the vertex that they lead to.
+/// Writes edges, by the window of their target.
 pub(in crate::index) struct Edges {
     windows: Windows,
     partitions: Partitions,
@@ -187,28 +194,34 @@ pub(in crate::index) struct Edges {
 }
 
 impl Edges {
+    /// Creates a writer for edges in these windows.
+    ///
     /// # Errors
-    /// Where the memory is not free.
+    /// If the memory is not free.
     pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
         let memory = context.reserve(windows.bytes(), PURPOSE)?;
         let partitions = Partitions::new(context, temporary, "adjoin-edges", windows.sizes);
         Ok(Self { windows, partitions, _memory: memory })
     }
 
+    /// Appends an edge to the window of `to`.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the temporary file cannot be written.
     pub(in crate::index) fn push(&mut self, from: u32, to: u32) -> Result<()> {
         self.partitions.push(self.windows.of(to) as usize, &[&to.to_le_bytes(), &from.to_le_bytes()])
     }
 
+    /// Completes the edges.
+    ///
     /// # Errors
-    /// Where the disk refuses.
+    /// If the temporary file cannot be written.
     pub(in crate::index) fn finish(self) -> Result<Sources> {
         Ok(Sources { windows: self.windows, records: self.partitions.finish()?, _memory: self._memory })
     }
 }
 
-/// From where edges lead to each vertex.
+/// Sources of the edges to each vertex.
 pub(in crate::index) struct Sources {
     windows: Windows,
     records: Records,
@@ -216,15 +229,16 @@ pub(in crate::index) struct Sources {
 }
 
 impl Sources {
-    /// Bytes that went to a temporary file.
+    /// Returns the bytes written to the temporary file.
     pub(in crate::index) fn spilled(&self) -> u64 {
         self.records.spilled()
     }
 
-    /// Where the sources of each vertex of a window end, and all sources, those of a vertex in the order in which they came.
+    /// Returns the end of each vertex's sources in a window, and all sources. The sources of a vertex are in the order
+    /// in which its edges were pushed.
     ///
     /// # Errors
-    /// Where memory does not suffice, or they cannot be read.
+    /// If memory does not suffice, or if they cannot be read.
     pub(in crate::index) fn window(&self, context: &Context, window: u32) -> Result<(Vec<u32>, Vec<u32>, Reservation)> {
         const EDGE_BYTES: usize = 2 * NUMBER_BYTES;
         let vertices = self.windows.vertices(window);

@@ -1,10 +1,12 @@
-//! From a store to an index, in the memory that there is: vectors stay in the store until they go to a page.
+//! Builds an index of a store within the memory budget. Vectors stay in the store until they are written to a page.
 //!
-//! Rows become vertices (`vertices.rs`). Their graph is made of the nearest rows of each (`joined.rs`) or by inserting one
-//! after the other into a graph in memory, until every vertex can be reached (`reach.rs`). Its lists lie in temporary files, by
-//! windows of vertices (`lists.rs`); vectors of some vertices are read where they are compared (`gathering.rs`). When an order
-//! for the pages is known, window by window, they are written with the codes and ids of their vectors (`writing.rs`).
-//! Vertices, lists and pages are the same whatever memory there is.
+//! Rows become vertices (`vertices.rs`). Their graph is built from the nearest rows of each (`joined.rs`), or by
+//! inserting one vertex after another into a graph in memory. Then every vertex is made reachable (`reach.rs`). The
+//! lists of the graph are in temporary files, by windows of vertices (`lists.rs`). Vectors are read when they are
+//! compared (`gathering.rs`). Once the order on pages is known, window by window, vectors are written with their codes
+//! and ids (`writing.rs`).
+//!
+//! Vertices, lists and pages do not depend on the budget.
 
 pub(super) mod finishing;
 mod foreseen;
@@ -50,27 +52,27 @@ use crate::load::Buckets;
 use crate::report::Stopwatch;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
-/// Distinct vectors that are compared for each of many vertices near each other, about.
+/// Approximate number of distinct vectors gathered per vertex, for a group of vertices near each other.
 const VECTORS_OF_VERTEX: u64 = 4;
-/// Bytes for vectors that are gathered at once, and what is done with them, at least.
+/// Least bytes for vectors gathered at once and the work on them.
 const GATHERED_BYTES_MIN: u64 = 6 << 20;
-/// Bytes for what is small and not counted one by one: where blocks of temporary files lie, lists that grow.
+/// Bytes for small items that are not counted individually: positions of blocks in temporary files, growing lists.
 const SMALL_BYTES: u64 = 4 << 20;
-/// Share of the spare memory for the vectors of all vertices.
+/// Divisor: the vectors of all vertices may take this part of the spare memory.
 const ALL_SHARE: u64 = 4;
-/// Share of the spare memory for lists, for edges back, and for the lists with these: each.
+/// Divisor: the lists, the edges back, and the lists with edges back may each take this part of the spare memory.
 const LISTS_SHARE: u64 = 16;
 
-/// A build under way.
+/// A build in progress.
 pub(super) struct Build<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,
     pub(super) options: &'a IndexOptions,
     pub(super) drafts: Drafts<'a>,
-    /// Bytes for writing attributes and for entries of inserted rows, in addition to the least of all else.
+    /// Bytes for writing columns and for entries of inserted rows, in addition to the least bytes of the build.
     pub(super) beside: u64,
     pub(super) force: bool,
-    /// Source rows that a merge inserts; empty if this is no merge.
+    /// Source rows that a merge inserts. Empty unless this build is part of a merge.
     pub(super) inserted: Range<u64>,
 }
 
@@ -86,11 +88,11 @@ pub(super) fn least_bytes<T: Coordinate>(
     held + graph.max(rest + of_attributes)
 }
 
-/// Bytes that a build holds at least.
+/// Least bytes that a build holds.
 struct BuildNeeds {
-    /// From the first to the last.
+    /// Held throughout the build.
     held: u64,
-    /// While a graph is made, and after that.
+    /// Held while the graph is built, and afterwards.
     graph: u64,
     rest: u64,
 }
@@ -121,7 +123,7 @@ impl BuildNeeds {
             centers + gathering + vertices::least_bytes(buckets, context.threads).max(leading_in).max(graph);
         let largest = largest_window(options.layout, rows as u32, shape) as u64;
         let lists = windows.range_bytes(largest, degree);
-        // What was repaired of the lists is not known yet; mostly it is nothing.
+        // The size of the repaired lists is unknown here; usually nothing is repaired.
         let reaching = reach::memory_bytes(rows) + lists;
         let rows_in_order = if options.layout == Layout::Rows { gathering } else { 0 };
         let laying_out = window_bytes(options.layout, largest as usize, degree) + lists + rows_in_order;
@@ -133,7 +135,7 @@ impl BuildNeeds {
     }
 }
 
-/// Vectors that are gathered at once with so many bytes of spare memory, and bytes for what is done with these.
+/// Returns the number of vectors gathered at once with `spare` bytes of spare memory, and the bytes for work on them.
 fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare: u64) -> (u64, u64) {
     let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
     let records = shape.records() as u64;
@@ -141,14 +143,14 @@ fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare:
     let code_bytes = code_bytes(options, buckets.vectors());
     let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, code_bytes);
     let pruned = joined::bytes_of_vertex(&options.graph);
-    // The vectors that are compared for a vertex are mostly those of others nearby, too.
+    // Most vectors that are compared with a vertex are also compared with others nearby.
     let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
     let vertices = ((GATHERED_BYTES_MIN + spare) / of_vertex).min(buckets.rows());
     let vectors = (VECTORS_OF_VERTEX * vertices).max(2 * joined::candidates_max(&options.graph));
     (vectors.max(2 * records), (vertices * pruned.max(written)).max(2 * records * written))
 }
 
-/// Vertices of the largest window.
+/// Returns the number of vertices in the largest window.
 fn largest_window(layout: Layout, vertices: u32, shape: PageShape) -> usize {
     match layout {
         Layout::Rows => vertices as usize,
@@ -156,7 +158,7 @@ fn largest_window(layout: Layout, vertices: u32, shape: PageShape) -> usize {
     }
 }
 
-/// Refuses stores with more vectors than a graph has.
+/// Checks that a store has no more vectors than a graph can have vertices.
 pub(super) fn check_rows(store: &Store) -> Result<()> {
     let rows = store.manifest().rows;
     if rows > VERTICES_MAX as u64 {
@@ -171,7 +173,7 @@ impl Build<'_> {
         let (mut built, inserted) = self.lay::<T>(space)?;
         let mut watch = Stopwatch::start();
         let Self { context, drafts, force, .. } = self;
-        // Nothing but the drafts is left.
+        // `lay` has dropped everything but the drafts.
         let manifest = lost::lead_in::<T>(context, &drafts, built.manifest, &inserted.entries)?;
         let inserted = draw_inserted(manifest.seed, &inserted.entries);
         (built.manifest, built.io.bytes_written) = promise::publish::<T>(context, drafts, manifest, force, &inserted)?;
@@ -179,16 +181,16 @@ impl Build<'_> {
         Ok(built)
     }
 
-    /// Writes all files but the calibration; returns also the entries of inserted rows.
+    /// Writes all files but the calibration. Also returns the entries of inserted rows.
     fn lay<T: Coordinate>(&self, space: Space<'_>) -> Result<(BuiltIndex, InsertedEntries)> {
         let mut watch = Stopwatch::start();
         let Self { context, options, store, .. } = *self;
         let temporary = &context.temporary(Some(store.folder()));
-        // What is free beyond the least goes to whoever is faster with more.
+        // Free memory beyond the least is spent on the steps that it makes faster.
         let needs = BuildNeeds::of::<T>(context, store, options);
         let free = context.budget().free().saturating_sub(needs.held);
         let (of_graph, spare) = (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.beside));
-        // Neighbors are rows that are near each other, whatever is looked for.
+        // Neighbors in the graph are rows near each other, whatever the metric of searches.
         let buckets = &Buckets::of(store).between_rows();
         let _small = context.reserve(SMALL_BYTES, PURPOSE)?;
         let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.dimensions());
@@ -248,7 +250,7 @@ impl Build<'_> {
         Ok((built, inserted))
     }
 
-    /// What the index says of itself, with its number of vertices, its overlap ratio and its entry point.
+    /// Returns the manifest of the index.
     fn manifest(&self, (vertices, overlap_ratio, entry): (u32, f64, u32), files: Files) -> IndexManifest {
         let (of_store, options) = (self.store.manifest(), self.options);
         IndexManifest {
@@ -277,7 +279,7 @@ impl Build<'_> {
         }
     }
 
-    /// Where vectors come from, with what is due of so much spare memory.
+    /// Creates the reader of vectors, with its part of `spare` bytes of spare memory.
     fn gathering<'b, T: Coordinate>(
         &self,
         (buckets, map): (&'b Buckets<'b>, &'b VertexMap),
@@ -290,7 +292,8 @@ impl Build<'_> {
         Gathering::new::<T>(self.context, (buckets, map), room)?.reading_ahead(spare / 8)
     }
 
-    /// A graph of vertices that are inserted one after the other, in memory; its entry point, and bytes that went to disk.
+    /// Builds a graph in memory by inserting one vertex after another. Returns its lists, its entry point and the bytes
+    /// written to disk.
     fn inserted<T: Coordinate>(
         &self,
         gathering: &Gathering<'_>,
@@ -305,7 +308,7 @@ impl Build<'_> {
         Ok((lists, graph.entry().expect("there is a vertex"), spilled))
     }
 
-    /// In which order vertices lie on pages.
+    /// Orders the vertices on pages.
     fn arrange<T: Coordinate>(
         &self,
         (buckets, map): (&Buckets<'_>, &VertexMap),
@@ -321,7 +324,7 @@ impl Build<'_> {
         }
     }
 
-    /// In the order of their rows.
+    /// Orders the vertices on pages by their rows.
     fn by_row(&self, gathering: &Gathering<'_>, graph: &Repaired, shape: PageShape) -> Result<Arrangement> {
         let (context, vertices) = (self.context, gathering.map.len());
         let _rows = context.reserve(u64::from(vertices) * size_of::<(u64, u32)>() as u64, PURPOSE)?;

@@ -1,5 +1,5 @@
-//! What an index is made of: vertices, and the rows that stand for them. They lie in a store (`gathering.rs`), or in an index and
-//! among rows that came since (`crate::index::merge`).
+//! Where the vertices of an index and the rows that represent them are read from: a store (`gathering.rs`), or an index
+//! and newly inserted rows (`crate::index::merge`).
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -9,67 +9,67 @@ use crate::geometry::{Coordinate, Space, copy_row};
 use crate::row_numbers::{RankedSet, RowSet};
 use crate::source::{IdKind, Ids};
 
-/// Vertices in an order in which near ones have near numbers.
+/// Source of vertices. Vertices near each other have numbers near each other.
 pub(in crate::index) trait Origin: Sync {
-    /// What the build works with.
+    /// Returns the context of the build.
     fn context(&self) -> &Context;
 
-    /// How many vertices.
+    /// Returns the number of vertices.
     fn vertices(&self) -> u32;
 
-    /// Where their distances to each other are measured.
+    /// Returns the space in which their distances are measured.
     fn space(&self) -> Space<'_>;
 
-    /// The kind of their ids, and bytes of one, about.
+    /// Returns the kind of their ids, and the approximate bytes of an id.
     fn ids(&self) -> (IdKind, u64);
 
-    /// Vectors that are gathered at once, at most, and bytes for what is done with them.
+    /// Returns the largest number of vectors gathered at once, and the bytes for work on them.
     fn room(&self) -> (usize, u64);
 
-    /// Whether several rows share a vertex.
+    /// Returns whether several rows share a vertex.
     fn has_others(&self) -> bool;
 
-    /// Hands the rows that stand for wanted vertices to `take`, in the order of these.
+    /// Passes the rows that represent the wanted vertices to `take`, in the order of the vertices.
     ///
     /// # Errors
-    /// Where they cannot be read, or `take` fails.
+    /// If they cannot be read, or if `take` fails.
     fn each(&self, wanted: &RankedSet, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()>;
 
-    /// Hands the rows to `take` that do not stand for their vertices; their vectors may be left out.
+    /// Passes the rows that do not represent their vertices to `take`. Their vectors may be empty.
     ///
     /// # Errors
-    /// As [`Self::each`].
+    /// Those of [`Self::each`].
     fn each_other(&self, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()>;
 
-    /// The vectors of some vertices as coordinates.
+    /// Returns the vectors of some vertices as coordinates.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// If they cannot be read.
     fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>>;
 
-    /// The code of a vertex, where it is known before its vector is encoded.
+    /// Returns the code of a vertex, if it is known without encoding the vector.
     fn code(&self, _vertex: u32) -> Option<&[u8]> {
         None
     }
 
-    /// Makes coordinates of vectors one by one.
+    /// Returns a converter of single vectors to coordinates.
     fn loading<T: Coordinate>(&self) -> Loading<'_, T> {
         let space = self.space();
         Loading { space, kernel: self.context().kernel, one: Panel::zeroed(1, space.dimensions()) }
     }
 }
 
-/// A row that is handed over.
+/// A row that is passed on.
 pub(in crate::index) struct Gathered<'a> {
     pub(in crate::index) vertex: u32,
-    /// The vector as stored.
+    /// Stored bytes of the vector.
     pub(in crate::index) stored: &'a [u8],
     pub(in crate::index) row: u64,
-    /// Ids, and which of them is that of this row.
+    /// Ids, and the index of this row's id among them.
     pub(in crate::index) id: (&'a Ids, usize),
 }
 
-/// Vertices that are wanted, and how many.
+/// Set of wanted vertices, and its size.
 pub(in crate::index) struct VectorsToGather {
     set: RowSet,
     count: usize,
@@ -80,7 +80,7 @@ impl VectorsToGather {
         Self { set: RowSet::new(vertices.into()), count: 0 }
     }
 
-    /// Some of so many vertices.
+    /// Creates the set of `some` of `vertices` vertices.
     pub(in crate::index) fn of(vertices: u32, some: impl IntoIterator<Item = u32>) -> Self {
         let mut wanted = Self::none(vertices);
         some.into_iter().for_each(|vertex| wanted.add(vertex));
@@ -98,7 +98,7 @@ impl VectorsToGather {
         self.count
     }
 
-    /// The set, with the number of each vertex among them.
+    /// Returns the set with the rank of each vertex in it.
     pub(in crate::index) fn ranked(self) -> RankedSet {
         RankedSet::new(self.set)
     }
@@ -111,19 +111,19 @@ pub(in crate::index) struct Vectors<T> {
 }
 
 impl<T> Vectors<T> {
-    /// Rows of a panel, that of each vertex at its rank.
+    /// Creates the set from a panel that has each vertex's vector at its rank.
     pub(in crate::index) fn new(panel: Panel<T>, ranks: RankedSet) -> Self {
         Self { panel, ranks }
     }
 
-    /// The row of a vertex, which was wanted.
+    /// Returns the row of a wanted vertex in the panel.
     pub(in crate::index) fn row_of(&self, vertex: u32) -> u32 {
         debug_assert!(self.ranks.contains(vertex), "vertex {vertex} was not gathered");
         self.ranks.rank(vertex)
     }
 }
 
-/// See [`Origin::loading`].
+/// Converter returned by [`Origin::loading`].
 pub(in crate::index) struct Loading<'a, T> {
     space: Space<'a>,
     kernel: Kernel,
@@ -131,7 +131,7 @@ pub(in crate::index) struct Loading<'a, T> {
 }
 
 impl<T: Coordinate> Loading<'_, T> {
-    /// Makes coordinates of a stored vector the row `at` of a panel.
+    /// Converts a stored vector into row `at` of a panel.
     pub(in crate::index) fn load(&mut self, stored: &[u8], panel: &mut Panel<T>, at: usize) {
         T::load(self.space, self.kernel, stored, &mut self.one);
         copy_row(&self.one, 0, panel, at);

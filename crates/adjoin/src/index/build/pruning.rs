@@ -1,4 +1,4 @@
-//! RobustPrune for many vertices: some at a time, as many as there is memory for their vectors and those of their candidates.
+//! Runs RobustPrune on many vertices, in groups as large as memory for the vectors of vertices and candidates allows.
 
 use adjoin_kernels::Panel;
 
@@ -9,31 +9,32 @@ use crate::geometry::Coordinate;
 use crate::graph::{GraphOptions, Pruner, Vectors};
 use crate::workers::map_items;
 
-/// Edges back that are considered of a vertex: so many times its degree. Of more, some evenly spread ones.
+/// Limit on the edges back considered for a vertex, in multiples of the degree. If there are more, an evenly spread
+/// selection is considered.
 pub(in crate::index) const BACK_MAX: usize = 8;
-/// Vertices that a thread prunes at once.
+/// Number of vertices that a thread prunes at once.
 const PRUNED_TOGETHER: usize = 64;
 
-/// What vertices are pruned with.
+/// Parameters and vectors for pruning.
 pub(in crate::index) struct Pruning<'a, T: Coordinate, O> {
     pub(in crate::index) origin: &'a O,
-    /// The vectors of all vertices, where memory holds them: others are gathered where they are compared.
+    /// Vectors of all vertices, if memory holds them. Otherwise vectors are gathered when they are compared.
     pub(in crate::index) all: Option<&'a Panel<T>>,
     pub(in crate::index) options: &'a GraphOptions,
-    /// Candidates of a vertex, at most, it among them; and of most vertices, about.
+    /// Number of vectors compared to prune a vertex, including its own: the maximum, and a typical number.
     pub(in crate::index) candidates_max: usize,
     pub(in crate::index) candidates: usize,
 }
 
-/// A vertex whose candidates come next.
+/// A vertex to prune; its candidates are passed next to it.
 #[derive(Clone, Copy)]
 pub(in crate::index) struct Next {
     pub(in crate::index) vertex: u32,
-    /// Whether these are what is kept, in their order.
+    /// Whether the candidates are kept as they are, in their order.
     pub(in crate::index) is_kept: bool,
 }
 
-/// Some vertices, each with where its list ends, and their lists.
+/// A group of vertices with the end of each list, and the lists.
 #[derive(Default)]
 struct PruneBatch {
     vertices: Vec<Next>,
@@ -53,18 +54,18 @@ impl PruneBatch {
     }
 }
 
-/// Bytes of a vertex that has so many candidates: these, and what is kept of them.
+/// Returns the bytes of a vertex with `candidates` candidates: these and its chosen neighbors.
 pub(in crate::index) fn bytes_of_vertex(candidates: usize, degree: usize) -> u64 {
-    // A list that grows may have twice the room that it needs.
+    // A growing list may have twice the capacity that it needs.
     ((2 * candidates + 2 * degree + 10) * size_of::<u32>()) as u64
 }
 
 impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
-    /// Hands each vertex and what is kept of its candidates, nearest first, to `take`; `next` adds the candidates of the next
-    /// vertex to a list.
+    /// Prunes the candidates of each vertex and passes the vertex and its chosen neighbors, nearest first, to `take`.
+    /// `next` appends the candidates of the next vertex to a list.
     ///
     /// # Errors
-    /// Where vectors cannot be read, the work is cancelled, or `next` or `take` fail.
+    /// If vectors cannot be read, if the work is cancelled, or if `next` or `take` fails.
     pub(in crate::index) fn run(
         &self,
         next: &mut dyn FnMut(&mut Vec<u32>) -> Result<Option<Next>>,
@@ -97,7 +98,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         }
     }
 
-    /// The same with some vertices, whose vectors and those of their candidates are rows of a panel.
+    /// Prunes a group of vertices. The vectors of vertices and candidates are rows of `panel`.
     fn prune_some(
         &self,
         (panel, row_of): (&Panel<T>, impl Fn(u32) -> u32 + Sync),
@@ -143,7 +144,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
     }
 }
 
-/// At most so many, evenly spread.
+/// Returns at most `most` elements, evenly spread.
 pub(in crate::index) fn spread(all: &[u32], most: usize) -> impl Iterator<Item = u32> {
     let count = all.len().min(most);
     (0..count).map(move |number| all[number * all.len() / count])

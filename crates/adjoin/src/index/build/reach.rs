@@ -1,5 +1,6 @@
-//! Every vertex reached from the entry point: pruning may remove the last edge to one, and vertices that are near to each
-//! other alone may form an island.
+//! Makes every vertex reachable from the entry point.
+//!
+//! Pruning may remove the last edge to a vertex, and vertices that are near each other only may form an island.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,45 +15,44 @@ use crate::error::Result;
 use crate::index::navigation::ISLANDS_MAX;
 use crate::row_numbers::RowSet;
 
-/// Bytes of a list that was changed, beside its vertices, in a map.
+/// Bytes of a changed list in a map, in addition to its vertices.
 const ENTRY_BYTES: u64 = 64;
 
-/// Vertices of an island that is worth an entry of its own, at least.
+/// Smallest island, in vertices, that gets an entry of its own.
 const ISLAND_MIN: u64 = 8;
-/// Steps from an outlier of an island to its middle, at most.
+/// Largest number of steps from an outlier of an island toward its middle.
 const INWARD_MAX: usize = 64;
 
-/// Lists of which some were changed.
+/// Lists of a graph, with changes to some of them.
 pub(in crate::index) struct Repaired {
     lists: Lists,
     changed: HashMap<u32, Vec<u32>>,
     memory: Reservation,
     degree: usize,
-    /// A vertex of each of the largest islands, ascending.
+    /// One vertex of each of the largest islands, ascending.
     islands: Vec<u32>,
 }
 
 impl Repaired {
-    /// Returns a vertex of each of the largest parts of the graph to which no other part had an edge, ascending. They were linked by
-    /// one edge each, which walks from elsewhere hardly find.
+    /// Returns one vertex of each of the largest islands, ascending. An island is a part of the graph that had no edge
+    /// from elsewhere. It is now linked by a single edge, which walks from elsewhere rarely find.
     pub(in crate::index) fn islands(&self) -> &[u32] {
         &self.islands
     }
 
-    /// The out-neighbors of a vertex of a window.
+    /// Returns the out-neighbors of a vertex of a window.
     fn of<'a>(&'a self, window: &'a WindowLists, vertex: u32) -> &'a [u32] {
         self.changed.get(&vertex).map_or_else(|| window.of(vertex), Vec::as_slice)
     }
 
-    /// How vertices are divided into windows.
     pub(in crate::index) fn windows(&self) -> Windows {
         self.lists.windows()
     }
 
-    /// The lists of some consecutive vertices.
+    /// Reads the lists of consecutive vertices.
     ///
     /// # Errors
-    /// Where memory does not suffice, or they cannot be read.
+    /// If memory does not suffice, or if they cannot be read.
     pub(in crate::index) fn range(&self, context: &Context, vertices: Range<u32>) -> Result<RangeLists<'_>> {
         let windows = self.lists.windows();
         let first = windows.of(vertices.start);
@@ -70,46 +70,47 @@ impl Repaired {
     }
 }
 
-/// The lists of some consecutive vertices, in memory.
+/// Lists of consecutive vertices, in memory.
 pub(in crate::index) struct RangeLists<'a> {
     graph: &'a Repaired,
-    /// The number of the first window.
+    /// Number of the first window.
     first: u32,
     windows: Vec<WindowLists>,
 }
 
 impl RangeLists<'_> {
-    /// The out-neighbors of one of the vertices.
+    /// Returns the out-neighbors of one of the vertices.
     pub(in crate::index) fn of(&self, vertex: u32) -> &[u32] {
         let window = self.graph.lists.windows().of(vertex) - self.first;
         self.graph.of(&self.windows[window as usize], vertex)
     }
 }
 
-/// Vertices that are reached, and those of them whose out-neighbors are still to be looked at.
+/// Flood fill of the graph: reached vertices, and the open ones among them, which are still to be expanded.
 struct Flood<'a> {
     context: &'a Context,
     graph: Repaired,
     reached: RowSet,
     open: RowSet,
-    /// How many are open in each window.
+    /// Number of open vertices in each window.
     open_in: Vec<u32>,
-    /// How many were reached.
+    /// Number of reached vertices.
     count: u64,
-    /// The window that was read last.
+    /// Window that was read last.
     window: Option<(u32, WindowLists)>,
 }
 
-/// Bytes that it takes to repair the reach of so many vertices.
+/// Returns the bytes for repairing a graph of `vertices` vertices.
 pub(in crate::index) fn memory_bytes(vertices: u64) -> u64 {
     2 * RowSet::memory_bytes(vertices)
 }
 
-/// Links each vertex that is not reached from the entry point: from the nearest of its out-neighbors that is reached, or else
-/// from the vertex of the nearest number, which lies in a bucket nearby.
+/// Links each vertex that is unreachable from the entry point. The link comes from the nearest of its out-neighbors
+/// that is reachable. If none is, it comes from the reachable vertex with the nearest number, which is in a bucket
+/// nearby.
 ///
 /// # Errors
-/// Where the lists cannot be read, or memory does not suffice.
+/// If the lists cannot be read, or if memory does not suffice.
 pub(in crate::index) fn repair(context: &Context, lists: Lists, (entry, degree): (u32, usize)) -> Result<Repaired> {
     let windows = lists.windows();
     let vertices = windows.vertices(windows.count() - 1).end;
@@ -151,11 +152,11 @@ impl Flood<'_> {
         }
     }
 
-    /// The out-neighbors of a vertex.
+    /// Returns the out-neighbors of a vertex.
     fn neighbors(&mut self, vertex: u32) -> Result<Vec<u32>> {
         let number = self.graph.lists.windows().of(vertex);
         if self.window.as_ref().is_none_or(|(held, _)| *held != number) {
-            // The memory of the one before is free first.
+            // Frees the memory of the previous window first.
             self.window = None;
             self.window = Some((number, self.graph.lists.window(self.context, number)?));
         }
@@ -163,7 +164,7 @@ impl Flood<'_> {
         Ok(self.graph.of(window, vertex).to_vec())
     }
 
-    /// Reaches all that can be reached from what is open, window by window.
+    /// Reaches all vertices that can be reached from the open ones, window by window.
     fn run(&mut self) -> Result<()> {
         let windows = self.graph.lists.windows();
         while let Some(window) = self.open_in.iter().position(|&open| open > 0) {
@@ -184,8 +185,9 @@ impl Flood<'_> {
         Ok(())
     }
 
-    /// From a vertex that is not reached, always on to the nearest neighbor while that is not reached either: so an outlier of
-    /// an island is linked after it, from its own nearest neighbor, where walks to it come.
+    /// Moves from an unreached vertex to its nearest neighbor while that is unreached as well, and returns the last
+    /// one. An outlier of an island is thereby linked later, from its own nearest neighbor, at which walks to it
+    /// arrive.
     fn innermost(&mut self, mut vertex: u32) -> Result<u32> {
         for _ in 0..INWARD_MAX {
             match self.neighbors(vertex)?.first() {
@@ -196,12 +198,12 @@ impl Flood<'_> {
         Ok(vertex)
     }
 
-    /// Adds an edge to a vertex that is not reached. Where a vertex has no room for one, the new edge takes the place of
-    /// another, and the vertex that it leads to leads on to that one's end: nothing that was reached is cut off.
+    /// Adds an edge to an unreached vertex. If the source of the edge has no room, the new edge replaces another, and
+    /// `vertex` gets an edge to the end of the replaced one. Reached vertices thus stay reachable.
     fn link(&mut self, vertex: u32, vertices: u32) -> Result<()> {
         let mut own = self.neighbors(vertex)?;
         let degree = self.graph.degree;
-        // The nearest: a walk to the vertex comes to that, and may not come to others.
+        // The nearest one: a walk to the vertex visits it, and may not visit the others.
         let near = own.iter().copied().find(|&near| self.reached.contains(near.into()));
         let from = near.unwrap_or_else(|| self.nearest_number(vertex, vertices));
         let mut neighbors = self.neighbors(from)?;
@@ -219,7 +221,7 @@ impl Flood<'_> {
         self.graph.change(self.context, vertex, own)
     }
 
-    /// The reached vertex whose number is nearest: there is one, the entry point.
+    /// Returns the reached vertex with the nearest number. The entry point is always reached.
     fn nearest_number(&self, vertex: u32, vertices: u32) -> u32 {
         let is_reached = |other: &u32| self.reached.contains((*other).into());
         let before = (0..vertex).rev().find(is_reached);

@@ -19,7 +19,7 @@ use crate::source::{self, IdKind, Ids, SourceOptions};
 use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};
 
-/// Lists of random vertices, some of which nothing leads to.
+/// Returns lists of random vertices. Some vertices have no edge to them.
 fn some_lists(random: &mut Random, vertices: u32, degree: u64) -> Vec<Vec<u32>> {
     let list = |vertex: u32, random: &mut Random| {
         let mut list: Vec<u32> = Vec::new();
@@ -93,7 +93,7 @@ fn sources_are_where_edges_come_from() {
     }
 }
 
-/// A store of vectors of two bytes.
+/// Builds a store of vectors of two bytes.
 fn store_of(context: &Context, folder: &Path, bytes: &[u8]) -> Store {
     let file = folder.join("vectors.u8bin");
     let header = [(bytes.len() / 2) as u32, 2].map(u32::to_le_bytes).concat();
@@ -142,7 +142,7 @@ fn equal_vectors_share_a_vertex_wherever_they_lie() {
     }
 }
 
-/// The places of what is nearest to each row that counts, ascending, with so much memory.
+/// Returns the places of the nearest rows of each row in the subset, ascending.
 fn near_places(context: &Context, near: NearRows<'_>) -> Vec<Vec<u32>> {
     let mut all = Vec::new();
     near.each(context, &mut |first, found| {
@@ -194,13 +194,13 @@ fn near_rows_are_the_nearest_others_whatever_memory_there_is() {
             missed += nearest.iter().filter(|(_, place)| found.binary_search(place).is_err()).count();
             wanted += nearest.len();
         }
-        // Of few rows all are compared.
+        // With few rows, all are compared.
         let most = if rows < 1_500 { 0 } else { wanted / 4 };
         assert!(missed <= most, "{missed} of {wanted} of {rows} rows");
     }
 }
 
-/// A file of vectors of two bytes, many of them equal, with the number of each row as its id and as an attribute.
+/// Writes vectors of two bytes, many of them equal, with the number of each row as its id and in a column.
 fn write_numbered(path: &Path, bytes: &[u8]) {
     let mut vectors = FixedSizeListBuilder::new(UInt8Builder::new(), 2);
     for vector in bytes.chunks_exact(2) {

@@ -1,5 +1,5 @@
-//! Which rows of a store stand for a vertex. Equal vectors share one: of many, all but one would be pruned away, and searches
-//! would spend their lists on them.
+//! Assigns the rows of a store to vertices. Equal vectors share a vertex: otherwise all but one of them would be pruned
+//! from every list, and searches would fill their lists with them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,35 +20,35 @@ use crate::workers::map_stream;
 
 /// Bytes of a hash, a row and a place.
 const RECORD_BYTES: usize = size_of::<u128>() + ROW_BYTES + size_of::<u32>();
-/// Records of a partition that are sorted at once, about.
+/// Approximate number of records of a partition, which is sorted at once.
 const SORTED_AT_ONCE: u64 = 1 << 16;
 
-/// The vertices of an index, before its pages have an order: numbered by where their rows lie in the buckets.
+/// Vertices of an index before they are ordered on pages, numbered by the positions of their rows in the buckets.
 ///
-/// A *place* is the number of a row in the order of buckets. Of equal vectors the one of the least row stands for the vertex.
-/// They count as equal where 128 bits of a hash are: of 2^31 vectors that differ, two have the same with a probability below
-/// 2^-66.
+/// A *place* is the number of a row in the order of buckets. Among equal vectors, the one with the smallest row number
+/// represents the vertex. Vectors count as equal if 128-bit hashes are equal: among 2^31 distinct vectors, two have the
+/// same hash with a probability below 2^-66.
 pub(super) struct VertexMap {
-    /// Places of the rows that stand for a vertex.
+    /// Places of the rows that represent a vertex.
     places: RankedSet,
-    /// Other places, ascending, and the vertex of each.
+    /// All other places, ascending, with the vertex of each.
     others: Vec<(u32, u32)>,
-    /// The first place of each bucket, and the end.
+    /// First place of each bucket, and the end of the last one.
     starts: Vec<u32>,
-    /// For each bucket the vertex of the member that is nearest to its center, if it has members.
+    /// For each bucket, the vertex of the member nearest to its center; `None` for an empty bucket.
     pub(super) representatives: Vec<Option<u32>>,
     _memory: Reservation,
 }
 
-/// What a pass over a bucket finds out.
+/// Result of a pass over a bucket.
 struct BucketVertices {
     /// Hash and row of each member.
     hashes: Vec<(u128, u64)>,
-    /// The member that is nearest to the center.
+    /// Member nearest to the center.
     nearest: Option<u32>,
 }
 
-/// Bytes with which the vertices of so many rows are found, at least.
+/// Returns the least bytes for finding the vertices.
 pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
     let rows = buckets.rows();
     let largest = buckets.rows_max() as u64;
@@ -61,16 +61,16 @@ pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
 }
 
 impl VertexMap {
-    /// Bytes that it holds, where no vectors are equal.
+    /// Returns the bytes of a map if no vectors are equal.
     pub(super) fn memory_bytes(buckets: &Buckets<'_>) -> u64 {
         let rows = buckets.rows();
         RankedSet::memory_bytes(rows) + 12 * u64::from(buckets.count() + 1)
     }
 
-    /// Finds them.
+    /// Finds the vertices of a store.
     ///
     /// # Errors
-    /// Where the store cannot be read, a temporary file cannot be written, or memory does not suffice.
+    /// If the store cannot be read, if a temporary file cannot be written, or if memory does not suffice.
     pub(super) fn find<T: Coordinate>(
         context: &Context,
         buckets: &Buckets<'_>,
@@ -115,12 +115,11 @@ impl VertexMap {
         Ok(map)
     }
 
-    /// How many vertices.
     pub(super) fn len(&self) -> u32 {
         self.places.len()
     }
 
-    /// The vertex of the row at a place.
+    /// Returns the vertex of the row at a place.
     pub(super) fn vertex_at(&self, place: u32) -> u32 {
         if self.places.contains(place) {
             return self.places.rank(place);
@@ -129,19 +128,19 @@ impl VertexMap {
         self.others[at].1
     }
 
-    /// The vertex of a member of a bucket, and whether that member stands for it.
+    /// Returns the vertex of a member of a bucket, and whether the member represents it.
     pub(super) fn vertex_of(&self, bucket: u32, member: u32) -> (u32, bool) {
         let place = self.starts[bucket as usize] + member;
         (self.vertex_at(place), self.places.contains(place))
     }
 
-    /// The vertices that members of a bucket stand for.
+    /// Returns the vertices that members of a bucket represent.
     pub(super) fn of_bucket(&self, bucket: u32) -> Range<u32> {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.places.rank(self.starts[bucket as usize]));
         start..end
     }
 
-    /// The members of a bucket that stand for a vertex, and these.
+    /// Returns the members of a bucket that represent a vertex, with the vertex.
     pub(super) fn standing(&self, bucket: u32) -> impl Iterator<Item = (u32, u32)> {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.starts[bucket as usize]);
         (start..end)
@@ -150,23 +149,24 @@ impl VertexMap {
             .zip(self.of_bucket(bucket))
     }
 
-    /// The number of a place among those that do not stand for their vertex, if it does not.
+    /// Returns the index of a place in `others`, or `None` if its row represents a vertex.
     pub(super) fn other_at(&self, place: u32) -> Option<usize> {
         self.others.binary_search_by_key(&place, |other| other.0).ok()
     }
 
-    /// Whether several rows share a vertex.
+    /// Returns whether several rows share a vertex.
     pub(super) fn has_others(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// The members that stand for a vertex.
+    /// Returns the members that represent a vertex.
     pub(super) fn subset(&self) -> Subset<'_> {
         Subset { places: &self.places, starts: &self.starts }
     }
 }
 
-/// Hands what is seen of each bucket to `take`, in their order; returns the nearest members to the centers.
+/// Hashes the members of all buckets and passes the results to `take`, in order. Returns the member of each bucket that
+/// is nearest to the center.
 fn hash_all<T: Coordinate>(
     context: &Context,
     (buckets, centers): (&Buckets<'_>, &Panel<T>),
@@ -178,7 +178,7 @@ fn hash_all<T: Coordinate>(
     context.progress.begin("load", "buckets", buckets.count().into());
     let loads = Load::each(buckets.count());
     let mut ahead = ReadAhead::new(context, "index", buckets, false, memory, loads, &context.cancel)?;
-    // Some buckets at a time, so that what is seen of them does not pile up.
+    // A few buckets at a time, so that results do not pile up.
     let mut nearest = Vec::with_capacity(buckets.count() as usize);
     loop {
         let mut left = 4 * context.threads;
@@ -220,10 +220,10 @@ fn see<T: Coordinate>(
     Ok(BucketVertices { hashes, nearest: nearest.map(|(member, _)| member) })
 }
 
-/// The hash of a row's vector, the row, and its place.
+/// Hash of a row's vector, the row, and its place.
 type Hashed = (u128, u64, u32);
 
-/// The records of a partition.
+/// Reads the records of a partition.
 fn read(context: &Context, records: &Records, partition: usize) -> Result<(Vec<Hashed>, Reservation)> {
     let count = records.bytes(partition) as usize / RECORD_BYTES;
     let memory = context.reserve((count * size_of::<Hashed>()) as u64, PURPOSE)?;

@@ -1,4 +1,4 @@
-//! The files of an index, written from its first page to its last: vectors, codes and ids of some pages at a time.
+//! Writes the files of an index from the first page to the last: vectors, codes and ids, a few pages at a time.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::Ids;
 use crate::store::{Drafts, FileFacts, Role, Store};
 
-/// Where everything comes from that lies on pages.
+/// Inputs of the pages.
 pub(in crate::index) struct Writing<'a, O> {
     pub(in crate::index) origin: &'a O,
     pub(in crate::index) graph: &'a Repaired,
@@ -30,11 +30,11 @@ pub(in crate::index) struct Writing<'a, O> {
     pub(in crate::index) drafts: &'a Drafts<'a>,
     pub(in crate::index) temporary: &'a Path,
     pub(in crate::index) places: &'a Places,
-    /// Source rows that a merge inserts; empty if this is no merge.
+    /// Source rows that a merge inserts. Empty unless this build is part of a merge.
     pub(in crate::index) inserted: Range<u64>,
 }
 
-/// Files that are being written together.
+/// Files that are written together.
 struct OutputFiles {
     pages: Draft,
     codes: Draft,
@@ -43,7 +43,7 @@ struct OutputFiles {
     inserted: Vec<u32>,
 }
 
-/// What was written.
+/// Result of writing.
 pub(in crate::index) struct Written {
     pub(in crate::index) drafted: Vec<Drafted>,
     pub(in crate::index) duplicates: Duplicates,
@@ -56,21 +56,22 @@ pub(in crate::index) struct InsertedEntries {
     _memory: Reservation,
 }
 
-/// Bytes of the entries of `rows` inserted rows.
+/// Returns the bytes of the entries of `rows` inserted rows.
 pub(in crate::index) fn inserted_bytes(rows: u64) -> u64 {
     rows * size_of::<u32>() as u64
 }
 
-/// Bytes that a vertex takes on its way to a page, beside its vector.
+/// Returns the bytes of a vertex while it is written, in addition to its vector.
 pub(in crate::index) fn bytes_of_vertex(id_bytes: u64, shape: PageShape, code_bytes: usize) -> u64 {
     let of_id = 2 * (id_bytes + size_of::<u64>() as u64);
     (shape.bytes() / shape.records() + 1 + 3 * code_bytes) as u64 + of_id
 }
 
-/// Bytes of files that are being written.
+/// Bytes for buffers of files.
 const FILES_BYTES: u64 = 6 << 20;
 
-/// Bytes that writing takes beside the vectors and those, where the largest window takes so many.
+/// Returns the least bytes for writing, in addition to vectors and vertices. The largest window takes `of_window`
+/// bytes.
 pub(in crate::index) fn least_bytes(of_window: u64) -> u64 {
     FILES_BYTES + of_window.max(SORTER_BYTES_MIN)
 }
@@ -79,7 +80,7 @@ impl<O: Origin> Writing<'_, O> {
     /// Writes pages, codes and ids, window by window.
     ///
     /// # Errors
-    /// Where the store or the lists cannot be read, the disk refuses, or memory does not suffice.
+    /// If the store or the lists cannot be read, if a file cannot be written, or if memory does not suffice.
     pub(in crate::index) fn run<T: Coordinate>(&self, windows: &[Range<u32>]) -> Result<Written> {
         let context = self.origin.context();
         let (kind, id_bytes) = self.origin.ids();
@@ -113,7 +114,7 @@ impl<O: Origin> Writing<'_, O> {
         Ok(Written { drafted, duplicates, inserted })
     }
 
-    /// Writes vertices in the order of their places, the first of which begins a page.
+    /// Writes vertices in the order of their places. The first one begins a page.
     fn write_some<T: Coordinate>(
         &self,
         (start, vertices): (u32, &[u32]),
@@ -124,7 +125,7 @@ impl<O: Origin> Writing<'_, O> {
         let wanted = VectorsToGather::of(origin.vertices(), vertices.iter().copied());
         let (ranks, mut loading) = (wanted.ranked(), origin.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
-        // Where codes are to be made: the row of each vertex in a panel, by rank.
+        // For vertices without a known code: the row of their vector in a panel, by rank.
         let mut rows = vec![None; vertices.len()];
         let unknown = ranks.iter().zip(&mut rows).filter(|(vertex, _)| origin.code(*vertex).is_none());
         let unknown = unknown.zip(0..).map(|((_, row), at)| *row = Some(at)).count();
@@ -166,7 +167,7 @@ impl<O: Origin> Writing<'_, O> {
         out.codes.append(&codes)
     }
 
-    /// Rows of vertices that stand for several, by their places; their ids follow those of the vertices.
+    /// Collects the further rows of vertices with several rows, by place. Their ids follow the ids of first rows.
     fn others(&self, out: &mut OutputFiles) -> Result<Duplicates> {
         let context = self.origin.context();
         let mut duplicates = Duplicates::default();
@@ -203,11 +204,11 @@ impl<O: Origin> Writing<'_, O> {
 }
 
 impl Writing<'_, Gathering<'_>> {
-    /// Writes the attributes of a store by entry, where it has some; returns what a manifest says of their file, and the bytes
-    /// that did not fit into memory.
+    /// Writes the columns of a store by entry, if it has any. Returns the manifest's facts about the file, and the
+    /// bytes that did not fit into memory.
     ///
     /// # Errors
-    /// Where the store cannot be read, the disk refuses, or memory does not suffice.
+    /// If the store cannot be read, if a file cannot be written, or if memory does not suffice.
     pub(in crate::index) fn attributes(
         &self,
         store: &Store,

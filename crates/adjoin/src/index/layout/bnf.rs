@@ -1,6 +1,8 @@
-//! Block neighbor frequency (Starling, Algorithm 1): in each round a vertex goes to the page on which most of its neighbors lie,
-//! among those with room; what finds no room fills up the rest. Neighbors that had their turn lie where that round has put
-//! them, others where the round before did: counted where all lay before, rounds gain half as much.
+//! Block neighbor frequency (Starling, Algorithm 1).
+//!
+//! In each round, a vertex moves to the page with most of its neighbors, among pages with room. Vertices without such a
+//! page fill the remaining room at the end. Neighbors that were placed earlier in the round count at their new page,
+//! the others at the page of the previous round. If all counted at their previous page, rounds would gain half as much.
 
 use std::cmp::Reverse;
 
@@ -11,16 +13,16 @@ use super::{GAIN_MIN, overlap_ratio};
 use crate::error::Result;
 use crate::report::Cancel;
 
-/// In which order a round takes the vertices.
+/// Order in which a round places the vertices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turns {
-    /// In the order of the round before.
+    /// The order of the previous round.
     Before,
-    /// Who gains most first: prioritised restreaming (Starling, appendix G, GP3).
+    /// Largest gain first: prioritized restreaming (Starling, appendix G, GP3).
     Gain,
 }
 
-/// The best order of so many rounds at most, from block neighbor padding on.
+/// Returns the best order within `rounds_max` rounds, starting from block neighbor padding.
 pub(super) fn bnf(
     cancel: &Cancel,
     (edges, room): (&Edges, Room),
@@ -59,7 +61,8 @@ fn round(edges: &Edges, order: &[u32], room: Room, turns: Turns) -> Vec<u32> {
     filling.finish(order)
 }
 
-/// The vertices by how many more neighbors they have on the page with most of them than on their own, most first.
+/// Returns the vertices by gain, largest first: the number of neighbors on the page with most of them, less those on
+/// the vertex's own page.
 fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
     let mut votes = Votes { page_of: room.pages_of(order), pages: Vec::new() };
     let mut gains: Vec<(Reverse<usize>, u32)> = Vec::with_capacity(order.len());
@@ -73,17 +76,17 @@ fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
     gains.into_iter().map(|gain| gain.1).collect()
 }
 
-/// Where the neighbors of vertices lie.
+/// Pages of the neighbors of vertices.
 struct Votes {
-    /// The page of each vertex.
+    /// Page of each vertex.
     page_of: Vec<u32>,
-    /// Those of the neighbors of the vertex asked for last.
+    /// Pages of the neighbors of the last vertex.
     pages: Vec<u32>,
 }
 
 impl Votes {
-    /// How many neighbors of a vertex lie on the page with most of them, among those that may be, and that page; of equal
-    /// ones the first.
+    /// Returns the page with most neighbors of a vertex, among those that `may_be` admits, and their number before it.
+    /// Ties go to the first page.
     fn most(&mut self, edges: &Edges, vertex: u32, may_be: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
         let Self { page_of, pages } = self;
         pages.clear();

@@ -1,5 +1,5 @@
-//! Block neighbor padding (Starling, section 4.1): a page gets the next vertex that has none, its neighbors, and where there
-//! is still room, the next such vertex with its own.
+//! Block neighbor padding (Starling, section 4.1): a page gets the next unplaced vertex and its neighbors. While there
+//! is room, the next unplaced vertex follows with its neighbors.
 
 use super::edges::Edges;
 use super::filling::Room;
@@ -14,7 +14,7 @@ pub(super) fn bnp(edges: &Edges, room: Room) -> Vec<u32> {
         }
         let page_end = (order.len() / room.records() + 1) * room.records();
         for member in std::iter::once(vertex).chain(edges.neighbors(vertex)) {
-            // Neighbors that find no room on this page wait for another.
+            // Neighbors that do not fit on this page are placed on another one.
             if order.len() < page_end && !placed.contains(member.into()) {
                 placed.insert(member.into());
                 order.push(member);

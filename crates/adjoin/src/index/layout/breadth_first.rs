@@ -1,19 +1,20 @@
-//! Orders in which neighbors follow one another as a search that goes breadth first meets them.
+//! Breadth-first orders of vertices.
 //!
-//! From and to vertices of few edges before others (NDSearch, section VI-A): those of many edges, met later, can lie near to more
-//! neighbors that have their places. Bandwidth is what that makes small, not OR(G): pages cut the order anywhere.
+//! One of them visits vertices with few edges first (NDSearch, section VI-A). Vertices with many edges follow later,
+//! near more neighbors that are already placed. This reduces the bandwidth of the graph rather than OR(G), since pages
+//! cut the order anywhere.
 
 use std::collections::VecDeque;
 
 use super::edges::Edges;
 use crate::row_numbers::RowSet;
 
-/// Breadth first from and to vertices of small numbers before others.
+/// Returns the breadth-first order that visits vertices with smaller numbers first.
 pub(super) fn by_number(edges: &Edges) -> Vec<u32> {
     breadth_first(edges, |vertex| vertex)
 }
 
-/// The same by how many edges they have, both ways.
+/// Returns the breadth-first order that visits vertices with fewer edges, both ways, first.
 pub(super) fn by_degree(edges: &Edges) -> Vec<u32> {
     breadth_first(edges, |vertex| edges.ties(vertex).len())
 }

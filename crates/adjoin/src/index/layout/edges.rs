@@ -1,65 +1,65 @@
-//! The edges among some consecutive vertices of a graph, both ways.
+//! Edges among consecutive vertices of a graph, in both directions.
 
 use std::ops::Range;
 
-/// Most vertices of a window: what the number of a vertex has bits for in a tie.
+/// Largest number of vertices in a window, given by the bits that a tie has for a vertex.
 pub(super) const WINDOW_MAX: usize = 1 << VERTEX_BITS;
 const VERTEX_BITS: u32 = 20;
 /// Bits of the rank of an edge.
 const RANK_BITS: u32 = 6;
-/// Ranks that are told apart, that of no edge among them.
+/// Number of distinguished ranks, including the one for no edge.
 pub(super) const RANKS: usize = 1 << RANK_BITS;
-/// Ranks from here on are taken for equal.
+/// Ranks from here on are considered equal.
 const RANK_MAX: u32 = RANKS as u32 - 1;
 
-/// What ties a vertex to another: an edge to it, one from it, or both.
+/// Connection between a vertex and another: an edge to it, one from it, or both.
 ///
-/// Each edge with its rank among the out-neighbors of where it begins, which are the nearest first: 1 for the first, 0 for no
-/// edge.
+/// Each edge has its rank among the out-neighbors of its source, nearest first: 1 for the first, 0 for no edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tie(u32);
 
 impl Tie {
-    /// The other vertex.
+    /// Returns the other vertex.
     pub(super) fn other(self) -> u32 {
         self.0 & (WINDOW_MAX as u32 - 1)
     }
 
-    /// The rank of the edge to the other vertex.
+    /// Returns the rank of the edge to the other vertex.
     pub(super) fn rank_to(self) -> u32 {
         self.0 >> VERTEX_BITS & RANK_MAX
     }
 
-    /// The rank of the edge from the other vertex.
+    /// Returns the rank of the edge from the other vertex.
     pub(super) fn rank_from(self) -> u32 {
         self.0 >> (VERTEX_BITS + RANK_BITS)
     }
 
-    /// Whether an edge leads to the other vertex.
+    /// Returns whether there is an edge to the other vertex.
     pub(super) fn leads_out(self) -> bool {
         self.rank_to() > 0
     }
 
-    /// How many edges it is: 1 or 2.
+    /// Returns the number of edges, 1 or 2.
     pub(super) fn edges(self) -> u32 {
         u32::from(self.rank_to() > 0) + u32::from(self.rank_from() > 0)
     }
 }
 
-/// The ties among the vertices of a window, which have numbers from 0 here. Edges that leave the window are left out.
+/// Ties among the vertices of a window, which are numbered from 0 here. Edges that leave the window are omitted.
 pub(super) struct Edges {
-    /// Where the ties of each vertex begin, and where the last end.
+    /// Start of the ties of each vertex, and the end of the last ones.
     starts: Vec<u32>,
-    /// For each vertex by the numbers of the others.
+    /// Ties of each vertex, ordered by the other vertex.
     ties: Vec<Tie>,
 }
 
 impl Edges {
-    /// The ties among these vertices, whose out-neighbors `neighbors` gives by their numbers in the graph.
+    /// Collects the ties among the vertices of a window. `neighbors` returns out-neighbors by their numbers in the
+    /// graph.
     pub(super) fn of<'g>(window: Range<u32>, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
         let count = window.len();
         assert!(count <= WINDOW_MAX, "{count} vertices in a window");
-        // Pairs of (from, to, rank), twice: to know how much room each vertex needs, then to fill it.
+        // Visits (from, to, rank) of each edge. It runs twice: to count the ties of each vertex, then to store them.
         let each = |take: &mut dyn FnMut(u32, u32, u32)| {
             for vertex in window.clone() {
                 let inside = |neighbor: &u32| window.contains(neighbor) && *neighbor != vertex;
@@ -85,7 +85,7 @@ impl Edges {
         edges
     }
 
-    /// Makes one tie of the edges between two vertices.
+    /// Merges the edges between two vertices into one tie.
     fn join(&mut self) {
         let Self { starts, ties } = self;
         let mut joined = 0;
@@ -107,38 +107,37 @@ impl Edges {
         ties.truncate(joined);
     }
 
-    /// Bytes that the edges of so many vertices take, each of so many at most.
+    /// Returns the bytes of the edges of `vertices` vertices with at most `degree` edges each.
     pub(super) fn memory_bytes(vertices: usize, degree: usize) -> u64 {
         let (starts, ties) = (2 * (vertices as u64 + 1), 2 * vertices as u64 * degree as u64);
         starts * size_of::<u32>() as u64 + ties * size_of::<Tie>() as u64
     }
 
-    /// How many vertices there are.
     pub(super) fn vertices(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The numbers of all vertices.
+    /// Returns the numbers of all vertices.
     pub(super) fn numbers(&self) -> Range<u32> {
         0..self.vertices() as u32
     }
 
-    /// The ties of a vertex, by the numbers of the others.
+    /// Returns the ties of a vertex, ordered by the other vertex.
     pub(super) fn ties(&self, vertex: u32) -> &[Tie] {
         &self.ties[self.starts[vertex as usize] as usize..self.starts[vertex as usize + 1] as usize]
     }
 
-    /// How many ties there are, each counted at both ends.
+    /// Returns the number of ties, each counted at both ends.
     pub(super) fn len(&self) -> usize {
         self.ties.len()
     }
 
-    /// The out-neighbors of a vertex, by their numbers.
+    /// Returns the out-neighbors of a vertex, in ascending order.
     pub(super) fn neighbors(&self, vertex: u32) -> impl Iterator<Item = u32> {
         self.ties(vertex).iter().filter(|tie| tie.leads_out()).map(|tie| tie.other())
     }
 
-    /// What ties a vertex to another.
+    /// Returns the tie between two vertices, if any.
     pub(super) fn between(&self, vertex: u32, other: u32) -> Option<Tie> {
         let ties = self.ties(vertex);
         ties.binary_search_by_key(&other, |tie| tie.other()).ok().map(|at| ties[at])

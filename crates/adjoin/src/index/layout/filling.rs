@@ -1,9 +1,9 @@
-//! Pages that vertices are put on, one vertex after the other.
+//! Assigns vertices to pages, one after another.
 
-/// What no page has.
+/// Marks a vertex without a page.
 const NO_PAGE: u32 = u32::MAX;
 
-/// How many vertices lie on each page: as many as fit, on the last what is left.
+/// Capacity of the pages: all but the last have `records` vertices.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     vertices: usize,
@@ -15,7 +15,7 @@ impl Room {
         Self { vertices, records }
     }
 
-    /// Vertices of a page, but perhaps the last.
+    /// Returns the number of vertices of a page, except perhaps the last.
     pub(super) fn records(self) -> usize {
         self.records
     }
@@ -24,12 +24,12 @@ impl Room {
         self.vertices.div_ceil(self.records)
     }
 
-    /// How many vertices lie on a page.
+    /// Returns the number of vertices of a page.
     pub(super) fn of(self, page: usize) -> usize {
         self.records.min(self.vertices - page * self.records)
     }
 
-    /// The page of each vertex in this order.
+    /// Returns the page of each vertex if vertices are in this order.
     pub(super) fn pages_of(self, order: &[u32]) -> Vec<u32> {
         let mut pages = vec![0; order.len()];
         for (page, on_page) in (0..).zip(order.chunks(self.records)) {
@@ -39,7 +39,7 @@ impl Room {
     }
 }
 
-/// Pages on which vertices are put.
+/// Pages to which vertices are being assigned.
 pub(super) struct Filling {
     room: Room,
     of_vertex: Vec<u32>,
@@ -55,23 +55,24 @@ impl Filling {
         self.free(page) > 0
     }
 
-    /// How many more a page has room for.
+    /// Returns the number of vertices that a page still has room for.
     pub(super) fn free(&self, page: u32) -> usize {
         self.room.of(page as usize) - self.filled[page as usize] as usize
     }
 
-    /// The page of a vertex, where it has one.
+    /// Returns the page of a vertex, if it has one.
     pub(super) fn page_of(&self, vertex: u32) -> Option<u32> {
         Some(self.of_vertex[vertex as usize]).filter(|&page| page != NO_PAGE)
     }
 
-    /// Puts a vertex that has no page on one with room.
+    /// Assigns a vertex without a page to a page with room.
     pub(super) fn put(&mut self, vertex: u32, page: u32) {
         self.of_vertex[vertex as usize] = page;
         self.filled[page as usize] += 1;
     }
 
-    /// Fills up the pages, and returns the vertices in the order of their pages; both in this order.
+    /// Assigns the remaining vertices to the free places, in `order`. Returns all vertices by page, and in `order`
+    /// within a page.
     pub(super) fn finish(mut self, order: &[u32]) -> Vec<u32> {
         let mut free = 0;
         for &vertex in order {

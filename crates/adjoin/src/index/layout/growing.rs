@@ -1,7 +1,7 @@
-//! K-way greedy graph growing (GP2 in Starling, appendix G): all pages grow at the same time, each from one vertex; the pair of a
-//! vertex and a page that are tied most comes first.
+//! K-way greedy graph growing (GP2 in Starling, appendix G): all pages grow at once, each from one vertex. The vertex
+//! and page with the most edges between them come next.
 //!
-//! The vertices to begin with lie as far from one another in the order of buckets as can be, instead of at random.
+//! The first vertices are spread evenly over the order of buckets, instead of drawn at random.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,12 +11,12 @@ use super::filling::{Filling, Room};
 use crate::error::Result;
 use crate::report::Cancel;
 
-/// How much a vertex is tied to a page, and these.
+/// Candidate placement: number of edges between a vertex and a page, the vertex, and the page.
 type Placement = (u32, Reverse<u32>, Reverse<u32>);
-/// Wishes between two looks at whether the work is cancelled.
+/// Placements between two checks for cancellation.
 const CANCEL_EVERY: usize = 1 << 16;
 
-/// Bytes that the wishes take where there are so many ties.
+/// Returns the bytes of candidate placements for `ties` ties.
 pub(super) fn wishes_bytes(ties: u64) -> u64 {
     ties * size_of::<Placement>() as u64
 }
@@ -39,7 +39,7 @@ pub(super) fn growing(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<
     Ok(filling.finish(&edges.numbers().collect::<Vec<_>>()))
 }
 
-/// Puts a vertex on a page, to which those that are tied to it then wish to come more.
+/// Assigns a vertex to a page, and pushes the placements of its neighbors on that page, which have more edges now.
 fn put(edges: &Edges, vertex: u32, page: u32, filling: &mut Filling, wishes: &mut BinaryHeap<Placement>) {
     filling.put(vertex, page);
     if !filling.has_room(page) {

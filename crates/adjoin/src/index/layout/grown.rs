@@ -1,5 +1,5 @@
-//! Pages filled one after the other, each from the first vertex that has no page: always with the vertex that is tied most
-//! to those on the page, of equal ones the first.
+//! Fills pages one after another. A page starts with the first vertex without a page, and grows by the vertex with the
+//! heaviest ties to it. Ties between vertices go to the first.
 
 use std::cmp::Reverse;
 
@@ -9,10 +9,10 @@ use crate::error::Result;
 use crate::report::Cancel;
 use crate::row_numbers::RowSet;
 
-/// Vertices between two looks at whether the work is cancelled.
+/// Pages between two checks for cancellation.
 const CANCEL_EVERY: usize = 4_096;
 
-/// The weights of no edge and of edges of each rank: 960 for the first.
+/// Weights by rank: 0 for no edge, 960 for the first.
 const WEIGHTS: [u32; RANKS] = {
     let (mut weights, mut rank) = ([0; RANKS], 1);
     while rank < RANKS {
@@ -22,17 +22,17 @@ const WEIGHTS: [u32; RANKS] = {
     weights
 };
 
-/// How heavy a tie is: each edge weighs the less, the farther its end is among the neighbors of where it begins, with the root
-/// of its rank.
+/// Returns the weight of a tie. An edge weighs less the farther its target ranks among the neighbors of its source: the
+/// weight falls with the square root of the rank.
 ///
-/// OR(G) counts all edges alike, but a walk reads most of its pages near its end, where it goes to the nearest. Falling with
-/// the root, weights save 7 to 11 % of the reads at equal recall, though OR(G) is a tenth less; falling with the rank, they
-/// save less than half of that.
+/// OR(G) counts all edges alike, but a walk reads most of its pages near its end, where it visits the nearest vertices.
+/// Weights that fall with the root save 7 to 11 % of the reads at equal recall, although OR(G) is a tenth lower.
+/// Weights that fall with the rank itself save less than half of that.
 pub(super) fn weight(tie: Tie) -> u32 {
     WEIGHTS[tie.rank_to() as usize] + WEIGHTS[tie.rank_from() as usize]
 }
 
-/// The order of pages that grow along ties of these weights.
+/// Returns the order of vertices on pages that grow along weighted ties.
 pub(super) fn grown(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
     let count = edges.vertices();
     let mut growth = Growth { edges, placed: RowSet::new(count as u64), weights: vec![0; count], near: Vec::new() };
@@ -59,21 +59,21 @@ struct Growth<'a> {
     edges: &'a Edges,
     /// Vertices that have a page.
     placed: RowSet,
-    /// By how much each vertex is tied to this page.
+    /// Weight of each vertex's ties to this page.
     weights: Vec<u32>,
-    /// Vertices without a page that are tied to this one.
+    /// Vertices without a page that have ties to this one.
     near: Vec<u32>,
 }
 
 impl Growth<'_> {
-    /// Takes out the vertex that is tied most.
+    /// Removes and returns the vertex with the heaviest ties to the page.
     fn nearest(&mut self) -> Option<u32> {
         let weight = |vertex: u32| (self.weights[vertex as usize], Reverse(vertex));
         let at = (0..self.near.len()).max_by_key(|&at| weight(self.near[at]))?;
         Some(self.near.swap_remove(at))
     }
 
-    /// Puts a vertex on the page.
+    /// Assigns a vertex to the page.
     fn place(&mut self, vertex: u32) {
         self.placed.insert(vertex.into());
         self.weights[vertex as usize] = 0;

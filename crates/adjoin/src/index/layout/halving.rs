@@ -1,10 +1,10 @@
-//! Hierarchical balanced clustering (GP1 in Starling, appendix G, after SPANN: Chen et al., NeurIPS 2021): the vertices of a group
-//! are divided among two means, half of the pages each, and the halves again, until a group is a page. It goes by vectors
-//! alone.
+//! Hierarchical balanced clustering (GP1 in Starling, appendix G, after SPANN: Chen et al., NeurIPS 2021). It divides a
+//! group of vertices between two means, each with half of the pages, and then divides the halves in the same way, until
+//! a group fits on a page. Only vectors decide, not edges.
 //!
-//! SPANN weighs how unequal clusters are; pages leave no choice, as all but the last are full. So a half gets whoever is
-//! nearest to its mean compared with the other one, up to its size. Means begin with the halves of the order of buckets, which
-//! has near vertices near each other.
+//! SPANN penalizes clusters of unequal size. Pages leave no choice, as all but the last are full: a half takes the
+//! vertices that are nearest to its mean relative to the other mean, up to its size. The means start from the halves of
+//! the order of buckets, in which similar vectors are near each other.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -12,12 +12,12 @@ use super::filling::Room;
 use crate::error::Result;
 use crate::report::Cancel;
 
-/// Rounds of two means, at most.
+/// Largest number of rounds with two means.
 const ROUNDS_MAX: usize = 8;
 
 pub(super) fn halved(cancel: &Cancel, (kernel, panel): (Kernel, &Panel<f32>), room: Room) -> Result<Vec<u32>> {
     let mut order: Vec<u32> = (0..panel.rows() as u32).collect();
-    // From a page up to another one.
+    // A range of pages, from the first to the end.
     let mut waiting = vec![(0, room.pages())];
     while let Some((first, end)) = waiting.pop() {
         if end < first + 2 {
@@ -32,12 +32,12 @@ pub(super) fn halved(cancel: &Cancel, (kernel, panel): (Kernel, &Panel<f32>), ro
     Ok(order)
 }
 
-/// Divides a group, so many of which are to come first; both parts stay in the order of their numbers.
+/// Divides a group so that the first `cut` vertices form one part. Both parts keep the order of their numbers.
 fn halve(kernel: Kernel, panel: &Panel<f32>, group: &mut [u32], cut: usize) {
     let mut sides: Vec<(f64, u32)> = Vec::with_capacity(group.len());
     for _ in 0..ROUNDS_MAX {
         let away = difference(&mean(panel, &group[cut..]), &mean(panel, &group[..cut]));
-        // Up to a factor and a constant, how much nearer a vertex is to the second mean than to the first.
+        // By how much a vertex is nearer to the second mean than to the first, up to a factor and a constant.
         let side = |&vertex: &u32| (kernel.dot_wide(panel.row(vertex as usize), &away), vertex);
         sides.clear();
         sides.extend(group.iter().map(side));
@@ -51,7 +51,7 @@ fn halve(kernel: Kernel, panel: &Panel<f32>, group: &mut [u32], cut: usize) {
     }
 }
 
-/// The mean of some vectors, padded as they are.
+/// Returns the mean of some vectors, padded as they are.
 fn mean(panel: &Panel<f32>, group: &[u32]) -> Vec<f64> {
     let mut sums = vec![0.0; panel.stride()];
     for &vertex in group {

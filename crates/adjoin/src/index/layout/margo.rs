@@ -1,25 +1,25 @@
-//! Heavy edges first (MARGO: Yue et al., PVLDB 18): groups of vertices join along edges from the heaviest on, as long as they fit
-//! on a page.
+//! Heavy edges first (MARGO: Yue et al., PVLDB 18): groups of vertices merge along edges, heaviest first, while they
+//! fit on a page.
 //!
-//! MARGO counts while it prunes how many candidates an edge stands for, that is, to how many a monotonic path can begin with
-//! it. A graph does not hold these counts. They fall with the rank of an edge, as nearer neighbors are kept first and remove
-//! those behind them; so an edge weighs by its rank here.
+//! MARGO counts during pruning how many candidates an edge represents, that is, to how many a monotonic path can start
+//! with it. A graph does not store these counts. They fall with the rank of an edge, since nearer neighbors are kept
+//! first and remove the candidates beyond them. Therefore an edge weighs by its rank here.
 
 use super::edges::{Edges, Tie};
 use super::filling::{Filling, Room};
 use crate::error::Result;
 use crate::report::Cancel;
 
-/// More than the weight of any tie.
+/// Exclusive upper bound on the weight of a tie.
 const WEIGHTS: usize = 128;
 
-/// How heavy a tie is: the nearer the one vertex is to the other among the neighbors of each, the heavier.
+/// Returns the weight of a tie: heavier the nearer each vertex ranks among the neighbors of the other.
 pub(super) fn weight(tie: Tie) -> u32 {
     let of_rank = |rank: u32| if rank == 0 { 0 } else { 64 - rank };
     of_rank(tie.rank_to()) + of_rank(tie.rank_from())
 }
 
-/// Bytes that the order of the edges takes where there are so many ties.
+/// Returns the bytes for sorting `ties` ties.
 pub(super) fn sorting_bytes(ties: u64) -> u64 {
     ties / 2 * size_of::<(u32, u32)>() as u64
 }
@@ -33,7 +33,8 @@ pub(super) fn margo(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u3
     Ok(groups.packed(edges, room))
 }
 
-/// The ties between different vertices, each once; equally heavy ones by the numbers of the vertices.
+/// Returns the ties between different vertices, each once, heaviest first. Equally heavy ties are in the order of their
+/// vertices.
 fn heaviest_first(edges: &Edges) -> Vec<(u32, u32)> {
     let once = |vertex: u32| edges.ties(vertex).iter().filter(move |tie| tie.other() > vertex);
     let mut ends = [0usize; WEIGHTS + 1];
@@ -51,16 +52,16 @@ fn heaviest_first(edges: &Edges) -> Vec<(u32, u32)> {
     sorted
 }
 
-/// Vertices in groups.
+/// Groups of vertices, as a disjoint-set forest.
 struct Groups {
-    /// Another vertex of the same group, but for one vertex of each, which is its own.
+    /// Parent of each vertex in its group. The representative of a group is its own parent.
     above: Vec<u32>,
-    /// How many are in the group of each vertex that is its own.
+    /// Size of each group, at its representative.
     sizes: Vec<u32>,
 }
 
 impl Groups {
-    /// The vertex that stands for the group of another.
+    /// Returns the representative of a vertex's group.
     fn first(&mut self, mut vertex: u32) -> u32 {
         while self.above[vertex as usize] != vertex {
             let above = self.above[vertex as usize];
@@ -70,7 +71,7 @@ impl Groups {
         vertex
     }
 
-    /// Makes one group of those of two vertices, unless it were larger than `most`.
+    /// Merges the groups of two vertices, unless the result would have more than `most`.
     fn join(&mut self, one: u32, other: u32, most: u32) {
         let (one, other) = (self.first(one), self.first(other));
         let size = self.sizes[one as usize] + self.sizes[other as usize];
@@ -81,8 +82,8 @@ impl Groups {
         }
     }
 
-    /// Groups on pages: large ones first, each on the page with the least room that suffices; those for which none does fill
-    /// up what is left.
+    /// Assigns groups to pages, large ones first, each to the page with the least room that suffices. Groups that fit
+    /// nowhere fill the remaining places.
     fn packed(mut self, edges: &Edges, room: Room) -> Vec<u32> {
         let mut order: Vec<u32> = edges.numbers().collect();
         let firsts: Vec<u32> = edges.numbers().map(|vertex| self.first(vertex)).collect();

@@ -1,9 +1,9 @@
-//! In which order vertices lie on pages, so that the neighbors of a vertex lie on its page.
+//! Page layouts: orders of vertices on pages that put neighbors on the same page.
 //!
-//! Vertices are numbered in the order of buckets first, in which near ones have near numbers. The pages are divided into windows
-//! of about equal size, and the vertices of each are put into an order of their own, by the edges among them alone
-//! (`edges.rs`): windows are laid out on all threads, and while no more of a graph than that is in memory. Where windows end
-//! depends on how many vertices there are and on how many lie on a page. A layout is a file; `name.rs` says which there are.
+//! Vertices are first numbered in the order of buckets, in which similar vectors have numbers near each other. The
+//! pages are divided into windows of about equal size. Each window is ordered separately, by the edges within it
+//! (`edges.rs`): windows are laid out on all threads, and only those in progress are in memory. The bounds of windows
+//! depend on the number of vertices and on the number per page. Each layout has its own file, and `name.rs` lists them.
 
 mod bnf;
 mod bnp;
@@ -32,57 +32,59 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::report::Cancel;
 
-/// Vertices of a window, about.
+/// Approximate number of vertices in a window.
 const WINDOW: u64 = 1 << 16;
-/// Rounds of a layout that improves another one, at most, where nothing is said.
+/// Default limit on the rounds of a layout that improves another one.
 const ROUNDS_MAX: usize = 8;
-/// Rounds end where the overlap ratio gains less than this (Starling's tau; with the paper's 0.01 most of beta goes unused).
+/// Rounds end when the overlap ratio gains less than this (Starling's tau; the paper's 0.01 would leave most of beta
+/// unused).
 const GAIN_MIN: f64 = 0.001;
 
-/// How vertices are put into an order.
+/// Parameters of a layout.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageOrder {
     pub(super) layout: Layout,
-    /// Rounds of a layout that improves another one, at most (Starling's beta, appendix C).
+    /// Limit on the rounds of a layout that improves another one (Starling's beta, appendix C).
     pub(super) rounds_max: usize,
-    /// Vertices of a page.
+    /// Number of vertices per page.
     pub(super) records: usize,
 }
 
 impl PageOrder {
-    /// That of a layout in as many rounds as are usual.
+    /// Returns the parameters of a layout with the default number of rounds.
     pub(super) fn usual(layout: Layout, records: usize) -> Self {
         Self { layout, rounds_max: ROUNDS_MAX, records }
     }
 }
 
-/// The vectors of a window in the order of their vertices.
+/// Vectors of a window, in the order of their vertices.
 pub(super) type Vectors<'v> = (Kernel, &'v Panel<f32>);
 
-/// Where the vertices of a window lie: in which order, and what of it.
+/// Order of the vertices of a window, and its quality.
 pub(super) struct Arrangement {
-    /// The vertex of the graph at each place.
+    /// Vertex of the graph at each place.
     pub(super) order: Vec<u32>,
-    /// The overlap ratio OR(G): which share of the other vertices on its page are neighbors of a vertex, on average
+    /// Overlap ratio OR(G): the mean fraction of the other vertices on a vertex's page that are its neighbors
     /// (Starling, section 4.1).
     pub(super) overlap_ratio: f64,
 }
 
-/// Where all vertices lie.
+/// Places of all vertices.
 pub(super) struct Places {
-    /// The place of each vertex.
+    /// Place of each vertex.
     pub(super) of: Vec<u32>,
-    /// The overlap ratio OR(G) of all.
+    /// Overlap ratio OR(G) of the whole graph.
     pub(super) overlap_ratio: f64,
 }
 
 impl Places {
-    /// Bytes of those of so many vertices.
+    /// Returns the bytes of the places of `vertices` vertices.
     pub(super) fn memory_bytes(vertices: u64) -> u64 {
         vertices * size_of::<u32>() as u64
     }
 
-    /// Those of windows that hold so many vertices together, and whose arrangements come with the first place of each.
+    /// Combines the arrangements of windows, each given with its first place. The windows have `vertices` vertices in
+    /// total.
     pub(super) fn of_windows(vertices: u32, windows: impl IntoIterator<Item = (u32, Arrangement)>) -> Self {
         let (mut of, mut sum) = (vec![0; vertices as usize], 0.0);
         for (first, Arrangement { order, overlap_ratio }) in windows {
@@ -92,7 +94,7 @@ impl Places {
         Self { of, overlap_ratio: sum / f64::from(vertices.max(1)) }
     }
 
-    /// The vertices of a window in the order of their places.
+    /// Returns the vertices of a window in the order of their places.
     pub(super) fn order(&self, window: Range<u32>) -> Vec<u32> {
         let mut order = vec![0; window.len()];
         for vertex in window.clone() {
@@ -103,18 +105,19 @@ impl Places {
 }
 
 impl Arrangement {
-    /// Vertices in an order that is known, whose out-neighbors `neighbors` gives, on pages of so many.
+    /// Creates an arrangement from a known order, with `records` vertices per page. `neighbors` returns the
+    /// out-neighbors of a vertex.
     pub(super) fn in_order<'g>(order: Vec<u32>, records: usize, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
         let room = Room::new(order.len(), records);
         let sum = overlap_sum(|vertex| neighbors(vertex).iter().copied(), &order, room);
         Self { overlap_ratio: sum / order.len().max(1) as f64, order }
     }
 
-    /// Arranges the vertices of a window, whose out-neighbors `neighbors` gives. `vectors` are there for a layout that goes by
-    /// them.
+    /// Arranges the vertices of a window. `neighbors` returns the out-neighbors of a vertex, and `vectors` is set for a
+    /// layout that needs vectors.
     ///
     /// # Errors
-    /// Where the work is cancelled.
+    /// If the work is cancelled.
     pub(super) fn of_window<'g>(
         cancel: &Cancel,
         way: PageOrder,
@@ -130,11 +133,11 @@ impl Arrangement {
     }
 }
 
-/// The vertices of a whole graph in the order of a layout that does not go by vectors, so many on a page: one window, where that
-/// can be, else several. By rows and by buckets, that is the order of their numbers.
+/// Returns the order of a whole graph in a layout that is based on edges, with `records` vertices per page. Uses one
+/// window if possible. For layouts by rows and by buckets, this is the order of the numbers.
 ///
 /// # Errors
-/// Where memory does not suffice, or the work is cancelled.
+/// If memory does not suffice, or if the work is cancelled.
 pub(crate) fn whole_order(context: &Context, graph: &Graph, layout: Layout, records: usize) -> Result<Vec<u32>> {
     let vertices = graph.vertices();
     let all: Vec<Range<u32>> = match vertices <= edges::WINDOW_MAX {
@@ -154,7 +157,7 @@ pub(crate) fn whole_order(context: &Context, graph: &Graph, layout: Layout, reco
     Ok(order)
 }
 
-/// The windows of so many vertices, so many of which lie on a page: each has whole pages.
+/// Returns the windows of `vertices` vertices, with `records` of them per page. Each window has whole pages.
 pub(super) fn windows(vertices: u32, records: usize) -> impl Iterator<Item = Range<u32>> {
     let pages = u64::from(vertices).div_ceil(records as u64);
     let count = u64::from(vertices).div_ceil(WINDOW).min(pages);
@@ -162,12 +165,12 @@ pub(super) fn windows(vertices: u32, records: usize) -> impl Iterator<Item = Ran
     (0..count).map(move |window| start(window)..start(window + 1))
 }
 
-/// Vertices of the largest window of so many.
+/// Returns the number of vertices in the largest window.
 pub(super) fn window_vertices(vertices: u32, records: usize) -> usize {
     windows(vertices, records).map(|window| window.len()).max().unwrap_or(0)
 }
 
-/// Bytes that it takes to lay out a window of so many vertices, each with so many neighbors at most.
+/// Returns the bytes for laying out a window of `vertices` vertices with at most `degree` neighbors each.
 pub(super) fn window_bytes(layout: Layout, vertices: usize, degree: usize) -> u64 {
     let ties = 2 * (vertices * degree) as u64;
     let further = match layout {
@@ -175,17 +178,17 @@ pub(super) fn window_bytes(layout: Layout, vertices: usize, degree: usize) -> u6
         Layout::Gp2 => growing::wishes_bytes(ties),
         _ => 0,
     };
-    // Orders, pages of vertices, and what is noted of each: eight numbers of a vertex at most.
+    // Orders, pages of vertices, and values per vertex: at most eight numbers for a vertex.
     Edges::memory_bytes(vertices, degree) + further + 8 * vertices as u64 * size_of::<u32>() as u64
 }
 
 impl PageOrder {
-    /// The vertices of a window in the order of the layout.
+    /// Returns the vertices of a window in the order of the layout.
     fn order(self, cancel: &Cancel, (edges, vectors): (&Edges, Option<Vectors<'_>>), room: Room) -> Result<Vec<u32>> {
         let swapped =
             |weight: fn(Tie) -> u32, order| swaps::swapped(cancel, (edges, room), (weight, self.rounds_max), order);
         match self.layout {
-            // The order of rows is that of no window.
+            // The order of rows ignores windows, so it is not computed here.
             Layout::Rows | Layout::Buckets => Ok(edges.numbers().collect()),
             Layout::Bnp => Ok(bnp::bnp(edges, room)),
             Layout::Bnf => bnf::bnf(cancel, (edges, room), (Turns::Before, self.rounds_max)),
@@ -201,12 +204,12 @@ impl PageOrder {
     }
 }
 
-/// OR(G) of the vertices of a window in this order; 0 where no vertex shares its page.
+/// Returns OR(G) of a window in this order, or 0 if no two vertices share a page.
 fn overlap_ratio(edges: &Edges, order: &[u32], room: Room) -> f64 {
     overlap_sum(|vertex| edges.neighbors(vertex), order, room) / order.len().max(1) as f64
 }
 
-/// For each vertex, which share of the others on its page are neighbors of it: all of these added up.
+/// Returns the sum over all vertices of the fraction of others on the page that are neighbors.
 fn overlap_sum<N: Iterator<Item = u32>>(neighbors: impl Fn(u32) -> N, order: &[u32], room: Room) -> f64 {
     let pages = room.pages_of(order);
     let of_page = |(page, on_page): (u32, &[u32])| {

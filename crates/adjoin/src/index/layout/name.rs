@@ -1,4 +1,4 @@
-//! The names of layouts.
+//! Names of page layouts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::message::{Argument, message};
 
-/// In which order vectors lie on pages. All but the first two and GP1 go by the edges of the graph, all but the first two
-/// within windows of the order of buckets.
+/// Order of vectors on pages. All but `Rows`, `Buckets` and `Gp1` are based on the edges of the graph. All but `Rows`
+/// and `Buckets` work within windows of the order of buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// By row number, as DiskANN lays them.
+    /// By row number, as in DiskANN.
     Rows,
-    /// As they lie in the buckets of the store, whose tree of centers clusters vectors without regard to edges.
+    /// As in the buckets of the store, whose tree of centers clusters vectors without regard to edges.
     Buckets,
     /// A vertex and its neighbors, page by page: block neighbor padding (Starling, section 4.1).
     Bnp,
-    /// Each to the page on which most of its neighbors are: block neighbor frequency (Starling, section 4.1).
+    /// Each vertex on the page with most of its neighbors: block neighbor frequency (Starling, section 4.1).
     Bnf,
-    /// Swaps of two vertices after that: block neighbor swap (Starling, appendix E).
+    /// Block neighbor frequency, then swaps of two vertices: block neighbor swap (Starling, appendix E).
     Bns,
-    /// Pages that grow along the edges, then the same swaps.
+    /// Pages that grow along the edges, followed by the same swaps.
     #[default]
     Grown,
-    /// Heavy edges first, where an edge weighs as a monotonic path needs it (MARGO, VLDB 2025).
+    /// Heavy edges first, weighted by their use for monotonic paths (MARGO, VLDB 2025).
     Margo,
-    /// Breadth first, from and to vertices of few edges before others (NDSearch, section VI-A).
+    /// Breadth first, visiting vertices with few edges first (NDSearch, section VI-A).
     Degree,
-    /// Breadth first in the order of buckets, the base of that.
+    /// Breadth first in the order of buckets, as a baseline for `Degree`.
     Bfs,
-    /// Halves of halves of the vectors, down to a page: hierarchical balanced clustering (GP1 in Starling, appendix G). It
-    /// goes by vectors, so it is for indexes that are there.
+    /// Vectors halved repeatedly, down to a page: hierarchical balanced clustering (GP1 in Starling, appendix G). It
+    /// needs the vectors, so it only applies to an existing index.
     Gp1,
-    /// All pages grow at the same time: k-way greedy graph growing (GP2 in Starling, appendix G).
+    /// All pages grow at once: k-way greedy graph growing (GP2 in Starling, appendix G).
     Gp2,
-    /// Block neighbor frequency, who gains most first: prioritised restreaming (GP3 in Starling, appendix G).
+    /// Block neighbor frequency, largest gain first: prioritized restreaming (GP3 in Starling, appendix G).
     Gp3,
 }
 
@@ -58,7 +58,7 @@ impl Layout {
         Self::Gp3,
     ];
 
-    /// Its name.
+    /// Returns the name of the layout.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -76,7 +76,7 @@ impl Layout {
         }
     }
 
-    /// Whether the order depends on the vectors themselves.
+    /// Returns whether the order depends on the vectors themselves.
     pub(crate) fn goes_by_vectors(self) -> bool {
         self == Self::Gp1
     }

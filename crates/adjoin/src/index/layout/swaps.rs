@@ -1,23 +1,23 @@
-//! Swaps of two vertices between pages, each of which makes OR(G) larger, or the same sum over ties of other weights (block
-//! neighbor swap: Starling, appendix E, Algorithm 3).
+//! Swaps vertices between pages if that increases OR(G), or the sum that replaces it when ties have other weights
+//! (block neighbor swap: Starling, appendix E, Algorithm 3).
 //!
-//! The algorithm tries, for each two neighbors of each vertex, the vertices with the fewest neighbors on the pages of the two.
-//! Most such trials cannot gain: one of two vertices that gain by a swap must be tied more to the other page than to its own. So
-//! for each vertex only pages to which it is tied more are tried, with each vertex there: some trials a vertex instead of
-//! degree squared, and where a round gains nothing, no swap of any two vertices does.
+//! For any two neighbors of a vertex, the paper's algorithm tries the vertices with the fewest neighbors on the pages
+//! of the two. Most trials cannot gain: a swap gains only if one of its vertices has heavier ties to the other page
+//! than to its own. So for each vertex, only pages with heavier ties are tried, with each vertex there. That takes a
+//! few trials per vertex instead of degree squared, and once a round gains nothing, no swap of any two vertices does.
 
 use super::edges::{Edges, Tie};
 use super::filling::Room;
 use crate::error::Result;
 use crate::report::Cancel;
 
-/// Rounds end where fewer than one of so many vertices is swapped.
+/// Divisor: rounds end when fewer than this part of the vertices is swapped.
 const SWAPS_SHARE: usize = 100;
-/// Pages between two looks at whether the work is cancelled.
+/// Pages between two checks for cancellation.
 const CANCEL_EVERY: usize = 4_096;
 
-/// Swaps vertices of this order, in so many rounds over all of them at most, while a round swaps enough. Ties weigh so much,
-/// at least 1.
+/// Improves an order by swaps, in at most `rounds_max` rounds over all vertices, while a round makes enough swaps.
+/// `weight` returns the weight of a tie, at least 1.
 pub(super) fn swapped(
     cancel: &Cancel,
     (edges, room): (&Edges, Room),
@@ -46,14 +46,14 @@ struct Swaps<'a, W> {
     room: Room,
     order: Vec<u32>,
     page_of: Vec<u32>,
-    /// For each vertex, what ties it to the others on its page.
+    /// Weight of each vertex's ties to the others on its page.
     own: Vec<u32>,
-    /// For each vertex, what ties it to the page that is being improved.
+    /// Weight of each vertex's ties to the page being improved.
     to_page: Vec<u32>,
-    /// For each page, what ties a vertex to it, and the pages where that is not 0.
+    /// Weight of a vertex's ties to each page, and the pages with a weight above 0.
     from_vertex: Vec<u32>,
     reached: Vec<u32>,
-    /// What the weight of a tie counts on a full page, and on the last: as OR(G) has it, but for a factor.
+    /// Value of a unit of weight on a full page, and on the last page: as in OR(G), up to a factor.
     worth: [i64; 2],
 }
 
@@ -65,7 +65,7 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
             on_page.map(|&tie| weight(tie)).sum::<u32>()
         };
         let own = edges.numbers().map(|vertex| on(vertex, page_of[vertex as usize])).collect();
-        // A page of m vertices has edges that add 1 / (m - 1) each, one of a single vertex none.
+        // On a page of m vertices, an edge adds 1 / (m - 1); on a page of one vertex, there are none.
         let [full, last] = [0, pages.saturating_sub(1)].map(|page| room.of(page) as i64 - 1);
         let worth = [last.max(1) * i64::from(full > 0), full * i64::from(last > 0)];
         let to_page = vec![0; edges.vertices()];
@@ -92,7 +92,7 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         self.worth[usize::from(page as usize + 1 == self.room.pages())]
     }
 
-    /// Swaps each vertex of a page with one of another, where that gains; returns how many.
+    /// Swaps each vertex of a page with one of another page if that gains. Returns the number of swaps.
     fn improve(&mut self, page: usize) -> usize {
         let mut count = 0;
         self.count_to_page(page, 1);
@@ -108,7 +108,7 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         count
     }
 
-    /// Adds what lies between each vertex and a page to what is noted of it, so many times.
+    /// Adds the weight of all ties to a page, multiplied by `times`, to `to_page`.
     fn count_to_page(&mut self, page: usize, times: i32) {
         for at in self.members(page) {
             for &tie in self.edges.ties(self.order[at]) {
@@ -118,7 +118,8 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         }
     }
 
-    /// With which place the vertex at a place is best swapped: where that gains most, of equal ones the first.
+    /// Returns the place with which to swap the vertex at a place: the one with the largest gain, or `None` if no swap
+    /// gains. Ties go to the first.
     fn best_swap(&mut self, at: usize) -> Option<usize> {
         let vertex = self.order[at];
         let page = self.page_of[vertex as usize];
@@ -132,7 +133,8 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         let mut best: Option<(i64, usize)> = None;
         for &other in self.reached.iter().filter(|&&other| other != page) {
             let to_other = self.gain((page, self.own[vertex as usize]), (other, self.from_vertex[other as usize]));
-            // Else the other vertex of a swap that gains has more edges to this page than to its own, and is tried in its turn.
+            // Otherwise, in a swap that gains, the other vertex has heavier ties to this page than to its own, and
+            // finds the swap in its turn.
             if to_other > 0 {
                 for to in self.members(other as usize) {
                     let gain =
@@ -147,13 +149,13 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         best.map(|best| best.1)
     }
 
-    /// What a vertex adds by going from one page to another, with so many edges to each.
+    /// Returns the gain of moving a vertex from one page to another, given the weight of its ties to each.
     fn gain(&self, from: (u32, u32), to: (u32, u32)) -> i64 {
         self.worth(to.0) * i64::from(to.1) - self.worth(from.0) * i64::from(from.1)
     }
 
-    /// The same of the vertex at a place that is swapped for another one, less what edges between the two would have added;
-    /// these are looked at only where it is more than `least`.
+    /// Returns the gain of moving the vertex at a place to page `to`, in exchange for `vertex`. Edges between the two
+    /// are subtracted, since they would not count; they are looked up only if the gain is more than `least`.
     fn gain_of_other(&self, vertex: u32, at: usize, to: u32, least: i64) -> i64 {
         let other = self.order[at];
         let from = self.page_of[other as usize];

@@ -1,4 +1,4 @@
-//! Layouts against their definitions, on graphs of odd shapes.
+//! Compares layouts with their definitions, on graphs of unusual shapes.
 
 use super::edges::WINDOW_MAX;
 use super::*;
@@ -7,7 +7,7 @@ use crate::random::Random;
 /// A graph as lists of out-neighbors.
 type Lists = Vec<Vec<u32>>;
 
-/// Graphs with and without edges, of one part and of several, from none of whose vertices many edges go.
+/// Returns graphs with and without edges, of one and of several components, all of small degree.
 fn graphs() -> Vec<(&'static str, Lists)> {
     let mut random = Random::new(1, "graphs for layouts");
     let mut drawn = |vertices: u32, degree: usize, reach: u32| -> Lists {
@@ -40,7 +40,7 @@ fn graphs() -> Vec<(&'static str, Lists)> {
     ]
 }
 
-/// OR(G) by its formula.
+/// Computes OR(G) by its formula.
 fn ratio(lists: &Lists, order: &[u32], records: usize) -> f64 {
     let of = |page: &[u32], vertex: u32| {
         let near = page.iter().filter(|&other| lists[vertex as usize].contains(other)).count();
@@ -60,7 +60,7 @@ fn kernel() -> Kernel {
     Kernel::detect()
 }
 
-/// Vectors drawn at random.
+/// Returns random vectors.
 fn vectors(count: usize, dimensions: usize) -> Panel<f32> {
     let (mut random, mut panel) = (Random::new(2, "vectors for layouts"), Panel::zeroed(count, dimensions));
     for row in 0..count {
@@ -108,7 +108,7 @@ fn edges_are_those_of_the_window_with_their_ranks() {
     }
 }
 
-/// After swaps OR(G) is no less, and a window in which a round gained nothing has no two vertices whose swap would gain.
+/// Swaps do not decrease OR(G), and if a round gains nothing, no swap of two vertices would.
 #[test]
 fn swaps_gain_until_none_does() {
     for (name, lists) in graphs() {
@@ -184,7 +184,7 @@ fn windows_make_one_order() {
     assert!((places.overlap_ratio - whole.overlap_ratio).abs() < 1e-9);
 }
 
-/// Of vectors in groups that are far from each other, but whose numbers are mixed, each page has one group.
+/// If vectors are in groups far from each other with mixed numbers, each page has one group.
 #[test]
 fn halves_end_with_groups_of_near_vectors() {
     let group = |vertex: u32| vertex * 7 % 10;
@@ -196,7 +196,7 @@ fn halves_end_with_groups_of_near_vectors() {
     assert!(order.chunks(9).all(|page| page.iter().all(|&vertex| group(vertex) == group(page[0]))), "{order:?}");
 }
 
-/// Two pages are no farther from their means, in plain f64, than those that they begin with.
+/// The final pages are no farther from their means than the initial ones, computed in plain f64.
 #[test]
 fn halves_are_nearer_to_their_means_than_at_first() {
     for (count, dimensions) in [(20, 1), (37, 3), (64, 40)] {

@@ -1,4 +1,4 @@
-//! Attributes of rows that are left and of rows that came, in the order of the merged index.
+//! Writes the columns of remaining and inserted rows in the order of the merged index.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::row_numbers::RowSet;
 use crate::store::{Drafts, FileFacts, Reordering};
 
 impl Mixed<'_> {
-    /// Writes the attributes by entry, where rows have some; returns what a manifest says of their file, and the bytes that did
-    /// not fit into memory. Rows are those of vertices with these places and further rows.
+    /// Writes the columns by entry, if the rows have any. Returns the manifest's facts about the file, and the bytes
+    /// that did not fit into memory. `places` and `duplicates` describe the merged index.
     ///
     /// # Errors
-    /// Where attributes are not as written, the disk refuses, or memory does not suffice.
+    /// If columns are damaged, if the file cannot be written, or if memory does not suffice.
     pub(super) fn attributes(
         &self,
         (drafts, temporary): (&Drafts<'_>, &Path),
@@ -38,7 +38,7 @@ impl Mixed<'_> {
             let (first, others) = duplicates.of(place);
             match others.binary_search(&row) {
                 Ok(at) => self.numbering.vertices() + (first + at) as u32,
-                // It stands for its vertex.
+                // The row represents its vertex.
                 Err(_) => place,
             }
         };
@@ -57,7 +57,7 @@ impl Mixed<'_> {
         reordering.write(drafts).map(Some)
     }
 
-    /// The vertex of each newcomer.
+    /// Returns the vertex of each inserted row.
     fn vertices_of_newcomers(&self) -> Vec<u32> {
         let mut vertices = vec![0; self.newcomers.rows() as usize];
         for (new, &newcomer) in (0..).zip(self.standing) {

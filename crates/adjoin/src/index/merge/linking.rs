@@ -1,4 +1,5 @@
-//! The lists of a merged index: what comes gets neighbors, and whoever had neighbors that go gets others.
+//! Builds the lists of a merged index: new vertices get neighbors, and vertices with deleted neighbors get
+//! replacements.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,23 +20,23 @@ use crate::index::build::pruning::{BACK_MAX, Next, Pruning, spread};
 use crate::index::scan::Pieces;
 use crate::workers::map_items;
 
-/// Vertices whose candidates a thread collects at once.
+/// Number of vertices for which a thread collects candidates at once.
 const LINKED_TOGETHER: usize = 4_096;
 
-/// What lists are made of.
+/// Inputs of the lists.
 pub(super) struct Linking<'a, T: Coordinate> {
     pub(super) mixed: &'a Mixed<'a>,
     pub(super) survey: &'a Survey,
     pub(super) near: &'a Near,
-    /// The place in `near` of each new vertex, and the new vertex at each place.
+    /// Place in `near` of each new vertex, and the new vertex at each place.
     pub(super) places: &'a [u32],
     pub(super) new_at: &'a [u32],
-    /// The vectors of all vertices, where memory holds them.
+    /// Vectors of all vertices, if memory holds them.
     pub(super) all: Option<&'a Panel<T>>,
     pub(super) options: &'a GraphOptions,
     pub(super) repair: Repair,
     pub(super) temporary: &'a Path,
-    /// Memory for the lists and for edges back, each.
+    /// Memory for the lists, and as much again for edges back.
     pub(super) memory: u64,
 }
 
@@ -53,7 +54,7 @@ impl OwnEdges {
     }
 }
 
-/// Candidates of some vertices, each with where they end.
+/// Candidates of some vertices, each with the end of its candidates.
 #[derive(Default)]
 struct Candidates {
     ends: Vec<(Next, usize)>,
@@ -68,10 +69,10 @@ impl Candidates {
 }
 
 impl<T: Coordinate> Linking<'_, T> {
-    /// The lists of all vertices, and how many bytes went to temporary files.
+    /// Builds the lists of all vertices. Also returns the bytes written to temporary files.
     ///
     /// # Errors
-    /// Where pages cannot be read, a temporary file cannot be written, or memory does not suffice.
+    /// If pages cannot be read, if a temporary file cannot be written, or if memory does not suffice.
     pub(super) fn lists(&self) -> Result<(Lists, u64)> {
         let (own, sources) = self.own()?;
         let (context, windows) = (self.mixed.context, self.windows());
@@ -103,7 +104,8 @@ impl<T: Coordinate> Linking<'_, T> {
         Ok((lists, spilled))
     }
 
-    /// The candidates of some vertices of a window that begins with `first`, given edges back to all of these.
+    /// Collects the candidates of some vertices of a window. The window starts at vertex `first`, and `ends` and
+    /// `sources` are the edges back to all of its vertices.
     fn candidates(
         &self,
         pieces: &mut Pieces<'_>,
@@ -148,7 +150,7 @@ impl<T: Coordinate> Linking<'_, T> {
         Pruning { origin: mixed, all, options, candidates_max, candidates: 2 * options.degree }
     }
 
-    /// The out-neighbors of the new vertices, and where edges come from.
+    /// Returns the out-neighbors of the new vertices, and the edges by target.
     fn own(&self) -> Result<(OwnEdges, Sources)> {
         let Mixed { context, numbering, .. } = *self.mixed;
         let count = numbering.new_vertices();
@@ -172,7 +174,8 @@ impl<T: Coordinate> Linking<'_, T> {
         Ok((own, edges.finish()?))
     }
 
-    /// Adds the neighbors of an old vertex that stay, and others in the place of those that go; whether any goes.
+    /// Adds the kept neighbors of an old vertex, and replacements for the deleted ones. Returns whether any neighbor is
+    /// deleted.
     fn add_left(&self, vertex: u32, neighbors: &[u32], all: &mut Vec<u32>) -> bool {
         let numbering = self.mixed.numbering;
         let first = all.len();
@@ -198,7 +201,7 @@ impl<T: Coordinate> Linking<'_, T> {
     }
 }
 
-/// Most vectors that pruning one vertex compares.
+/// Returns the largest number of vectors compared to prune one vertex.
 pub(super) fn candidates_max(options: &GraphOptions, repair: Repair) -> usize {
     let replaced = repair.taken().min(options.degree);
     1 + (1 + replaced + BACK_MAX) * options.degree

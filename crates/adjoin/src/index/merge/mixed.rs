@@ -1,4 +1,4 @@
-//! The vertices of an index that stay and those that came, under one numbering.
+//! The kept vertices of an index and the inserted ones, under one numbering.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -17,32 +17,33 @@ use crate::source::{IdKind, Ids};
 use crate::store::Role;
 use crate::workers::map_items;
 
-/// Where one of so few vertices is wanted, pages are read one by one.
+/// Divisor: if fewer than this part of the vertices is wanted, pages are read one by one.
 const SINGLE_SHARE: u32 = 64;
 
-/// Vectors that a thread loads at once.
+/// Number of vectors that a thread loads at once.
 const LOADED_TOGETHER: usize = 4_096;
 
-/// What a merged index is made of.
+/// Inputs of a merged index.
 pub(super) struct Mixed<'a> {
     pub(super) context: &'a Context,
     pub(super) index: &'a Index,
     pub(super) newcomers: &'a dyn Newcomers,
     pub(super) survey: &'a Survey,
     pub(super) numbering: &'a Numbering,
-    /// The newcomer that stands for each new vertex.
+    /// Inserted row that represents each new vertex.
     pub(super) standing: &'a [u32],
-    /// Entries of the index that were not deleted.
+    /// Entries of the index that are not deleted.
     pub(super) left: &'a RankedSet,
-    /// Whether the codes of old vertices are those of the merged index.
+    /// Whether old vertices keep their codes in the merged index.
     pub(super) keeps_codes: bool,
-    /// Vectors that are gathered at once, at most, and bytes beside them.
+    /// Largest number of vectors gathered at once, and the bytes for work on them.
     pub(super) room: (usize, u64),
     pub(super) _memory: Reservation,
 }
 
 impl Mixed<'_> {
-    /// The row of an entry that was not deleted, and that of a newcomer: those of entries come first, in their order.
+    /// Returns the new row number of a remaining entry. Remaining entries come first, in their order; inserted rows
+    /// follow.
     fn row_of(&self, entry: u32) -> u64 {
         self.left.rank(entry).into()
     }
@@ -51,17 +52,17 @@ impl Mixed<'_> {
         u64::from(self.left.len()) + u64::from(newcomer)
     }
 
-    /// The entries of an old vertex that were not deleted, by row.
+    /// Returns the remaining entries of an old vertex, by row.
     fn entries(&self, old: u32) -> impl Iterator<Item = u32> {
         std::iter::once(old).chain(self.index.further_entries(old)).filter(|&entry| self.left.contains(entry))
     }
 
-    /// The row that stands for an old vertex that stays.
+    /// Returns the entry that represents a kept old vertex.
     fn standing_entry(&self, old: u32) -> u32 {
         self.entries(old).next().expect("a vertex that stays has a row")
     }
 
-    /// The ids of the rows that stand for some vertices.
+    /// Returns the ids of the rows that represent some vertices.
     fn ids_of(&self, vertices: &[Vertex]) -> Result<Ids> {
         let entries: Vec<u32> = vertices.iter().filter_map(|&vertex| self.entry_of(vertex)).collect();
         let kind = self.index.facts().ids;
@@ -85,7 +86,7 @@ impl Mixed<'_> {
         }
     }
 
-    /// The vector of a vertex as it is stored.
+    /// Returns the stored vector of a vertex.
     fn stored<'s>(&'s self, pieces: &'s mut Pieces<'_>, vertex: Vertex) -> Result<&'s [u8]> {
         match vertex {
             Vertex::Old(old) => pieces.vector(old),
@@ -93,7 +94,7 @@ impl Mixed<'_> {
         }
     }
 
-    /// Pages, read as suits so many vertices that are wanted.
+    /// Returns a reader of pages, suited to the number of wanted vertices.
     fn pieces(&self, wanted: u32) -> Pieces<'_> {
         match wanted < self.vertices() / SINGLE_SHARE {
             true => Pieces::single(self.index),
@@ -215,7 +216,7 @@ impl Origin for Mixed<'_> {
     }
 }
 
-/// Tells where vertices end that are asked for next.
+/// Announces the last of the vertices that will be requested next.
 pub(super) fn until_last(pieces: &mut Pieces<'_>, vertices: &[Vertex]) {
     let old = vertices.iter().rev().find_map(|&vertex| match vertex {
         Vertex::Old(old) => Some(old),

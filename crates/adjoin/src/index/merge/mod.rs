@@ -1,14 +1,16 @@
-//! An index of the rows that are left of another one and of rows that came: *change what has changed*.
+//! Merges inserted rows and deletes into an index by changing only what they affect.
 //!
-//! This is StreamingMerge of FreshDiskANN (Singh et al., 2021, section 5.3) in other steps. One pass over the pages finds what goes
-//! and what is there already (`survey.rs`). Rows that come walk over the index as it was, in which those that go still lead on,
-//! to find which vertices are near them (`near.rs`). Then all lists are made in one more pass over the pages (`linking.rs`): the
-//! paper's phases of deletes and patches are one here, so that no list is pruned twice. From there on it is a build: order,
-//! codes, the graph that leads in and the recall are made of the vertices and lists anew, so that they are as good as those of a
-//! new index, however often rows are replaced.
+//! This is StreamingMerge of FreshDiskANN (Singh et al., 2021, section 5.3) with other steps. One pass over the pages
+//! finds deleted vertices, and rows whose vector exists already (`survey.rs`). Inserted rows find the vertices near
+//! them by walks over the old index, in which deleted vertices are still expanded (`near.rs`). A second pass over the
+//! pages builds all lists (`linking.rs`): it combines the paper's delete and patch phases, so that no list is pruned
+//! twice.
 //!
-//! What is held beside the codes are numbers of places while pages are ordered and written, a few bits of each vertex, and what
-//! came and goes.
+//! The rest is a build: order, codes, navigation graph and recall are computed again from the vertices and lists. They
+//! are therefore as good as in a new index, however often rows are replaced.
+//!
+//! Memory holds the codes, a few bits per vertex, and the inserted and deleted rows. While pages are ordered and
+//! written, it also holds the places of all vertices.
 
 mod attributes;
 mod linking;
@@ -45,58 +47,60 @@ use crate::row_numbers::{RankedSet, RowSet};
 use crate::source::{AttributeTables, Ids};
 use crate::store::{Drafts, Kind, NO_CHECKSUM, Role};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory in error messages.
 const PURPOSE: &str = "merging rows into the index";
-/// Changing an index takes less time than building one where no more rows come than one of so many that stay, as each takes a
-/// walk; and where no more come or go than one of so many, as all lists change then.
+/// Divisors: changing an index is faster than building one only if few rows change, relative to the kept ones. Inserted
+/// rows are the first limit, since each takes a walk. Inserted and deleted rows together are the second, since with
+/// more of them nearly all lists change.
 const CAME_SHARE: u64 = 12;
 const CHANGED_SHARE: u64 = 4;
-/// The list of a walk that finds near vertices is so many times shorter than that of a walk from vertex to vertex: each page
-/// brings others, which are compared too.
+/// Divisor of the list of a walk for near vertices, compared with a search from vertex to vertex: each page brings
+/// other vertices, which are compared too.
 const LISTS_OF_WALK: usize = 2;
-/// Near vertices that are candidates of a newcomer: so many halves of the list of a build. Walks compare more than that.
+/// Number of near vertices that are candidates of an inserted row, in halves of the build list. Walks compare more than
+/// that.
 const NEAR_OF_LIST: usize = 3;
-/// Codes of old vertices are kept where their error is no more than so many times that of codes that are learned anew.
+/// Largest error of old codes, relative to newly trained codes, at which old vertices keep their codes.
 const CODES_WORSE: f64 = 1.1;
-/// Share of the spare memory for the vectors of all vertices, and for lists and edges back, each.
+/// Divisors: the parts of the spare memory for the vectors of all vertices, and for lists and edges back each.
 const ALL_SHARE: u64 = 2;
 const LISTS_SHARE: u64 = 16;
-/// Bytes for vectors that are gathered at once, and what is done with them, at least.
+/// Least bytes for vectors gathered at once and the work on them.
 const GATHERED_BYTES_MIN: u64 = 6 << 20;
-/// Distinct vectors that are compared for each of many vertices near each other, about.
+/// Approximate number of distinct vectors gathered per vertex, for a group of vertices near each other.
 const VECTORS_OF_VERTEX: u64 = 4;
 
-/// Rows that come, numbered from 0 in the order in which they came.
+/// Inserted rows, numbered from 0 in the order of insertion.
 pub(crate) trait Newcomers: Sync {
-    /// How many.
+    /// Returns the number of rows.
     fn rows(&self) -> u32;
 
-    /// The vector of one, as it is stored.
+    /// Returns the stored vector of a row.
     fn vector(&self, number: u32) -> &[u8];
 
-    /// Appends its id to ids of the same kind.
+    /// Appends the id of a row to ids of the same kind.
     fn push_id(&self, number: u32, ids: &mut Ids);
 
-    /// The attributes of all, in their order; none where rows have none.
+    /// Returns the columns of all rows, in order; nothing if rows have no columns.
     ///
     /// # Errors
-    /// Where memory does not suffice.
+    /// If memory does not suffice.
     fn attributes(&self, _context: &Context) -> Result<AttributeTables<'_>> {
         Ok(Box::new(std::iter::empty()))
     }
 }
 
-/// What a vertex gets in the place of a neighbor that goes.
+/// Replacement of a deleted neighbor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repair {
-    /// All neighbors of that one that stay (FreshDiskANN, Algorithm 4).
+    /// All kept neighbors of the deleted one (FreshDiskANN, Algorithm 4).
     All,
-    /// So many of them, the nearest to it.
+    /// This number of them, those nearest to the deleted vertex.
     Some(usize),
 }
 
 impl Repair {
-    /// One for one: the lists stay as long as they were, and hardly a distance is needed.
+    /// One for one: lists keep their length, and few distances are computed.
     pub(crate) const NEAREST: Self = Self::Some(1);
 
     fn taken(self) -> usize {
@@ -107,15 +111,15 @@ impl Repair {
     }
 }
 
-/// A merged index all of whose files but the calibration are written.
+/// A merged index with all files written but the calibration.
 struct Laid {
     manifest: IndexManifest,
-    /// Bytes that went to temporary files.
+    /// Bytes written to temporary files.
     spilled: u64,
     inserted: InsertedEntries,
 }
 
-/// What is merged into which index.
+/// A merge of rows into an index.
 pub(crate) struct Merge<'a> {
     pub(crate) context: &'a Context,
     pub(crate) index: &'a Index,
@@ -125,15 +129,15 @@ pub(crate) struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    /// Whether that can be done: some rows stay, pages do not go by rows, and walks find what is near, which they do not for inner
-    /// products.
+    /// Returns whether the index can be changed: some rows remain, pages are not ordered by rows, and walks find near
+    /// vertices, which they do not for inner products.
     pub(crate) fn is_possible(&self) -> bool {
         let facts = self.index.facts();
         let can_be = facts.metric != Metric::Ip && facts.layout != Layout::Rows;
         can_be && self.deleted.len() < facts.rows
     }
 
-    /// Whether it is possible and takes less time than building a new index.
+    /// Returns whether changing the index is possible and faster than building a new one.
     pub(crate) fn pays(&self) -> bool {
         let left = self.index.facts().rows - self.deleted.len();
         let came = u64::from(self.newcomers.rows());
@@ -141,11 +145,11 @@ impl Merge<'_> {
         self.is_possible() && came * CAME_SHARE <= left && changed * CHANGED_SHARE <= left
     }
 
-    /// Writes the merged index into a folder, where there is none; returns how many bytes that wrote.
+    /// Writes the merged index into a folder that has none. Returns the bytes written.
     ///
     /// # Errors
-    /// Where the index cannot be read, the disk refuses, memory does not suffice, or the work is cancelled. The folder is then
-    /// as it was before.
+    /// If the index cannot be read, if a file cannot be written, if memory does not suffice, or if the work is
+    /// cancelled. The folder is then left unchanged.
     pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<u64> {
         let space = self.index.facts().space();
         with_coordinates!(space, T => {
@@ -161,7 +165,7 @@ impl Merge<'_> {
         })
     }
 
-    /// Bytes that it takes at least, about.
+    /// Returns the approximate least bytes of the merge.
     fn least_bytes<T: Coordinate>(&self) -> Result<u64> {
         let facts = self.index.facts();
         let (vertices, rows) = (u64::from(facts.vertices), u64::from(self.newcomers.rows()));
@@ -247,7 +251,7 @@ impl Merge<'_> {
         Ok(Laid { manifest, spilled, inserted })
     }
 
-    /// All vertices under one numbering, with what is due of the spare memory for vectors of some.
+    /// Combines all vertices under one numbering, with a part of the spare memory for gathering vectors.
     fn mixed<'b, T: Coordinate>(
         &'b self,
         (survey, numbering): (&'b Survey, &'b Numbering),

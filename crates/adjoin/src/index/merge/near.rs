@@ -1,6 +1,8 @@
-//! Finds the vertices near the newcomers of a merge. Walks over the index find old ones. Newcomers near each other are found by a
-//! graph of their own in memory: rows of a region that the index does not have yet all find the same few old vertices, which say
-//! nothing about where in that region they are.
+//! Finds the vertices near the inserted rows of a merge.
+//!
+//! Walks over the index find old vertices. Inserted rows near each other are found by a graph of their own in memory.
+//! Without that graph, rows of a region that is new to the index would all find the same few old vertices, which do not
+//! distinguish them.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -20,14 +22,14 @@ use crate::load::Members;
 use crate::query::WalkStrategy;
 use crate::row_numbers::RowSet;
 
-/// Newcomers that walk together, at least.
+/// Least number of inserted rows that walk together.
 const TOGETHER_MIN: u64 = 4_096;
-/// Newcomers whose vectors are converted at once.
+/// Number of inserted rows whose vectors are converted at once.
 const LOADED_TOGETHER: usize = 4_096;
-/// Bytes of a hit while it is looked for and sorted.
+/// Bytes of a hit while it is found and sorted.
 const HIT_BYTES: u64 = 64;
 
-/// Old vertices near each newcomer that stands for a vertex of its own, nearest first.
+/// Old vertices near each inserted row that has its own vertex, nearest first.
 pub(super) struct Near {
     ends: Vec<u32>,
     vertices: Vec<u32>,
@@ -35,14 +37,14 @@ pub(super) struct Near {
     _memory: Reservation,
 }
 
-/// For each newcomer that stands for a vertex of its own, its out-neighbors in a graph of all of these.
+/// Out-neighbors of each inserted row that has its own vertex, in a graph of these rows.
 struct Among {
     ends: Vec<u32>,
     places: Vec<u32>,
     _memory: Reservation,
 }
 
-/// What walks look for: so many vertices, with a list of so many candidates.
+/// Depth of a walk: number of vertices to find, and length of the list.
 #[derive(Clone, Copy)]
 pub(super) struct Depth {
     pub(super) near: usize,
@@ -50,10 +52,10 @@ pub(super) struct Depth {
 }
 
 impl Near {
-    /// Lets the newcomers walk over what is left of an index.
+    /// Finds the kept vertices near the inserted rows `walking` by walks over an index.
     ///
     /// # Errors
-    /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn find<T: Coordinate>(
         (context, index): (&Context, &Index),
         deleted: &RowSet,
@@ -90,7 +92,8 @@ impl Near {
         Ok(near)
     }
 
-    /// Takes what the next newcomer has found, vertices that have several rows maybe more than once.
+    /// Appends the vertices that the next inserted row found. Vertices with several rows may occur more than once in
+    /// the input.
     fn push(&mut self, vertices: impl Iterator<Item = u32>) {
         let start = self.vertices.len();
         for vertex in vertices {
@@ -101,17 +104,18 @@ impl Near {
         self.ends.push(self.vertices.len() as u32);
     }
 
-    /// Old vertices near the newcomer at a place among all, nearest first.
+    /// Returns the old vertices near the inserted row at a place, nearest first.
     pub(super) fn of(&self, place: usize) -> &[u32] {
         list_of(&self.ends, &self.vertices, place)
     }
 
-    /// The places of newcomers near the one at a place, nearest first.
+    /// Returns the places of inserted rows near the one at a place, nearest first.
     pub(super) fn newcomers(&self, place: usize) -> &[u32] {
         list_of(&self.among.ends, &self.among.places, place)
     }
 
-    /// In which order newcomers are numbered: places by the nearest old vertex, or `otherwise` where none is found; and these.
+    /// Returns the order in which inserted rows are numbered: their places, sorted by nearest old vertex, and these
+    /// vertices. A row that found none counts as near `otherwise`.
     pub(super) fn order(&self, otherwise: u32) -> (Vec<u32>, Vec<u32>) {
         let nearest = |place: u32| self.of(place as usize).first().copied().unwrap_or(otherwise);
         let mut places: Vec<u32> = (0..self.ends.len() as u32).collect();
@@ -122,7 +126,7 @@ impl Near {
 }
 
 impl Among {
-    /// Builds the graph and keeps its lists. It does not depend on the memory, as the merged index must not.
+    /// Builds the graph and keeps its lists. They do not depend on the budget, since the merged index must not.
     fn find<T: Coordinate>(
         context: &Context,
         (space, options): (Space<'_>, &GraphOptions),
@@ -155,7 +159,7 @@ impl Among {
     }
 }
 
-/// Bytes that it takes to find which of `rows` newcomers are near each other.
+/// Returns the bytes for finding which of `rows` inserted rows are near each other.
 pub(super) fn among_bytes<T: Coordinate>(
     context: &Context,
     space: Space<'_>,
@@ -165,13 +169,13 @@ pub(super) fn among_bytes<T: Coordinate>(
     panel + Graph::build_bytes(context.threads, rows as usize, options) + Among::memory_bytes(rows, options)
 }
 
-/// One of several lists stored end to end.
+/// Returns one of several concatenated lists.
 fn list_of<'a>(ends: &[u32], all: &'a [u32], number: usize) -> &'a [u32] {
     let start = if number == 0 { 0 } else { ends[number - 1] };
     &all[start as usize..ends[number] as usize]
 }
 
-/// Bytes of all walks that are under way.
+/// Returns the bytes of all walks in flight.
 fn walking_bytes<T: Coordinate>(context: &Context, index: &Index, aim: WalkAim, strategy: WalkStrategy) -> u64 {
     (context.threads * strategy.walks) as u64 * Walks::<T>::walk_bytes(index.facts(), aim, strategy)
 }

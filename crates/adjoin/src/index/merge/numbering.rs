@@ -1,32 +1,33 @@
-//! Numbers of vertices while an index is merged with rows that came: old ones that stay keep their order, and each new one comes
-//! behind the old one that is nearest to it, so that near ones have near numbers still.
+//! Numbers the vertices of a merged index. Kept old vertices keep their order, and each new vertex follows the old one
+//! nearest to it. Vertices near each other therefore still have numbers near each other.
 
 use crate::row_numbers::{RankedSet, RowSet};
 
-/// Old vertices of a block, for which is noted how many new ones come before.
+/// Old vertices per block. The number of preceding new vertices is stored per block.
 const BLOCK: u32 = 64;
 
-/// What a number stands for.
+/// Vertex that a number of the merged index stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vertex {
-    /// A vertex of the index that was there.
+    /// Vertex of the old index.
     Old(u32),
-    /// One of those that came, in the order of their numbers.
+    /// New vertex, by its rank among the new ones.
     New(u32),
 }
 
-/// Numbers of old vertices that stay and of new ones.
+/// Numbers of kept old vertices and of new ones.
 pub(super) struct Numbering {
-    /// Old vertices that stay.
+    /// Kept old vertices.
     kept: RankedSet,
-    /// For each new vertex how many old ones come before it, ascending.
+    /// For each new vertex, the number of old ones before it, ascending.
     before: Vec<u32>,
-    /// How many new ones come before the first kept vertex of each block.
+    /// Number of new vertices before the first kept vertex of each block.
     blocks: Vec<u32>,
 }
 
 impl Numbering {
-    /// Of kept vertices out of so many, and new ones, each of which is to come behind an old one that is kept: ascending.
+    /// Numbers the kept vertices and the new ones. `behind` has, for each new vertex, the kept vertex that it follows,
+    /// ascending.
     pub(super) fn new(kept: RowSet, behind: &[u32]) -> Self {
         let kept = RankedSet::new(kept);
         let before: Vec<u32> = behind.iter().map(|&old| kept.rank(old) + 1).collect();
@@ -35,27 +36,26 @@ impl Numbering {
         Self { kept, before, blocks }
     }
 
-    /// Bytes of numbers of so many old vertices and new ones.
+    /// Returns the bytes of a numbering of `old` old and `new` new vertices.
     pub(super) fn memory_bytes(old: u64, new: u64) -> u64 {
         RankedSet::memory_bytes(old) + (new + old / u64::from(BLOCK) + 1) * size_of::<u32>() as u64
     }
 
-    /// How many numbers there are.
+    /// Returns the number of vertices.
     pub(super) fn vertices(&self) -> u32 {
         self.kept.len() + self.before.len() as u32
     }
 
-    /// How many new vertices.
+    /// Returns the number of new vertices.
     pub(super) fn new_vertices(&self) -> u32 {
         self.before.len() as u32
     }
 
-    /// Whether an old vertex stays.
     pub(super) fn is_kept(&self, old: u32) -> bool {
         self.kept.contains(old)
     }
 
-    /// The number of an old vertex that stays.
+    /// Returns the number of a kept old vertex.
     pub(super) fn of_old(&self, old: u32) -> u32 {
         let rank = self.kept.rank(old);
         let known = self.blocks[(rank / BLOCK) as usize];
@@ -63,14 +63,14 @@ impl Numbering {
         rank + known + more as u32
     }
 
-    /// The number of a new vertex.
+    /// Returns the number of a new vertex.
     pub(super) fn of_new(&self, new: u32) -> u32 {
         self.before[new as usize] + new
     }
 
-    /// What a number stands for.
+    /// Returns the vertex that a number stands for.
     pub(super) fn vertex(&self, number: u32) -> Vertex {
-        // New vertices with smaller numbers.
+        // Binary search for the number of new vertices with smaller numbers.
         let mut range = 0..self.before.len() as u32;
         while !range.is_empty() {
             let middle = range.start + (range.end - range.start) / 2;

@@ -1,4 +1,5 @@
-//! What of an index goes, and what comes: one pass over its pages.
+//! Finds which vertices of an index are deleted, and which inserted rows have a known vector, in one pass over the
+//! pages.
 
 use std::collections::HashMap;
 
@@ -13,38 +14,38 @@ use crate::index::Index;
 use crate::index::scan::Pieces;
 use crate::row_numbers::RowSet;
 
-/// Bytes of a newcomer in a table by its vector.
+/// Bytes of an inserted row in a hash table by vector.
 const ENTRY_BYTES: u64 = 48;
 
-/// Whose vertex a newcomer is.
+/// Vertex of an inserted row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stands {
-    /// It stands for a vertex of its own.
+    /// A new vertex, which the row represents.
     Alone,
-    /// Its vector is that of an old vertex that stays.
+    /// A kept old vertex with an equal vector.
     WithOld(u32),
-    /// Its vector is that of an earlier newcomer, which stands for their vertex.
+    /// The vertex of an earlier inserted row with an equal vector, which represents it.
     WithNewcomer(u32),
 }
 
-/// What a pass over the pages has found.
+/// Result of a pass over the pages.
 pub(super) struct Survey {
-    /// Old vertices of which a row is left.
+    /// Old vertices with at least one remaining row.
     pub(super) kept: RowSet,
-    /// Of each newcomer.
+    /// Vertex of each inserted row.
     pub(super) stands: Vec<Stands>,
-    /// Neighbors of the old vertices that go, nearest first: those of each end where the number beside it says.
+    /// Deleted vertices, each with the end of its neighbors in `neighbors`, which has them nearest first.
     gone: Vec<(u32, u32)>,
     neighbors: Vec<u32>,
     _memory: Reservation,
 }
 
 impl Survey {
-    /// Reads all pages of an index of whose entries some were deleted. Vectors count as equal where 128 bits of a hash are, as
-    /// they do where an index is built.
+    /// Reads all pages of an index with deleted entries. As in a build, vectors count as equal if 128-bit hashes are
+    /// equal.
     ///
     /// # Errors
-    /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn of(context: &Context, index: &Index, deleted: &RowSet, newcomers: &dyn Newcomers) -> Result<Self> {
         let facts = index.facts();
         let rows = u64::from(newcomers.rows());
@@ -82,19 +83,20 @@ impl Survey {
         Ok(survey)
     }
 
-    /// The neighbors of an old vertex that goes, nearest first.
+    /// Returns the neighbors of a deleted vertex, nearest first.
     pub(super) fn neighbors_of(&self, gone: u32) -> &[u32] {
         let at = self.gone.binary_search_by_key(&gone, |&(vertex, _)| vertex).expect("a vertex that goes");
         let start = if at == 0 { 0 } else { self.gone[at - 1].1 };
         &self.neighbors[start as usize..self.gone[at].1 as usize]
     }
 
-    /// Newcomers that stand for vertices of their own.
+    /// Returns the inserted rows that represent vertices of their own.
     pub(super) fn alone(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.stands).filter(|&(_, &stands)| stands == Stands::Alone).map(|(newcomer, _)| newcomer)
     }
 
-    /// The others, and the numbers of the vertices that they share; `standing` is the newcomer of each new vertex.
+    /// Returns the other inserted rows with the numbers of their vertices. `standing` has the inserted row that
+    /// represents each new vertex.
     pub(super) fn sharing(&self, numbering: &Numbering, standing: &[u32]) -> impl Iterator<Item = (u32, u32)> {
         let new_of: HashMap<u32, u32> = standing.iter().copied().zip(0..).collect();
         (0..).zip(&self.stands).filter_map(move |(newcomer, &stands)| {
@@ -111,7 +113,7 @@ impl Survey {
     }
 }
 
-/// The vertices of an index of which an entry was not deleted.
+/// Returns the vertices of an index with at least one remaining entry.
 fn kept(index: &Index, deleted: &RowSet) -> RowSet {
     let vertices = index.facts().vertices;
     let mut kept = deleted.others(vertices.into());

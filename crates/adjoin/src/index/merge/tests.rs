@@ -1,4 +1,4 @@
-//! Does a merged index have the rows that it is to have, each once, and does a search find them?
+//! Checks that a merged index has the expected rows, each once, and that searches find them.
 
 use super::{Merge, Newcomers, Repair};
 use crate::context::Context;
@@ -28,10 +28,10 @@ impl Newcomers for Set {
     }
 }
 
-/// Ids and vectors, by id.
+/// Ids and vectors, ordered by id.
 type Rows = Vec<(i64, Vec<u8>)>;
 
-/// All rows that an index hands over.
+/// Returns all rows of an index.
 fn rows_of(index: &Index) -> Rows {
     let source = IndexRows::new(index, None);
     let (mut scan, mut rows) = (source.scan(1 << 16).unwrap(), Vec::new());
@@ -44,7 +44,7 @@ fn rows_of(index: &Index) -> Rows {
     rows
 }
 
-/// Rows of which many are equal, in the index as well as among those that come.
+/// Merges rows of which many are equal, in the index as well as among the inserted ones.
 fn merged(context: &Context, indexed: &Indexed, (share, came): (u64, &Set), repair: Repair) -> (Index, Rows) {
     let index = &indexed.index;
     let (mut deleted, mut random) = (RowSet::new(index.facts().rows), Random::new(share, "deleted"));
@@ -80,7 +80,7 @@ fn a_merged_index_has_the_rows_that_are_left_and_those_that_came() {
     }
 }
 
-/// A list of all finds each row, if walks come to it.
+/// A list of all vertices finds each row that walks reach.
 #[test]
 fn each_row_of_a_merged_index_is_found() {
     let context = &Context::default();
@@ -131,7 +131,7 @@ fn inserted_copies_are_measured_apart_also_in_another_layout() {
     }
 }
 
-/// The share of the ten nearest of some queries that walks with a list of so many find.
+/// Returns the recall@10 of some queries with a list of `list` candidates.
 fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f64 {
     let find = |effort| {
         let (hits, options) = (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(10), effort, 1));
