@@ -22,9 +22,11 @@ const AT_BYTES: u64 = 64 << 20;
 const AT_BYTES_MIN: u64 = 64 << 10;
 /// Writes wait for the end of a merge if rows in memory exceed `MOST` times the limit at which it begins.
 const MOST: u64 = 2;
-/// A merge begins too where one row on disk in so many is gone, as searches go by way of these.
+/// A merge also begins when more than one row in `GONE_SHARE` of the long-term index is deleted, since walks still pass
+/// through deleted rows.
 const GONE_SHARE: u64 = 4;
-/// Of the room that is left when a merge begins, so much may be taken at any rate, the rest no faster than the merge goes.
+/// Fraction of the memory that is left when a merge begins that writes may use at any rate. The rest is released as the
+/// merge proceeds.
 const FREE_SHARE: f64 = 0.5;
 /// A merge that takes longer than the last one is expected to take this much longer.
 const MORE_SECONDS: f64 = 5.0;
@@ -248,7 +250,7 @@ impl Collection {
 /// Memory and deletions that the next merge would clear.
 struct MergeFootprint {
     bytes: u64,
-    /// Whether so many rows of the long-term index are deleted that a merge is due for these alone.
+    /// Whether so many rows of the long-term index are deleted that this alone makes a merge due.
     is_gone: bool,
 }
 

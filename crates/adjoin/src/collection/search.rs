@@ -100,7 +100,7 @@ impl Collection {
     /// options. `sink_bytes` returns the bytes that the sink holds.
     ///
     /// # Errors
-    /// If there is no collection, or its manifest or that of its long-term index cannot be read.
+    /// If there is no collection, or a manifest cannot be read.
     pub fn search_bytes(
         (context, folder): (&Context, &Path),
         (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
