@@ -26,7 +26,7 @@ use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Bytes of vectors that are read at once, about.
+/// Approximate bytes of vectors that are read at once.
 const READ_BYTES: u64 = 1 << 20;
 
 pub(crate) fn collection(command: &CollectionCommand, stopped: &Stopped) -> Result<Outcome> {
@@ -73,7 +73,7 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     Ok(memory_verdict(&memory))
 }
 
-/// What a write asks of memory.
+/// Returns the work that a write needs memory for.
 fn work_of(
     context: &Context,
     CollectionWrite { insert, upsert, columns, .. }: &CollectionWrite,
@@ -89,7 +89,7 @@ fn work_of(
     Ok(CollectionWork::Write { rows, source_bytes })
 }
 
-/// Deletes, inserts and replaces what a command asks for.
+/// Deletes, inserts and upserts the rows of a command.
 fn write_all(
     context: &Context,
     arguments: &CollectionWrite,
@@ -98,7 +98,7 @@ fn write_all(
 ) -> Result<(Written, CollectionFacts)> {
     let CollectionWrite { folder, delete, insert, upsert, columns, .. } = arguments;
     let collection = Collection::open(context, folder)?;
-    // All is opened before anything is written.
+    // Opens everything before anything is written.
     let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
     let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
     let (insert, upsert) = (open(insert)?, open(upsert)?);
@@ -167,7 +167,7 @@ fn backup(arguments: &CollectionBackup, stopped: &Stopped) -> Result<Outcome> {
     Ok(memory_verdict(&memory))
 }
 
-/// What a collection says of itself, and what it holds and takes.
+/// Manifest and statistics of a collection.
 #[derive(Serialize)]
 struct CollectionInfo {
     #[serde(flatten)]
@@ -175,7 +175,7 @@ struct CollectionInfo {
     stats: CollectionStatistics,
 }
 
-/// Prints what a collection holds.
+/// Prints the manifest and statistics of a collection.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let context = resolve::own_context();
     let collection = Collection::open_read_only(&context, folder)?;
