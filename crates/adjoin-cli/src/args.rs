@@ -77,7 +77,7 @@ pub(crate) struct Resources {
     /// Number of compute threads [default: as many as the machine or cgroup runs at once]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Instruction set of the distance kernels: reference, avx2 or avx512-vnni [default: best available] (for experts)
+    /// Level of the distance kernels: reference, avx2 or avx512-vnni [default: best available] (for experts)
     #[arg(long, value_name = "K", hide_short_help = true)]
     pub(crate) kernel: Option<String>,
     /// Interface for concurrent reads [default: io_uring if the system allows it] (for experts)
@@ -165,7 +165,7 @@ pub(crate) struct PairTarget {
     /// Number of nearest neighbors to find for each row, without the row itself
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "resume", "with", "new", "condition", "where_other", "where_pair"])]
     pub(crate) nearest: Option<u64>,
-    /// Approximate number of rows to keep; chooses the threshold (with --output keep, of a SOURCE)
+    /// Number of rows to keep, approximately; sets the threshold (with --output keep, for a SOURCE)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["with", "new", "condition", "where_other", "where_pair"])]
     pub(crate) target_rows: Option<u64>,
 }
@@ -174,7 +174,7 @@ pub(crate) struct PairTarget {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct OptionalThreshold {
-    /// Largest distance of a pair (L2, the true distance); a STORE needs a threshold
+    /// Largest distance of a pair (L2, the true distance); a STORE needs this or --min-similarity
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     pub(crate) eps: Option<f64>,
     /// Least cosine similarity of a pair, e.g. 0.9
@@ -204,8 +204,8 @@ pub(crate) struct Build {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) attributes: Attributes,
-    /// Column to sort rows by within buckets, so that a --where with a range of it reads only parts of buckets; kept
-    /// for filters too
+    /// Column by which rows are sorted within buckets, so that a filter on a range of it reads only parts of buckets;
+    /// also kept for other filters
     #[arg(long, value_name = "COLUMN", value_parser = NonEmpty::new())]
     pub(crate) sort_by: Option<String>,
     /// Metric of joins and searches; ip (inner product) is for searches only
@@ -216,7 +216,7 @@ pub(crate) struct Build {
     /// Alternative strategies, e.g. centers=random
     #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
     pub(crate) strategy: Option<String>,
-    /// Save checkpoints next to the store, and continue from the checkpoints of an earlier run with --resume
+    /// Save checkpoints next to the store, to continue an interrupted run of the same command (both need --resume)
     #[arg(long)]
     pub(crate) resume: bool,
     /// Replace an existing store
@@ -241,7 +241,7 @@ pub(crate) struct Join {
     /// the new rows
     #[arg(long, value_name = "STORE|SOURCE", value_parser = NonEmpty::new(), conflicts_with = "with")]
     pub(crate) new: Vec<String>,
-    /// Filter on columns of rows, as in SQL, e.g. "lang = 'en' AND year >= 2020"; with two sets, on those of the first
+    /// Filter on columns of rows, as in SQL, e.g. "lang = 'en' AND year >= 2020"; with two sets, on the first
     #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
     pub(crate) condition: Option<String>,
     /// Filter on rows of the set of --with
@@ -289,7 +289,7 @@ pub(crate) struct Join {
     /// File of a trace: every operation on files, with its time (for experts)
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) trace: Option<PathBuf>,
-    /// Save checkpoints next to the result, and continue from the checkpoints of an earlier run with --resume
+    /// Save checkpoints next to the result, to continue an interrupted run of the same command (both need --resume)
     #[arg(long)]
     pub(crate) resume: bool,
     /// Replace an existing result
@@ -346,7 +346,7 @@ pub(crate) struct Search {
     /// Queries: files of any format that `build` reads. A store as its own queries: each row without itself
     #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
-    /// Filter on the columns of rows, as in SQL, such as "lang = 'en' AND year >= 2020"
+    /// Filter on the columns of rows, as in SQL, e.g. "lang = 'en' AND year >= 2020"
     #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
     pub(crate) condition: Option<String>,
     /// Other vectors that are distributed like the queries, to calibrate the recall [default: rows of FOLDER]
@@ -364,7 +364,7 @@ pub(crate) struct Search {
     /// File of a trace: every operation on files, with its time (for experts)
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) trace: Option<PathBuf>,
-    /// How graphs are walked, such as entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
+    /// How graphs are walked, e.g. entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
     #[arg(long, value_name = "KEY=VALUE,...", hide_short_help = true)]
     pub(crate) strategy: Option<String>,
     /// Replace existing files
@@ -666,8 +666,8 @@ pub(crate) struct Report {
     /// Statistics of the join, from its --stats
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
-    /// Table of ids with names or texts: a .parquet, .csv or .jsonl file, a folder of shards or a glob; of two sets,
-    /// that of the left rows
+    /// Table of ids with names or texts: a .parquet, .csv or .jsonl file, a folder of shards or a glob; with two sets,
+    /// of the left rows
     #[arg(long, value_name = "NAMES", value_parser = NonEmpty::new())]
     pub(crate) names: Option<String>,
     /// Column of the ids in NAMES [default: `id`, if present, else row numbers]

@@ -63,7 +63,7 @@ pub(crate) struct CollectionWrite {
     /// New vectors: any SOURCE that `build` reads, with ids that do not exist yet; without ids, row numbers are the ids
     #[arg(long, value_name = "SOURCE", num_args = 1.., value_parser = NonEmpty::new())]
     pub(crate) insert: Vec<String>,
-    /// Vectors that replace those with their ids; if several have one id, the last one counts
+    /// Vectors to insert, or to replace the ones with their ids; if several have one id, the last one counts
     #[arg(long, value_name = "SOURCE", num_args = 1.., value_parser = NonEmpty::new())]
     pub(crate) upsert: Vec<String>,
     /// When to return: once writes survive a loss of power (group), or once the operating system has them (buffered)
@@ -95,7 +95,7 @@ pub(crate) struct CollectionSnapshot {
     /// A collection
     #[arg(value_name = "COLLECTION")]
     pub(crate) folder: PathBuf,
-    /// File of the vectors (.parquet), with the columns id, vector and those of --attributes
+    /// File of the vectors (.parquet), with the columns id, vector and the --attributes
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     /// Replace an existing file

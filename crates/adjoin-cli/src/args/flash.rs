@@ -39,7 +39,7 @@ pub(crate) struct SearchedSet {
     /// Queries: files, folders or globs
     #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
-    /// Graph: that of DiskANN, or HNSW with R neighbors (--degree) in the lowest layer and half as many above
+    /// Graph: Vamana (DiskANN), or HNSW with R neighbors (--degree) in the lowest layer and half as many above
     #[arg(long, value_name = "NAME", default_value = "vamana", value_parser = ["vamana", "hnsw"])]
     pub(crate) graph: String,
     /// Most neighbors of a vertex of the graph

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Most columns of a row, and most bytes of a column name, so that a manifest stays small.
+/// Most columns of a row, so that a manifest stays small.
 const ATTRIBUTES_MAX: usize = 100;
+/// Most bytes of a column name.
 const NAME_BYTES_MAX: usize = 128;
 /// Names that all rows have anyway; `Collection.get` in Python uses them.
 const RESERVED: [&str; 2] = ["id", "vector"];

@@ -25,7 +25,7 @@ const MOST: u64 = 2;
 /// A merge also begins when more than one row in `GONE_SHARE` of the long-term index is deleted, since walks still pass
 /// through deleted rows.
 const GONE_SHARE: u64 = 4;
-/// Fraction of the memory that is left when a merge begins that writes may use at any rate. The rest is released as the
+/// When a merge begins, writes may use this fraction of the remaining memory at any rate. The rest is released as the
 /// merge proceeds.
 const FREE_SHARE: f64 = 0.5;
 /// A merge that takes longer than the last one is expected to take this much longer.

@@ -5,8 +5,9 @@ use super::order::Task;
 /// Least multiplications of a part: about a second of work of a thread, compared with which a durable checkpoint costs
 /// little.
 const LEG_WORK: u64 = 20_000_000_000;
-/// Number of parts of a schedule with little work, and with very much.
+/// Number of parts of a schedule with little work.
 const LEGS_MIN: u64 = 16;
+/// Number of parts of a schedule with very much work.
 const LEGS_MAX: u64 = 1_024;
 
 /// Returns the ends of the parts of tasks that take `multiplications` in total: task numbers, the last of which is the

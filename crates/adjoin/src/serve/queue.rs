@@ -83,9 +83,9 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for queries, and for further ones until `gather` after the arrival of the first. Returns at most `most` of
-    /// them, the earliest deadlines first, then in order of arrival. Queries whose deadline has passed get an error.
-    /// Returns `None` once the queue is closed and empty.
+    /// Waits for queries, and for further ones until `gather` after the arrival of the first. Returns them in order of
+    /// arrival. If there are more than `most`, chooses the earliest deadlines, then the earliest arrivals. Queries whose
+    /// deadline has passed get an error. Returns `None` once the queue is closed and empty.
     pub(super) fn next_batch(&self, most: usize, gather: Duration) -> Option<Vec<Waiting>> {
         let mut state = lock(&self.state);
         loop {
