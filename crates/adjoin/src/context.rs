@@ -20,8 +20,8 @@ use crate::workers::default_threads;
 /// Bytes that every budget sets aside for the program itself: code, stacks, library tables, and freed memory that the
 /// allocator keeps.
 pub const RUNTIME_BYTES: u64 = 15_000_000;
-/// Of the part of a budget beyond `KEPT_BEYOND` bytes, one `KEPT_SHARE`th is set aside for more freed memory, up to a
-/// limit.
+/// A budget of more than `KEPT_BEYOND` bytes sets aside a further fraction, one `KEPT_SHARE`th of the part beyond, for
+/// freed memory, up to a limit.
 const KEPT_BEYOND: u64 = 32 << 20;
 const KEPT_SHARE: u64 = 8;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
@@ -142,8 +142,8 @@ impl Context {
         Self { expected_bytes: bytes, ..self.clone() }
     }
 
-    /// Returns a context whose errors name a budget with room for at least `bytes`, the need of all remaining steps.
-    /// Otherwise a user who gives the budget that one step asks for could be refused by the next step.
+    /// Returns a context with errors that name a budget of at least `bytes`, the need of all remaining steps.
+    /// Otherwise the budget that one step asks for could be too small for the next one.
     pub(crate) fn naming_at_least(&self, bytes: u64) -> Self {
         Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
     }
@@ -191,7 +191,7 @@ impl Context {
     }
 
     /// Returns the folder for temporary files that belong to something in the folder `beside`: the folder that the
-    /// caller set, else `beside`, whose disk must have room anyway, else the system's temporary folder.
+    /// caller set, else `beside`, since that disk must have room anyway, else the system's temporary folder.
     pub fn temporary(&self, beside: Option<&Path>) -> PathBuf {
         self.temporary.as_deref().or(beside).map_or_else(std::env::temp_dir, Path::to_owned)
     }

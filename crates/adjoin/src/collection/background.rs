@@ -250,7 +250,7 @@ impl Collection {
 /// Memory and deletions that the next merge would clear.
 struct MergeFootprint {
     bytes: u64,
-    /// Whether so many rows of the long-term index are deleted that this alone makes a merge due.
+    /// Whether the deleted rows of the long-term index alone make a merge due.
     is_gone: bool,
 }
 

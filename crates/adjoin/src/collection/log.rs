@@ -507,7 +507,7 @@ impl Log {
         lock(&self.state).syncs
     }
 
-    /// Returns the current failure epoch. Records read from a file are those of the log unless the epoch has ended
+    /// Returns the current failure epoch. Records read from a file are still part of the log unless the epoch has ended
     /// since.
     pub(super) fn era(&self) -> Arc<FailureEpoch> {
         lock(&self.state).era.clone()

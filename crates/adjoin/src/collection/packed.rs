@@ -91,7 +91,7 @@ pub(super) fn unpacked(attributes: &[Attribute], row: &[u8]) -> Vec<AttributeVal
     values.map(|(attribute, value)| value_of(attribute.kind, value)).collect()
 }
 
-/// Appends a row of a table that has the columns of the collection.
+/// Appends a row of a table with the columns of the collection.
 pub(super) fn pack(table: &RecordBatch, row: usize, out: &mut Vec<u8>) {
     for column in table.columns() {
         out.push(column.is_valid(row).into());

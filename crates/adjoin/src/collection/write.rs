@@ -20,7 +20,7 @@ use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_b
 const LOAD_BYTES: u64 = 1 << 20;
 /// Most rows that it writes at once.
 const LOAD_ROWS: usize = 1 << 15;
-/// Rows whose columns are taken between two checks of their memory.
+/// Rows that are read between two checks of the memory of their columns.
 const ROWS_TOGETHER: usize = 64;
 /// Bytes reserved for the hash of an id in a set.
 const BYTES_OF_HASH: u64 = 48;
@@ -32,13 +32,13 @@ const PURPOSE: &str = "writing these rows at once";
 pub struct Write<'a> {
     /// Ids whose rows are deleted; an id that no row has is no error.
     pub delete: Option<&'a Ids>,
-    /// Rows whose ids are new.
+    /// Rows with new ids.
     pub insert: Option<&'a dyn VectorSource>,
     /// Rows that replace those with their ids, if any; the last one counts if several have one id.
     pub upsert: Option<&'a dyn VectorSource>,
 }
 
-/// Treatment of a row whose id exists already.
+/// Treatment of a row with an id that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The write is refused.

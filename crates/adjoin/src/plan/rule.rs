@@ -34,7 +34,7 @@ pub enum Rule {
     Margin,
     /// All members of a bucket with its `t` nearest others.
     Nearest,
-    /// All members of a bucket with those that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read
+    /// All members of a bucket with the members that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read
     /// with the ball of radius eps around the center; `t` is its lambda.
     Arc,
     /// [`Self::Arc`] with the constant `mu` that equation 3 has and Algorithm 3 omits.
@@ -260,7 +260,7 @@ const EDGE_PAIRS_MIN: u32 = 4;
 /// Ranks of the members whose measures are stored; their products reach [`EDGE_PAIRS_MIN`].
 const RANKS: [u32; 3] = [1, 2, 4];
 
-/// The least excesses of a bucket's members towards another center, for both parts of a rule: those of ranks 1, 2 and
+/// The least excesses of a bucket's members towards another center, for both parts of a rule: of ranks 1, 2 and
 /// 4.
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]

@@ -27,7 +27,7 @@ impl Batch {
         lock(&self.replies[number]).is_some()
     }
 
-    /// Sends an error to an open query whose deadline has passed.
+    /// Sends an error to an open query if its deadline has passed.
     pub(super) fn refuse_late(&self, number: usize) {
         let is_late = self.requests[number].deadline.is_some_and(|deadline| deadline <= Instant::now());
         if is_late && self.is_open(number) {

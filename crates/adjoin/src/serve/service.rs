@@ -149,7 +149,7 @@ impl Drop for Service {
     }
 }
 
-/// Returns the error of a service whose thread has ended.
+/// Returns the error of a service after its thread has ended.
 fn ended() -> Error {
     Error::device("the service of this store has failed; open it again")
 }

@@ -16,7 +16,7 @@ pub enum Reading {
     Distance,
 }
 
-/// Resolution of stored similarities: those of sets of up to 200 buckets remain distinct.
+/// Resolution of stored similarities, at which sets of up to 200 buckets keep distinct values.
 const PARTS: f32 = 65_534.0;
 /// No cluster.
 const NONE: u32 = u32::MAX;
@@ -150,7 +150,7 @@ impl Similarities {
         known[cluster] = *merges;
     }
 
-    /// Merges two clusters by complete linkage: their similarity is that of their least similar members.
+    /// Merges two clusters by complete linkage: their similarity is the least between their members.
     fn merge(&mut self, a: usize, b: usize) {
         self.look_at(a);
         self.look_at(b);
