@@ -1,6 +1,6 @@
 //! The command line of adjoin as a library, so that a Python console script can call it too.
 //!
-//! `args` are the flags as typed, `resolve` what they come to, `commands` what is then done; `report` makes the page of
+//! `args` has the flags as typed, `resolve` interprets them, and `commands` does the work. `report` writes the page of
 //! `adjoin report`.
 
 #[macro_use] // before the modules that print
@@ -23,20 +23,20 @@ use adjoin::message::{Argument, Mention};
 
 use args::{Arguments, Command};
 
-/// Ran, but a promise was not kept.
+/// Exit code of a run that did not keep a promise.
 const NOT_KEPT: u8 = 1;
-/// Something about the input or the environment is wrong.
+/// Exit code of a run with wrong input or a wrong environment.
 const WRONG: u8 = 2;
 
-/// What a command that ran to its end has to say to the shell.
+/// Result of a command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
     PromiseNotKept,
 }
 
-/// Runs the command line `arguments`, the program's name first. Returns the exit code: 0 done, 1 a promise was not
-/// kept, 2 wrong input or environment, 129, 130 or 143 interrupted.
+/// Runs the command line `arguments`, which begins with the program's name. Returns the exit code: 0 if done, 1 if a
+/// promise was not kept, 2 for wrong input or environment, 129, 130 or 143 if interrupted.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = arguments.into_iter().collect();
     let arguments = match usage::parse::<Arguments>(&words) {
@@ -75,7 +75,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Panics of foreign readers on damaged files become errors; only those are to be seen.
+/// Silences panics of third-party readers on damaged files, which become errors. Other panics are still printed.
 fn silence_caught_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -85,7 +85,7 @@ fn silence_caught_panics() {
     }));
 }
 
-/// An option as it is typed.
+/// Formats an option as it is typed.
 fn as_flag(Mention { argument, value }: &Mention) -> String {
     let flag = match argument {
         Argument::K => "-k ".to_owned(),
@@ -98,14 +98,14 @@ fn as_flag(Mention { argument, value }: &Mention) -> String {
 
 fn say_error(error: &Error, stopped: &signals::Stopped) -> u8 {
     let reader_gone = error.kind() == ErrorKind::ReaderGone;
-    // Ctrl-C ends all of a pipeline: work that waited to write then learns first that its reader is gone.
+    // Ctrl-C ends a whole pipeline, so a write may first fail because its reader has exited.
     if error.kind() == ErrorKind::Cancelled || (reader_gone && stopped.cancel.is_cancelled()) {
         let kept = error.says_what_is_kept().then(|| error.to_string());
         eprintln!("adjoin: interrupted; {}", kept.as_deref().unwrap_or("what was temporary is removed"));
         return stopped.exit_code();
     }
     if reader_gone {
-        return 0; // as with `| head`: whoever reads has what it wanted
+        return 0; // as with `| head`: the reader has all that it wanted
     }
     eprintln!("adjoin: {}", error.spelled(as_flag));
     WRONG

@@ -5,20 +5,20 @@ use std::io::{ErrorKind, Write};
 
 use adjoin::error::{Error, Result};
 
-/// A share as messages write it: `3.04 %`.
+/// Formats a fraction as messages do: `3.04 %`.
 pub(crate) fn percent(share: f64) -> String {
     match 100.0 * share {
         small if small > 0.0 && small < 0.01 => "less than 0.01 %".into(),
-        // What is not all is never written as all.
+        // Less than all is never rounded to 100 %.
         part if share < 1.0 => format!("{} %", ((part * 100.0).round() / 100.0).min(99.99)),
         percent => format!("{} %", (percent * 100.0).round() / 100.0),
     }
 }
 
-/// Prints text. That a reader leaves before its end, as `head` does, is no fault.
+/// Prints text. A reader that exits early, as `head` does, is not an error.
 ///
 /// # Errors
-/// Where the text cannot be written, as on a full disk.
+/// If the text cannot be written, as on a full disk.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -29,8 +29,8 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Prints a line on standard error. In place of the macro of the standard library, which panics where nobody hears it, as
-/// when the terminal is gone: here the work goes on, or ends as it would.
+/// Prints a line on standard error. Replaces the macro of the standard library, which panics if standard error is
+/// closed, as when the terminal is gone; with this one, the work continues.
 macro_rules! eprintln {
     ($($what:tt)*) => {
         $crate::print::say(format_args!($($what)*))

@@ -1,4 +1,4 @@
-//! How far the work is: a bar on a terminal, else a line every few seconds. All of it on standard error.
+//! Progress on standard error: a bar on a terminal, else a line every few seconds.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
@@ -8,9 +8,9 @@ use adjoin::options::format_number;
 use adjoin::report::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Time between two lines where there is no terminal.
+/// Time between two lines without a terminal. A shorter phase prints no line.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// A phase that is over sooner prints no line.
+/// Template of the bar.
 const BAR: &str = "{prefix:>9} {wide_bar} {human_pos}/{human_len} {unit}  {per_sec}  {eta} left";
 
 pub(crate) struct Terminal {

@@ -1,4 +1,4 @@
-//! Flags as decided.
+//! Interprets flags.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
-/// A context for this process, whatever it holds already.
+/// Returns a context for this process, with the memory that it holds already.
 pub(crate) fn own_context() -> Context {
     Context::default().in_process_of(current_resident_bytes())
 }
@@ -46,7 +46,7 @@ pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Contex
     Ok(context)
 }
 
-/// What a budget means that is more than there is: the system ends what reaches for more, and can say no word of it.
+/// Warns of a budget that exceeds the available memory: the system kills such a process without a message.
 fn beyond_limit(memory_bytes: u64, limit: MemoryLimit) -> String {
     let whose = match limit.by {
         LimitedBy::Machine => "machine",
@@ -58,7 +58,7 @@ fn beyond_limit(memory_bytes: u64, limit: MemoryLimit) -> String {
     )
 }
 
-/// The same with the place for temporary files that was named, if one was.
+/// Sets the folder for temporary files, if one was given.
 pub(crate) fn temporary(context: Context, place: &TemporaryPlace) -> Result<Context> {
     match &place.temporary {
         Some(folder) => context.with_temporary(folder),
@@ -88,26 +88,26 @@ fn kernel(name: &str) -> Result<Kernel> {
     })
 }
 
-/// What is read of tables.
+/// Converts the options for reading tables.
 pub(crate) fn source_options(columns: &ColumnOptions) -> Result<SourceOptions> {
     let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
     Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids, split: columns.split.clone() })
 }
 
-/// How an index is built, as far as that does not depend on how it comes about.
+/// Returns the options of an index, as far as they apply to builds and to collections.
 pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOptions> {
     let IndexShape { degree, build_list, alpha, code_bytes, .. } = *shape;
     let graph = GraphOptions { degree, build_list, alpha, seed };
     Ok(IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&shape.page)?, ..IndexOptions::default() })
 }
 
-/// Opens what is named as one set of vectors; one without rows is refused.
+/// Opens names as one set of vectors; refuses a set without rows.
 pub(crate) fn source(context: &Context, names: &[String], columns: &ColumnOptions) -> Result<Arc<dyn VectorSource>> {
     open_source(context, names, &source_options(columns)?)
 }
 
-/// Refuses results that would replace, or come to lie among, what is read, whichever names lead there, and two results of
-/// one name. Each of `outputs` is an option and what it names.
+/// Refuses results that would replace inputs or be written into an input folder, by whatever path, and two results of
+/// one name. Each of `outputs` is an option and its path.
 pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&str, &Path)]) -> Result<()> {
     for input in inputs {
         let read = Read::of(context, input)?;
@@ -124,7 +124,7 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
     Ok(())
 }
 
-/// The same for results that are files: standard output is refused.
+/// As [`check_outputs`], for results that must be files: refuses standard output.
 pub(crate) fn check_files(context: &Context, inputs: &[String], outputs: &[(&str, &Path)]) -> Result<()> {
     if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
         return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
@@ -132,26 +132,26 @@ pub(crate) fn check_files(context: &Context, inputs: &[String], outputs: &[(&str
     check_outputs(context, inputs, outputs)
 }
 
-/// A file or folder that is there, by whichever name: its device and its number there.
+/// Device and inode number of an existing file or folder, which identify it under any name.
 type Identity = (u64, u64);
 
 fn identity(path: &Path) -> Option<Identity> {
     path.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
 }
 
-/// Where a file is, or will be: itself where it is there, else its folder and its name.
+/// Returns the identity of a path: its own if it exists, else that of its folder, and its name.
 fn place(path: &Path) -> Option<(Identity, Option<&OsStr>)> {
     let there = identity(path).map(|there| (there, None));
     there.or_else(|| Some((identity(parent(path))?, Some(path.file_name()?))))
 }
 
-/// What a command reads by one of the names that it was given.
+/// The files that a command reads under one of its input names.
 struct Read<'a> {
     name: &'a str,
     kind: Option<Kind>,
-    /// The files, and the folder if it is one.
+    /// The files, and the folder if the name is one.
     parts: HashSet<Identity>,
-    /// Folders whose files are all read.
+    /// Folders of which all files are read.
     folders: HashSet<Identity>,
     files: Vec<PathBuf>,
 }
@@ -162,7 +162,7 @@ impl<'a> Read<'a> {
         let kind = kind_of(context, path)?;
         let files = match kind {
             Some(_) => context.device.list(path)?.into_iter().map(|file| path.join(file)).collect(),
-            None => source::expand(name).unwrap_or_default(), // what is wrong with it is said where it is opened
+            None => source::expand(name).unwrap_or_default(), // an invalid name is reported when it is opened
         };
         let parts = files.iter().map(PathBuf::as_path).chain([path]).filter_map(identity).collect();
         let parents = files.iter().filter(|_| path.is_dir()).map(|file| parent(file));
@@ -190,7 +190,7 @@ impl<'a> Read<'a> {
         Ok(())
     }
 
-    /// Whether a file of this name would lie in a folder that is read: in a store or an index at any depth.
+    /// Returns whether a file of this name would be in an input folder; in a store or an index, at any depth.
     fn is_around(&self, output: &Path) -> bool {
         let depth = if self.kind.is_some() { usize::MAX } else { 1 };
         let target = output.canonicalize().ok();
@@ -201,16 +201,16 @@ impl<'a> Read<'a> {
         })
     }
 
-    /// Whether some of it lies in a folder that is to be replaced.
+    /// Returns whether some of the files are in a folder that is to be replaced.
     fn lies_in(&self, output: &Path) -> bool {
         let Ok(folder) = output.canonicalize() else { return false };
         self.files.iter().filter_map(|file| file.canonicalize().ok()).any(|file| file.starts_with(&folder))
     }
 }
 
-/// What a join is to give, and where that goes.
+/// Returns the kind and the destination of a join's result.
 pub(crate) fn output(arguments: &Join) -> Result<Output<'static>> {
-    // What else is wanted is worth the whole run, whoever reads the pairs.
+    // The other results need the whole run, even if the reader of the pairs exits.
     let outlives_reader = arguments.kept.is_some() || arguments.stats.is_some() || arguments.trace.is_some();
     let target = |output: &String| target(output, arguments.force, outlives_reader);
     let (target, kept) = (arguments.output.as_ref().map(target), arguments.kept.as_ref().map(target));
@@ -230,7 +230,7 @@ pub(crate) fn output(arguments: &Join) -> Result<Output<'static>> {
     })
 }
 
-/// Where a result goes and where the rows that stay go, each with the option that names it.
+/// Returns the destinations of a result and of the kept rows, each with the option that names it.
 pub(crate) fn targets<'a>(output: &'a Output<'_>) -> [(&'static str, Option<&'a Target>); 2] {
     match output {
         Output::Keep { removed, kept, .. } => [("-o", removed.as_ref()), ("--kept", kept.as_ref())],
@@ -238,7 +238,8 @@ pub(crate) fn targets<'a>(output: &'a Output<'_>) -> [(&'static str, Option<&'a 
     }
 }
 
-/// Where a result goes; standard output outlives its reader where the run makes something else too.
+/// Returns the destination of a result. If `outlives_reader`, the run continues when the reader of standard output
+/// exits, since it has other results.
 pub(crate) fn target(output: &str, force: bool, outlives_reader: bool) -> Target {
     match output {
         "-" => Target::Standard { outlives_reader },
@@ -246,7 +247,7 @@ pub(crate) fn target(output: &str, force: bool, outlives_reader: bool) -> Target
     }
 }
 
-/// Strategies by name; what is not named stays the default.
+/// Strategies by name; `None` for the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Strategy {
     pub(crate) rule: Option<Rule>,
@@ -257,7 +258,7 @@ pub(crate) struct Strategy {
     pub(crate) centers: Option<Centers>,
 }
 
-/// Strategies as named in `text`; those that mean something to the command have one of `keys`.
+/// Parses the strategies in `text`; `keys` are those that apply to the command.
 pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
     let mut strategy = Strategy::default();
     let mut keys_named = HashSet::new();
@@ -320,7 +321,7 @@ pub(crate) fn build_options(
     })
 }
 
-/// What is known of a recall, in a line.
+/// Describes a recall in one line.
 pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
     let requested = format!("at least {} requested", percent(recall.target));
     let known = recall.sample_vectors_with_neighbors.zip(recall.pair).zip(recall.per_vector);

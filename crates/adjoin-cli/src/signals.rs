@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and the loss of the terminal (SIGHUP) cancel the work, so that it ends in order and leaves nothing
-//! temporary behind.
+//! Ctrl-C, SIGTERM and the loss of the terminal (SIGHUP) cancel the work, so that it ends in order and removes its
+//! temporary files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 /// Exit code of a process that a signal ended: this plus the signal's number.
 const SIGNAL_BASE: usize = 128;
 
-/// The flag that stops the work, and the signal that set it.
+/// The flag that cancels the work, and the signal that set it.
 #[derive(Clone, Default)]
 pub(crate) struct Stopped {
     pub(crate) cancel: Cancel,
@@ -27,18 +27,18 @@ impl Stopped {
     }
 }
 
-/// Watches for signals from now on. A second one ends the process at once.
+/// Starts to watch for signals. A second signal ends the process at once.
 ///
 /// # Errors
-/// Where the system gives no thread for it: signals would be caught, and nobody would heed them.
+/// If the thread cannot be started: signals would be caught but ignored.
 pub(crate) fn watch() -> Result<Stopped> {
     let stopped = Stopped::default();
-    // A file that is larger than may be is an error of the write then, after which what was begun is removed.
+    // A file that exceeds the size limit then makes the write fail, after which the unfinished result is removed.
     let _ = flag::register(SIGXFSZ, Arc::default());
-    // Who runs it by `nohup` wants it to go on.
+    // If `nohup` started the process, it should continue after a hang-up.
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up)) else {
-        return Ok(stopped); // without a handler a signal just ends the process
+        return Ok(stopped); // without a handler, a signal just ends the process
     };
     let watched = stopped.clone();
     let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -50,11 +50,11 @@ pub(crate) fn watch() -> Result<Stopped> {
             watched.cancel.cancel();
         }
     });
-    drop(watcher.map_err(no_thread)?); // it ends with the process
+    drop(watcher.map_err(no_thread)?); // the thread ends with the process
     Ok(stopped)
 }
 
-/// Whether who started the process had it ignore a signal, as far as the system tells.
+/// Returns whether the process was started with a signal ignored, as far as the system reports it.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! What is wrong with the flags, in one line, with advice for the guesses that are likely.
+//! Errors about flags, in one line, with advice for likely mistakes.
 
 use std::ffi::OsString;
 
@@ -8,14 +8,14 @@ use clap::{Arg, Command, CommandFactory, FromArgMatches};
 
 use crate::WRONG;
 
-/// Commands that compare vectors, and so take a threshold.
+/// Commands that compare vectors, and so need a threshold.
 const COMPARE: &[&str] = &["join", "dedupe", "explain", "groundtruth"];
-/// Commands that write a table whose ending says its format.
+/// Commands that write a table in the format of its file extension.
 const WRITE_TABLES: &[&str] = &["join", "groundtruth"];
 const BUILD: &[&str] = &["build"];
 const EVERY: &[&str] = &[];
 
-/// What is guessed, for which commands (all of them where none is named), and what to do instead.
+/// Guessed flags, the commands that they apply to (all if empty), and the advice.
 type Guess = (&'static [&'static str], &'static [&'static str], &'static str);
 
 const GUESSES: [Guess; 10] = [
@@ -55,10 +55,10 @@ const GUESSES: [Guess; 10] = [
     (&["-q", "--silent"], EVERY, "--quiet prints neither progress nor summary"),
 ];
 
-/// Parses a command line. A negative number after an option is its value, which the option may refuse, and not another option.
+/// Parses a command line. A negative number after an option is its value, not another option; the option may refuse it.
 ///
 /// # Errors
-/// If it is not as the command says.
+/// If the command line is invalid.
 pub(crate) fn parse<C: CommandFactory + FromArgMatches>(words: &[OsString]) -> Result<C, clap::Error> {
     let mut command = with_negative_numbers(C::command());
     let not_text = words.iter().find(|word| word.to_str().is_none());
@@ -79,7 +79,7 @@ fn with_negative_numbers(command: Command) -> Command {
     command.mut_args(option).mut_subcommands(with_negative_numbers)
 }
 
-/// Says what is wrong with the flags of `command`; help and version are printed as they are. Returns the exit code.
+/// Prints what is wrong with the flags of `command`; prints help and version as they are. Returns the exit code.
 pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
@@ -91,14 +91,14 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
         .iter()
         .fold(&*text, |text, end| text.split(end).next().unwrap_or(text));
     let said = said.trim_start_matches("error: ").replace("\n\n", "; ");
-    // What the standard library says of a number has no remedy.
+    // Replaces messages of the standard library that name no remedy.
     let said = said.replace("invalid digit found in string", "give a whole number, such as 10");
     let said = said.replace("number too large to fit in target type", "give a smaller number");
     eprintln!("adjoin: {}; --help says more", said.split_whitespace().collect::<Vec<_>>().join(" "));
     WRONG
 }
 
-/// Puts our advice in the place of clap's, which goes by letters alone, where we have some.
+/// Replaces clap's suggestions, which are based on spelling alone, by our advice if there is one.
 fn advise(error: &mut clap::Error, command: &str) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
     let advice = match error.kind() {
@@ -113,7 +113,7 @@ fn advise(error: &mut clap::Error, command: &str) {
         }
         _ => return,
     };
-    error.remove(ContextKind::Suggested); // to give the flag as a value, which nobody means
+    error.remove(ContextKind::Suggested); // advice to pass the flag as a value, which is never intended
     if let Some(advice) = advice {
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));

@@ -1,4 +1,4 @@
-//! What a run works with: device, memory, threads, kernel, and whom it tells. Passed in, never global.
+//! The resources of a run: device, memory, threads, kernel and progress. Passed as an argument, never global.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,59 +17,61 @@ use crate::options::{MemorySize, format_bytes, parse_memory};
 use crate::report::{Cancel, CommonStatistics, IoStatistics, MemoryStatistics, Progress, STATISTICS_VERSION, Silent};
 use crate::workers::default_threads;
 
-/// Taken from every budget for the program itself: code, stacks, tables of the libraries, memory that was freed and is kept.
+/// Bytes that every budget sets aside for the program itself: code, stacks, library tables, and freed memory that the
+/// allocator keeps.
 pub const RUNTIME_BYTES: u64 = 15_000_000;
-/// Of what a budget has beyond so many bytes, this share is for more of the memory that was freed and is kept, up to a most.
+/// A budget of more than `KEPT_BEYOND` bytes sets aside a further fraction, one `KEPT_SHARE`th of the part beyond, for
+/// freed memory, up to a limit.
 const KEPT_BEYOND: u64 = 32 << 20;
 const KEPT_SHARE: u64 = 8;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
-/// What the program itself comes to hold beyond what was resident before its work.
+/// Growth of the program itself beyond the memory that was resident before its work.
 const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
-/// By so much a process may begin larger than the one before, as more pages of its code are in memory: a budget that is said
-/// to suffice must suffice for that too.
+/// How much larger a process can be at its start than the one before, as more pages of its code are resident. A budget
+/// that an error names must suffice for that too.
 const RUNTIME_VARIES_BYTES: u64 = 1 << 20;
-/// Budget of a context whose caller does not say.
+/// Budget of a context if the caller sets none.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
-/// Share of what the machine or a cgroup gives that is the budget of a user who does not say.
+/// Fraction of the machine's or cgroup's memory that is the default budget.
 pub const DEFAULT_MEMORY_SHARE: f64 = 0.5;
 
-/// Most threads: more than any machine of today runs at once.
+/// Most threads: more than any current machine runs at once.
 const THREADS_MAX: usize = 4_096;
 
-/// The memory that the process holds now; the peak is counted anew from here. Of runs at the same time, each counts what
-/// the others hold.
+/// Returns the resident memory of the process, and restarts the measurement of its peak. Each of several concurrent
+/// runs counts the memory of the others too.
 pub fn resident_from_now_on() -> u64 {
     forget_peak_resident_bytes();
     current_resident_bytes()
 }
 
-/// What a run works with.
+/// The resources of a run.
 #[derive(Clone)]
 pub struct Context {
-    /// Where files lie: the machine's, through io_uring where that is allowed, unless the caller puts another here.
+    /// File access: the machine's file system, through io_uring if allowed, unless the caller sets another device.
     pub device: Arc<dyn Device>,
-    /// Threads that compute.
+    /// Number of compute threads.
     pub threads: usize,
     /// The distance kernels.
     pub kernel: Kernel,
-    /// Stops the work.
+    /// Cancels the work.
     pub cancel: Cancel,
-    /// Is told how far the work is.
+    /// Receives progress.
     pub progress: Arc<dyn Progress>,
     memory_bytes: u64,
-    /// Which share of what that is, where it is one.
+    /// The fraction and the limit that `memory_bytes` was computed from, if it was.
     share: Option<(f64, MemoryLimit)>,
     runtime_bytes: u64,
-    /// By how much that may be more in the next process like this one.
+    /// How much larger `runtime_bytes` can be in the next process like this one.
     runtime_varies_bytes: u64,
-    /// What the process held before, where the budget is for what comes on top.
+    /// Resident bytes before the run, if the budget is for the growth only.
     before_bytes: Option<u64>,
-    /// What others in the process may come to hold meanwhile.
+    /// Bytes that other work in the process may take in the meantime.
     others_bytes: Arc<AtomicU64>,
-    /// A refusal names a budget that has room for so many bytes at least.
+    /// Error messages name a budget with room for at least this many bytes.
     named_bytes_min: u64,
     budget: MemoryBudget,
-    /// Where temporary files go, where that was said.
+    /// Folder for temporary files, if the caller set one.
     temporary: Option<PathBuf>,
 }
 
@@ -96,7 +98,7 @@ impl Default for Context {
 }
 
 impl Context {
-    /// The same with a budget of `memory_bytes` for the whole process.
+    /// Sets a budget of `memory_bytes` for the whole process.
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
         let beyond = memory_bytes.saturating_sub(KEPT_BEYOND);
@@ -107,20 +109,20 @@ impl Context {
         Self { memory_bytes, share: None, budget, ..self }
     }
 
-    /// The same in a process that holds `resident_bytes` already, for a budget that is given afterwards: a command that an
-    /// interpreter runs begins with more than one of its own.
+    /// Accounts for the `resident_bytes` that the process holds already, in a budget that is set afterwards. A command
+    /// that an interpreter runs starts with more than a process of its own.
     #[must_use]
     pub fn in_process_of(self, resident_bytes: u64) -> Self {
         let runtime_bytes = RUNTIME_BYTES.max(resident_bytes + RUNTIME_GROWTH_BYTES);
         Self { runtime_bytes, runtime_varies_bytes: RUNTIME_VARIES_BYTES, ..self }
     }
 
-    /// The same with a budget and a number of threads as a user types them: the budget a size, or a share of what the
-    /// machine or a cgroup gives, which is [`DEFAULT_MEMORY_SHARE`] where none is given; as many threads as may run at
-    /// once where none is given.
+    /// Sets the budget and the number of threads from user input. The budget is a size, or a fraction of the machine's
+    /// or cgroup's memory (by default [`DEFAULT_MEMORY_SHARE`]). By default, there are as many threads as can run at
+    /// once.
     ///
     /// # Errors
-    /// Where the budget is neither or too small for anything, or the number of threads makes no sense.
+    /// If the budget is invalid or too small to start, or the number of threads is out of range.
     pub fn with_resources(self, memory: Option<&str>, threads: Option<usize>) -> Result<Self> {
         let (bytes, share) = budget_of(memory, memory_limit(), self.runtime_bytes)?;
         let threads = threads.unwrap_or(self.threads);
@@ -130,35 +132,34 @@ impl Context {
         Ok(Self { threads, share, ..self.with_memory(bytes) })
     }
 
-    /// Returns a context whose refusals name a budget with room for `bytes` at least. A command computes the bytes that all of its
-    /// steps need before the first of them, so that a user who follows one refusal is not refused by a later step.
+    /// Returns a context for work that is followed by other work, which needs `bytes` in addition. The budget that an
+    /// error names suffices for both.
     #[must_use]
     pub fn naming_at_least(&self, bytes: u64) -> Self {
         Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
     }
 
-    /// The same with another number of threads.
+    /// Returns a context with another number of threads.
     pub(crate) fn with_threads(&self, threads: usize) -> Self {
         Self { threads, ..self.clone() }
     }
 
-    /// The same for work that is stopped by another cancel.
+    /// Returns a context with another cancel.
     pub(crate) fn with_cancel(&self, cancel: &Cancel) -> Self {
         Self { cancel: cancel.clone(), ..self.clone() }
     }
 
-    /// The same with a budget for what comes on top of `before_bytes`, as [`resident_from_now_on`] told them, and of what
-    /// others may come to hold meanwhile: for a process that does other things too.
+    /// Makes the budget apply to the growth beyond `before_bytes`, as returned by [`resident_from_now_on`], and beyond
+    /// the bytes of other work in the same process.
     #[must_use]
     pub fn beside(self, before_bytes: u64, others_bytes: Arc<AtomicU64>) -> Self {
         Self { before_bytes: Some(before_bytes), others_bytes, ..self }
     }
 
-    /// The same with a folder for temporary files: stores that are built for one join, and whatever does not fit into
-    /// memory.
+    /// Sets the folder for temporary files: stores that are built for one join, and data that does not fit into memory.
     ///
     /// # Errors
-    /// Where there is no such folder, or nothing can be written there.
+    /// If the folder does not exist or cannot be written.
     pub fn with_temporary(self, folder: &Path) -> Result<Self> {
         let named = || Argument::Temporary.with(folder.display());
         match self.device.kind(folder)? {
@@ -173,20 +174,20 @@ impl Context {
         Ok(Self { temporary: Some(folder.to_owned()), ..self })
     }
 
-    /// The same with temporary files in `folder` where no other was named.
+    /// Sets the folder for temporary files unless one was set before.
     #[must_use]
     pub fn or_temporary(mut self, folder: &Path) -> Self {
         self.temporary.get_or_insert_with(|| folder.to_owned());
         self
     }
 
-    /// Where temporary files go that belong to something in the folder `beside`: where the caller of the run says, else
-    /// there, as there must be room on its disk anyway; else to the system's place for them.
+    /// Returns the folder for temporary files that belong to something in the folder `beside`: the folder that the
+    /// caller set, else `beside`, since that disk must have room anyway, else the system's temporary folder.
     pub fn temporary(&self, beside: Option<&Path>) -> PathBuf {
         self.temporary.as_deref().or(beside).map_or_else(std::env::temp_dir, Path::to_owned)
     }
 
-    /// Resident memory so far against the budget.
+    /// Returns the peak resident memory so far, and the budget.
     pub fn memory(&self) -> MemoryStatistics {
         let (budget_bytes, peak_bytes) = (self.memory_bytes, peak_resident_bytes());
         let before_bytes = self.before_bytes.map(|before| before + self.others_bytes.load(Ordering::Relaxed));
@@ -207,7 +208,7 @@ impl Context {
         }
     }
 
-    /// What a command reports whatever it did; what it worked on is still to be told.
+    /// Returns the statistics that every command reports; the caller adds the statistics of its input.
     pub(crate) fn statistics(&self, command: &'static str) -> CommonStatistics {
         CommonStatistics {
             version: STATISTICS_VERSION,
@@ -220,22 +221,22 @@ impl Context {
         }
     }
 
-    /// The budget for the whole process, in bytes.
+    /// Returns the budget of the whole process, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// What is left of it for buffers.
+    /// Returns the part of the budget that is for buffers.
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
-    /// The same for a run of its own, with all the memory that is free, once that is `least` bytes: waits for other runs
-    /// on this context to end where their memory is needed. The budget of the run holds it until it is dropped. A run
-    /// that is begun from within another of the same context waits for itself: give it a context of its own.
+    /// Returns a context for a separate run, with all free memory, once at least `least` bytes are free. Waits for
+    /// other runs on this context to end if their memory is needed. The run's budget holds the memory until it is
+    /// dropped. A run that begins inside another one of this context would wait for itself: give it its own context.
     ///
     /// # Errors
-    /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled.
+    /// If `least` bytes would not be free even then: names the least budget that suffices. If the work is cancelled.
     pub fn for_run(&self, least: u64, purpose: &str) -> Result<Self> {
         self.check_creator()?;
         let waiting = || self.progress.note("waiting for memory that another run holds");
@@ -246,16 +247,16 @@ impl Context {
         }
     }
 
-    /// The same with some of the memory that is free, which no run on this context waits for.
+    /// Returns a context with `bytes` of the free memory, without waiting for other runs.
     ///
     /// # Errors
-    /// Where it is not free: says the least budget that would do.
+    /// If they are not free: names the least budget that suffices.
     pub fn with_reserved(&self, bytes: u64, purpose: &str) -> Result<Self> {
         Ok(Self { budget: MemoryBudget::within(self.reserve(bytes, purpose)?), ..self.clone() })
     }
 
-    /// The same with three quarters of the memory that is free, for long work beside which others go on; it is given back with
-    /// the last context of it.
+    /// Returns a context with three quarters of the free memory, for long work next to other runs. The memory is
+    /// returned with the last clone of the context.
     ///
     /// # Errors
     /// As [`Context::for_run`].
@@ -265,17 +266,17 @@ impl Context {
         Ok(run)
     }
 
-    /// Reserves what `purpose` needs.
+    /// Reserves `bytes` for `purpose`.
     ///
     /// # Errors
-    /// Where it does not fit: says the least budget that would do.
+    /// If they are not free: names the least budget that suffices.
     pub fn reserve(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
         self.check_creator()?;
         let reserved = self.budget.reserve(bytes);
         reserved.map_err(|BudgetExceeded { wanted, free, total }| self.too_small(wanted + total - free, purpose))
     }
 
-    /// The same, but waits for other runs on this context to end where their memory is needed.
+    /// Reserves `bytes` for `purpose`. Waits for other runs on this context to end if their memory is needed.
     ///
     /// # Errors
     /// As [`Context::for_run`].
@@ -294,7 +295,7 @@ impl Context {
         check_creator(self.budget.creator(), "the memory budget of this work")
     }
 
-    /// Makes a reservation one of `bytes`, for `purpose`.
+    /// Grows a reservation to `bytes`, for `purpose`.
     ///
     /// # Errors
     /// As [`Context::reserve`].
@@ -304,8 +305,8 @@ impl Context {
         Ok(())
     }
 
-    /// The refusal where the budget would have to have `least` bytes: what lies outside of it, the program itself and
-    /// what others hold, comes on top.
+    /// Returns the error of a buffer budget that needs `least` bytes. The budget that it names includes the memory
+    /// outside of the buffers: the program itself, and other work.
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
         let least = self.whole_budget(least);
         let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));
@@ -316,22 +317,22 @@ impl Context {
         ])
     }
 
-    /// The option that gives a budget of so many bytes.
+    /// Names the option that sets a budget of `bytes`.
     pub(crate) fn memory_of(bytes: u64) -> Mention {
         Argument::Memory.with(format!("{}MB", bytes.div_ceil(1_000_000)))
     }
 
-    /// The budget for the whole process that leaves `least` bytes for buffers.
+    /// Returns the budget of the whole process that leaves `least` bytes for buffers.
     pub(crate) fn whole_budget(&self, least: u64) -> u64 {
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
         let least = least.max(self.named_bytes_min.saturating_add(self.runtime_bytes)) + self.runtime_varies_bytes;
-        // Of a larger budget more is kept aside.
+        // A larger budget sets more memory aside.
         least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1)
     }
 }
 
-/// The budget of a process that needs `runtime_bytes` for itself, as a user typed it; and the share that it is of what
-/// the system gives, where it is one.
+/// Parses the budget of a process that needs `runtime_bytes` for itself. Also returns the fraction and the limit that
+/// it was computed from, if it was.
 fn budget_of(
     memory: Option<&str>,
     limit: Option<MemoryLimit>,

@@ -9,20 +9,20 @@ use super::{ColumnOptions, Resources, TemporaryPlace};
 
 #[derive(Debug, Args)]
 pub(crate) struct Append {
-    /// The store; who has opened it goes on with what it was
+    /// The store; open readers keep the old generation
     pub(crate) store: PathBuf,
-    /// The rows that come, numbered behind those that are there: what `build` takes, with the columns that the store keeps
+    /// New rows, numbered after the existing ones: any SOURCE that `build` reads, with the columns that the store keeps
     #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new(), required_unless_present = "delete")]
     pub(crate) new: Vec<String>,
-    /// A file with the ids of the rows to remove, one a line, or their numbers where rows have no ids; - for standard input
+    /// File of the ids to delete, one per line, or row numbers if rows have no ids; - for standard input
     #[arg(long, value_name = "FILE", value_parser = NonEmpty::new())]
     pub(crate) delete: Option<String>,
     #[command(flatten)]
     pub(crate) columns: ColumnOptions,
-    /// New rows without a usable vector (null, NaN, infinite): error or skip
+    /// Action on new rows without a usable vector (null, NaN, infinite)
     #[arg(long, value_name = "WHAT", default_value = "error", value_parser = ["error", "skip"])]
     pub(crate) on_bad: String,
-    /// New rows whose id an earlier row has that stays: error or keep
+    /// Action on new rows with the id of an earlier row that is kept
     #[arg(long, value_name = "WHAT", default_value = "error", value_parser = ["error", "keep"])]
     pub(crate) on_duplicate_id: String,
     #[command(flatten)]

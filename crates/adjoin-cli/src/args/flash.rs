@@ -9,37 +9,37 @@ use super::Resources;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Flash {
-    /// Say how long a trace, or the searches of a graph, would take on a device
+    /// Estimate how long a trace, or the searches of a graph, would take on a device
     Run(FlashRun),
-    /// The same for several values of a figure or an option, as CSV or a page with charts
+    /// Run once per value of a figure or an option, and write CSV or a page with charts
     Sweep(FlashSweep),
-    /// Measure the disk under a folder, and write a device that is like it
+    /// Measure the disk under a folder, and write a device that behaves like it
     Calibrate(FlashCalibrate),
-    /// The tables of NDSearch's evaluation, made again with vectors of yours
+    /// Reproduce the tables of NDSearch's evaluation with your vectors
     Tables(FlashTables),
 }
 
-/// Which device is modelled.
+/// The device to model.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelOptions {
-    /// The device: ndsearch, mqsim, femu-tlc, z-nand, virtual-disk, or a TOML file
+    /// Device: ndsearch, mqsim, femu-tlc, z-nand, virtual-disk, or a TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "ndsearch")]
     pub(crate) model: String,
-    /// A figure of the device with another value in its unit, such as timing.read=77.5
+    /// Another value for a figure of the device, in its unit, e.g. timing.read=77.5
     #[arg(long = "set", value_name = "FIGURE=VALUE")]
     pub(crate) set: Vec<String>,
 }
 
-/// Which vectors are searched, and for what.
+/// Vectors and queries, and how they are searched.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SearchedSet {
     /// Vectors to search: files, folders or globs
     #[arg(value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) inputs: Vec<String>,
-    /// The queries
+    /// Queries: files, folders or globs
     #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
-    /// The graph: that of DiskANN, or layers with as many neighbors in the lowest and half of that above
+    /// Graph: Vamana (DiskANN), or HNSW with R neighbors (--degree) in the lowest layer and half as many above
     #[arg(long, value_name = "NAME", default_value = "vamana", value_parser = ["vamana", "hnsw"])]
     pub(crate) graph: String,
     /// Most neighbors of a vertex of the graph
@@ -48,25 +48,25 @@ pub(crate) struct SearchedSet {
     /// Candidates that a search keeps
     #[arg(long, value_name = "L", default_value_t = 64, value_parser = count)]
     pub(crate) list: usize,
-    /// Nearest that are wanted of each query
+    /// Number of neighbors to find for each query
     #[arg(short, value_name = "K", default_value_t = 10, value_parser = count)]
     pub(crate) k: usize,
-    /// Queries of a batch
+    /// Number of queries per batch
     #[arg(long, value_name = "N", default_value_t = 2_048, value_parser = count)]
     pub(crate) batch: usize,
-    /// Share of the vectors in the memory of the platform: host memory of processors, the device's DRAM elsewhere
+    /// Fraction of the vectors in memory: host memory for processors, the device's DRAM for other platforms
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(crate) memory_share: f64,
     /// Order of vectors on pages: rows, degree, bfs, bnp, bnf, bns, grown, margo, gp2 or gp3
     #[arg(long, value_name = "NAME", default_value = "degree")]
     pub(crate) layout: String,
-    /// How pages are given to planes
+    /// Mapping of pages to planes
     #[arg(long, value_name = "NAME", default_value = "multi-plane", value_parser = ["multi-plane", "linear"])]
     pub(crate) mapping: String,
-    /// Let each query read for itself
+    /// Disable dynamic allocating: each query reads its own pages
     #[arg(long)]
     pub(crate) no_allocating: bool,
-    /// Read nothing before it is wanted
+    /// Disable speculation: read nothing ahead
     #[arg(long)]
     pub(crate) no_speculating: bool,
 }
@@ -77,29 +77,29 @@ pub(crate) struct FlashRun {
     pub(crate) model: ModelOptions,
     #[command(flatten)]
     pub(crate) searched: SearchedSet,
-    /// A trace whose reads are carried out instead, as --trace of other commands writes it
+    /// Trace to replay instead of searches, from --trace of another command
     #[arg(long, value_name = "FILE", conflicts_with_all = ["inputs", "queries"])]
     pub(crate) trace: Option<PathBuf>,
-    /// Reads of the trace that are under way at the same time, at most
+    /// Most concurrent reads of the trace
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
     pub(crate) depth: usize,
-    /// Ask for each read of the trace no earlier than it was asked for there
+    /// Submit each read no earlier than in the trace
     #[arg(long, requires = "trace")]
     pub(crate) as_timed: bool,
-    /// Elements that each byte of the trace is compared with where it comes to the platform
+    /// Number of elements to compare each byte of the trace with, where the platform compares
     #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = comparisons)]
     pub(crate) comparisons: f64,
-    /// Where it runs: cpu, cpu-dram, gpu, smartssd, deepstore-channel, deepstore-chip or ndsearch; cpu for a trace, else
-    /// ndsearch, where not given
+    /// Platform: cpu, cpu-dram, gpu, smartssd, deepstore-channel, deepstore-chip or ndsearch [default: cpu for a trace,
+    /// else ndsearch]
     #[arg(long, value_name = "NAME")]
     pub(crate) platform: Option<String>,
-    /// A picture of what happened when, for ui.perfetto.dev
+    /// File of a timeline for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// The result as .json, .csv or .html, a page with charts; standard output where not given
+    /// File of the result: .json, .csv or .html (a page with charts) [default: standard output]
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace what is there
+    /// Replace existing files
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -110,32 +110,32 @@ pub(crate) struct FlashRun {
 pub(crate) struct FlashSweep {
     #[command(flatten)]
     pub(crate) run: FlashRun,
-    /// What changes: a figure, or batch, list, depth, memory-share or platform, with its values
+    /// Parameter to vary: a figure, or batch, list, depth, memory-share or platform, with its values, e.g. depth=1,8,32
     #[arg(long, value_name = "NAME=V,V,...")]
     pub(crate) over: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FlashCalibrate {
-    /// Folder on the disk; a file is written there and removed
+    /// Folder on the disk; a file is created there and removed
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
-    /// Bytes of that file
+    /// Size of that file
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub(crate) size: String,
-    /// How often each kind of read is measured
+    /// Number of measurements of each kind of read
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) rounds: usize,
-    /// Traces whose reads are carried out in that file and on the model, between the measurements
+    /// Traces to replay in that file and on the model, between the measurements
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Vec<PathBuf>,
-    /// Reads of a trace that are under way at the same time, at most
+    /// Most concurrent reads of a trace
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
     pub(crate) depth: usize,
-    /// The device, as TOML
+    /// File of the device (TOML)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Replace what is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -148,34 +148,34 @@ pub(crate) struct FlashTables {
     pub(crate) model: ModelOptions,
     #[command(flatten)]
     pub(crate) searched: SearchedSet,
-    /// Traces for a table of which device is best for which of them
+    /// Traces for a table of the best device for each
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Vec<PathBuf>,
-    /// Reads of a trace that are under way at the same time, at most
+    /// Most concurrent reads of a trace
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
     pub(crate) depth: usize,
-    /// Elements that each byte of a trace is compared with
+    /// Number of elements to compare each byte of a trace with
     #[arg(long, value_name = "N", default_value_t = 16.0, value_parser = comparisons)]
     pub(crate) comparisons: f64,
-    /// The tables, as Markdown; standard output where not given
+    /// File of the tables (Markdown) [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace what is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }
 
-/// More candidates, queries or reads at once than this are no device's.
+/// Limit on candidates, queries or concurrent reads, which no device exceeds.
 const COUNT_MAX: usize = 1 << 20;
-/// More elements for a byte than this are no comparison.
+/// Limit on the elements per byte, which no comparison exceeds.
 const COMPARISONS_MAX: f64 = 1e6;
 
-/// How many candidates, queries or reads, as typed.
+/// Parses a number of candidates, queries or reads.
 ///
 /// # Errors
-/// That it is no such number.
+/// If it is not such a number.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
     count.ok_or_else(|| format!("give a whole number from 1 to {COUNT_MAX}"))

@@ -14,16 +14,16 @@ pub(crate) struct Serve {
     /// A store, an index or a collection
     #[arg(value_name = "STORE|INDEX|LIVE")]
     pub(crate) folder: PathBuf,
-    /// Address and port to listen on; port 0 for any that is free, which is printed
+    /// Address and port to listen on; port 0 for any free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
     pub(crate) listen: SocketAddr,
-    /// File whose first line clients must show as a key
+    /// File whose first line is the key that clients must send
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     /// Let other machines search without a key
     #[arg(long, conflicts_with = "key_file")]
     pub(crate) insecure: bool,
-    /// What is logged on standard error: error, warn, info or debug (every request)
+    /// Least level of messages on standard error; debug logs every request
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = ["error", "warn", "info", "debug"])]
     pub(crate) log: String,
     #[command(flatten)]
@@ -33,39 +33,39 @@ pub(crate) struct Serve {
 #[derive(Debug, Args)]
 #[cfg_attr(not(feature = "serve"), allow(dead_code))] // a program without a server refuses
 pub(crate) struct BenchServe {
-    /// Where searches are answered, such as http://127.0.0.1:7700/v1/search
+    /// Address of the search endpoint, e.g. http://127.0.0.1:7700/v1/search
     #[arg(value_name = "URL")]
     pub(crate) url: String,
-    /// The queries, which are sent one after the other and from the first again: what `build` takes
+    /// Queries to send one after the other, repeatedly: any SOURCE that `build` reads
     #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) queries: Vec<String>,
     #[command(flatten)]
     pub(crate) columns: ColumnOptions,
-    /// Other members of each request, a JSON object such as '{"k": 10, "nprobe": 8, "deadline_ms": 500}'
+    /// Other members of each request, a JSON object, e.g. '{"k": 10, "nprobe": 8, "deadline_ms": 500}'
     #[arg(long, value_name = "JSON", default_value = r#"{"k": 10}"#)]
     pub(crate) members: String,
-    /// Queries of a request
+    /// Number of queries per request
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) at_once: usize,
-    /// Requests a second; one second in ten, drawn by chance, has three times as many
+    /// Mean requests per second; one in ten seconds, at random, has three times as many
     #[arg(long, value_name = "R", default_value_t = 100.0)]
     pub(crate) rate: f64,
-    /// For how long
+    /// Duration in seconds
     #[arg(long, value_name = "S", default_value_t = 30.0)]
     pub(crate) seconds: f64,
-    /// Seed of the moments at which requests come
+    /// Seed of the send times
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Requests that may be under way at the same time
+    /// Most concurrent requests
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) connections: usize,
-    /// File whose first line is shown as a key
+    /// File whose first line is the key to send
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Write the figures to a JSON file
+    /// File of the figures (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -8,7 +8,7 @@ use crate::args::Build;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Where the time went, and what did not fit into memory.
+/// Prints the duration of each phase, and the bytes that did not fit into memory.
 fn print_seconds(report: &BuildReport) {
     let seconds = report.seconds;
     eprintln!(

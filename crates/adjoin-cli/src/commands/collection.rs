@@ -28,7 +28,7 @@ use crate::signals::Stopped;
 
 /// Bytes of an id whose length is unknown before a scan.
 const UNKNOWN_ID_BYTES: u64 = 16;
-/// Bytes of vectors that are read at once, about.
+/// Approximate bytes of vectors that are read at once.
 const READ_BYTES: u64 = 1 << 20;
 
 pub(crate) fn collection(command: &CollectionCommand, stopped: &Stopped) -> Result<Outcome> {
@@ -78,7 +78,7 @@ fn row_bytes(source: &dyn VectorSource) -> u64 {
     source.row_bytes().unwrap_or(source.info().vectors.bytes() as u64 + UNKNOWN_ID_BYTES)
 }
 
-/// Deletes, inserts and replaces what a command asks for.
+/// Deletes, inserts and upserts the rows of a command.
 fn write_all(
     context: &Context,
     arguments: &CollectionWrite,
@@ -156,7 +156,7 @@ fn backup(arguments: &CollectionBackup, stopped: &Stopped) -> Result<Outcome> {
     Ok(memory_verdict(&memory))
 }
 
-/// What a collection says of itself, and what it holds and takes.
+/// Manifest and statistics of a collection.
 #[derive(Serialize)]
 struct CollectionInfo {
     #[serde(flatten)]
@@ -164,7 +164,7 @@ struct CollectionInfo {
     stats: CollectionStatistics,
 }
 
-/// Prints what a collection holds.
+/// Prints the manifest and statistics of a collection.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let context = resolve::own_context();
     let collection = Collection::open_read_only(&context, folder)?;

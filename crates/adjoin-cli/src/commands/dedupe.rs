@@ -54,7 +54,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     }
 }
 
-/// Refuses names that are taken before any work is done.
+/// Refuses existing output files before any work.
 fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -> Result<()> {
     let removed = arguments.removed.as_ref().map(Path::new);
     let tables = [("--removed", removed), ("--stats", arguments.stats.as_deref())];
@@ -65,7 +65,7 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -
     tables.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
 }
 
-/// A row by its number and what it says.
+/// Formats a row: its number, and its text if known.
 fn called(row: u64, text: &Option<String>) -> String {
     let text = text.as_ref().map_or_else(String::new, |text| format!(" {text:?}"));
     format!("row {}{text}", format_number(row))

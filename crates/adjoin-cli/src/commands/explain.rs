@@ -43,7 +43,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     Ok(Outcome::Done)
 }
 
-/// Refuses options that only the plan of a store heeds.
+/// Refuses options that apply only to the plan of a store.
 fn refuse_of_stores(arguments: &Explain) -> Result<()> {
     let given = [("--strategy", arguments.strategy.is_some()), ("--cache", arguments.cache.is_some())];
     match given.iter().find(|(_, given)| *given) {
@@ -72,7 +72,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
     let options = JoinOptions { predicate, aim, rule, t, seed, order, lead: None, policy, cache_bytes };
     let context = context_of_join(&context, folder, true)?;
     let store = Store::open(&context, folder)?;
-    let curve = neighbor_curve(&context, &store, seed)?; // first: a plan holds the memory of its run
+    let curve = neighbor_curve(&context, &store, seed)?; // first, since a plan holds the memory of its run
     let prepared = prepare(&context, &store, &options, true)?;
     drop(context); // ends the progress bar
     let recall = resolve::recall_in_words(prepared.recall());
@@ -136,7 +136,7 @@ fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
     )
 }
 
-/// An estimate with its bounds, where it has some.
+/// Formats an estimate with its bounds, if it has any.
 fn between(Interval { estimate, low, high }: Interval, write: impl Fn(f64) -> String) -> String {
     match low < high {
         true => format!("about {} (between {} and {})", write(estimate), write(low), write(high)),
@@ -144,7 +144,7 @@ fn between(Interval { estimate, low, high }: Interval, write: impl Fn(f64) -> St
     }
 }
 
-/// A number in three digits, about.
+/// Formats a number with about three digits.
 fn short(number: f64) -> String {
     match number {
         large if large >= 100.0 => format_number(large.round() as u64),

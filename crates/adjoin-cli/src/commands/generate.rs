@@ -32,7 +32,7 @@ pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Refuses vectors that the disk has no room for.
+/// Refuses vectors that do not fit on the disk.
 fn check_room(context: &Context, what: &Generated, path: &Path) -> Result<()> {
     let needed = what.rows.saturating_mul(what.vectors.bytes() as u64);
     let free = context.device.free_bytes(parent(path))?;

@@ -20,11 +20,11 @@ pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<
     }
 }
 
-/// All pairs of a source within a threshold.
+/// Finds all pairs of a source within a threshold.
 fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
     let predicate = Predicate::of(arguments.eps, arguments.min_similarity)?;
     let source = resolve::source(&context, &arguments.sources, &arguments.columns)?;
-    let output = arguments.output.as_deref().unwrap_or_default(); // there: clap asks for it
+    let output = arguments.output.as_deref().unwrap_or_default(); // clap requires the option
     let target = resolve::target(output, arguments.force, false);
     let outputs: Vec<_> = target.path().map(|path| ("-o", path)).into_iter().collect();
     resolve::check_outputs(&context, &arguments.sources, &outputs)?;
@@ -44,7 +44,7 @@ fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The rows of a base that queries are to find.
+/// Finds the neighbors of queries in a base.
 fn neighbors(
     context: Context,
     arguments: &Groundtruth,
@@ -65,7 +65,7 @@ fn neighbors(
     Ok(Outcome::Done)
 }
 
-/// What DiskANN's flags ask for, where they are given; clap sees to it that those come together which must.
+/// Returns the request of DiskANN's flags, if given; clap checks that the flags are complete.
 fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFiles<'_>, Metric, GroundtruthTarget)>> {
     let paths = [&arguments.base_file, &arguments.query_file, &arguments.gt_file].map(|path| path.as_deref());
     let [Some(base), Some(queries), Some(truth)]: [Option<&Path>; 3] = paths else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Ids that a file names.
+//! Files of ids.
 
 use std::io::Read;
 
@@ -6,7 +6,7 @@ use adjoin::error::{Error, Result};
 use adjoin::options::format_count;
 use adjoin::source::{IdKind, Ids, TextIds};
 
-/// The ids on the lines of a file, or of standard input; where there are none of that kind, numbers of rows.
+/// Reads ids from the lines of a file or of standard input; row numbers if `kind` is `None`.
 pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
     let mut text = String::new();
     let read = match file {
@@ -26,7 +26,7 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
     (1..).zip(text.lines()).map(integer).collect::<Result<_>>().map(Ids::Int64)
 }
 
-/// Says of how many ids that were to be deleted there was no row.
+/// Prints how many ids to delete had no row.
 pub(super) fn say_missing(count: u64) {
     if count > 0 {
         let were = if count == 1 { "was" } else { "were" };

@@ -79,7 +79,7 @@ fn summarize_build(built: &BuiltIndex, output: &Path) {
     eprintln!("{} read of the store, {} to temporary files", format_bytes(bytes_read), format_bytes(spill_bytes));
 }
 
-/// Prints what an index says of itself.
+/// Prints the manifest of an index.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let index = GraphIndex::open(&resolve::own_context(), folder)?;
     let text = || Ok::<_, Error>(describe(index.facts()) + &attributes_in_words(&index.attributes()?));

@@ -16,7 +16,7 @@ pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
     info_of(arguments, kind)
 }
 
-/// Prints what a folder of a kind says of itself; refuses one of another.
+/// Prints the contents of a folder of a given kind; refuses a folder of another kind.
 pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcome> {
     match kind {
         Kind::Index => return index::info(folder, *json),
@@ -30,13 +30,14 @@ pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcom
     Ok(Outcome::Done)
 }
 
-/// A manifest as JSON.
+/// Formats a manifest as JSON.
 pub(super) fn manifest_as_json(manifest: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string_pretty(manifest);
     Ok(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n")
 }
 
-/// JSON in which no name steers a terminal: its writer leaves those control characters that a file may hold.
+/// Escapes control characters that the JSON writer leaves as they are, so that a name in a file cannot control the
+/// terminal.
 fn escaped(json: &str) -> String {
     let escaped = |c: char| match c {
         c if c.is_control() && c != '\n' => format!("\\u{:04x}", u32::from(c)),
@@ -45,7 +46,7 @@ fn escaped(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
-/// A kind of ids, as it is printed.
+/// Names a kind of ids.
 pub(super) fn kind_of_ids(ids: IdKind) -> &'static str {
     match ids {
         IdKind::None => "none",
@@ -85,7 +86,7 @@ fn describe(store: &Store) -> String {
     lines.map(|line| line + "\n").concat()
 }
 
-/// What became of a store since it was built, where rows came or went.
+/// Describes the changes of a store since it was built, if rows were appended or deleted.
 fn growth_in_words(manifest: &Manifest) -> String {
     let Some(built) = manifest.built_rows else { return String::new() };
     let removed = format_number(manifest.removed_rows);
@@ -93,12 +94,12 @@ fn growth_in_words(manifest: &Manifest) -> String {
     format!(", of these {removed} removed; {came} came since it was built of {}", format_number(built))
 }
 
-/// A line about the order of rows within buckets, where an attribute decides.
+/// Returns a line about the column that rows are sorted by within buckets, if any.
 fn order_in_words(manifest: &Manifest) -> String {
     manifest.sorted_by.as_ref().map_or_else(String::new, |name| format!("sorted by    {}\n", escaped(name)))
 }
 
-/// A line about attributes, where there are some.
+/// Returns a line about the columns, if there are any.
 pub(super) fn attributes_in_words(attributes: &[(String, String)]) -> String {
     let all: Vec<String> = attributes.iter().map(|(name, kind)| format!("{name} ({kind})")).collect();
     if all.is_empty() { String::new() } else { format!("attributes   {}\n", escaped(&all.join(", "))) }

@@ -52,7 +52,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     };
     check_outputs(&context, &job.output, arguments)?;
     if let Some(path) = job.output.target().and_then(Target::path) {
-        context = context.or_temporary(parent(path)); // on that disk there must be room anyway
+        context = context.or_temporary(parent(path)); // that disk must have room anyway
     }
     let stats =
         arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
@@ -73,8 +73,8 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     Ok(Outcome::PromiseNotKept)
 }
 
-/// Which pairs are wanted: those within the threshold that was given, or within the one that leaves `--target-rows` rows;
-/// and a message if no threshold leaves as many.
+/// Returns the threshold of the pairs: the given one, or the one that leaves `--target-rows` rows; and a message if no
+/// threshold leaves that many.
 fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<String>)> {
     let Some(rows) = arguments.sought.target_rows else {
         if arguments.metric.is_some() {
@@ -109,12 +109,12 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
     Ok((predicate, missed))
 }
 
-/// Refuses names that are taken before any work is done.
+/// Refuses existing output files before any work.
 fn check_outputs(context: &Context, output: &Output<'_>, arguments: &Join) -> Result<()> {
     check_results(context, &resolve::targets(output), arguments)
 }
 
-/// The same for results, each with the option that names it.
+/// Refuses existing output files; each result has the option that names it.
 pub(super) fn check_results(
     context: &Context,
     results: &[(&'static str, Option<&Target>)],
@@ -136,7 +136,7 @@ pub(super) fn check_results(
     Ok(())
 }
 
-/// The file of `--stats`, which shows before the work whether it can be written.
+/// The file of `--stats`, opened before the work to find out whether it can be written.
 pub(super) struct StatisticsFile<'a> {
     path: &'a Path,
     file: LaterFile,
@@ -148,7 +148,7 @@ impl<'a> StatisticsFile<'a> {
         Ok(Self { path, file: LaterFile::begin(context, path, force)?, memory: MemoryWatch::begin() })
     }
 
-    /// Writes what a run tells; `memory` is where that has its memory.
+    /// Writes the statistics of a run; `memory` returns the part of them about memory.
     pub(super) fn finish<S: Serialize>(
         self,
         statistics: &mut S,
@@ -202,7 +202,7 @@ fn summarize(statistics: &JoinStatistics, output: &Output<'_>) {
     print_memory(&common.memory);
 }
 
-/// Says how many rows took part, where not all did.
+/// Prints how many rows took part, if not all did.
 fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
     let sides = [
         (join.passing_rows, Some(common.rows)),
@@ -217,7 +217,7 @@ fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
     }
 }
 
-/// Says which promise was not kept. A threshold that was given, without a recall, promises none.
+/// Prints which promise was not kept. A given rule threshold without a recall promises nothing.
 fn verdict(statistics: &JoinStatistics, arguments: &Join) -> Outcome {
     let mut outcome = memory_verdict(&statistics.common.memory);
     let broken = statistics.common.recall.as_ref().filter(|recall| !recall.kept);

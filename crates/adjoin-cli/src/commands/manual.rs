@@ -5,10 +5,10 @@ use crate::Outcome;
 use crate::args::{Arguments, Completions};
 use crate::print::print;
 
-/// The manual page: the command, then each of its subcommands.
+/// Prints the manual page: the command, then each of its subcommands.
 pub(crate) fn man() -> Result<Outcome> {
     let mut command = Arguments::command();
-    command.build(); // spreads global names to the subcommands
+    command.build(); // passes global names on to the subcommands
     let mut page = Vec::new();
     let all = std::iter::once(&command).chain(command.get_subcommands().filter(|command| command.get_name() != "help"));
     for command in all {

@@ -1,4 +1,4 @@
-//! What a command says of the memory that it took.
+//! Reports of a command's memory.
 
 use adjoin::context::DEFAULT_MEMORY_SHARE;
 use adjoin::options::format_bytes;
@@ -7,13 +7,13 @@ use adjoin::report::MemoryStatistics;
 use crate::Outcome;
 use crate::print::percent;
 
-/// The line of a summary.
+/// Prints the line of a summary.
 pub(super) fn print_memory(memory: &MemoryStatistics) {
     let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
     eprintln!("memory: {peak} at most; the budget is {budget}{}", share_in_words(memory));
 }
 
-/// Of which memory a budget is a share, where it is one.
+/// Describes the memory that a budget is a fraction of, if it is one.
 fn share_in_words(memory: &MemoryStatistics) -> String {
     let share_of = memory.share.zip(memory.share_of_bytes).zip(memory.share_of);
     share_of.map_or_else(String::new, |((share, bytes), whose)| {
@@ -22,7 +22,7 @@ fn share_in_words(memory: &MemoryStatistics) -> String {
     })
 }
 
-/// Says so where the budget was not kept.
+/// Prints a line if the budget was exceeded.
 pub(super) fn memory_verdict(memory: &MemoryStatistics) -> Outcome {
     if memory.kept {
         return Outcome::Done;

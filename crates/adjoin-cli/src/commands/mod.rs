@@ -1,4 +1,4 @@
-//! What each command does, once its flags are resolved.
+//! The work of each command, after its flags are resolved.
 
 mod append;
 mod build;

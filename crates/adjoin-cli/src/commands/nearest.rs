@@ -19,7 +19,7 @@ use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// What a join with `--nearest K` does.
+/// Runs a join with `--nearest K`.
 pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
@@ -40,7 +40,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     let target = arguments.output.as_ref().map(|output| resolve::target(output, arguments.force, outlives_reader));
     check_results(&context, &[("-o", target.as_ref())], arguments)?;
     if let Some(path) = target.as_ref().and_then(Target::path) {
-        context = context.or_temporary(parent(path)); // on that disk there must be room anyway
+        context = context.or_temporary(parent(path)); // that disk must have room anyway
     }
     let stats =
         arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;

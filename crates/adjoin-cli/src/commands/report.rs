@@ -49,7 +49,8 @@ fn names_in<'a>(
     files.as_deref().map(|files| Names { files, id_column, name_column })
 }
 
-/// Bytes that statistics take for each byte of their text: a list of digits has a value of 32 bytes for every second one.
+/// Bytes of parsed statistics per byte of their text: each value takes 32 bytes, and a list of digits has one every two
+/// bytes.
 const STATISTICS_GROWTH: u64 = 24;
 
 fn read_statistics(context: &Context, path: &Path) -> Result<serde_json::Value> {
@@ -59,7 +60,7 @@ fn read_statistics(context: &Context, path: &Path) -> Result<serde_json::Value> 
     let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
     let refused = || Error::input(format!("{at} is not what --stats of a join writes; name that file"));
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
-    // What the page draws.
+    // The values that the page uses.
     let is_there = statistics["command"] == "join" && statistics["memory"]["peak_bytes"].is_u64();
     if !is_there {
         return Err(refused());

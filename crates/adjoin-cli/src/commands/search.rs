@@ -62,7 +62,7 @@ fn options(arguments: &Search) -> Result<SearchOptions> {
     if let Some(strategy) = &arguments.strategy {
         options.walk = strategy.parse()?;
     }
-    // A trace records the reads of each query, so that queries must not share pages.
+    // A trace records the reads of each query, so queries must not share pages.
     options.walk.shares &= arguments.trace.is_none();
     options.check().map(|()| options)
 }
@@ -73,7 +73,7 @@ fn calibration_queries(context: &Context, arguments: &Search) -> Result<Option<A
     arguments.calibrate_with.as_ref().map(open).transpose()
 }
 
-/// Says which promise of a search was not kept.
+/// Prints which promise of a search was not kept.
 pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
     let outcome = memory_verdict(&common.memory);
     match common.recall.as_ref().filter(|recall| !recall.kept) {
@@ -87,7 +87,7 @@ pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
     }
 }
 
-/// Opens the files of hits and statistics: what cannot be written is refused before any work.
+/// Opens the files of hits and statistics, to report before any work that one cannot be written.
 fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Option<StatisticsFile<'a>>)> {
     let Search { output, stats, trace, force, .. } = arguments;
     let hits = Some(Path::new(output)).filter(|path| *path != Path::new("-"));
@@ -102,14 +102,14 @@ fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Opti
     Ok((resolve::target(output, *force, false), stats))
 }
 
-/// Whether the queries are the vectors of the store.
+/// Returns whether the queries are the vectors of the store.
 fn is_itself(arguments: &Search) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let [queries] = &arguments.queries[..] else { return false };
     real(Path::new(queries)).is_some_and(|queries| real(&arguments.folder) == Some(queries))
 }
 
-/// Says how much was found, and where it is.
+/// Prints the number of hits, and their file.
 fn print_found(SearchStatistics { common, search }: &SearchStatistics, output: &str) {
     let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
     let place = if output == "-" { String::new() } else { format!(" written to {output}") };
@@ -141,7 +141,8 @@ fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: Kind) {
     print_memory(&common.memory);
 }
 
-/// Says what recall is reached, and whose it is: that of rows or of the queries that were given. With one option none is.
+/// Prints the recall that was reached, and for which queries: rows, or the given queries. With the option `unpromised`,
+/// there is no promise.
 pub(super) fn print_recall(common: &CommonStatistics, with_others: bool, (unpromised, rows): (&str, &str)) {
     let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {unpromised}") };
     let (Some(sample), Some(at_k), Some(p5)) = (recall.sample_queries, recall.at_k, recall.p5) else {

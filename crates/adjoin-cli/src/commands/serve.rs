@@ -16,17 +16,17 @@ use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Queries that are sent, at most: then those before are sent again.
+/// Most distinct queries that are sent; after these, they repeat.
 const QUERIES_MAX: usize = 10_000;
 
-/// Serves until a signal comes, which is how a server ends: what was taken in is answered then.
+/// Serves until a signal arrives, which is the regular end of a server. Accepted requests are still answered.
 pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
     let Serve { folder, listen, insecure, log, resources, .. } = arguments;
     let key = arguments.key_file.as_deref().map(key_of).transpose()?;
     let level: Level = log.parse().map_err(|_| Error::option(format!("--log {log} is no level; give info")))?;
     let options = ServerOptions { folder: folder.clone(), listen: *listen, key, insecure: *insecure, level };
     let mut context = resolve::context(resources, stopped)?;
-    context.cancel = Cancel::default(); // a signal ends the server, not the searches that are under way
+    context.cancel = Cancel::default(); // a signal ends the server, not the running searches
     adjoin_server::serve(&context, &options, &stopped.cancel, |address| print(&format!("http://{address}\n")))?;
     let memory = context.memory();
     if !resources.quiet {
@@ -35,7 +35,7 @@ pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
     Ok(memory_verdict(&memory))
 }
 
-/// The key on the first line of a file.
+/// Returns the key on the first line of a file.
 fn key_of(file: &Path) -> Result<String> {
     let at = file.display();
     let text = std::fs::read_to_string(file)
@@ -79,13 +79,13 @@ pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<O
     Ok(Outcome::Done)
 }
 
-/// The members of each request beside its queries.
+/// Parses the members of each request, other than its queries.
 fn members_of(text: &str) -> Result<Map<String, Value>> {
     let wrong = |error| Error::option(format!("--members {text}: {error}; give an object such as {{\"k\": 10}}"));
     serde_json::from_str(text).map_err(wrong)
 }
 
-/// Requests with the queries of a source, so many in each.
+/// Returns the bodies of requests with the queries of a source, `at_once` in each.
 fn bodies(source: &dyn VectorSource, members: Map<String, Value>, at_once: usize) -> Result<Vec<Vec<u8>>> {
     let vectors = source.info().vectors;
     let (mut queries, mut scan) = (Vec::new(), source.scan(1 << 20)?);
@@ -109,7 +109,7 @@ fn bodies(source: &dyn VectorSource, members: Map<String, Value>, at_once: usize
     Ok(queries.chunks(at_once.max(1)).map(body).collect())
 }
 
-/// The figures in lines.
+/// Formats the figures, one per line.
 fn told(report: &LoadReport) -> String {
     let LoadReport { requests, answered, refused, late, failed, .. } = *report;
     let [requests, answered, refused, late, failed] = [requests, answered, refused, late, failed].map(format_number);

@@ -7,11 +7,11 @@ use adjoin::error::{Error, Result};
 use adjoin::locks::OwnFolder;
 use adjoin::output::parent;
 
-/// A trace that is being written, of all that is asked of the device from now on; removed where it does not become whole.
+/// A trace of all device operations from now on. Its file is removed unless it is complete.
 pub(super) struct Tracing<'a> {
     path: &'a Path,
     partial: PathBuf,
-    /// What the trace lies in until it is whole.
+    /// Holds the file until it is complete.
     folder: OwnFolder,
     recorder: Arc<Recorder>,
 }
@@ -33,7 +33,7 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// The refusal of a file beside the result.
+/// Returns the error for a file other than the result.
 pub(super) fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
 }

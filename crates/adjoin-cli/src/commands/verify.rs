@@ -13,16 +13,16 @@ use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Damages and leftovers that are printed one by one.
+/// Most damages and leftovers that are listed.
 const PRINTED_MAX: usize = 20;
 
 pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
-    // A manifest that is damaged is what a store is verified for.
+    // Damage to the manifest is an expected finding of verification.
     let kind = kind_of(&Context::default(), &arguments.folder).ok().flatten().unwrap_or(Kind::Store);
     verify_of(arguments, kind, stopped)
 }
 
-/// Verifies a folder of a kind; refuses one of another.
+/// Verifies a folder of a given kind; refuses a folder of another kind.
 pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Result<Outcome> {
     let Verify { folder, memory, quiet } = arguments;
     let (memory, quiet) = (memory.clone(), *quiet);
@@ -42,7 +42,7 @@ pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Re
     Err(Error::corrupt(format!("{} is damaged, {count} of it; {remedy}", folder.display())))
 }
 
-/// Prints the first damages of so many; returns how many parts that are.
+/// Prints the first of `count` damages; returns that number in words.
 pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
     for damage in damages.iter().take(PRINTED_MAX) {
         eprintln!("{damage}");
@@ -66,17 +66,17 @@ fn summary(report: &VerifyReport) -> String {
     text + &listed(unknown) + &unnamed(("the store", BUILD_LEFT), &report.leftovers, &report.strangers)
 }
 
-/// What is to be done about the leftovers of a build.
+/// What to do about the leftovers of a build.
 pub(super) const BUILD_LEFT: &str = "from a build that did not end; unless a build is at work there, delete it";
 
-/// Lines for the names in a folder that do not belong to what it holds.
+/// Lists names in a folder that do not belong to its contents.
 pub(super) fn unnamed((whole, of_leftover): (&str, &str), leftovers: &[String], strangers: &[String]) -> String {
     let leftovers = leftovers.iter().map(|name| format!("left over: {name}, {of_leftover}"));
     let strangers = strangers.iter().map(|name| format!("not part of {whole}: {name}"));
     listed(leftovers) + &listed(strangers)
 }
 
-/// The first of some lines, each with names that may hold anything, and how many more there are.
+/// Returns the first lines, with names in them escaped, and the number of further ones.
 fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
     let more = lines.len().saturating_sub(PRINTED_MAX);
     let text: String = lines.take(PRINTED_MAX).map(|line| one_line(line) + "\n").collect();

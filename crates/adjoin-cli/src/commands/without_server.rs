@@ -1,4 +1,4 @@
-//! What is said by a program that was built without its server.
+//! Error messages of a program that was built without its server.
 
 use adjoin::error::{Error, Result};
 

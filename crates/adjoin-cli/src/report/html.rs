@@ -1,10 +1,10 @@
-//! A page as one file: style, scripts and data in it, so that it needs no network.
+//! A page as one file, with style, scripts and data in it, so that it needs no network.
 
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-/// What a page has beside its cards and charts, and the script that draws them.
+/// The parts of a page other than its cards and charts, and the script that draws them.
 pub(crate) struct Drawn {
     pub(crate) section: &'static str,
     pub(crate) script: &'static str,
@@ -13,7 +13,7 @@ pub(crate) struct Drawn {
 /// Writes a page whose script finds `data` as `page.data`.
 ///
 /// # Errors
-/// Where `out` refuses.
+/// If `out` cannot be written.
 pub(crate) fn write_html(out: &mut dyn Write, drawn: &Drawn, data: &impl Serialize) -> io::Result<()> {
     let parts = [
         ("{{chart_style}}", include_str!("../../assets/uplot.min.css")),
@@ -34,7 +34,7 @@ pub(crate) fn write_html(out: &mut dyn Write, drawn: &Drawn, data: &impl Seriali
     out.write_all(after.as_bytes())
 }
 
-/// Forwards JSON so that no text in it ends the element that holds it.
+/// Escapes JSON so that no text in it closes the HTML element around it.
 struct InElement<'a>(&'a mut dyn Write);
 
 impl Write for InElement<'_> {

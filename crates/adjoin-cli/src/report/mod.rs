@@ -1,4 +1,5 @@
-//! Pages to look at, each one file that needs no network: of the pairs of a join here, of other devices by who models these.
+//! HTML pages, each one file that needs no network. The page about the pairs of a join is here; the flash commands
+//! write others.
 
 mod html;
 mod page;
@@ -17,14 +18,14 @@ use pairs::PairFile;
 pub(crate) use html::{Drawn, write_html};
 pub use page::Page;
 
-/// Where the names or texts of ids are.
+/// Tables with names or texts of ids.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
     /// A table, a folder of tables or a glob.
     pub files: &'a str,
-    /// The column of ids; `id` where not given, or rows go by their number where there is none.
+    /// The column of ids. Default: `id`, if present, else row numbers.
     pub id_column: Option<&'a str>,
-    /// The column of texts; the first one that is not the ids where not given.
+    /// The column of texts. Default: the first text column other than the ids.
     pub name_column: Option<&'a str>,
 }
 
@@ -37,12 +38,12 @@ pub struct PageNames<'a> {
     pub second: Option<Names<'a>>,
 }
 
-/// Makes a page of the pairs in a file, with what the run did and with names where these are given, and writes it to a
-/// file, which it replaces only where that is forced.
+/// Writes a page about the pairs in a file, with the statistics of the run and with names, if given. Replaces an
+/// existing page only if forced.
 ///
 /// # Errors
-/// Where something cannot be read, is not what it must be, or does not fit into memory, and where the page is there or
-/// cannot be written; if the pairs are of two sets and there are names of one only.
+/// If an input cannot be read, is invalid, or does not fit into memory; if the page exists or cannot be written; if the
+/// pairs are of two sets and there are names of one only.
 pub fn write_page(
     context: &Context,
     (pairs, stats): (&Path, Option<serde_json::Value>),
@@ -56,7 +57,7 @@ pub fn write_page(
         .flatten()
         .try_fold(0, |most: u64, names| table::reading_bytes(context, names).map(|bytes| most.max(bytes)));
     let reading = reading.map_err(|refused| {
-        // Headers that do not fit: what the page itself needs may be more.
+        // The table's headers do not fit. The page itself may need more, so its minimum is reported.
         let least = context.reserve(pairs::LEAST_BYTES, "this report").err();
         least.filter(|_| refused.kind() == ErrorKind::Budget).unwrap_or(refused)
     })?;
@@ -79,7 +80,8 @@ pub fn write_page(
     Ok(page)
 }
 
-/// Returns whether left and right rows are of two sets: if their file or their statistics say so, or there are names of two.
+/// Returns whether left and right rows are of two sets: if their file or their statistics state so, or there are names
+/// of two.
 fn are_of_two_sets(file: &PairFile, stats: Option<&serde_json::Value>, names_of_two: bool) -> Result<bool> {
     let of_two = stats.map(|stats| !stats["join"]["with_rows"].is_null());
     if names_of_two && of_two == Some(false) {
@@ -94,7 +96,7 @@ fn names_of_one_set(pairs: &Path) -> Error {
     refusal(before, " for the rows on the right: the same table again, if it has the ids of both")
 }
 
-/// Returns an error that speaks of the names of the second set.
+/// Returns an error about the names of the second set.
 fn refusal(before: impl Into<Message>, after: &str) -> Error {
     let parts: [Message; 3] = [before.into(), Argument::WithNames.into(), after.into()];
     Error::option(parts.into_iter().collect::<Message>())

@@ -1,4 +1,4 @@
-//! What is on the page, and the page.
+//! The content of a report page, and its output.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use super::html::{Drawn, write_html};
 use super::pairs::{PairFile, Pairs};
 use super::table::Texts;
 
-/// Rows of clusters that are shown, the largest first of those that fit.
+/// Most rows of clusters on the page; the largest clusters that fit are shown.
 const CLUSTERED_ROWS_SHOWN: usize = 100_000;
 
-/// Everything that the page draws; `assets/report.js` knows the names.
+/// The data of the page; `assets/report.js` uses these names.
 #[derive(Serialize)]
 pub struct Page {
     source: String,
@@ -26,9 +26,9 @@ pub struct Page {
     sizes: Vec<(u64, u64)>,
     clusters_total: u64,
     clustered_rows: u64,
-    /// Id and text.
+    /// Ids and texts.
     names: Vec<(String, String)>,
-    /// The side of each name, 0 or 1, of pairs of two sets; else empty.
+    /// The side of each name, 0 or 1, if the pairs are of two sets; else empty.
     sides: Vec<u8>,
     pairs: PairData,
     clusters: Vec<Vec<u32>>,
@@ -52,11 +52,10 @@ struct PairData {
 }
 
 impl Page {
-    /// Makes a page of the pairs in a file, whose rows may be of two sets, and leaves `beside` bytes for what is read
-    /// afterwards.
+    /// Reads the pairs of a file, and leaves `beside` bytes of memory for inputs that are read afterwards.
     ///
     /// # Errors
-    /// Where the file cannot be read, is no result, or has more ids than memory holds.
+    /// If the file cannot be read, is not a result, or has more ids than memory holds.
     pub(super) fn read(
         context: &Context,
         (file, of_two_sets): (PairFile, bool),
@@ -106,28 +105,28 @@ impl Page {
         })
     }
 
-    /// Pairs of the result.
+    /// Returns the number of pairs of the result.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Pairs on the page.
+    /// Returns the number of pairs on the page.
     pub fn shown(&self) -> usize {
         self.pairs.value.len()
     }
 
-    /// Returns whether each left id is a number below that of the right one.
+    /// Returns whether each left id is a number below the right one.
     pub(crate) fn is_ordered(&self) -> bool {
         self.is_ordered
     }
 
-    /// Returns the ids of a side on it; those of one set are all of side 0.
+    /// Returns the ids of a side on the page; with one set, all ids are on side 0.
     pub(crate) fn ids(&self, side: usize) -> HashSet<&str> {
         let sides = sides_or_first(&self.sides);
         self.names.iter().zip(sides).filter(|&(_, of)| of == side).map(|((id, _), _)| id.as_str()).collect()
     }
 
-    /// Shows texts for the ids of a side.
+    /// Sets the texts for the ids of a side.
     pub(super) fn give_names(&mut self, side: usize, texts: Texts) {
         let Texts { mut of, memory, .. } = texts;
         self.memory.extend(memory);
@@ -141,23 +140,23 @@ impl Page {
     /// Writes the page as one file.
     ///
     /// # Errors
-    /// Where `out` refuses.
+    /// If `out` cannot be written.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let (section, script) = (include_str!("../../assets/report.html"), include_str!("../../assets/report.js"));
         write_html(out, &Drawn { section, script }, self)
     }
 }
 
-/// Returns the side of each name, the first one for all if there is one set.
+/// Returns the side of each name; 0 for all if there is one set.
 fn sides_or_first(sides: &[u8]) -> impl Iterator<Item = usize> {
     let count = if sides.is_empty() { usize::MAX } else { sides.len() };
     (0..count).map(|k| sides.get(k).copied().map_or(0, usize::from))
 }
 
-/// Those of many ids that are shown, numbered as they come.
+/// All ids, and the ones on the page, which are numbered in order of first use.
 struct Names {
     all: Vec<String>,
-    /// The side of each, or none of one set.
+    /// The side of each id; empty if there is one set.
     sides: Vec<u8>,
     places: HashMap<u32, u32>,
     shown: Vec<String>,
@@ -171,7 +170,7 @@ impl Names {
 
     fn place(&mut self, id: u32) -> u32 {
         *self.places.entry(id).or_insert_with(|| {
-            self.shown.push(std::mem::take(&mut self.all[id as usize])); // it is asked for once
+            self.shown.push(std::mem::take(&mut self.all[id as usize])); // taken only once
             self.sides_shown.extend(self.sides.get(id as usize));
             self.shown.len() as u32 - 1
         })

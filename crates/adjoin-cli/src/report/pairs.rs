@@ -1,4 +1,4 @@
-//! The pairs of a result, read twice: first who there is, then how they hang together.
+//! The pairs of a result, read in two passes: one to collect the ids, one for pairs and clusters.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,39 +16,39 @@ use arrow_schema::DataType;
 
 use super::table::{column, open, texts_of};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "this report";
-/// Pairs that are shown; of more, the closest.
+/// Most pairs on the page; if there are more, the closest.
 const SHOWN: usize = 100_000;
 const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Close>()) as u64;
-/// Bytes that a page takes at least: the pairs that are shown, the first ids.
+/// Least bytes of a page: the pairs on it, and the first ids.
 pub(super) const LEAST_BYTES: u64 = SHOWN_BYTES + IDS_BYTES_AT_ONCE;
 /// Columns of ids.
 const PAIR: [&str; 2] = ["left", "right"];
-/// Thresholds of the curve.
+/// Number of thresholds on the curve.
 const STEPS: usize = 200;
-/// Bytes for which memory is reserved at once.
+/// Bytes that are reserved at once.
 const IDS_BYTES_AT_ONCE: u64 = 1 << 20;
-/// Bytes that an id takes beside its text: in the map, in its cluster, and on the page.
+/// Bytes of an id in addition to its text: in the map, in its cluster, and on the page.
 const BYTES_AN_ID: u64 = 144;
 
-/// What is known after both readings.
+/// Result of both passes.
 pub(super) struct Pairs {
     /// `distance` or `similarity`.
     pub(super) value: String,
     pub(super) total: u64,
     pub(super) ids: Vec<String>,
-    /// The side of each id, 0 or 1, of pairs of two sets; else empty.
+    /// The side of each id, 0 or 1, if the pairs are of two sets; else empty.
     pub(super) sides: Vec<u8>,
-    /// Whether each left id is a number below that of the right one, as row numbers of one set are.
+    /// Whether each left id is a number below the right one, as row numbers of one set are.
     pub(super) is_ordered: bool,
-    /// The closest, closest first: left and right by their place in `ids`, and the value.
+    /// The closest pairs, in ascending order of rank: positions of left and right in `ids`, and the value.
     pub(super) shown: Vec<(u32, u32, f32)>,
-    /// How many pairs there are at each threshold.
+    /// Number of pairs at each threshold.
     pub(super) curve: Vec<(f64, u64)>,
-    /// Members of each cluster by their place in `ids`, the largest cluster first.
+    /// Members of each cluster as positions in `ids`, the largest cluster first.
     pub(super) clusters: Vec<Vec<u32>>,
-    /// What the ids are held in.
+    /// Memory of the ids.
     pub(super) memory: Vec<Reservation>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct PairFile {
     value: String,
 }
 
-/// A pair by how close it is: a heap of these gives the farthest first.
+/// A pair, ordered by closeness: a max-heap of these returns the farthest first.
 struct Close {
     rank: f32,
     pair: (u32, u32),
@@ -87,13 +87,13 @@ impl PartialEq for Close {
 impl Eq for Close {}
 
 impl Pairs {
-    /// Reads the pairs of a file, whose left and right ids are kept apart if they are of two sets; `beside` bytes are left
-    /// for what is read afterwards.
+    /// Reads the pairs of a file. If they are of two sets, left and right ids are kept apart. Leaves `beside` bytes of
+    /// memory for inputs that are read afterwards.
     pub(super) fn read(context: &Context, file: PairFile, of_two_sets: bool, beside: u64) -> Result<Self> {
         let is_similarity = file.value == "similarity";
         let reading = file.reading_bytes()?;
         drop(context.reserve(LEAST_BYTES + reading.max(beside), PURPOSE)?);
-        // Reserved from the start, so that a refusal while ids are read counts it too.
+        // Reserved from the start, so that an error while ids are read includes it.
         let names = context.reserve(SHOWN_BYTES + beside.saturating_sub(reading), PURPOSE)?;
         let right = usize::from(of_two_sets);
         let mut interned = Interned::default();
@@ -176,26 +176,26 @@ impl PairFile {
         &self.path
     }
 
-    /// Returns whether it says that left and right rows are of two sets; CSV and JSON lines never do.
+    /// Returns whether the file states that left and right rows are of two sets; CSV and JSON lines never do.
     pub(super) fn is_marked_of_two_sets(&self) -> bool {
         let (key, value) = TWO_SETS;
         self.table.schema().metadata().get(key).is_some_and(|sets| sets == value)
     }
 
-    /// Places of both ids and of the value.
+    /// Returns the positions of both ids and of the value.
     fn columns(&self) -> Result<[usize; 3]> {
         let place = |name| column(&self.table, &self.path, name);
         Ok([place(PAIR[0])?, place(PAIR[1])?, place(&self.value)?])
     }
 
-    /// Bytes that reading the pairs holds.
+    /// Returns the bytes that reading the pairs takes.
     fn reading_bytes(&self) -> Result<u64> {
         if self.table.schema().fields().is_empty() { Ok(0) } else { self.table.reading_bytes(&self.columns()?) }
     }
 
     fn each(&self, context: &Context, mut take: impl FnMut(String, String, f32) -> Result<()>) -> Result<()> {
         if self.table.schema().fields().is_empty() {
-            return Ok(()); // no line of JSON, no pair
+            return Ok(()); // a JSON file without lines has no pairs
         }
         self.table.each(context, &self.columns()?, |first, batch| {
             let values = self.values(first, batch, 2)?;
@@ -225,11 +225,11 @@ impl PairFile {
     }
 }
 
-/// Ids of each side by the order in which they came; those of one set are all of the first side.
+/// Ids of each side with their numbers, in order of first use; with one set, all are on the first side.
 #[derive(Default)]
 struct Interned {
     places: [HashMap<String, u32>; 2],
-    /// Bytes that may still be added before more memory is reserved.
+    /// Bytes that may be added before more memory is reserved.
     granted_bytes: u64,
     memory: Vec<Reservation>,
 }
@@ -256,8 +256,8 @@ impl Interned {
         Ok(place)
     }
 
-    /// Returns the refusal of a budget that held the ids of `at` pairs of `total`: it names what those of all need, if the
-    /// others have as many new ones, and what is held of each later.
+    /// Returns the error when a budget held the ids of `at` of `total` pairs. It names a budget for all ids, if the
+    /// other pairs have new ids at the same rate, and for the memory per id in later steps.
     fn refusal(&self, context: &Context, error: Error, (at, total): (u64, u64)) -> Error {
         let held: u64 = self.memory.iter().map(Reservation::bytes).sum();
         let rows = self.len() as u64;
@@ -277,7 +277,7 @@ impl Interned {
     }
 }
 
-/// How many pairs there are at each of some thresholds.
+/// Number of pairs at each of several thresholds.
 struct Curve {
     low: f64,
     width: f64,
@@ -296,11 +296,11 @@ impl Curve {
         self.steps[step.min(STEPS - 1)] += 1;
     }
 
-    /// Thresholds, ascending, with the pairs that are at most so far apart or at least so alike.
+    /// Returns thresholds in ascending order, with the number of pairs within each.
     fn points(self) -> Vec<(f64, u64)> {
         let edge = |k: usize| self.low + self.width * k as f64;
         if self.steps.iter().all(|&pairs| pairs == 0) {
-            return Vec::new(); // thresholds from nowhere to nowhere
+            return Vec::new(); // no pairs, no range of thresholds
         }
         let mut sum = 0;
         let mut add = |pairs: u64| {

@@ -1,4 +1,4 @@
-//! Tables from files, column by column, whatever their format.
+//! Tables from files of any format, column by column.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,20 +14,21 @@ use arrow_schema::DataType;
 
 use super::Names;
 
-/// Columns that a message lists.
+/// Most columns that a message lists.
 const NAMES_LISTED: usize = 20;
 /// Most characters of a name.
 const NAME_CHARACTERS_MAX: usize = 400;
-/// Bytes for which memory is reserved at once, and what a name takes in addition to its text and that of its id.
+/// Bytes that are reserved at once.
 const NAMES_BYTES_AT_ONCE: u64 = 256 << 10;
+/// Bytes of a name in addition to its text and its id's text.
 const BYTES_A_NAME: u64 = 160;
 
-/// Opens a table; columns of ids, which a text file does not distinguish from numbers, are named in `ids`.
+/// Opens a table. `ids` names columns of ids, which a text file does not distinguish from numbers.
 pub(super) fn open(context: &Context, path: &Path, ids: &[&str]) -> Result<TableFile> {
     TableFile::open(context, path, ids, &["distance", "similarity"])
 }
 
-/// Returns the place of a column.
+/// Returns the position of a column.
 pub(super) fn column(table: &TableFile, path: &Path, name: &str) -> Result<usize> {
     let schema = table.schema();
     schema.index_of(name).map_err(|_| {
@@ -36,24 +37,25 @@ pub(super) fn column(table: &TableFile, path: &Path, name: &str) -> Result<usize
     })
 }
 
-/// Names for a message, of which there may be any number.
+/// Lists names for a message, however many there are.
 fn list(names: &[&str]) -> String {
     let listed: Vec<String> = names.iter().take(NAMES_LISTED).map(|name| name.chars().take(100).collect()).collect();
     let more = if names.len() > NAMES_LISTED { ", ..." } else { "" };
     format!("{}{more}", listed.join(", "))
 }
 
-/// How the values of a column are shown.
+/// Format of the values of a column.
 const SHOWN: FormatOptions<'static> = FormatOptions::new();
 
-/// The values of a column as texts.
+/// Returns the values of a column as texts.
 pub(super) fn texts_of(column: &dyn Array) -> Result<impl Fn(usize) -> Result<String>> {
     let refused = |error| Error::input(format!("a value cannot be shown: {error}"));
     let shown = ArrayFormatter::try_new(column, &SHOWN).map_err(refused)?;
     Ok(move |row| shown.value(row).try_to_string().map_err(refused))
 }
 
-/// The files of tables that a name stands for: a file, those in a folder and its folders, or those that match a glob.
+/// Returns the files of tables that a name stands for: a file, the files in a folder and its subfolders, or the matches
+/// of a glob.
 fn files_of(name: &str) -> Result<Vec<PathBuf>> {
     let folder = Path::new(name);
     if !folder.is_dir() {
@@ -69,7 +71,7 @@ fn files_of(name: &str) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Tables in a folder; what is hidden, and notes of whoever wrote them, such as `_SUCCESS`, are none.
+/// Adds the tables in a folder, without hidden files and markers such as `_SUCCESS`.
 fn add_tables(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -86,7 +88,7 @@ fn add_tables(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the bytes that reading names holds at most, those of the names on the page apart.
+/// Returns the most bytes that reading names takes, without the names on the page.
 pub(super) fn reading_bytes(context: &Context, names: Names<'_>) -> Result<u64> {
     let mut most = 0;
     for path in files_of(names.files)? {
@@ -100,7 +102,7 @@ pub(super) fn reading_bytes(context: &Context, names: Names<'_>) -> Result<u64> 
     Ok(most)
 }
 
-/// Returns the texts of some ids.
+/// Returns the texts of `ids`.
 pub(super) fn names_of(context: &Context, names: Names<'_>, ids: &HashSet<&str>) -> Result<Texts> {
     let mut texts = Texts::default();
     for path in files_of(names.files)? {
@@ -109,16 +111,16 @@ pub(super) fn names_of(context: &Context, names: Names<'_>, ids: &HashSet<&str>)
     Ok(texts)
 }
 
-/// Texts of ids, by tables one after the other.
+/// Texts of ids, collected from one table after the other.
 #[derive(Default)]
 pub(super) struct Texts {
     pub(super) of: HashMap<String, String>,
     pub(super) memory: Vec<Reservation>,
-    /// Whether a table had no column of ids, so that its rows went by their number.
+    /// Whether a table had no column of ids, so that row numbers were used.
     pub(super) by_number: bool,
-    /// Bytes that may still be added before more memory is reserved.
+    /// Bytes that may be added before more memory is reserved.
     granted_bytes: u64,
-    /// Rows of the tables before.
+    /// Number of rows in earlier tables.
     rows: u64,
 }
 
@@ -126,7 +128,7 @@ impl Texts {
     fn read(&mut self, context: &Context, path: &Path, names: Names<'_>, ids: &HashSet<&str>) -> Result<()> {
         let table = open(context, path, &[names.id_column.unwrap_or("id")])?;
         if table.schema().fields().is_empty() {
-            return Ok(()); // no line of JSON, no name
+            return Ok(()); // a JSON file without lines has no names
         }
         let (id, name) = columns_of(&table, path, names)?;
         self.by_number |= id.is_none();
@@ -163,7 +165,7 @@ impl Texts {
     }
 }
 
-/// The columns of ids and of texts.
+/// Returns the columns of ids and of texts.
 fn columns_of(table: &TableFile, path: &Path, names: Names<'_>) -> Result<(Option<usize>, usize)> {
     let schema = table.schema();
     let id = match names.id_column {

@@ -12,7 +12,7 @@ fn the_manual_page_has_every_command_and_option() {
         "\\-\\-keep\\-rule",
         "groundtruth",
         "\\-\\-stats",
-        "; half of that where not given",
+        "2GiB or 80% of the machine or cgroup [default: 50%]",
     ] {
         assert!(page.contains(words), "{words}");
     }

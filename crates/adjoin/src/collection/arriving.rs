@@ -1,5 +1,5 @@
-//! Attributes of rows that come, from the columns of their source: as the collection has them, or not at all. No value becomes
-//! another one on the way.
+//! Columns of new rows, converted from the columns of their source to the types of the collection. A value that would
+//! change is refused.
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow_cast::display::array_value_to_string;
@@ -15,12 +15,12 @@ use crate::message::{Message, message};
 use crate::options::format_bytes;
 use crate::source::{Attributes, NumberedTables, VectorSource};
 
-/// Most bytes of the attributes of a row: those of some rows are in memory at a time wherever rows go.
+/// Most bytes of a row's columns: everything that handles rows holds several at a time.
 const ROW_BYTES_MAX: usize = 1 << 20;
 /// Most characters of a value in a message.
 const SHOWN_MAX: usize = 60;
 
-/// The columns of a source that rows of a collection are to have.
+/// The columns of a source that the rows of a collection have.
 pub(super) struct Arriving<'a> {
     source: &'a dyn VectorSource,
     attributes: &'a [Attribute],
@@ -28,10 +28,10 @@ pub(super) struct Arriving<'a> {
 }
 
 impl<'a> Arriving<'a> {
-    /// Those of a source; `live` is the collection, for messages.
+    /// Selects the columns of a source. `live` is the collection's name, for messages.
     ///
     /// # Errors
-    /// Where the source lacks one of them, or has it of another type.
+    /// If the source lacks one of the columns, or has it with an incompatible type.
     pub(super) fn of(
         context: &Context,
         source: &'a dyn VectorSource,
@@ -55,17 +55,17 @@ impl<'a> Arriving<'a> {
         Ok(Self { source, attributes, columns: Some(columns) })
     }
 
-    /// Them from the first row on.
+    /// Starts reading the columns at the first row.
     ///
     /// # Errors
-    /// Where the source cannot be read.
+    /// If the source cannot be read.
     pub(super) fn scan(&'a self, context: &'a Context) -> Result<ArrivingRows<'a>> {
         let tables = self.columns.as_ref().map(|columns| columns.tables(context)).transpose()?;
         Ok(ArrivingRows { of: self, tables, packed: PackedRows::default(), taken: 0 })
     }
 }
 
-/// Refuses a source that lacks one of the attributes of a collection, or has it of another type.
+/// Refuses a source that lacks one of the columns of a collection, or has it with an incompatible type.
 pub(super) fn check_columns(
     context: &Context,
     source: &dyn VectorSource,
@@ -74,21 +74,22 @@ pub(super) fn check_columns(
     Arriving::of(context, source, (attributes, live)).map(drop)
 }
 
-/// Attributes that are read row by row.
+/// Columns that are read row by row.
 pub(super) struct ArrivingRows<'a> {
     of: &'a Arriving<'a>,
-    /// None where rows have no attributes.
+    /// `None` if rows have no columns.
     tables: Option<NumberedTables<'a>>,
-    /// What was read, and how many rows of it were taken.
+    /// The rows of the last table.
     packed: PackedRows,
+    /// How many of these rows were taken.
     taken: usize,
 }
 
 impl ArrivingRows<'_> {
-    /// Appends those of the next rows to `out`.
+    /// Appends the columns of the next `rows` rows to `out`.
     ///
     /// # Errors
-    /// Where the source cannot be read or has changed, a value is none of its attribute's type, or a row has too much.
+    /// If the source cannot be read or has changed, a value cannot be converted, or a row is too large.
     pub(super) fn take(&mut self, rows: usize, out: &mut PackedRows) -> Result<()> {
         let Some(tables) = &mut self.tables else { return Ok(()) };
         for _ in 0..rows {
@@ -108,7 +109,7 @@ impl ArrivingRows<'_> {
 }
 
 impl Arriving<'_> {
-    /// The rows of a table, given the number of the first.
+    /// Packs the rows of a table, whose first row has number `first`.
     fn packed(&self, (first, table): (u64, RecordBatch)) -> Result<PackedRows> {
         let columns = table.columns().iter().zip(self.attributes);
         let columns = columns.map(|(column, attribute)| {
@@ -136,7 +137,7 @@ impl Arriving<'_> {
     }
 }
 
-/// Whether values of a type may have values of a kind that are the same.
+/// Returns whether some values of a type can be converted to a kind without change.
 fn may_become(from: &DataType, kind: AttributeKind) -> bool {
     let is_time = matches!(from, DataType::Date32 | DataType::Date64 | DataType::Timestamp(..));
     match kind {
@@ -148,7 +149,7 @@ fn may_become(from: &DataType, kind: AttributeKind) -> bool {
     }
 }
 
-/// Values as those of a kind; the first that has none, and what is to be said of it.
+/// Converts values to a kind. The error has the position of the first value that cannot be converted, and the reason.
 fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<ArrayRef, (usize, String)> {
     let to = kind.data_type();
     if *column.data_type() == to {
@@ -166,7 +167,7 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
         let lenient = CastOptions { safe: true, ..CastOptions::default() };
         cast_with_options(column, to, &lenient).map_err(|_| refused(0))
     };
-    // What has a zone is kept in UTC.
+    // Times with a zone are stored in UTC.
     let from = match column.data_type() {
         DataType::Timestamp(unit, Some(_)) => cast(column, &DataType::Timestamp(*unit, None))?,
         _ => column.clone(),
@@ -175,7 +176,8 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
     if let Some(k) = (0..found.len()).find(|&k| found.is_null(k) && from.is_valid(k)) {
         return Err(refused(k));
     }
-    // Texts have several forms for one time, so those are compared as times; of all else what comes back must be what was.
+    // A time can be written as several texts, so those are checked as times. Any other value must be equal after
+    // conversion back.
     if from.data_type().is_string() {
         let is_exact = |k: usize| found.is_null(k) || is_exact_time(&text_of(&from, k), kind);
         return (0..found.len()).find(|&k| !is_exact(k)).map_or(Ok(found.clone()), |k| Err(refused(k)));
@@ -192,8 +194,8 @@ fn text_of(texts: &ArrayRef, k: usize) -> String {
     array_value_to_string(texts, k).unwrap_or_default()
 }
 
-/// Whether a text of a date or a time, which was parsed, says no more than a value of the kind holds: Arrow drops the time of
-/// day of a date, and what is less than a microsecond.
+/// Returns whether the text of a date or time, which was parsed, holds no more than a value of the kind: Arrow drops
+/// the time of day of a date, and fractions of a microsecond.
 fn is_exact_time(text: &str, kind: AttributeKind) -> bool {
     let fraction = text.split_once(['.', ',']).map_or("", |(_, rest)| rest);
     let digits = fraction.split(|character: char| !character.is_ascii_digit()).next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Which columns rows have beside vector and id: the same for all rows of a collection, from its beginning on.
+//! The columns that rows have in addition to vector and id. They are set when a collection is created, and equal for
+//! all rows.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
@@ -11,42 +12,43 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Most attributes of a row, and most bytes of the name of one: a manifest has room for these.
+/// Most columns of a row, so that a manifest stays small.
 const ATTRIBUTES_MAX: usize = 100;
+/// Most bytes of a column name.
 const NAME_BYTES_MAX: usize = 128;
-/// What rows have anyway, as `Collection.get` of Python calls them.
+/// Names that all rows have anyway; `Collection.get` in Python uses them.
 const RESERVED: [&str; 2] = ["id", "vector"];
 
-/// A column that rows have beside vector and id. Each of its values may be null.
+/// A column that rows have in addition to vector and id. Any of its values may be null.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attribute {
-    /// Its name, in conditions and in sources.
+    /// Name, as in filters and sources.
     pub name: String,
-    /// What its values are.
+    /// Type of the values.
     #[serde(rename = "type")]
     pub kind: AttributeKind,
 }
 
-/// What the values of an attribute are.
+/// Type of the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttributeKind {
-    /// Texts in UTF-8.
+    /// UTF-8 text.
     Text,
     /// Signed 64-bit integers.
     Int64,
     /// 64-bit floats.
     Float64,
-    /// True and false.
+    /// True or false.
     Bool,
-    /// Days.
+    /// Days since 1970.
     Date,
     /// Microseconds since 1970, in UTC.
     Timestamp,
 }
 
 impl AttributeKind {
-    /// All of them.
+    /// All types.
     const ALL: [Self; 6] = [Self::Text, Self::Int64, Self::Float64, Self::Bool, Self::Date, Self::Timestamp];
 
     fn name(self) -> &'static str {
@@ -60,7 +62,7 @@ impl AttributeKind {
         }
     }
 
-    /// The type of columns of it.
+    /// Returns the Arrow type of such a column.
     pub fn data_type(self) -> DataType {
         match self {
             Self::Text => DataType::Utf8,
@@ -94,10 +96,10 @@ impl FromStr for Attribute {
     }
 }
 
-/// That rows can have such attributes.
+/// Checks that rows can have these columns.
 ///
 /// # Errors
-/// Where a name is empty, too long, taken or given twice, or there are too many.
+/// If a name is empty, too long, reserved or given twice, or there are too many.
 pub(super) fn check(attributes: &[Attribute]) -> Result<()> {
     let refused = |name: &str, why: String| Err(Error::option(message![Argument::Attributes.with(name), why]));
     if attributes.len() > ATTRIBUTES_MAX {
@@ -118,13 +120,13 @@ pub(super) fn check(attributes: &[Attribute]) -> Result<()> {
     Ok(())
 }
 
-/// The schema of tables that have them and nothing else.
+/// Returns the schema of tables with exactly these columns.
 pub(super) fn schema(attributes: &[Attribute]) -> SchemaRef {
     let field = |attribute: &Attribute| Field::new(&attribute.name, attribute.kind.data_type(), true);
     Arc::new(Schema::new(attributes.iter().map(field).collect::<Vec<_>>()))
 }
 
-/// Their names, one behind the other.
+/// Returns the column names, in order.
 pub(super) fn names(attributes: &[Attribute]) -> Vec<String> {
     attributes.iter().map(|attribute| attribute.name.clone()).collect()
 }

@@ -1,4 +1,4 @@
-//! Merges that come by themselves while others write and search, and writes that are slowed down where merges fall behind.
+//! Merges in the background, and backpressure: writes are slowed down if merges fall behind.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -14,39 +14,41 @@ use crate::options::format_bytes;
 use crate::report::Cancel;
 use crate::workers::no_thread;
 
-/// A merge begins where rows in memory take more than one part in so many of the budget, or so many bytes: each query is compared
-/// with all of them.
+/// A merge begins when rows in memory exceed `1 / AT_SHARE` of the budget, or `AT_BYTES`: each query is compared with
+/// all of them.
 const AT_SHARE: u64 = 8;
 const AT_BYTES: u64 = 64 << 20;
-/// Least bytes at which one may begin.
+/// Smallest limit at which merges may begin.
 const AT_BYTES_MIN: u64 = 64 << 10;
-/// Rows may come to take so many times the bytes at which a merge begins; then writes wait until it has ended.
+/// Writes wait for the end of a merge if rows in memory exceed `MOST` times the limit at which it begins.
 const MOST: u64 = 2;
-/// A merge begins too where one row on disk in so many is gone, as searches go by way of these.
+/// A merge also begins when more than one row in `GONE_SHARE` of the long-term index is deleted, since walks still pass
+/// through deleted rows.
 const GONE_SHARE: u64 = 4;
-/// Of the room that is left when a merge begins, so much may be taken at any rate, the rest no faster than the merge goes.
+/// When a merge begins, writes may use this fraction of the remaining memory at any rate. The rest is released as the
+/// merge proceeds.
 const FREE_SHARE: f64 = 0.5;
-/// A merge that takes longer than the last one is expected to take so many seconds more.
+/// A merge that takes longer than the last one is expected to take this much longer.
 const MORE_SECONDS: f64 = 5.0;
 /// Delay before a failed merge is tried again. Each further failure doubles it, `RETRY_DOUBLINGS` times at most.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_DOUBLINGS: u32 = 3;
-/// After so long, whoever waits looks whether that was cancelled.
+/// Interval at which waiting threads check for cancellation.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
-/// When merges come by themselves, and what they take.
+/// When merges begin in the background, and the resources that they use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergerOptions {
-    /// Bytes of memory of rows that are not merged yet at which a merge begins.
+    /// Bytes of rows in memory at which a merge begins.
     pub at_bytes: u64,
-    /// Threads of a merge, which give way to all other threads of the machine: searches get the cores that they need.
+    /// Threads of a merge. They run at low priority, so searches get the cores that they need.
     pub threads: usize,
-    /// Delay before a failed merge is tried again. Each further failure doubles it, up to eight times.
+    /// Delay before a failed merge is tried again. Each further failure doubles it, up to eight times the delay.
     pub retry_after: Duration,
 }
 
 impl MergerOptions {
-    /// The usual ones where so much memory and so many threads are for a collection.
+    /// Returns the default options for the memory and threads of `context`.
     pub fn of(context: &Context) -> Self {
         let at_bytes = (context.budget().total() / AT_SHARE).clamp(AT_BYTES_MIN, AT_BYTES);
         Self { at_bytes, threads: (context.threads / 2).max(1), retry_after: RETRY_AFTER }
@@ -61,15 +63,15 @@ impl MergerOptions {
     }
 }
 
-/// Merges a collection whenever that is due, until it is dropped. A merge that is under way then is cancelled: all rows are still
-/// in the log, and it is as if it had not begun.
+/// Merges a collection whenever a merge is due, until it is dropped. Dropping it cancels a running merge without any
+/// effect on the collection: all rows are still in the log.
 pub struct Merger {
     collection: Arc<Collection>,
     cancel: Cancel,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What those who write and the thread that merges tell each other.
+/// State shared by writers and the merge thread.
 #[derive(Default)]
 pub(super) struct Backpressure {
     state: Mutex<Shared>,
@@ -78,24 +80,25 @@ pub(super) struct Backpressure {
 
 #[derive(Default)]
 struct Shared {
-    /// None where merges do not come by themselves.
+    /// `None` if the collection has no merger.
     merger: Option<Pacing>,
     waits: Waits,
 }
 
-/// How merges go.
+/// State of the merger.
 struct Pacing {
     options: MergerOptions,
-    /// When the merge that is under way began, and the bytes of rows in memory then.
+    /// Start of the running merge, and the bytes of rows in memory at that time.
     begun: Option<(Instant, u64)>,
-    /// How long the last one took.
+    /// Duration of the last merge.
     last_seconds: f64,
-    /// Merges that failed since one did not, and when the next one may begin.
+    /// Consecutive failed merges.
     failures: u32,
+    /// Time from which on the next merge may begin, after a failure.
     retry_at: Option<Instant>,
-    /// Merges that have ended, whether or not they failed.
+    /// Merges that have ended, failed ones included.
     attempts: u64,
-    /// A write waits for memory that a merge may free.
+    /// Whether a write waits for memory that a merge may free.
     is_asked_for: bool,
     is_ended: bool,
 }
@@ -105,13 +108,13 @@ struct Pacing {
 pub(super) struct Waits {
     pub(super) count: u64,
     pub(super) seconds: f64,
-    /// Why the last merge that came by itself failed; none where it did not.
+    /// Why the last merge in the background failed; `None` if it succeeded.
     pub(super) failure: Option<String>,
-    /// The thread that merges has ended before it was asked to.
+    /// Whether the merge thread ended unexpectedly.
     pub(super) is_broken: bool,
 }
 
-/// Guard of the merge thread: when the thread ends, even by a panic, writes no longer wait for it.
+/// Guard of the merge thread. When the thread ends, even by a panic, writes no longer wait for it.
 struct Merging<'a>(&'a Backpressure);
 
 impl Drop for Merging<'_> {
@@ -129,10 +132,11 @@ impl Drop for Merging<'_> {
 }
 
 impl Merger {
-    /// Begins to merge `collection` whenever that is due.
+    /// Starts the merge thread.
     ///
     /// # Errors
-    /// Where an option is out of range, the collection is only read, it has a merger already, or the system gives no thread.
+    /// If an option is out of range, the collection is open for reading only or has a merger already, a merge would not
+    /// fit into the budget, or the thread cannot be started.
     pub fn start(collection: &Arc<Collection>, options: MergerOptions) -> Result<Self> {
         options.check()?;
         let writer = collection.writer()?;
@@ -171,7 +175,7 @@ impl Drop for Merger {
         }
         writer.pressure.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // it tells of a panic itself
+            let _ = thread.join(); // a panic hook has reported it already
         }
         lock(&writer.pressure.state).merger = None;
         writer.pressure.changed.notify_all();
@@ -179,7 +183,7 @@ impl Drop for Merger {
 }
 
 impl Collection {
-    /// Merges whenever that is due, until the merger ends.
+    /// Merges whenever a merge is due, until the merger is dropped.
     fn merge_when_due(&self, context: &Context) {
         let Ok(writer) = self.writer() else { return };
         let _merging = Merging(&writer.pressure);
@@ -195,42 +199,43 @@ impl Collection {
         }
     }
 
-    /// Waits before a write of some bytes where merges have fallen behind.
+    /// Waits before a write of `bytes` if merges have fallen behind.
     ///
     /// # Errors
-    /// If the write is cancelled meanwhile, or its deadline passes.
+    /// If the write is cancelled in the meantime, or its deadline passes.
     pub(super) fn keep_pace(&self, bytes: u64, cancel: &Cancel) -> Result<()> {
         self.writer()?.pressure.keep_pace(bytes, &|| self.held(), cancel)
     }
 
-    /// Waits until the current or the next merge has ended, for the memory that it frees. Returns whether it succeeded; false at
-    /// once if there is nothing to merge, or no merger.
+    /// Waits until the current or the next merge has ended, for the memory that it frees. Returns whether it succeeded;
+    /// `false` at once if there is nothing to merge, or no merger.
     ///
     /// # Errors
-    /// If the write is cancelled meanwhile, or its deadline passes.
+    /// If the write is cancelled in the meantime, or its deadline passes.
     pub(super) fn wait_for_merge(&self, cancel: &Cancel) -> Result<bool> {
         self.writer()?.pressure.wait_for_merge(&|| self.held(), cancel)
     }
 
-    /// Whether a merge is under way.
+    /// Returns whether a merge is running.
     pub fn is_merging(&self) -> bool {
         self.writer().is_ok_and(|writer| writer.merging.try_lock().is_err())
     }
 
-    /// Returns why this collection cannot be written to, or never merges again; `None` if all is well. Searches go on in any case.
+    /// Returns why this collection cannot be written to, or never merges again; `None` if neither is so. Searches work
+    /// in any case.
     pub fn failure(&self) -> Option<String> {
         let writer = self.writer().ok()?;
         let of_merger = || Some(writer.pressure.waits()).filter(|waits| waits.is_broken)?.failure;
         writer.log.failure().or_else(of_merger)
     }
 
-    /// Tells the merger that something was written.
+    /// Wakes the merger if a merge is due after a write.
     pub(super) fn tell_merger(&self) -> Result<()> {
         self.writer()?.pressure.tell(&|| self.held());
         Ok(())
     }
 
-    /// Whether merges come by themselves.
+    /// Returns whether the collection has a merger.
     pub(super) fn has_merger(&self) -> bool {
         self.writer().is_ok_and(|writer| lock(&writer.pressure.state).merger.is_some())
     }
@@ -242,15 +247,15 @@ impl Collection {
     }
 }
 
-/// What a merge would take from memory.
+/// Memory and deletions that the next merge would clear.
 struct MergeFootprint {
     bytes: u64,
-    /// Whether so many rows on disk are gone that it should come for these alone.
+    /// Whether the deleted rows of the long-term index alone make a merge due.
     is_gone: bool,
 }
 
 impl Backpressure {
-    /// Waits until a merge is due, which begins then; whether there is to be one.
+    /// Waits until a merge is due, and marks it as begun. Returns `false` if the merger has been dropped.
     fn wait_until_due(&self, held: &dyn Fn() -> MergeFootprint) -> bool {
         let mut state = lock(&self.state);
         loop {
@@ -274,7 +279,7 @@ impl Backpressure {
         }
     }
 
-    /// A merge has ended.
+    /// Records the result of a merge.
     fn merged(&self, seconds: Result<f64>) {
         let mut state = lock(&self.state);
         if let Some(pacing) = &mut state.merger {
@@ -348,7 +353,7 @@ impl Pacing {
         }
     }
 
-    /// The merge that was under way has ended, after so many seconds if it did not fail.
+    /// Records the end of the running merge, with its duration if it succeeded.
     fn ended(&mut self, seconds: Option<f64>) {
         (self.begun, self.is_asked_for) = (None, false);
         self.attempts += 1;
@@ -369,18 +374,19 @@ impl Pacing {
         self.is_wanted(held) && self.retry_at.is_none_or(|at| at <= Instant::now())
     }
 
-    /// Returns how long a write of `bytes` must wait that arrived when `seen` merges had ended.
+    /// Returns how long a write of `bytes` must wait. `seen` is the number of merges that had ended when the write
+    /// arrived.
     fn wait(&self, held: &MergeFootprint, bytes: u64, seen: u64) -> Option<Duration> {
         let (after, most) = (held.bytes + bytes, self.options.at_bytes * MOST);
         if self.is_ended {
             return None;
         }
         if self.failures > 0 {
-            // Each write waits for one more attempt; memory says when there is too much.
+            // Each write waits for one more attempt. Beyond that, the budget decides.
             let comes = self.begun.is_some() || self.is_wanted(held);
             return (after > most && comes && self.attempts == seen).then_some(LOOK_AFTER);
         }
-        // If no merge is due, waiting would never end.
+        // If no merge is due, the wait would never end.
         let Some((begun, before)) = self.begun else {
             return (after > most && self.is_due(held)).then_some(LOOK_AFTER);
         };
@@ -408,7 +414,7 @@ mod tests {
 
     #[test]
     fn writes_wait_the_longer_the_less_room_is_left() {
-        // Half of the room of 1,000 bytes is free.
+        // Half of the 1,000 bytes left is free.
         for bytes in [0, 500] {
             assert_eq!(pacing(Some((0.0, 1_000)), 100.0).wait(&LARGE, bytes, 0), None);
         }
@@ -419,13 +425,13 @@ mod tests {
         // In the middle of a merge, half of the rest is free too.
         assert_eq!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 749, 0), None);
         assert!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 760, 0).is_some());
-        // Beyond the room, however long it takes.
+        // Beyond the limit, a write waits however long the merge takes.
         assert!(pacing(Some((1e6, 1_000)), 1.0).wait(&LARGE, 1_100, 0).is_some());
     }
 
     #[test]
     fn a_write_waits_only_for_a_merge_that_runs_or_is_due() {
-        // However large it is: no merge would make room for it.
+        // No wait, however large the write is: no merge would make room for it.
         assert_eq!(pacing(None, 0.0).wait(&SMALL, 1 << 40, 0), None);
         assert!(pacing(None, 0.0).wait(&LARGE, 1 << 40, 0).is_some());
         assert!(pacing(Some((0.0, 1_000)), 1.0).wait(&SMALL, 1 << 40, 0).is_some());
@@ -445,7 +451,7 @@ mod tests {
         assert!(pacing.is_due(&SMALL));
         pacing.ended(None);
         assert!(!pacing.is_due(&LARGE) && pacing.is_wanted(&LARGE) && !pacing.is_wanted(&SMALL));
-        // Writes beyond the room go on waiting, each for one more attempt.
+        // Writes beyond the limit still wait, each for one more attempt.
         assert_eq!((pacing.wait(&LARGE, 1_000, 1), pacing.wait(&LARGE, 1_001, 0)), (None, None));
         assert!(pacing.wait(&LARGE, 1_001, 1).is_some());
         pacing.retry_at = Some(Instant::now());

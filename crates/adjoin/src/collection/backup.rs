@@ -1,7 +1,8 @@
-//! A copy of a collection that can be opened as one, made while another process may write to it.
+//! A copy of a collection that can be opened as one, taken while another process may write to it.
 //!
-//! Files of an index never change, and those of a log only at its end: whoever has opened all that a manifest names has one moment
-//! of the collection, whatever is written and merged meanwhile. What an open file has is read though its name may be gone.
+//! Files of an index never change, and a log only grows at its end. All files that a manifest names, once open, are
+//! therefore a consistent snapshot, whatever is written and merged later. An open file can be read even after its name
+//! is removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,32 +28,31 @@ use crate::store::{Kind, check_target, has_manifest, is_replaced};
 
 /// Bytes of a file that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// The copy in the folder of its drafts.
+/// Name of the copy in its draft folder.
 const COPY: &str = "live";
-/// A file in a copy that is replaced, from before it is put aside.
+/// File that marks a collection that a backup replaces, created before the collection is renamed.
 pub(super) const MARK: &str = "replaced.partial";
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "copying a collection";
 
-/// What a backup holds.
+/// Content of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct BackupReport {
     /// Rows that can be found.
     pub rows: u64,
-    /// The number of the last write.
+    /// Sequence number of the last write.
     pub sequence: u64,
     /// Bytes that were copied.
     pub bytes: u64,
 }
 
-/// Copies a collection as it is now to the folder `target`, which is then one too: with all writes that were acknowledged
-/// before this was called. Others may write and merge meanwhile. The copy is read from the disk again, and appears by one rename
-/// once it is sound; with `force` in the place of a collection, which is called `target.replaced` for the moment between two
-/// renames.
+/// Copies the current state of a collection to the folder `target`, with all writes that were acknowledged before the
+/// call. Other processes may write and merge in the meantime. The copy is verified from disk, then appears by one
+/// rename. With `force` it replaces a collection, which is named `target.replaced` between two renames.
 ///
 /// # Errors
-/// Where there is none, it is damaged, something is at `target` that is not to be replaced or is written to, or memory or the
-/// disk does not suffice. Nothing is left of the copy then.
+/// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
+/// or disk space does not suffice. No part of the copy is left then.
 pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Result<BackupReport> {
     settle_replaced(context, target)?;
     let context = &context_of_live(context, live, CollectionWork::Verify); // the copy is verified in the end
@@ -81,7 +81,7 @@ pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Res
     Ok(BackupReport { rows: report.facts.rows, sequence: report.facts.sequence, bytes })
 }
 
-/// Refuses a target that is taken, or lies in what is copied.
+/// Refuses a target that is taken, or is inside the collection.
 fn check(context: &Context, (live, target): (&Path, &Path), force: bool) -> Result<()> {
     let at = target.display();
     if target.starts_with(live) {
@@ -94,15 +94,15 @@ fn check(context: &Context, (live, target): (&Path, &Path), force: bool) -> Resu
     check_target(context, (target, Kind::Collection), force)
 }
 
-/// Where a copy that is replaced is called by another name for a moment.
+/// Returns the temporary name of a collection that is replaced.
 fn aside_of(target: &Path) -> Option<PathBuf> {
     let mut name = target.file_name()?.to_owned();
     name.push(".replaced");
     Some(target.with_file_name(name))
 }
 
-/// Ends what a backup has left that was killed while it replaced `target`: brings the old copy back if it is the only one, else
-/// removes it. A folder of that name that no backup has marked is left alone.
+/// Cleans up after a backup that was killed while it replaced `target`: restores the old copy if it is the only one,
+/// else removes it. A folder of that name without a backup's mark is left alone.
 fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
     let device = &context.device;
     let Some(aside) = aside_of(target) else { return Ok(()) };
@@ -118,15 +118,15 @@ fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
     } else if has_manifest(context, target)? {
         let drafts = OwnFolder::create(device, parent(target), "backup")?;
         device.rename(&aside, &drafts.path().join("replaced"))?;
-        drop(lock); // its file has gone with the folder
+        drop(lock); // its file was moved with the folder
     }
     Ok(device.sync_folder(parent(target))?)
 }
 
-/// Gives the copy its name.
+/// Renames the copy to `target`.
 fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> Result<()> {
     let (device, copy) = (&context.device, drafts.path().join(COPY));
-    // Somebody may have taken the name meanwhile.
+    // The name may have been taken in the meantime.
     check_target(context, (target, Kind::Collection), force)?;
     if has_manifest(context, target)? {
         let aside = aside_of(target).expect("it was checked");
@@ -137,17 +137,17 @@ fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> 
             )));
         }
         let lock = WriterLock::take(device, target)?;
-        // What is put aside is known by this, should the process be killed before the end.
+        // Marks the old collection, so that a later backup recognizes it if this process is killed before the end.
         device.create(&target.join(MARK))?.sync()?;
         device.sync_folder(target)?;
         if let Err(error) = device.rename(target, &aside).and_then(|()| device.rename(&copy, target)) {
-            // Best effort: the error that led here is reported.
+            // Best effort: the original error is reported.
             let _ = device.rename(&aside, target);
             let _ = device.remove(&target.join(MARK));
             return Err(error.into());
         }
-        drop(lock); // its file has gone with the folder
-        // Before the old one goes: until here, a loss of power may bring it back.
+        drop(lock); // its file was moved with the folder
+        // Before the old one is removed: until this sync, a loss of power may undo the renames.
         device.sync_folder(parent(target))?;
         device.rename(&aside, &drafts.path().join("replaced"))?;
     } else {
@@ -157,10 +157,10 @@ fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> 
     Ok(device.sync_folder(parent(target))?)
 }
 
-/// All of a collection at a moment, open.
+/// The open files of a collection at one moment.
 struct Parts {
     manifest: CollectionManifest,
-    /// Files of the index on disk and the places of its ids, with their ways within the folder.
+    /// Files of the long-term index and of its id lookup, with their paths within the folder.
     files: Vec<(PathBuf, Arc<dyn ReadFile>)>,
     log: Segments,
 }
@@ -170,7 +170,8 @@ impl Parts {
         loop {
             let manifest = CollectionManifest::read(context, live)?;
             let opened = Self::of_manifest(context, live, manifest.clone());
-            // Where a merge has ended meanwhile, files may be gone that were to be listed; then it is the new index that is copied.
+            // If a merge ended in the meantime, files may have been missing from the listing; then the new index is
+            // copied.
             if !is_replaced(context, live, &manifest.manifest_xxh3) {
                 return opened;
             }
@@ -182,7 +183,7 @@ impl Parts {
         let mut files = Vec::new();
         if let Some(sequence) = manifest.merged() {
             let folder = PathBuf::from(folder_name(sequence));
-            // Others may put files there, and remove them meanwhile.
+            // Only the index's own files: others may be created and removed in the meantime.
             let of_index = file_names(context, &live.join(&folder))?;
             let names = of_index.into_iter().map(|name| folder.join(name)).chain([places_name(sequence).into()]);
             for name in names {
@@ -198,7 +199,7 @@ impl Parts {
         self.files.iter().map(|(_, file)| file.len()).sum::<u64>() + self.log.file_bytes()
     }
 
-    /// Writes a folder with all of it, durably; returns its bytes.
+    /// Writes all files to a new folder, durably; returns the bytes written.
     fn copy(self, context: &Context, to: &Path) -> Result<u64> {
         let device = &context.device;
         device.create_folder(to)?;
@@ -226,8 +227,8 @@ impl Parts {
     }
 }
 
-/// Writes the records of the log to one file, up to the last that is whole, and one that says that all are durable: so that
-/// none of them can be lost without a word later. Returns the bytes of the file; 0 where there is no log.
+/// Copies the records of the log up to the last complete one to one file, and appends a record that states that all are
+/// durable, so that later damage to any of them is detected. Returns the bytes of the file; 0 if there is no log.
 fn copy_log(context: &Context, manifest: &CollectionManifest, log: Segments, to: &Path) -> Result<u64> {
     let salt = manifest.log().0;
     let nothing = Change::empty(manifest.ids).to_bytes();

@@ -1,11 +1,11 @@
-//! What one write changes, as bytes of the log: which ids go, and which rows come. A row that comes takes the place of the one
-//! that has its id, so that to apply a change twice is the same as once.
+//! The changes of one write, as bytes of the log: ids to delete, and rows to insert. A row replaces the one that has
+//! its id, so applying a change twice has the same effect as once.
 
 use super::attributes::Attribute;
 use super::packed::{PackedRows, next_row};
 use crate::source::{IdKind, Ids};
 
-/// What the rows of a collection are like.
+/// Types and sizes of a collection's rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowType<'a> {
     pub(super) ids: IdKind,
@@ -13,15 +13,15 @@ pub(super) struct RowType<'a> {
     pub(super) attributes: &'a [Attribute],
 }
 
-/// Ids that go, and rows that come after that.
+/// Ids to delete, and rows to insert after that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) deleted: Ids,
-    /// Of the rows that come.
+    /// Ids of the rows to insert.
     pub(super) ids: Ids,
-    /// Their vectors, end to end.
+    /// Vectors of these rows, end to end.
     pub(super) stored: Vec<u8>,
-    /// Their attributes.
+    /// Columns of these rows.
     pub(super) attributes: PackedRows,
 }
 
@@ -39,20 +39,20 @@ impl Change {
         2 * bytes.len() as u64
     }
 
-    /// Nothing.
+    /// Returns a change without any effect.
     pub(super) fn empty(kind: IdKind) -> Self {
         let (deleted, ids) = (Ids::empty(kind), Ids::empty(kind));
         Self { deleted, ids, stored: Vec::new(), attributes: PackedRows::default() }
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the bytes that the change takes in memory.
     pub(super) fn held_bytes(&self) -> u64 {
         let of_attributes = self.attributes.bytes.len() + size_of::<u64>() * self.attributes.len();
         (self.stored.len() + of_attributes) as u64 + self.ids.held_bytes() + self.deleted.held_bytes()
     }
 
-    /// Its bytes: two counts (u32), the ids that go, those that come (i64, or the length of a text as u32 and the text), the
-    /// vectors, and where rows have attributes those of each row (`packed.rs`).
+    /// Serializes the change: two counts (u32), the ids to delete, the ids to insert (an i64, or a u32 length and the
+    /// text), the vectors, and the columns of each row (`packed.rs`), if rows have any.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Self { deleted, ids, stored, attributes } = self;
         let of_ids = deleted.bytes() + ids.bytes() + 4 * (deleted.len() + ids.len()) as u64;
@@ -64,7 +64,7 @@ impl Change {
         bytes
     }
 
-    /// What [`Self::to_bytes`] wrote; none where these are not such bytes for such rows.
+    /// Parses the output of [`Self::to_bytes`]; returns `None` if the bytes are no change of such rows.
     pub(super) fn from_bytes(bytes: &[u8], rows: RowType<'_>) -> Option<Self> {
         let (counts, mut rest) = bytes.split_at_checked(Self::HEAD_BYTES)?;
         let deleted = take_ids(rows.ids, count_of(&counts[..4]), &mut rest)?;
@@ -92,7 +92,7 @@ fn push_ids(ids: &Ids, bytes: &mut Vec<u8>) {
     }
 }
 
-/// So many ids, and what is behind them.
+/// Parses `count` ids, and advances `rest` past them.
 fn take_ids(kind: IdKind, count: usize, rest: &mut &[u8]) -> Option<Ids> {
     let mut ids = Ids::empty(kind);
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Rows that meet a condition go, all in one write.
+//! Deletion of all rows that match a filter, in one write.
 
 use super::Collection;
 use super::log::{Appended, Durability};
@@ -16,28 +16,28 @@ use crate::source::Ids;
 use crate::sql::Condition;
 use crate::store::FilterBitmap;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "deleting rows by a condition";
-/// Times that rows are looked for while others write, before they are while nobody does.
+/// Searches for the rows while other threads write, before a search that holds the write lock.
 const LOOKS_MAX: usize = 3;
-/// Ids that are found between two looks at the budget.
+/// Ids found between two updates of the reservation.
 const IDS_TOGETHER: usize = 4_096;
 
 impl Collection {
-    /// Deletes the rows that meet a condition at one moment: no write comes between looking for them and deleting them.
-    /// Returns when that is as safe as is asked for.
+    /// Deletes the rows that match a filter at one moment: no write happens between the search for them and their
+    /// deletion. Returns once the write is as durable as `durability` asks.
     ///
     /// # Errors
-    /// Where rows have no attributes or not those that are asked for, they are too many for one write, memory does not suffice,
-    /// or the log cannot be written.
+    /// If the collection lacks a column that the filter names, the rows are too many for one write, memory does not
+    /// suffice, or the log cannot be written.
     pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<Written> {
         self.delete_where_until(condition, durability, &self.context.cancel)
     }
 
-    /// As [`Self::delete_where`], but waits for the memory of others, and looks for rows, no longer than `cancel` allows.
+    /// As [`Self::delete_where`], but waits for memory and searches for rows no longer than `cancel` allows.
     ///
     /// # Errors
-    /// As [`Self::delete_where`], and when it is cancelled or its deadline passes.
+    /// As [`Self::delete_where`], and if it is cancelled or its deadline passes.
     pub fn delete_where_until(
         &self,
         condition: &Condition,
@@ -56,7 +56,7 @@ impl Collection {
         Ok(written)
     }
 
-    /// Writes rows, and deletes those that meet a condition with them, in one step.
+    /// Writes rows, and deletes those that match a filter, in one step.
     pub(super) fn write_once(
         &self,
         incoming: Incoming<'_>,
@@ -86,8 +86,8 @@ impl Collection {
         Ok(put)
     }
 
-    /// Calls `put` with the ids of the rows that meet a condition, while no other thread may write and exactly these rows meet it.
-    /// The rows are searched while others write, and again if one has written meanwhile.
+    /// Calls `put` with the ids of the rows that match a filter. During the call, no other thread can write and exactly
+    /// these rows match. The search runs while other threads write, and is repeated if one has written in the meantime.
     fn put_with_ids_where(
         &self,
         (context, writer): (&Context, &Writer),
@@ -101,7 +101,7 @@ impl Collection {
             let deleted = self.ids_of_moment_where(context, moment, condition)?;
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
-            // Dropped writes leave their numbers to later ones, so the number of the last write alone does not tell.
+            // Dropped writes leave their numbers to later ones, so an equal sequence number is not enough.
             if self.state().sequence == sequence && era.get().is_none() {
                 return put(&deleted);
             }
@@ -109,16 +109,16 @@ impl Collection {
         let _order = lock(&writer.order);
         self.undo_dropped(writer);
         let moment = self.state().moment();
-        // No run that this waits for writes.
+        // None of the runs that this waits for can be a writer.
         put(&self.ids_of_moment_where(context, moment, condition)?)
     }
 
-    /// The ids of the rows that meet a condition now.
+    /// Returns the ids of the rows that match a filter now.
     pub(super) fn ids_now_where(&self, condition: &Condition) -> Result<Ids> {
         self.ids_of_moment_where(&self.context, self.state().moment(), condition)
     }
 
-    /// Refuses what asks for attributes where rows have none.
+    /// Refuses a request that needs columns if rows have none.
     pub(super) fn check_attributes(&self, asks: Message) -> Result<()> {
         if !self.manifest().attributes.is_empty() {
             return Ok(());
@@ -128,14 +128,14 @@ impl Collection {
         Err(Error::option(message![at, asks, make, Argument::Attributes]))
     }
 
-    /// Returns the ids of the rows of a moment that meet a condition. Holds no run when it returns: a merge that has the turn of
-    /// writers may wait for runs.
+    /// Returns the ids of the rows of a view that match a filter. Holds no run when it returns: a merge that holds the
+    /// write lock may wait for runs.
     fn ids_of_moment_where(&self, context: &Context, moment: StateView, condition: &Condition) -> Result<Ids> {
         let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
         self.ids_where(run, &moment, condition)
     }
 
-    /// The ids of the rows of a moment that meet a condition.
+    /// As [`Self::ids_of_moment_where`], within a run.
     fn ids_where(&self, context: &Context, moment: &StateView, condition: &Condition) -> Result<Ids> {
         let manifest = self.manifest();
         let mut ids = Ids::empty(manifest.ids);
@@ -154,7 +154,7 @@ impl Collection {
     }
 }
 
-/// Bytes that it takes to find the rows, their ids apart.
+/// Returns the bytes that the search for the rows takes, without their ids.
 fn least_bytes(moment: &StateView) -> u64 {
     let on_disk = moment.base.as_ref().map_or(0, |base| FilterBitmap::least_bytes(base.index.facts().rows));
     let in_memory = RowSet::memory_bytes(moment.view.rows_ever()) + 4 * TemporaryView::block_bytes();

@@ -1,9 +1,9 @@
-//! A record of the log: a number, what it follows, and a payload, under a checksum.
+//! A record of the log: a number, a reference to the record before it, and a payload, under a checksum.
 //!
-//! Each record has the checksum of the one before it, as SQLite's write-ahead log and others chain their frames: what is left of
-//! an earlier file on the disk is then no next record. Beside that it says up to which record all was durable when it was
-//! made. So a record that is damaged can be told from one that a loss of power cut off: after the first there may be others
-//! that count on it.
+//! Each record contains the checksum of the one before it, as the frames of SQLite's write-ahead log do. Bytes of an
+//! earlier file that are still on the disk are therefore never taken for the next record. A record also states up to
+//! which record all were durable when it was written. This distinguishes a damaged record from one that a loss of power
+//! cut off: only after a damaged one can there be a record that states that it was durable.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -13,26 +13,26 @@ pub(super) const ALIGNMENT: usize = 8;
 /// Most bytes of a payload.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 
-/// What is before the payload; all numbers little-endian.
+/// The bytes before the payload; all numbers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Head {
-    /// XXH3 of what follows, up to the next record, with the salt of the log as seed.
+    /// XXH3 of the following bytes up to the next record, with the log's salt as seed.
     pub(super) checksum: u64,
     /// Bytes of the payload.
     pub(super) bytes: u32,
     zero: u32,
-    /// Number of the record, from 1 on.
+    /// Number of the record, from 1.
     pub(super) sequence: u64,
-    /// Checksum of the record before.
+    /// Checksum of the record before it.
     pub(super) previous: u64,
-    /// Records up to this were durable when this one was made.
+    /// Records up to this number were durable when this one was written.
     pub(super) durable: u64,
 }
 
 pub(super) const HEAD_BYTES: usize = size_of::<Head>();
 
-/// Bytes of a record with such a payload.
+/// Returns the bytes of a record with a payload of `payload` bytes.
 pub(super) fn frame_bytes(payload: usize) -> usize {
     (HEAD_BYTES + payload).next_multiple_of(ALIGNMENT)
 }
@@ -55,7 +55,7 @@ pub(super) fn push_frame(
 }
 
 impl Head {
-    /// What the first bytes of a record say; none where no record begins so.
+    /// Parses the first bytes of a record; returns `None` if no record can begin with them.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let head = Self::read_from_prefix(bytes).ok()?.0;
         let makes_sense = head.zero == 0
@@ -65,12 +65,12 @@ impl Head {
         makes_sense.then_some(head)
     }
 
-    /// Bytes of the whole record.
+    /// Returns the bytes of the whole record.
     pub(super) fn frame_bytes(&self) -> usize {
         frame_bytes(self.bytes as usize)
     }
 
-    /// The payload of a whole record; none where it is not as it was written.
+    /// Returns the payload of a whole record; `None` if the checksum does not match.
     pub(super) fn payload<'a>(&self, salt: u64, frame: &'a [u8]) -> Option<&'a [u8]> {
         let is_right = xxh3_64_with_seed(&frame[size_of::<u64>()..], salt) == self.checksum;
         is_right.then(|| &frame[HEAD_BYTES..][..self.bytes as usize])

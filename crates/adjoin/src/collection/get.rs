@@ -1,4 +1,4 @@
-//! What is known of the rows of some ids?
+//! Lookup of rows by id.
 
 use std::sync::Arc;
 
@@ -10,34 +10,34 @@ use super::write::check_kind;
 use crate::error::Result;
 use crate::source::Ids;
 
-/// What a collection has of a row, its id apart.
+/// A row of a collection, without its id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CollectionRow {
-    /// Its vector, as it is stored.
+    /// The vector, as stored.
     pub vector: Vec<u8>,
-    /// Its attributes, in the order in which the manifest names them.
+    /// The columns, in the order of the manifest.
     pub attributes: Vec<AttributeValue>,
 }
 
-/// Where a row was found.
+/// Location of a row.
 enum RowPlace {
-    /// Its vector and its attributes as bytes.
+    /// The vector and the packed columns.
     InMemory(Vec<u8>, Vec<u8>),
-    /// Its entry.
+    /// The entry in the long-term index.
     OnDisk(u32),
 }
 
-/// The rows of some ids, none for an id that no row has, and the index that has those on disk.
+/// Locations of the rows of some ids (`None` for ids that no row has), and the index with those on disk.
 struct Located {
     rows: Vec<Option<RowPlace>>,
     base: Option<Arc<LongTermIndex>>,
 }
 
 impl Collection {
-    /// The vectors of some ids, as they are stored; none for an id that no row has.
+    /// Returns the vectors of `ids`, as stored; `None` for an id that no row has.
     ///
     /// # Errors
-    /// Where the ids are of another kind, or the index on disk cannot be read.
+    /// If the ids are of another kind, or the long-term index cannot be read.
     pub fn get(&self, ids: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
         let Located { rows, base } = self.locate(ids)?;
         let vector = |found| match (found, &base) {
@@ -48,10 +48,10 @@ impl Collection {
         rows.into_iter().map(vector).collect()
     }
 
-    /// The same with attributes.
+    /// Returns the rows of `ids` with their columns; `None` for an id that no row has.
     ///
     /// # Errors
-    /// As [`Self::get`], and where memory does not suffice.
+    /// As [`Self::get`], and if memory does not suffice.
     pub fn get_rows(&self, ids: &Ids) -> Result<Vec<Option<CollectionRow>>> {
         let (Located { rows: found, base }, attributes) = (self.locate(ids)?, self.manifest().attributes);
         let mut on_disk: Vec<(u32, usize)> = Vec::new();
@@ -74,7 +74,7 @@ impl Collection {
         Ok(rows)
     }
 
-    /// Adds those of entries on disk to the rows at some places.
+    /// Adds the columns of entries on disk to the rows at the given positions.
     fn add_attributes(
         &self,
         (base, attributes): (&LongTermIndex, &[Attribute]),
@@ -94,7 +94,7 @@ impl Collection {
         })
     }
 
-    /// Where the rows of some ids are, at one moment.
+    /// Finds the rows of `ids` at one moment.
     fn locate(&self, ids: &Ids) -> Result<Located> {
         self.check_creator()?;
         check_kind(self, ids.kind())?;

@@ -1,10 +1,10 @@
-//! Where the row with an id is.
+//! Lookup of row numbers by id.
 
 use std::collections::HashMap;
 
 use crate::source::{IdKind, Ids};
 
-/// The numbers of rows in memory, by their ids.
+/// Numbers of the rows in memory, by id.
 pub(super) enum Numbers {
     OfIntegers(HashMap<i64, u32>),
     OfTexts(HashMap<Box<[u8]>, u32>),
@@ -18,12 +18,12 @@ impl Numbers {
         }
     }
 
-    /// Bytes granted for an id that has `text` bytes, in a table that doubles.
+    /// Returns the bytes reserved for an id of `text` bytes, in a table that grows by doubling.
     pub(super) fn memory_bytes(text: u64) -> u64 {
         64 + text
     }
 
-    /// The number of the row with id `k`.
+    /// Returns the number of the row with id `k`.
     pub(super) fn get(&self, ids: &Ids, k: usize) -> Option<u32> {
         match (self, ids) {
             (Self::OfIntegers(numbers), Ids::Int64(ids)) => numbers.get(&ids[k]).copied(),
@@ -32,7 +32,7 @@ impl Numbers {
         }
     }
 
-    /// Gives id `k` to a row; returns the number of the row that had it.
+    /// Assigns id `k` to a row; returns the number of the row that had it before.
     pub(super) fn set(&mut self, ids: &Ids, k: usize, number: u32) -> Option<u32> {
         match (self, ids) {
             (Self::OfIntegers(numbers), Ids::Int64(ids)) => numbers.insert(ids[k], number),
@@ -41,7 +41,7 @@ impl Numbers {
         }
     }
 
-    /// Takes id `k` from its row; returns the number of that.
+    /// Removes id `k`; returns the number of the row that had it.
     pub(super) fn remove(&mut self, ids: &Ids, k: usize) -> Option<u32> {
         match (self, ids) {
             (Self::OfIntegers(numbers), Ids::Int64(ids)) => numbers.remove(&ids[k]),

@@ -1,11 +1,11 @@
-//! The redo log: what every write changes, durable before the write is acknowledged.
+//! The redo log: each write is durable in it before it is acknowledged.
 //!
-//! Writers put records into memory one after the other; then one of them, for all that wait, hands them to the disk and makes
-//! them durable (group commit: the leader and followers of RocksDB's write path).
+//! Writers append records to a buffer one after the other. Then one of them writes the records of all waiting threads
+//! and syncs them (group commit, like the leader and followers in RocksDB's write path).
 //!
-//! A write to the file that fails, as on a full disk, fails the records of its group and those appended since: the file is cut
-//! back to the last record that was written, and later writes go on from there. After a failed sync nobody knows what the disk
-//! has, so all later writes fail too.
+//! If a write to the file fails, as on a full disk, the records of its group and all later ones fail. The file is cut
+//! back to the last complete record, and later writes continue from there. After a failed sync, the content of the disk
+//! is unknown, so all later writes fail too.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,56 +20,57 @@ use super::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::context::Context;
 use crate::error::{Error, Result};
 
-/// Bytes of records that wait for the disk before others must wait too.
+/// Bytes of waiting records from which on further writers wait.
 pub(super) const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Bytes of a file of the log from which on the next is begun.
+/// Size from which on a log file is followed by the next.
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// A file with fewer bytes is copied when the log is opened again, so that files do not pile up.
+/// A smaller file is copied when the log is opened again, so that files do not accumulate.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
-/// Bytes that may be written and not yet durable, where nobody waits for that.
+/// Bytes that may be written but not synced if no writer waits for a sync.
 const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When a loss of power takes it no more.
+    /// After a sync: neither a crash of the process nor a loss of power can lose the write.
     #[default]
     Group,
-    /// When the system has it: the end of the process does not take it, a loss of power may.
+    /// After the write to the operating system: it survives a crash of the process, but perhaps not a loss of power.
     Buffered,
 }
 
-/// What the files of a log were found to hold.
+/// Content of the files of a log, as read at opening.
 pub(super) struct LogContents {
-    /// Behind the last record.
+    /// The point after the last record.
     pub(super) point: Point,
-    /// Records up to this are known to be durable.
+    /// Records up to this number are known to be durable.
     durable: u64,
-    /// The last file, its bytes, and the memory that reading it took.
+    /// The last file, the bytes of its records and header, and the memory that reading it took.
     last: Option<(Segment, u64, u64)>,
-    /// Files, and bytes of records in them.
+    /// Number of files.
     pub(super) files: usize,
+    /// Bytes of their headers and records.
     pub(super) bytes: u64,
-    /// Whether the last one ends in a record that was cut off.
+    /// Whether the last file ends in a torn record.
     pub(super) is_torn: bool,
 }
 
-/// The files of a log, open: what they hold can be read whatever becomes of their names.
+/// The open files of a log, readable even after they are renamed or removed.
 pub(super) struct Segments {
     whole: Vec<Segment>,
-    /// Files without a record: their paths, and the records with which they would begin.
+    /// Files without a record: their paths, and the record numbers in their names.
     empty: Vec<(PathBuf, u64)>,
 }
 
 impl Segments {
-    /// Opens the files from the one that begins with record `first` on.
+    /// Opens the files from the one that begins with record `first`.
     ///
     /// # Errors
-    /// Where the device fails, a file is missing, or the header of one is not that of such a file.
+    /// If the device fails, a file is missing, or a header is invalid.
     pub(super) fn open(context: &Context, folder: &Path, (salt, first): (u64, u64)) -> Result<Self> {
         let names =
             context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
-        // Files before that are left over: what they say is in the index.
+        // Earlier files are leftovers: their records are in the long-term index.
         let all = names.iter().filter_map(|name| first_of(name.to_str()?));
         let mut firsts: Vec<u64> = all.filter(|&record| record >= first).collect();
         firsts.sort_unstable();
@@ -91,12 +92,12 @@ impl Segments {
         Ok(Self { whole, empty })
     }
 
-    /// Whether one of the files begins with a record.
+    /// Returns whether one of the files begins with record `first`.
     pub(super) fn has(&self, first: u64) -> bool {
         self.whole.iter().any(|segment| segment.start.next == first)
     }
 
-    /// Bytes of the files.
+    /// Returns the total bytes of the files.
     pub(super) fn file_bytes(&self) -> u64 {
         self.whole.iter().map(Segment::file_bytes).sum()
     }
@@ -114,10 +115,10 @@ impl Segments {
         Ok((rows, largest))
     }
 
-    /// Hands over each record; of the first file, only those after what was found before in the same file.
+    /// Calls `take` with each record; in the first file, only with those after `before`.
     ///
     /// # Errors
-    /// Where the device or `take` fails, memory does not suffice, or a record that was durable is not as it was written.
+    /// If the device or `take` fails, memory does not suffice, or a record that was durable is damaged.
     pub(super) fn read(
         self,
         context: &Context,
@@ -137,7 +138,7 @@ impl Segments {
             found = LogContents { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
             found.last = Some((segment, bytes, memory_bytes));
         }
-        // A file without records that would begin after a record that is not there: its name says that there was one.
+        // The name of an empty file states that an earlier record exists; if that one was not found, it is lost.
         match self.empty.iter().find(|(_, first)| *first > found.point.next) {
             Some((path, _)) => Err(no_header(path)),
             None => Ok(found),
@@ -145,17 +146,17 @@ impl Segments {
     }
 }
 
-/// The files of a log that are there now, those that do not count any more among them: how many, and their bytes.
+/// Returns the number of log files in the folder, and their bytes, including leftovers.
 ///
 /// # Errors
-/// Where the device fails.
+/// If the device fails.
 pub(super) fn on_disk(context: &Context, folder: &Path) -> Result<(usize, u64)> {
     let names = context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
     let (mut files, mut bytes) = (0, 0);
     for name in names {
         match context.device.open(&folder.join(name)) {
             Ok(file) => (files, bytes) = (files + 1, bytes + file.len()),
-            Err(error) if error.source.kind() == ErrorKind::NotFound => {} // a merge has removed it meanwhile
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {} // a merge removed it in the meantime
             Err(error) => return Err(error.into()),
         }
     }
@@ -163,18 +164,18 @@ pub(super) fn on_disk(context: &Context, folder: &Path) -> Result<(usize, u64)> 
 }
 
 impl LogContents {
-    /// The first record of the last file.
+    /// Returns the number of the first record in the last file.
     pub(super) fn last_file(&self) -> Option<u64> {
         self.last.as_ref().map(|(segment, ..)| segment.start.next)
     }
 
-    /// The number of the last record; 0 where there is none.
+    /// Returns the number of the last record; 0 if there is none.
     pub(super) fn sequence(&self) -> u64 {
         self.point.next - 1
     }
 
-    /// A file for records behind the last. What is not known to be durable is written again, as the disk may still lose what
-    /// could be read.
+    /// Creates a file for the records after the last. Records that are not known to be durable are written again, since
+    /// the disk may still lose them although they could be read.
     ///
     /// # Errors
     /// If a file cannot be read or written.
@@ -187,7 +188,7 @@ impl LogContents {
         if let Some((segment, ..)) = &self.last {
             segment.read(context, segment.begin(), None, &mut |frame| {
                 let (next, previous) = (frame.head.sequence, frame.head.previous);
-                // A record may have become readable since; it was not acknowledged, nor applied.
+                // A record may have become readable in the meantime; it was neither acknowledged nor applied.
                 if next < from || next >= self.point.next {
                     return Ok(());
                 }
@@ -206,29 +207,30 @@ impl LogContents {
     }
 }
 
-/// The log of a collection that is written to.
+/// The log of a collection that is open for writing.
 pub(super) struct Log {
     context: Context,
     folder: PathBuf,
     salt: u64,
     state: Mutex<State>,
-    /// Records of a group were written, or that failed: groups of even and of odd number. So those who wait for one that is being
-    /// written are told when that has ended, and of those who wait for the next only one, who writes it.
+    /// Signals that a group of records was written, or failed; one each for groups of even and of odd number. All
+    /// threads of the group that is being written are woken when it ends, but only one thread of the next group, which
+    /// then writes it.
     moved: [Condvar; 2],
-    /// Bytes that went to files since it was opened.
+    /// Bytes written to files since opening.
     written_bytes: AtomicU64,
     _memory: Reservation,
 }
 
-/// A record that was appended, for the thread that waits until it is written.
+/// An appended record, for the thread that waits for its commit.
 #[derive(Clone)]
 pub(super) struct Appended {
-    /// Its number. A record that is dropped leaves its number to a later one.
+    /// Sequence number. If the record is dropped, a later one gets the same number.
     pub(super) sequence: u64,
     era: Arc<FailureEpoch>,
 }
 
-/// The time between two failures. Set once by the failure that ends it.
+/// The time between two failures. The failure that ends it sets it once.
 pub(super) type FailureEpoch = OnceLock<Cut>;
 
 /// Records that were dropped because they could not be written.
@@ -239,21 +241,25 @@ pub(super) struct Cut {
 }
 
 struct State {
-    /// Records that no one has taken to the disk, and what is behind them.
+    /// Records that no thread has taken to the disk yet.
     waiting: Vec<u8>,
+    /// The point after the last appended record.
     end: Point,
-    /// Number of the group of records that wait, and the last record that may be in the group before, which is being written or was.
+    /// Number of the group of waiting records.
     group: usize,
+    /// Last record of the group before, which has been or is being written; `u64::MAX` until the records of that group
+    /// are taken.
     taken: u64,
-    /// What is behind the records that were handed to the system; records up to `durable` are durable.
+    /// The point after the records that were written to the operating system. Records up to `durable` are durable.
     written: Point,
     durable: u64,
     unsynced_bytes: u64,
     file: File,
-    /// How often something was made durable.
+    /// Number of syncs.
     syncs: u64,
     era: Arc<FailureEpoch>,
-    /// Records after this one were dropped, and what they changed in memory is still to be undone. Nothing is appended before.
+    /// Records after this one were dropped, and their changes in memory are not undone yet. Until then, nothing is
+    /// appended.
     undo_after: Option<u64>,
     /// Why the last write failed, if none has succeeded since.
     failure: Option<String>,
@@ -261,19 +267,19 @@ struct State {
     failed: Option<String>,
 }
 
-/// Where records go.
+/// Destination of records.
 enum File {
-    /// The log was not written to since it was opened. The context has the memory for reading the last file again.
+    /// The log was not written to since opening. The context has reserved memory for reading the last file again.
     Unopened(Box<(LogContents, Context)>),
     Open(SegmentWriter),
-    /// A write failed: what lies behind the tail is to be cut off.
+    /// A write failed: the bytes after the tail must be cut off.
     Cut(Tail),
-    /// Whoever writes has it.
+    /// A thread is writing to it.
     Taken,
 }
 
-/// The file of the log in the hands of the thread that writes. If that thread ends before it gives the file back, the log has
-/// failed, and all who wait are woken.
+/// The right to write to the log's file. If its thread ends before it returns the file, the log has failed, and all
+/// waiting threads are woken.
 struct Turn<'a> {
     log: &'a Log,
     is_over: bool,
@@ -289,13 +295,13 @@ impl Drop for Turn<'_> {
 }
 
 impl Log {
-    /// Of what was found.
+    /// Creates a log that continues after `found`.
     ///
     /// # Errors
-    /// Where memory does not suffice.
+    /// If memory does not suffice.
     pub(super) fn new(context: &Context, folder: &Path, salt: u64, found: LogContents) -> Result<Self> {
         let memory = context.reserve(Self::memory_bytes(), PURPOSE)?;
-        // Reserved now: the first write must not wait for the memory of a search.
+        // Reserved now, so that the first write does not wait for the memory of a search.
         let reading = context.with_reserved(found.last.as_ref().map_or(0, |(.., bytes)| *bytes), PURPOSE)?;
         let (end, durable) = (found.point, found.durable);
         let taken = found.sequence();
@@ -322,13 +328,13 @@ impl Log {
         Ok(Self { context, folder, salt, state, moved, written_bytes, _memory: memory })
     }
 
-    /// Bytes that it holds: records that are being written and records that wait, a file's buffer.
+    /// Returns the bytes that a log holds: records being written, records waiting, and a file's buffer.
     pub(super) const fn memory_bytes() -> u64 {
         (2 * WAITING_BYTES_MAX + WRITE_BUFFER_BYTES) as u64
     }
 
-    /// Puts a record behind the last. Waits if too much waits for the disk already. `None` if what dropped records changed in
-    /// memory must be undone before.
+    /// Appends a record. Waits if too many bytes are waiting for the disk. Returns `None` if the changes of dropped
+    /// records in memory must be undone first.
     ///
     /// # Errors
     /// If the log has failed for good.
@@ -347,7 +353,7 @@ impl Log {
             state = self.commit_more(state, taken, Durability::Buffered);
         }
         let (end, durable) = (state.end, state.durable);
-        // Grown by hand: no more is reserved than the most that may wait, and a large record's own copy.
+        // Grown by hand, so that no more is reserved than the waiting limit, or a single larger record.
         let needed = state.waiting.len() + more;
         if needed > state.waiting.capacity() {
             let capacity = needed.max((2 * needed).min(WAITING_BYTES_MAX));
@@ -359,17 +365,17 @@ impl Log {
         Ok(Some(state.appended(end.next)))
     }
 
-    /// The last record.
+    /// Returns the last record.
     pub(super) fn last(&self) -> Appended {
         let state = lock(&self.state);
         state.appended(state.end.next - 1)
     }
 
-    /// Waits until a record is as safe as is wanted, and sees to that where nobody does.
+    /// Waits until a record is as durable as `durability` asks, and writes or syncs it unless another thread does.
     ///
     /// # Errors
-    /// If the record could not be written: it was dropped, with all after it. If it was written before, and could not be made
-    /// durable: it is kept.
+    /// If the record could not be written: it was dropped, with all later ones. Or if it was written, but could not be
+    /// made durable: it is kept.
     pub(super) fn commit(&self, record: &Appended, durability: Durability) -> Result<()> {
         let mut state = lock(&self.state);
         let era = state.era.clone();
@@ -383,7 +389,7 @@ impl Log {
                 _ => {}
             }
             state.check(&self.folder)?;
-            // One attempt is enough: each further one may fail for the same reason.
+            // One attempt suffices: each further one may fail for the same reason.
             if let Some(cut) = era.get() {
                 return Err(not_written(&self.folder, &cut.why));
             }
@@ -401,28 +407,29 @@ impl Log {
         Ok(last.sequence)
     }
 
-    /// The last record that was handed to the system.
+    /// Returns the number of the last record that was written to the operating system.
     pub(super) fn written(&self) -> u64 {
         lock(&self.state).written.next - 1
     }
 
-    /// The record after which all were dropped, if what these changed in memory is still to be undone.
+    /// Returns the record after which all were dropped, if their changes in memory are not undone yet.
     pub(super) fn undo_after(&self) -> Option<u64> {
         lock(&self.state).undo_after
     }
 
-    /// What dropped records changed in memory was undone.
+    /// Notes that the changes of dropped records are undone.
     pub(super) fn undone(&self) {
         lock(&self.state).undo_after = None;
     }
 
-    /// Why the last write failed, or all will, if none has succeeded since.
+    /// Returns why the last write failed, or why all further ones will; `None` if one has succeeded since.
     pub(super) fn failure(&self) -> Option<String> {
         let state = lock(&self.state);
         state.failed.clone().or_else(|| state.failure.clone())
     }
 
-    /// Makes all records durable, and begins a file with the next one. Nobody may append meanwhile.
+    /// Makes all records durable, and begins a new file with the next one. The caller must keep other threads from
+    /// appending.
     ///
     /// # Errors
     /// If the log or the new file cannot be written.
@@ -447,7 +454,7 @@ impl Log {
         turn.is_over = true;
         match begun {
             Ok(writer) => self.put_back(&mut state, File::Open(writer)),
-            // The file that there is goes on.
+            // The log continues with the current file.
             Err(Failure { error, is_final: false }) => {
                 self.put_back(&mut state, file);
                 return Err(error);
@@ -460,7 +467,7 @@ impl Log {
         Ok(())
     }
 
-    /// An empty file of the log, for records behind a point.
+    /// Creates an empty log file for the records after `start`.
     fn new_file(&self, start: Point) -> std::result::Result<SegmentWriter, Failure> {
         let mut writer = SegmentWriter::draft(&self.context, &self.folder, self.salt, start)?;
         writer.place(&self.context, &self.folder)?;
@@ -472,7 +479,7 @@ impl Log {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives the file back to whoever writes next, and tells all who wait for the group that was written.
+    /// Returns the file, wakes all threads of the group that was written, and one of the next group.
     fn put_back(&self, state: &mut State, file: File) {
         let (next, ended) = (&self.moved[state.group % 2], &self.moved[(state.group + 1) % 2]);
         state.file = file;
@@ -480,11 +487,11 @@ impl Log {
         next.notify_one();
     }
 
-    /// Drops all records that were not written, and tells all who wait.
+    /// Drops all records that were not written, and wakes all waiting threads.
     fn drop_unwritten(&self, state: &mut State, why: String, is_final: bool) {
         let written = state.written.next - 1;
         let era = std::mem::take(&mut state.era);
-        // Nobody else ends an era: the state is locked.
+        // No other thread can end the epoch: the state is locked.
         let _ = era.set(Cut { written, why: why.clone() });
         state.waiting = Vec::new();
         (state.end, state.taken) = (state.written, written);
@@ -497,28 +504,29 @@ impl Log {
         self.moved.iter().for_each(Condvar::notify_all);
     }
 
-    /// Waits while somebody writes for who has appended a record: until that was written, or may be by whoever waits.
+    /// Waits until the group of record `sequence` was written, or until this thread may write it.
     fn wait<'a>(&self, state: MutexGuard<'a, State>, sequence: u64) -> MutexGuard<'a, State> {
         let group = if sequence <= state.taken { state.group + 1 } else { state.group };
         self.moved[group % 2].wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that went to its files since it was opened.
+    /// Returns the bytes written to files since opening.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// How often something was made durable.
+    /// Returns the number of syncs.
     pub(super) fn syncs(&self) -> u64 {
         lock(&self.state).syncs
     }
 
-    /// The era of the records that are appended now: what a file of the log was found to hold is its records unless the era has ended.
+    /// Returns the current failure epoch. Records read from a file are still part of the log unless the epoch has ended
+    /// since.
     pub(super) fn era(&self) -> Arc<FailureEpoch> {
         lock(&self.state).era.clone()
     }
 
-    /// Takes to the disk what waits, or waits for who does.
+    /// Writes the waiting records, or waits for the thread that is writing.
     fn commit_more<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -530,10 +538,10 @@ impl Log {
             return self.wait(state, sequence);
         }
         let mut turn = Turn { log: self, is_over: false };
-        // Whoever appends until the frames are taken belongs to this group.
+        // A record that is appended before the frames are taken belongs to this group.
         (state.group, state.taken) = (state.group + 1, u64::MAX);
         if durability == Durability::Group {
-            // Writers that were told of the last group may be about to append: one sync is for them too then.
+            // Writers woken by the last group may be about to append: then one sync serves them too.
             drop(state);
             std::thread::yield_now();
             state = lock(&self.state);
@@ -544,7 +552,7 @@ impl Log {
         let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
         drop(state);
         let (file, written) = self.write(file, &frames, syncs);
-        // The next file begins behind these records, which are durable.
+        // The next file begins after these records, which are durable.
         let (file, begun) = match file {
             File::Open(writer) if written.is_ok() && syncs && writer.bytes >= SEGMENT_BYTES => self.roll(writer, end),
             file => (file, Ok(())),
@@ -553,7 +561,7 @@ impl Log {
         let mut state = lock(&self.state);
         turn.is_over = true;
         self.put_back(&mut state, file);
-        // Whoever waits is told by the state what failed.
+        // Waiting threads learn from the state what failed.
         match written {
             Ok(()) => {
                 state.failure = None;
@@ -572,8 +580,8 @@ impl Log {
         state
     }
 
-    /// Writes frames, and makes them durable if `syncs`. Returns the file with whether that worked: after a failure, what is
-    /// left of the file is what was written before.
+    /// Writes frames, and syncs them if `syncs`. Returns the file and the result. After a failure, the file holds what
+    /// was written before.
     fn write(&self, file: File, frames: &[u8], syncs: bool) -> (File, std::result::Result<(), Failure>) {
         let Self { context, folder, salt, .. } = self;
         let mut writer = match file {
@@ -601,14 +609,15 @@ impl Log {
         if failure.is_final {
             return (File::Cut(tail), Err(failure));
         }
-        // At once, so that no reader takes what was refused for a record; if this fails, the next writer tries again.
+        // Cut at once, so that no reader takes the refused bytes for a record. If this fails, the next writer tries
+        // again.
         match tail.reopen(context, folder) {
             Ok(writer) => (File::Open(writer), Err(failure)),
             Err(of_cut) => (File::Cut(tail), Err(Failure { is_final: of_cut.is_final, ..failure })),
         }
     }
 
-    /// Begins the next file, or goes on with the one that there is if there can be no other yet.
+    /// Begins the next file, or continues with this one if another cannot be created yet.
     fn roll(&self, writer: SegmentWriter, end: Point) -> (File, std::result::Result<(), Failure>) {
         match self.new_file(end) {
             Ok(next) => (File::Open(next), Ok(())),
@@ -640,13 +649,13 @@ impl State {
     }
 }
 
-/// The error of a write that was not taken, after which others may be.
+/// Returns the error of a write that was refused, after which others may succeed.
 fn not_written(folder: &Path, why: &str) -> Error {
     let at = folder.display();
     Error::device(format!("{at}: the write was not taken, as its log cannot be written now: {why}; write it again"))
 }
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "the log";
 
 #[cfg(test)]
@@ -664,7 +673,7 @@ mod tests {
         lock(&log.state).file = File::Taken;
         std::thread::scope(|threads| {
             let waiting = threads.spawn(|| log.commit(record, Durability::Group));
-            // As when the thread that has the file panics.
+            // As if the thread that has the file had panicked.
             drop(Turn { log, is_over: false });
             let told = waiting.join().unwrap().unwrap_err().to_string();
             assert!(told.contains("the thread that wrote it ended"), "{told}");

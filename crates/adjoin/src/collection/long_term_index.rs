@@ -1,4 +1,4 @@
-//! The index on disk, which holds the rows of all writes up to the last merge, and which of its rows are no more.
+//! The long-term index, which holds the rows of all writes up to the last merge, and its delete list.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,44 +11,44 @@ use crate::index::Index;
 use crate::row_numbers::RowSet;
 use crate::source::Ids;
 
-/// The folder of the index that has all writes up to one.
+/// Returns the folder name of the index that contains all writes up to `sequence`.
 pub(super) fn folder_name(sequence: u64) -> String {
     format!("index-{sequence:016x}")
 }
 
-/// The file of its places of ids.
+/// Returns the name of that index's id lookup file.
 pub(super) fn places_name(sequence: u64) -> String {
     format!("places-{sequence:016x}.bin")
 }
 
-/// Whether only a merge gives such a name.
+/// Returns whether only a merge creates such a name.
 pub(super) fn is_of_merge(name: &str) -> bool {
     let digits = name.strip_prefix("index-").or_else(|| name.strip_prefix("places-")?.strip_suffix(".bin"));
     digits.is_some_and(|digits| digits.len() == 16 && u64::from_str_radix(digits, 16).is_ok())
 }
 
-/// The index on disk.
+/// The graph index on disk, with a lookup of its entries by id.
 pub(super) struct LongTermIndex {
     pub(super) index: Index,
     places: Places,
 }
 
 impl LongTermIndex {
-    /// Writes what an index that was built still lacks, and makes the names of all that it is made of durable: a manifest that
-    /// names it may come after that.
+    /// Writes the id lookup of an index that was built, and syncs the folder. After that, a manifest may name the
+    /// index.
     ///
     /// # Errors
-    /// Where the index cannot be read, or the disk refuses.
+    /// If the index cannot be read, or the device fails.
     pub(super) fn complete(context: &Context, live: &Path, sequence: u64) -> Result<()> {
         let index = Index::open(context, &live.join(folder_name(sequence)))?;
         places::write(context, &index, &live.join(places_name(sequence)))?;
         Ok(context.device.sync_folder(live)?)
     }
 
-    /// Opens the index that has all writes up to one.
+    /// Opens the index that contains all writes up to `sequence`.
     ///
     /// # Errors
-    /// Where it is missing, damaged, without the attributes that its rows should have, or memory does not suffice.
+    /// If it is missing, damaged, or has other columns than the collection, or memory does not suffice.
     pub(super) fn open(context: &Context, live: &Path, (sequence, attributes): (u64, &[Attribute])) -> Result<Self> {
         let folder = live.join(folder_name(sequence));
         let index = Index::open(context, &folder)?;
@@ -65,22 +65,22 @@ impl LongTermIndex {
         Ok(Self { index, places })
     }
 
-    /// Bytes on disk.
+    /// Returns the bytes on disk.
     pub(super) fn bytes(&self) -> u64 {
         let facts = self.index.facts();
         facts.files.iter().map(|(_, file)| file.bytes).sum::<u64>() + places::file_bytes(facts.rows)
     }
 
-    /// The entry of each id; none for an id that it has not.
+    /// Returns the entry of each id; `None` for an id that is not in the index.
     ///
     /// # Errors
-    /// Where these cannot be read.
+    /// If the id lookup cannot be read.
     pub(super) fn entries(&self, ids: &Ids) -> Result<Vec<Option<u32>>> {
         self.places.entries(&self.index, ids)
     }
 }
 
-/// Rows of the index on disk that were deleted, or replaced by others.
+/// Rows of the long-term index that were deleted or replaced.
 #[derive(Clone)]
 pub(super) struct DeleteList {
     pub(super) entries: Arc<RowSet>,
@@ -96,13 +96,13 @@ impl DeleteList {
         self.entries.contains(entry.into())
     }
 
-    /// Puts back an entry that was taken out.
+    /// Removes an entry from the list.
     pub(super) fn undo(&mut self, entry: u32) {
         Arc::make_mut(&mut self.entries).remove(entry.into());
         self.rows -= 1;
     }
 
-    /// Takes an entry out; whether it was there.
+    /// Adds an entry to the list; returns whether it was not in it before.
     pub(super) fn add(&mut self, entry: u32) -> bool {
         let was_there = !self.has(entry);
         if was_there {

@@ -1,4 +1,4 @@
-//! What a collection says of itself.
+//! The manifest of a collection: its options, and the files that are in force.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -24,12 +24,12 @@ use crate::store::{
     Files, Kind, NO_CHECKSUM, check_target, has_manifest, kind_of, read_manifest_bytes, sealed, unsealed,
 };
 
-/// Its kind, as its manifest calls it.
+/// Kind in the manifest.
 const KIND: &str = "live";
-/// A manifest that is not in force yet.
+/// Name of a manifest that is not in force yet.
 pub(super) const DRAFT: &str = "manifest.partial";
 
-/// What a collection says of itself. It holds no time, path, thread count or budget.
+/// Options and merge state of a collection. It contains no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CollectionManifest {
     /// `live`.
@@ -43,16 +43,16 @@ pub struct CollectionManifest {
     pub metric: Metric,
     /// Kind of the ids.
     pub ids: IdKind,
-    /// What rows have beside vector and id.
+    /// Columns that rows have in addition to vector and id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
-    /// What tells the records of its log from those of any other, 16 hexadecimal digits: drawn by chance.
+    /// Random number of 16 hexadecimal digits that distinguishes the log's records from those of any other log.
     pub salt: String,
-    /// Most neighbors of a vertex of the index on disk.
+    /// Most neighbors of a vertex of the long-term index.
     pub degree: usize,
     /// Candidates that the search for a vertex's neighbors keeps.
     pub build_list: usize,
-    /// The factor of distances by which edges are left out.
+    /// Factor by which distances are scaled when edges are pruned.
     pub alpha: f64,
     /// Seed of graph, codes and navigation graph.
     pub seed: u64,
@@ -60,9 +60,10 @@ pub struct CollectionManifest {
     pub code_bytes: usize,
     /// Bytes of a page.
     pub page_bytes: u64,
-    /// Number of the first record of the log that counts: what is before that was merged.
+    /// Number of the first valid record of the log; earlier ones are merged.
     pub first_record: u64,
-    /// Rows of the index on disk; where there are some, it is in the folder that has the number of the record before.
+    /// Rows of the long-term index. If there are any, the index's folder is named after the last merged record,
+    /// `first_record - 1`.
     pub merged_rows: u64,
     /// Files by role: none.
     pub files: Files,
@@ -70,18 +71,19 @@ pub struct CollectionManifest {
     pub manifest_xxh3: String,
 }
 
-/// What a collection is made for.
+/// Options of a new collection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CollectionOptions {
     /// Type of the vectors.
     pub vectors: VectorType,
-    /// Metric of the searches: l2 or cosine.
+    /// Metric of searches: L2 or cosine.
     pub metric: Metric,
     /// Kind of the ids: integers or texts.
     pub ids: IdKind,
-    /// What rows have beside vector and id, which searches can be filtered by.
+    /// Columns that rows have in addition to vector and id, for results and filters.
     pub attributes: Vec<Attribute>,
-    /// How merges build the index on disk. Its navigation graph has the usual size, its method and layout are the default.
+    /// How merges build the long-term index. The navigation graph's size, the build method and the layout are the
+    /// defaults.
     pub index: IndexOptions,
 }
 
@@ -104,10 +106,10 @@ impl CollectionOptions {
 }
 
 impl CollectionManifest {
-    /// Makes a collection without vectors in `folder`.
+    /// Creates an empty collection in `folder`.
     ///
     /// # Errors
-    /// Where an option is out of range, something is there already, or the device refuses.
+    /// If an option is out of range, the folder is in use, or the device fails.
     pub(super) fn create(context: &Context, folder: &Path, options: &CollectionOptions) -> Result<()> {
         options.check()?;
         if let Ok(Some(Kind::Collection)) = kind_of(context, folder) {
@@ -126,7 +128,7 @@ impl CollectionManifest {
         let GraphOptions { degree, build_list, alpha, seed } = index.graph;
         let manifest = Self {
             kind: KIND.into(),
-            // Who knows no attributes cannot read a log that has them.
+            // Versions of adjoin without support for columns cannot read a log with columns.
             format_version: if attributes.is_empty() { FORMAT_VERSION } else { LIVE_VERSION },
             vectors,
             metric,
@@ -147,7 +149,7 @@ impl CollectionManifest {
         let published = manifest.publish(context, folder);
         if published.is_err() && is_new {
             drop(lock);
-            let _ = device.remove(&folder.join(DRAFT)); // best effort: the error that led here is reported
+            let _ = device.remove(&folder.join(DRAFT)); // best effort: the original error is reported
             let _ = device.remove_empty_folder(folder);
             return published;
         }
@@ -157,7 +159,7 @@ impl CollectionManifest {
     /// Puts this manifest in force in one step.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device fails.
     pub(super) fn publish(&self, context: &Context, folder: &Path) -> Result<()> {
         let mut file = context.device.create(&folder.join(DRAFT))?;
         file.append(&sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() }))?;
@@ -166,7 +168,7 @@ impl CollectionManifest {
         Ok(context.device.sync_folder(folder)?)
     }
 
-    /// Whether this manifest is the one in force, sealed or not.
+    /// Returns whether this manifest is in force; checksums are not compared.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -175,10 +177,10 @@ impl CollectionManifest {
         Ok(Self { manifest_xxh3, ..Self::read(context, folder)? } == *self)
     }
 
-    /// The manifest of a collection.
+    /// Reads the manifest of a collection.
     ///
     /// # Errors
-    /// Where there is none, it is damaged, of a newer version or another kind, or says what cannot be.
+    /// If there is none, it is damaged, of a newer version or another kind, or has impossible values.
     pub(super) fn read(context: &Context, folder: &Path) -> Result<Self> {
         if !has_manifest(context, folder)? {
             let at = folder.display();
@@ -201,24 +203,24 @@ impl CollectionManifest {
         CollectionOptions { vectors, metric, ids, attributes, index: self.index_options() }
     }
 
-    /// What rows are like.
+    /// Returns the types and sizes of rows.
     pub(super) fn rows(&self) -> RowType<'_> {
         RowType { ids: self.ids, vector_bytes: self.vectors.bytes(), attributes: &self.attributes }
     }
 
-    /// How merges build the index on disk.
+    /// Returns the options with which merges build the long-term index.
     pub(super) fn index_options(&self) -> IndexOptions {
         let Self { degree, build_list, alpha, seed, code_bytes, page_bytes, .. } = *self;
         let graph = GraphOptions { degree, build_list, alpha, seed };
         IndexOptions { graph, code_bytes, page_bytes, ..IndexOptions::default() }
     }
 
-    /// The last write that the index on disk has; none where there is no index.
+    /// Returns the last write in the long-term index; `None` if there is no index.
     pub(super) fn merged(&self) -> Option<u64> {
         (self.merged_rows > 0).then(|| self.first_record - 1)
     }
 
-    /// The same once all writes up to one are in an index of so many rows.
+    /// Returns the manifest after a merge of all writes up to `sequence` into an index of `rows` rows.
     #[must_use]
     pub(super) fn with_merged(&self, sequence: u64, rows: u64) -> Self {
         Self { first_record: sequence + 1, merged_rows: rows, ..self.clone() }
@@ -228,7 +230,7 @@ impl CollectionManifest {
         u64::from_str_radix(&self.salt, 16).ok()
     }
 
-    /// The seed of the checksums of the log, and the first of its records that counts.
+    /// Returns the seed of the log's checksums, and the number of the first valid record.
     pub(super) fn log(&self) -> (u64, u64) {
         (self.salt().expect("a manifest that was read has one"), self.first_record)
     }
@@ -237,7 +239,7 @@ impl CollectionManifest {
         Space::plain(self.vectors, self.metric)
     }
 
-    /// What a command on the collection reports of it, which has so many rows.
+    /// Returns the common statistics of a command on the collection, which has `rows` rows.
     pub(super) fn statistics(&self, context: &Context, rows: u64, command: &'static str) -> CommonStatistics {
         CommonStatistics {
             rows,

@@ -1,7 +1,8 @@
-//! How much memory does a collection need to be opened, written to and merged?
+//! Memory needed to open, write to and merge a collection.
 //!
-//! A collection with a merger takes no write after which a merge would no longer fit into the budget. The memory of a merge
-//! depends on clusters that are unknown before it, so these functions return upper bounds, as close as a few facts allow.
+//! A collection with a merger refuses a write after which a merge would no longer fit into the budget. The memory of a
+//! merge depends on clusters that are unknown before it, so these functions return upper bounds, as close as a few
+//! facts allow.
 
 use std::path::{Path, PathBuf};
 
@@ -200,7 +201,7 @@ impl Collection {
 
     fn check_left(&self, rows: u64, bytes: u64, purpose: &str) -> Result<()> {
         let context = &self.context;
-        // At the start, a first row: what could take none is refused then.
+        // At the start, one row is assumed: a collection that could not take even that is refused.
         let (manifest, all) = (self.manifest(), (self.state().rows() + rows).max(1));
         let merging = merging_bytes(context, &manifest, all)?;
         let (left, total) = (context.budget().free_between_runs(), context.budget().total());

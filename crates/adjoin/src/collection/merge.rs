@@ -1,8 +1,8 @@
-//! Rows in memory become rows of the index on disk.
+//! Merges: rows in memory become part of the long-term index.
 //!
-//! A new index is made beside the one that there is, of all rows of a moment, while writes and searches go on. Then the new
-//! one takes its place together with what was written meanwhile, which is read from the log again: the same as opening the
-//! collection after that. One rename of the manifest is the moment at which it counts.
+//! A new index of all rows at one moment is built next to the current one, while writes and searches continue. Then the
+//! state is read from the new index and the log, as at opening, which includes the writes in the meantime, and replaces
+//! the current one. The merge takes effect at one moment, the rename of the manifest.
 
 use std::path::Path;
 
@@ -24,24 +24,25 @@ use crate::options::format_bytes;
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "merging";
-/// Times that the log is read while others write, at most, before it is read while nobody does.
+/// Passes over the log while other threads write, before the last one, which holds the write lock.
 const READINGS_MAX: usize = 8;
-/// A merge waits for other runs until it has so many bytes; the builds that it is made of say what they need.
+/// A merge waits for other runs until this much is free. Its builds check their own needs.
 pub(super) const LEAST_BYTES: u64 = 12 << 20;
 
 impl Collection {
-    /// Makes the rows in memory, and what was deleted, part of the index on disk; one merge at a time. Where there is nothing
-    /// to merge, nothing is done. Writes and searches go on meanwhile.
+    /// Merges the rows in memory and the delete list into the long-term index. Only one merge runs at a time; if there
+    /// is nothing to merge, it returns at once. Writes and searches continue in the meantime.
     ///
     /// # Errors
-    /// Where it is only read, memory or the disk does not suffice, or the work is cancelled. What there was is then still there.
+    /// If the collection is open for reading only, memory or disk space does not suffice, or the work is cancelled. The
+    /// collection is then unchanged.
     pub fn merge(&self, context: &Context) -> Result<Merged> {
         self.merge_by(context, MergeMethod::default())
     }
 
-    /// The same by a method.
+    /// Merges by a given method; see [`Self::merge`].
     ///
     /// # Errors
     /// As [`Self::merge`].
@@ -55,7 +56,7 @@ impl Collection {
         }
         self.check_room(&moment)?;
         self.check_disk(&moment)?;
-        // Before the lock, so that writes do not wait for the disk: under it there is little left to sync.
+        // Before the lock, so that writes do not wait for the disk: under the lock, little is left to sync.
         self.flush()?;
         let moment = {
             let _order = lock(&writer.order);
@@ -71,13 +72,13 @@ impl Collection {
             Ok(merged)
         });
         if merged.is_err() {
-            // Best effort: the error that led here is the one to report, and opening it again removes them too.
+            // Best effort: the original error is reported, and opening the collection again removes them too.
             let _ = remove_unnamed(context, self.folder(), &self.manifest());
         }
         merged
     }
 
-    /// Sees, before any work, that the index of a moment can be opened beside the one that there is, which searches use until
+    /// Checks, before any work, that the new index can be opened next to the current one, which searches use until
     /// then.
     fn check_room(&self, moment: &StateView) -> Result<()> {
         let Some(base) = &moment.base else { return Ok(()) };
@@ -87,10 +88,10 @@ impl Collection {
         self.context.reserve_between_runs(bytes, "opening what a merge makes beside what there is").map(drop)
     }
 
-    /// Checks, before any work, that the disk has room for the new index and for the log that is written meanwhile: a merge that
-    /// fills the disk would stop writes.
+    /// Checks, before any work, that the disk has space for the new index and for the log written in the meantime: a
+    /// merge that fills the disk would stop writes.
     fn check_disk(&self, moment: &StateView) -> Result<()> {
-        // If the device does not know, the merge tries.
+        // If the free space is unknown, the merge tries.
         let Ok(free) = self.context.device.free_bytes(self.folder()) else { return Ok(()) };
         let CollectionManifest { vectors, degree, code_bytes, .. } = self.manifest();
         let row = (vectors.bytes() + degree * size_of::<u32>() + code_bytes + size_of::<u64>()) as u64;
@@ -105,7 +106,7 @@ impl Collection {
         )))
     }
 
-    /// Makes the index of a moment; returns the manifest that names it, and the bytes that this wrote.
+    /// Computes the index of a view; returns the manifest that names it, and the bytes written.
     fn index_of(&self, context: &Context, moment: StateView, method: MergeMethod) -> Result<(CollectionManifest, u64)> {
         let (live, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
@@ -123,13 +124,13 @@ impl Collection {
         Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
     }
 
-    /// Reads what a manifest names. If others hold the memory for a while, waits for them.
+    /// Reads the state that a manifest names. Waits if other runs hold the memory that this needs.
     fn read_state(&self, manifest: &CollectionManifest) -> Result<(State, LogContents)> {
         let context = &self.context;
         loop {
             match State::read(context, self.folder(), manifest) {
                 Err(error) if error.kind() == ErrorKind::Budget => {
-                    // Refused unless a run ends that holds more than what is free.
+                    // Refused unless a run can end that holds more than what is free.
                     if context.for_run(context.budget().free() + 1, PURPOSE).is_err() {
                         return Err(error);
                     }
@@ -139,12 +140,12 @@ impl Collection {
         }
     }
 
-    /// Puts the index that a manifest names, and what was written since, in the place of what there is.
+    /// Replaces the state by the index that `manifest` names and the writes since then.
     fn replace(&self, writer: &Writer, manifest: CollectionManifest) -> Result<()> {
         let (context, folder) = (&self.context, self.folder());
         let era = writer.log.era();
         let (mut state, mut found) = self.read_state(&manifest)?;
-        // While others write: under the lock, little is left to read.
+        // While other threads write, so that under the lock little is left to read.
         for _ in 0..READINGS_MAX {
             let before = found.sequence();
             found = state.replay(context, folder, &manifest, Some(&found))?;
@@ -159,25 +160,26 @@ impl Collection {
             writer.forget_undo();
             match era.get() {
                 None => drop(state.replay(context, folder, &manifest, Some(&found))?),
-                // Some of what was read may have been dropped since.
+                // Some of the records read may have been dropped since.
                 Some(_) => (state, _) = self.read_state(&manifest)?,
             }
             let published = manifest.publish(context, folder);
-            // After its rename it is in force, even where that could not be made durable: for all who open the collection now.
+            // After its rename, the manifest is in force for all who open the collection, even if the rename could not
+            // be made durable.
             if published.is_err() && !manifest.is_in_force(context, folder)? {
                 return published;
             }
             self.set_manifest(manifest.clone());
             (std::mem::replace(&mut *self.state_mut(), state), published)
         };
-        // Outside the locks: freeing many rows, and removing files, takes a while.
+        // After the locks are released, since freeing many rows and removing files takes a while.
         drop(replaced);
         published?;
         remove_unnamed(context, folder, &manifest)
     }
 }
 
-/// Builds an index of some rows; returns how many bytes that wrote.
+/// Builds an index of `rows`; returns the bytes written.
 fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, folder: &Path) -> Result<u64> {
     let (metric, seed, attributes) = (manifest.metric, manifest.seed, names(&manifest.attributes));
     let options = BuildOptions { metric, seed, attributes, ..BuildOptions::default() };
@@ -187,8 +189,8 @@ fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, f
     Ok(of_store.bytes_written + of_store.spill_bytes + of_index.bytes_written + of_index.spill_bytes)
 }
 
-/// Changes the index on disk into that of a moment, in another folder, where the method and what has changed ask for that, and
-/// memory suffices; returns how many bytes that wrote.
+/// Copies the long-term index with the changes of a view to `folder`, if the method and the number of changes call for
+/// that and memory suffices. Returns the bytes written, or `None` if the index must be built instead.
 fn change(
     context: &Context,
     (moment, attributes): (&StateView, &[Attribute]),
@@ -207,17 +209,18 @@ fn change(
         _ => return Ok(None),
     };
     match merge.run(folder, repair) {
-        // A build holds less at the same time.
+        // A build needs less memory at a time.
         Err(error) if error.kind() == ErrorKind::Budget && method == MergeMethod::Fastest => Ok(None),
         merged => merged.map(Some),
     }
 }
 
-/// Removes what merges have left that a manifest does not name: indexes, and files of the log whose records are all in its index.
-/// Nothing where another manifest is in force, or a loss of power may bring back one that names them.
+/// Removes leftovers of merges that `manifest` does not name: indexes, and log files whose records are all in its
+/// index. Does nothing if another manifest is in force. Syncs the folder first, so that a loss of power cannot restore
+/// a manifest that names them.
 ///
 /// # Errors
-/// Where the device refuses.
+/// If the device fails.
 pub(super) fn remove_unnamed(context: &Context, live: &Path, manifest: &CollectionManifest) -> Result<()> {
     let named = manifest.merged().map(|sequence| [folder_name(sequence), places_name(sequence)]);
     let of_merge = |name: &str| is_of_merge(name) && !named.iter().flatten().any(|named| named == name);

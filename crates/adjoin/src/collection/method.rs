@@ -1,26 +1,27 @@
-//! How rows in memory become rows of the index on disk.
+//! How a merge computes the new long-term index.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// How a merge makes the new index. What is found in it is the same up to the recall of walks.
+/// How a merge computes the new index. Results of searches are equal up to the recall of walks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MergeMethod {
-    /// By changing the index where few rows have changed, else by building.
+    /// Changes the index if few rows have changed, else builds it.
     #[default]
     Fastest,
-    /// An index of all rows is built.
+    /// Builds an index of all rows.
     Build,
-    /// The index is changed: whoever had a neighbor that goes may have the neighbors of that one (FreshDiskANN, Algorithm 4).
+    /// Changes the index: the neighbors of a deleted vertex become candidates for the vertices that had it as a
+    /// neighbor (FreshDiskANN, Algorithm 4).
     Change,
-    /// The same with the nearest of that one's neighbors alone, to compare it with.
+    /// As [`Self::Change`], but with only the nearest neighbors of each deleted vertex as candidates, for comparisons.
     ChangeNearest,
 }
 
 impl MergeMethod {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 4] = [Self::Fastest, Self::Build, Self::Change, Self::ChangeNearest];
 }
 

@@ -1,4 +1,4 @@
-//! A collection that is open: what writers and searches do with it.
+//! An open collection and its write path.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -24,59 +24,63 @@ use crate::report::Cancel;
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
 
-/// Rows in memory are merged where they take more than one part in so many of the budget, or so many bytes: queries are compared
+/// A merge is due when rows in memory exceed `1 / MERGED_SHARE` of the budget, or `MERGED_BYTES`: queries are compared
 /// with all of them.
 const MERGED_SHARE: u64 = 4;
 const MERGED_BYTES: u64 = 256 << 20;
 
-/// Vectors that come and go, kept in a folder, and searched at any time from any thread.
+/// A folder of vectors that can be changed and searched at any time from any thread.
 ///
-/// A write is applied whole or not at all, and is found by every search that begins after it was acknowledged; one that is not
-/// acknowledged may be found too. One process writes, any number read what was there when they opened it.
+/// A write is applied as a whole or not at all. Every search that begins after the acknowledgment sees it; a search may
+/// also see a write that is not acknowledged yet. One process writes. Any number of processes read the state at the
+/// time when they opened the collection.
 pub struct Collection {
     pub(super) context: Context,
     creator: Creator,
     folder: PathBuf,
     manifest: RwLock<CollectionManifest>,
     state: RwLock<State>,
-    /// Files of the log when it was opened, their bytes, and whether it ended in a record that was cut off.
+    /// Number of log files at opening, their bytes, and whether the log ended in a torn record.
     log: (usize, u64, bool),
-    /// None where it is only read.
+    /// `None` if the collection is open for reading only.
     writer: Option<Writer>,
 }
 
 pub(super) struct Writer {
     pub(super) log: Log,
-    /// Writes get their numbers and are applied one after the other.
+    /// Held while a write gets its number and is applied, so writes are applied one after the other.
     pub(super) order: Mutex<()>,
-    /// What undoes the changes that are in memory and may not be in the log yet, in their order. Locked after `order`, if both are.
+    /// Undo records of changes that are in memory but perhaps not in the log yet, in order. If both locks are held,
+    /// `order` is locked first.
     undo: Mutex<VecDeque<Undo>>,
-    /// One merge at a time.
+    /// Held during a merge: there is one at a time.
     pub(super) merging: Mutex<()>,
-    /// Bytes of the vectors and ids that came, and what merges did, since it was opened.
+    /// Bytes of vectors and ids written since opening.
     pub(super) came_bytes: AtomicU64,
+    /// Merges since opening.
     pub(super) merges: Mutex<Merges>,
     pub(super) pressure: Backpressure,
-    /// The number of the last write when it was opened.
+    /// Sequence number of the last write at opening.
     opened_at: u64,
     _lock: WriterLock,
 }
 
-/// What a write did.
+/// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Written {
-    /// The number of the write: all writes up to it are in what a search finds. That of the last one where it changed nothing.
+    /// Sequence number of the write: a search now sees all writes up to it. The number of the last write if this one
+    /// changed nothing.
     pub sequence: u64,
-    /// Rows that came.
+    /// Rows that were inserted, or that replaced others.
     pub rows: u64,
-    /// Rows that went: those of ids that were deleted, and of ids whose rows were replaced.
+    /// Rows that were removed: by id, or because another row replaced them.
     pub gone: u64,
-    /// Ids that were to be deleted, and that no row has.
+    /// Ids to delete that no row had.
     pub missing: u64,
 }
 
 impl Writer {
-    /// Lets go of what undoes changes that are in the log.
+    /// Discards the undo records of changes that are in the log by now.
     pub(super) fn forget_undo(&self) {
         let (written, mut undo) = (self.log.written(), lock(&self.undo));
         while undo.pop_front_if(|first| first.sequence <= written).is_some() {}
@@ -84,7 +88,7 @@ impl Writer {
 }
 
 impl Written {
-    /// What this write and a later one did.
+    /// Returns the sum of this write and a later one.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         let Self { sequence, rows, gone, missing } = later;
@@ -92,54 +96,55 @@ impl Written {
     }
 }
 
-/// What a merge did.
+/// Result of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Merged {
-    /// Rows of the index on disk now.
+    /// Rows in the long-term index after the merge.
     pub rows: u64,
-    /// The last write that it has.
+    /// Sequence number of the last write that the merge contains.
     pub sequence: u64,
-    /// How long that took; 0 where there was nothing to merge.
+    /// Duration; 0 if there was nothing to merge.
     pub seconds: f64,
-    /// Bytes that were written, those of temporary files among them.
+    /// Bytes written, including temporary files.
     pub bytes_written: u64,
 }
 
-/// What a collection holds.
+/// Size and state of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CollectionFacts {
     /// Rows that can be found.
     pub rows: u64,
-    /// Rows of these that are in memory, as they are not merged yet.
+    /// Rows of these that are in memory, not merged yet.
     pub unmerged: u64,
-    /// Rows that were deleted or replaced, and still take memory or room on disk.
+    /// Rows that were deleted or replaced and still take up memory or disk space.
     pub gone: u64,
-    /// The number of the last write.
+    /// Sequence number of the last write.
     pub sequence: u64,
-    /// Files of the log, and their bytes, when it was opened.
+    /// Number of log files at opening.
     pub log_files: usize,
-    /// Bytes of these.
+    /// Bytes of these files.
     pub log_bytes: u64,
-    /// Whether the log ended in a write that was cut off: one that was never acknowledged.
+    /// Whether the log ended in a torn record at opening: a write that was never acknowledged.
     pub log_was_cut: bool,
 }
 
 impl Collection {
-    /// Makes a collection without vectors in `folder`.
+    /// Creates an empty collection in `folder`.
     ///
     /// # Errors
-    /// Where an option is out of range, something is there already, or the device refuses.
+    /// If an option is out of range, the folder is in use, or the device fails.
     pub fn create(context: &Context, folder: &Path, options: &CollectionOptions) -> Result<()> {
         CollectionManifest::create(context, folder, options)
     }
 
-    /// Opens it to write and to search. All that its log holds is in memory then, reserved from the budget of the context, and
-    /// of the index on disk what its searches hold.
+    /// Opens the collection for writing and searching. Reserves memory from the context's budget for all rows in the
+    /// log, and for the parts of the long-term index that searches need.
     ///
     /// # Errors
-    /// Where there is none, another process writes, it is damaged or of a newer version, or memory does not suffice.
+    /// If there is no collection, another process writes to it, it is damaged or has a newer format, or memory does not
+    /// suffice.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
-        // Before the lock makes a file in a folder that is something else.
+        // Checked before the lock, which creates a file: the folder may be something else.
         CollectionManifest::read(context, folder)?;
         let lock = WriterLock::take(&context.device, folder)?;
         let (mut opened, found) = Self::read(context, folder)?;
@@ -154,10 +159,10 @@ impl Collection {
         Ok(opened)
     }
 
-    /// Opens it to search only: what it holds now.
+    /// Opens the collection for searching only, in its current state.
     ///
     /// # Errors
-    /// As [`Self::open`], but for other processes.
+    /// As [`Self::open`], except that other processes may write.
     pub fn open_read_only(context: &Context, folder: &Path) -> Result<Self> {
         Ok(Self::read(context, folder)?.0)
     }
@@ -166,7 +171,7 @@ impl Collection {
         let (manifest, (state, found)) = loop {
             let manifest = CollectionManifest::read(context, folder)?;
             let read = State::read(context, folder, &manifest);
-            // Where a merge has ended meanwhile, files are gone; then it is the new index that is opened.
+            // If a merge ended in the meantime, files of the old index are gone; then the new index is opened.
             if read.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 break (manifest, read?);
             }
@@ -183,7 +188,7 @@ impl Collection {
         Ok((Self { context, creator, folder, manifest, state, log, writer: None }, found))
     }
 
-    /// What it says of itself.
+    /// Returns a copy of the manifest.
     pub fn manifest(&self) -> CollectionManifest {
         self.manifest.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -192,12 +197,12 @@ impl Collection {
         *self.manifest.write().unwrap_or_else(PoisonError::into_inner) = manifest;
     }
 
-    /// Where it lies.
+    /// Returns the folder of the collection.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What it holds now.
+    /// Returns the size and state of the collection.
     pub fn facts(&self) -> CollectionFacts {
         let state = self.state();
         let (log_files, log_bytes, log_was_cut) = self.log;
@@ -206,20 +211,21 @@ impl Collection {
         CollectionFacts { rows, unmerged, gone, sequence, log_files, log_bytes, log_was_cut }
     }
 
-    /// Deletes, inserts and replaces rows, in this order, all or none of them; returns when that is as safe as is asked for.
+    /// Deletes, inserts and upserts rows, in this order, all or none of them. Returns once the write is as durable as
+    /// `durability` asks.
     ///
     /// # Errors
-    /// Where an id that is inserted is there already, or one comes twice; a vector or id is of another kind than those that are
-    /// there; memory does not suffice; or the log cannot be written: then the write has changed nothing, and later ones may be
-    /// taken, unless it was a sync that failed.
+    /// If an inserted id exists already or is given twice, a vector or id has another type than the collection's,
+    /// memory does not suffice, or the log cannot be written. The write has then changed nothing, and later writes may
+    /// succeed unless a sync failed.
     pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<Written> {
         self.write_until(write, durability, &self.context.cancel)
     }
 
-    /// As [`Self::write`], but waits for merges, and for the memory of others, no longer than `cancel` allows.
+    /// As [`Self::write`], but waits for merges and for memory no longer than `cancel` allows.
     ///
     /// # Errors
-    /// As [`Self::write`], and when it is cancelled or its deadline passes.
+    /// As [`Self::write`], and if it is cancelled or its deadline passes.
     pub fn write_until(&self, write: &Write<'_>, durability: Durability, cancel: &Cancel) -> Result<Written> {
         self.check_creator()?;
         let context = &self.context.with_cancel(cancel);
@@ -229,10 +235,10 @@ impl Collection {
         Ok(written)
     }
 
-    /// Waits until a record is as safe as is asked for.
+    /// Waits until a record is as durable as `durability` asks.
     ///
     /// # Errors
-    /// If the log cannot be written: what the record changed in memory is undone then.
+    /// If the log cannot be written. The changes of the record in memory are then undone.
     pub(super) fn commit(&self, record: &Appended, durability: Durability) -> Result<()> {
         let writer = self.writer()?;
         let committed = writer.log.commit(record, durability);
@@ -245,7 +251,8 @@ impl Collection {
         committed
     }
 
-    /// Undoes what records changed in memory that the log has dropped, the last first. Nobody else may write meanwhile.
+    /// Undoes the changes in memory of records that the log has dropped, the last first. The caller must hold the lock
+    /// on `order`.
     pub(super) fn undo_dropped(&self, writer: &Writer) {
         let Some(written) = writer.log.undo_after() else { return };
         let mut undo = lock(&writer.undo);
@@ -256,11 +263,12 @@ impl Collection {
         writer.log.undone();
     }
 
-    /// Takes all rows of a source, in writes of some of them each; what that says is the sum of these. Returns when the last is
-    /// as safe as is asked for. Merges meanwhile where the rows in memory come to take too much of it.
+    /// Writes all rows of a source in several writes, and returns the sum of their results once the last one is as
+    /// durable as `durability` asks. Merges in between if rows in memory take too much of it and the collection has no
+    /// merger.
     ///
     /// # Errors
-    /// As [`Self::write`]; the rows before the write that fails are there.
+    /// As [`Self::write`]; the rows before the failed write are stored.
     pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
         self.check_creator()?;
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
@@ -284,13 +292,14 @@ impl Collection {
         })
     }
 
-    /// Whether so many rows are in memory that a merge should come before more do: it needs memory too.
+    /// Returns whether rows in memory take so much of the budget that a merge, which needs memory too, should precede
+    /// further writes.
     pub(super) fn is_full(&self) -> bool {
         let most = self.context.budget().total() / MERGED_SHARE;
         self.state().fresh.held_bytes() > most.min(MERGED_BYTES)
     }
 
-    /// Merges unless memory does not suffice for that; whether it did. It may still suffice for the rows.
+    /// Merges if memory suffices, and returns whether it did. Memory may still suffice for more rows.
     pub(super) fn merge_if_possible(&self) -> Result<bool> {
         match self.merge(&self.context) {
             Err(error) if error.kind() == ErrorKind::Budget => {
@@ -301,11 +310,11 @@ impl Collection {
         }
     }
 
-    /// Applies what comes, and puts it into the log, as the record that is returned.
+    /// Logs a change and applies it in memory. Returns the result and the log record.
     pub(super) fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
         let writer = self.writer()?;
         let bytes = self.state().fresh.bytes_of(&incoming.change);
-        // Before it is its turn: others may have to end first.
+        // Before the lock on `order`: other writes may have to end first.
         self.keep_pace(bytes, &context.cancel)?;
         let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
         let put = {
@@ -316,7 +325,8 @@ impl Collection {
         Ok(put)
     }
 
-    /// Applies what comes. Nobody else may write meanwhile, so that what is read here stays so.
+    /// As [`Self::put`] for a caller that holds the lock on `order`, so that no other write changes the state in
+    /// between.
     pub(super) fn put_in_turn(
         &self,
         writer: &Writer,
@@ -331,7 +341,7 @@ impl Collection {
                 let sequence = self.state().sequence;
                 return Ok((Written { sequence, missing, ..Written::default() }, writer.log.last()));
             }
-            // Otherwise records that this was checked against have just been dropped.
+            // `None`: the log dropped records that this change was checked against. Check again.
             if let Some(record) = writer.log.append(&incoming.payload)? {
                 break (record, entries, missing);
             }
@@ -344,8 +354,8 @@ impl Collection {
         Ok((written, record))
     }
 
-    /// Checks a change against the rows that there are. Returns the entries on disk of its ids, and how many of the ids that are to be
-    /// deleted no row has.
+    /// Checks a change against the current rows. Returns the entries of its ids in the long-term index, and the number
+    /// of ids to delete that no row has.
     fn check_change(&self, incoming: &Incoming<'_>) -> Result<(Vec<u32>, u64)> {
         let change = &incoming.change;
         let (of_deleted, of_rows) = (self.entries_of(&change.deleted)?, self.entries_of(&change.ids)?);
@@ -356,23 +366,23 @@ impl Collection {
         Ok((of_deleted.into_iter().chain(of_rows).flatten().collect(), missing))
     }
 
-    /// The entries on disk of some ids, whether or not they were deleted since.
+    /// Returns the entry of each id in the long-term index, whether or not it was deleted since.
     fn entries_of(&self, ids: &Ids) -> Result<Vec<Option<u32>>> {
         let base = self.state().base.clone();
         base.map_or_else(|| Ok(vec![None; ids.len()]), |base| base.entries(ids))
     }
 
-    /// Whether a row has each of some ids now.
+    /// Returns for each id whether a row has it now.
     pub(super) fn ids_there(&self, ids: &Ids) -> Result<Vec<bool>> {
         let entries = self.entries_of(ids)?;
         let state = self.state();
         Ok(entries.into_iter().enumerate().map(|(k, entry)| state.has((ids, k), entry)).collect())
     }
 
-    /// Makes all writes durable; returns the number of the last.
+    /// Makes all writes durable; returns the sequence number of the last one.
     ///
     /// # Errors
-    /// Where it is only read, or the log cannot be written.
+    /// If the collection is open for reading only, or the log cannot be written.
     pub fn flush(&self) -> Result<u64> {
         let writer = self.writer()?;
         writer.log.flush().inspect_err(|_| {
@@ -381,16 +391,16 @@ impl Collection {
         })
     }
 
-    /// How often the log was made durable since it was opened.
+    /// Returns how often the log was synced since opening.
     pub fn syncs(&self) -> u64 {
         self.writer.as_ref().map_or(0, |writer| writer.log.syncs())
     }
 
-    /// Makes all writes durable, and notes that in the log: from then on no write can be lost without a word, whatever happens
-    /// to the bytes of the file.
+    /// Makes all writes durable, and records that in the log. From then on, damage to any write in the file is
+    /// detected.
     ///
     /// # Errors
-    /// Where the log cannot be written.
+    /// If the log cannot be written.
     pub fn close(self) -> Result<()> {
         self.check_creator()?;
         let Some(writer) = &self.writer else { return Ok(()) };
@@ -401,12 +411,12 @@ impl Collection {
         closing.map_or(Ok(()), |closing| writer.log.commit(&closing, Durability::Buffered))
     }
 
-    /// Why the last write to the log failed, or all will; none if the last one succeeded.
+    /// Returns why the last write to the log failed, or why all further ones will; `None` if the last one succeeded.
     pub fn log_failure(&self) -> Option<String> {
         self.writer.as_ref()?.log.failure()
     }
 
-    /// Refuses to go on in a forked child, which shares the log with its parent and has none of its threads.
+    /// Refuses to work in a forked child, which shares the log with its parent but has none of its threads.
     ///
     /// # Errors
     /// In a forked child of the process that opened the collection.

@@ -1,5 +1,5 @@
-//! The attributes of a row as bytes, in the log and in memory: for each of them 0 where it is null, else 1 and the value (a
-//! text as its length in u32 and the text; i64, f64 and microseconds in 8 bytes, days in 4, true and false as 1 and 0).
+//! The columns of a row as bytes, in the log and in memory. Each value is a 0 if it is null, else a 1 and the value: a
+//! text as its length (u32) and bytes; i64, f64 and microseconds in 8 bytes; days in 4; a boolean as 1 or 0.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use arrow_array::{
 use super::attributes::{Attribute, AttributeKind, schema};
 use crate::source::TextIds;
 
-/// Attributes of some rows as such bytes, end to end; none at all where rows have no attributes.
+/// Packed columns of consecutive rows; empty if rows have no columns.
 pub(super) type PackedRows = TextIds;
 
-/// A value of an attribute.
+/// A value of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValue {
-    /// There is none.
+    /// No value.
     Null,
     /// A text.
     Text(String),
@@ -36,7 +36,7 @@ pub enum AttributeValue {
     Timestamp(i64),
 }
 
-/// The bytes of a value that are next, none where it is null; `None` where no value begins so.
+/// Returns the bytes of the next value, `Some(None)` if it is null, or `None` if no value begins there.
 fn next_value<'a>(kind: AttributeKind, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let [is_there] = *rest.split_off(..1)?.as_array()?;
     let len = match (is_there, kind) {
@@ -56,19 +56,19 @@ fn next_value<'a>(kind: AttributeKind, rest: &mut &'a [u8]) -> Option<Option<&'a
     makes_sense.then_some(Some(value))
 }
 
-/// The bytes of a row that is next; none where no row begins so.
+/// Returns the bytes of the next row, or `None` if no row begins there.
 pub(super) fn next_row<'a>(attributes: &[Attribute], rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let all = *rest;
     attributes.iter().try_for_each(|attribute| next_value(attribute.kind, rest).map(drop))?;
     Some(&all[..all.len() - rest.len()])
 }
 
-/// The bytes of each value of a row, which [`pack`] or [`next_row`] gave.
+/// Returns the bytes of each value of a row that [`pack`] or [`next_row`] returned.
 fn values<'a>(attributes: &'a [Attribute], mut row: &'a [u8]) -> impl Iterator<Item = Option<&'a [u8]>> {
     attributes.iter().map(move |attribute| next_value(attribute.kind, &mut row).expect("bytes that were checked"))
 }
 
-/// A value as it is.
+/// Decodes a value.
 fn value_of(kind: AttributeKind, value: Option<&[u8]>) -> AttributeValue {
     let Some(value) = value else { return AttributeValue::Null };
     match kind {
@@ -85,13 +85,13 @@ fn array_of<const N: usize>(value: &[u8]) -> [u8; N] {
     value.try_into().expect("as many bytes as a value has")
 }
 
-/// The values of a row.
+/// Decodes the values of a row.
 pub(super) fn unpacked(attributes: &[Attribute], row: &[u8]) -> Vec<AttributeValue> {
     let values = attributes.iter().zip(values(attributes, row));
     values.map(|(attribute, value)| value_of(attribute.kind, value)).collect()
 }
 
-/// Appends a row of a table that has the attributes as its columns.
+/// Appends a row of a table with the columns of the collection.
 pub(super) fn pack(table: &RecordBatch, row: usize, out: &mut Vec<u8>) {
     for column in table.columns() {
         out.push(column.is_valid(row).into());
@@ -116,7 +116,7 @@ pub(super) fn pack(table: &RecordBatch, row: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Some rows as a table of the attributes at some places, ascending.
+/// Returns rows as a table of the columns at `places`, which are in ascending order.
 pub(super) fn table_of<'a>(
     attributes: &[Attribute],
     places: &[usize],
@@ -161,7 +161,7 @@ fn column_of<'a>(kind: AttributeKind, values: impl Iterator<Item = Option<&'a [u
 pub(super) mod tests {
     use super::*;
 
-    /// An attribute of each kind.
+    /// Returns one column of each type.
     pub(crate) fn all_kinds() -> Vec<Attribute> {
         let all = ["t:text", "i:int64", "f:float64", "b:bool", "d:date", "u:timestamp"];
         all.iter().map(|text| text.parse().unwrap()).collect()

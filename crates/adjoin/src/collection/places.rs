@@ -1,8 +1,9 @@
-//! Where the ids of the index on disk are: a file of keys and entries, sorted by key, of which the first key of each block is in
-//! memory. An integer is its own key; that of a text is a hash, and the text is compared.
+//! Lookup of entries of the long-term index by id: a file of keys and entries, sorted by key, with the first key of
+//! each block in memory. The key of an integer is the integer itself. The key of a text is a hash, so the text is
+//! compared too.
 //!
-//! Blocks have 4,096 bytes: XXH3 of what follows with the number of the block as seed (u64), then 340 times a key (u64) and an
-//! entry (u32), those behind the last with all bits set, and 8 bytes of zeros.
+//! A block has 4,096 bytes: XXH3 of the bytes after it with the block's number as seed (u64), 340 records of a key
+//! (u64) and an entry (u32), and 8 zero bytes. Records after the last one have all bits set.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ const BLOCK_BYTES: usize = 4_096;
 const CHECKSUM_BYTES: usize = 8;
 const RECORD_BYTES: usize = 12;
 const RECORDS: usize = 340;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "the places of ids";
 
 /// A key, and the entry that has it.
 type Record = (u64, u32);
 const NONE: Record = (u64::MAX, u32::MAX);
 
-/// The file, open.
+/// The open file.
 pub(super) struct Places {
     file: Arc<dyn ReadFile>,
     path: std::path::PathBuf,
@@ -35,7 +36,7 @@ pub(super) struct Places {
     _memory: Reservation,
 }
 
-/// The key of id `k`.
+/// Returns the key of id `k`.
 fn key(ids: &Ids, k: usize) -> u64 {
     match ids {
         Ids::Int64(ids) => ids[k].cast_unsigned(),
@@ -44,7 +45,7 @@ fn key(ids: &Ids, k: usize) -> u64 {
     }
 }
 
-/// The key of an id, of which these are the bytes.
+/// Returns the key of an id, given its bytes.
 fn key_of_bytes(kind: IdKind, id: &[u8]) -> u64 {
     match (kind, id.as_array()) {
         (IdKind::Int64, Some(&id)) => u64::from_le_bytes(id),
@@ -52,26 +53,27 @@ fn key_of_bytes(kind: IdKind, id: &[u8]) -> u64 {
     }
 }
 
-/// Bytes of the file for so many rows.
+/// Returns the bytes of the file for `rows` rows.
 pub(super) fn file_bytes(rows: u64) -> u64 {
     rows.div_ceil(RECORDS as u64) * BLOCK_BYTES as u64
 }
 
-/// Bytes that the open file of so many rows takes, at most.
+/// Returns the most bytes of memory that opening the file of `rows` rows takes.
 pub(super) fn memory_bytes(rows: u64) -> u64 {
     8 * file_bytes(rows).div_ceil(BLOCK_BYTES as u64) + PIECE_BLOCKS * BLOCK_BYTES as u64
 }
 
-/// Writes the file of an index, durably; takes the ids in as many passes as memory asks for.
+/// Writes the file of an index, durably. Makes more than one pass over the ids if memory is short.
 ///
 /// # Errors
-/// Where ids cannot be read, memory does not suffice, or the disk refuses.
+/// If ids cannot be read, memory does not suffice, or the device fails.
 pub(super) fn write(context: &Context, index: &Index, path: &Path) -> Result<()> {
     let (rows, kind) = (index.facts().rows, index.facts().ids);
     let least = (WRITE_BUFFER_BYTES + RECORDS * 4 * RECORD_BYTES) as u64;
     let wanted = (rows * 2 * size_of::<Record>() as u64).max(least);
     let memory = context.reserve(wanted.min((context.budget().free() / 2).max(least)), PURPOSE)?;
-    // Keys that a hash makes are spread evenly, integers are not: each pass takes those above the last, up to what it holds.
+    // Hashes are spread evenly, integers are not. So each pass takes the smallest keys above those of the last pass, as
+    // many as fit into memory, instead of a fixed range of keys.
     let held =
         (memory.bytes().saturating_sub(WRITE_BUFFER_BYTES as u64) as usize / (2 * size_of::<Record>())).max(RECORDS);
     let mut file = context.device.create(path)?;
@@ -132,7 +134,7 @@ impl Places {
     /// Opens the file of an index, and reads all of it.
     ///
     /// # Errors
-    /// Where it is missing, or not as it was written, or memory does not suffice.
+    /// If it is missing or damaged, or memory does not suffice.
     pub(super) fn open(context: &Context, index: &Index, path: &Path) -> Result<Self> {
         let file = context.device.open(path)?;
         let blocks = index.facts().rows.div_ceil(RECORDS as u64);
@@ -159,7 +161,7 @@ impl Places {
         Error::corrupt(format!("{}: {why}; bring the folder back from a backup", self.path.display()))
     }
 
-    /// The records of a block.
+    /// Returns the records of a block after a check of its checksum.
     fn checked<'b>(&self, number: u64, block: &'b [u8]) -> Result<impl Iterator<Item = Record> + 'b> {
         let checksum = xxh3_64_with_seed(&block[CHECKSUM_BYTES..], number);
         if block[..CHECKSUM_BYTES] != checksum.to_le_bytes() {
@@ -173,10 +175,11 @@ impl Places {
         }))
     }
 
-    /// The entry of each id; none for an id that the index has not. Blocks are read once where several ids lie in them.
+    /// Returns the entry of each id; `None` for an id that is not in the index. A block that holds several of the ids
+    /// is read once.
     ///
     /// # Errors
-    /// Where blocks or ids cannot be read, or are not as they were written.
+    /// If blocks or ids cannot be read, or are damaged.
     pub(super) fn entries(&self, index: &Index, ids: &Ids) -> Result<Vec<Option<u32>>> {
         let mut order: Vec<(u64, usize)> = (0..ids.len()).map(|k| (key(ids, k), k)).collect();
         order.sort_unstable();
@@ -192,7 +195,7 @@ impl Places {
         Ok(found)
     }
 
-    /// Whether an entry has id `k`, whose key it has.
+    /// Returns whether an entry, whose key matches, has id `k`.
     fn is_of(&self, index: &Index, entry: u32, ids: &Ids, k: usize) -> Result<bool> {
         if u64::from(entry) >= index.facts().rows {
             return Err(self.damaged("it names a row that the index has not"));
@@ -202,10 +205,10 @@ impl Places {
         Ok(matches!(&of_entry, Ids::Utf8(of_entry) if of_entry.get(0) == texts.get(k)))
     }
 
-    /// The entries that have a key; `block` is the block that was read last.
+    /// Returns the entries that have a key. `block` caches the last block read.
     fn candidates(&self, key: u64, block: &mut Option<(u64, Vec<Record>)>) -> Result<Vec<u32>> {
         let mut found = Vec::new();
-        // Equal keys may begin in the block before the first that begins with one.
+        // Equal keys may begin in the block before the first one whose first key is equal.
         let start = self.first.partition_point(|&first| first < key).saturating_sub(1);
         for number in start..self.first.len() {
             if self.first[number] > key {
@@ -229,5 +232,5 @@ impl Places {
     }
 }
 
-/// Blocks that are read at once where all are.
+/// Blocks that are read at once when the whole file is read.
 const PIECE_BLOCKS: u64 = 64;

@@ -1,4 +1,4 @@
-//! What is nearest to some queries among the rows that are there now?
+//! Searches of a collection.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,24 +25,26 @@ use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};
 use crate::store::Kind;
 
-/// What statistics call it.
+/// Name of the command in statistics.
 const COMMAND: &str = "search";
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "this search";
-/// Queries that are compared at once, at most.
+/// Most queries that are compared at once.
 const QUERIES_MAX: u64 = 4_096;
-/// Hits that a query holds for each that it is to find among rows in memory, at most.
+/// Hits that a query holds for each hit wanted from the rows in memory, at most.
 const HITS_OF_QUERY: u64 = 16;
-/// Hits of a query without a limit on their number for which there is room before fewer are searched at once.
+/// Hits per query that memory is planned for if a search has no limit on their number. If there are more, fewer queries
+/// are searched at once.
 const HITS_EXPECTED: u64 = 1_000;
 
 impl Collection {
-    /// Finds what is wanted of each query among the rows that are there when it begins, and hands it to `sink`, in the order of
-    /// the queries. The recall is promised for queries that are distributed as the vectors of `like`, or as rows of the index on
-    /// disk where there is none. Hits have ids; the numbers of their rows mean nothing.
+    /// Finds the hits of each query among the rows at the start of the call, and passes them to `sink` in the order of
+    /// the queries. The promised recall holds for queries that are distributed like the vectors of `like`, or like the
+    /// rows of the long-term index if `like` is `None`. Hits have ids; their row numbers are meaningless.
     ///
     /// # Errors
-    /// Where an option is out of range, the queries are not of the collection's kind, the budget is too small, or the sink fails.
+    /// If an option is out of range, the type of the queries does not match the collection, the budget is too small, or
+    /// the sink fails.
     pub fn search(
         &self,
         context: &Context,
@@ -94,11 +96,11 @@ impl Collection {
         Ok(scan.statistics(options, common, &ran))
     }
 
-    /// Bytes that suffice for a search once the collection in a folder is open, as far as its manifest and the options tell, with a
-    /// sink that holds what `sink_bytes` says.
+    /// Returns the bytes that suffice for a search once the collection is open, as estimated from its manifest and the
+    /// options. `sink_bytes` returns the bytes that the sink holds.
     ///
     /// # Errors
-    /// If there is no collection, or its manifest or that of its index on disk cannot be read.
+    /// If there is no collection, or a manifest cannot be read.
     pub fn search_bytes(
         (context, folder): (&Context, &Path),
         (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
@@ -124,12 +126,13 @@ impl Collection {
         Ok(of_search.saturating_add(of_hits).saturating_add(TemporaryView::finding_bytes_of(context, manifest.space())))
     }
 
-    /// Whether a search for the `k` nearest rows with a recall knows how long its walks must be ([`crate::index::Index::is_calibrated`]).
+    /// Returns whether the list size of a search for the `k` nearest rows with a recall is known already
+    /// ([`crate::index::Index::is_calibrated`]).
     pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
         self.state().moment().base.is_none_or(|base| base.index.is_calibrated(k, recall, seed))
     }
 
-    /// What is known of the hits of queries.
+    /// Returns the schema of the hits of `queries`.
     pub fn hit_schema(&self, queries: &dyn VectorSource) -> HitSchema {
         schema_of(&self.manifest(), queries)
     }

@@ -1,7 +1,7 @@
-//! A file of the log: where it begins in the log, then records (`frame.rs`).
+//! A file of the log: a header with its position in the log, then records (`frame.rs`).
 //!
-//! Files are called by the number of their first record, and a file ends where the next one begins. What lies behind that in it
-//! was not durable when the next one was made, and was copied to that.
+//! A file is named after its first record, and ends where the next file begins. Bytes after that point were not durable
+//! when the next file was created, and were copied to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::store::format::checksum;
 
-/// Version of the format of the log.
+/// Version of the log format.
 pub(super) const LOG_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"ADJOINLG";
-/// A file that is not in the log yet; one that was left is written again.
+/// A file that is not part of the log yet. A leftover is overwritten.
 pub(super) const DRAFT: &str = "log.partial";
-/// Bytes of a file that are read at once, unless a record has more.
+/// Bytes of a file that are read at once, unless a record is larger.
 const PIECE_BYTES: usize = 1 << 20;
-/// The same, as memory that reading takes.
+/// Memory that reading takes, unless a record is larger.
 pub(super) const READING_BYTES: u64 = PIECE_BYTES as u64;
 /// Bytes that are read at once to count rows.
 const COUNTING_BYTES: u64 = 64 << 10;
@@ -40,75 +40,75 @@ struct Header {
     first: u64,
     previous: u64,
     zeros: [u64; 2],
-    /// XXH3 of the bytes before.
+    /// XXH3 of the preceding bytes.
     checksum: u64,
 }
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// A place between two records.
+/// A position between two records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Point {
-    /// Number of the record behind it.
+    /// Number of the record after it.
     pub(super) next: u64,
     /// Checksum of the record before it; 0 before the first.
     pub(super) previous: u64,
 }
 
 impl Point {
-    /// Before the first record of all.
+    /// Before the first record of the log.
     pub(super) const START: Self = Self { next: 1, previous: 0 };
 }
 
-/// A record as it lies in its file.
+/// A record and its bytes in the file.
 pub(super) struct Frame<'a> {
     pub(super) head: Head,
     pub(super) bytes: &'a [u8],
     pub(super) payload: &'a [u8],
 }
 
-/// What a file was found to hold.
+/// Content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    /// Behind its last record.
+    /// The point after its last record.
     pub(super) point: Point,
-    /// Records up to this are known to be durable.
+    /// Records up to this number are known to be durable.
     pub(super) durable: u64,
-    /// Bytes of its records and header.
+    /// Bytes of its header and records.
     pub(super) bytes: u64,
-    /// Whether it has bytes behind these: a record that was cut off.
+    /// Whether bytes of a torn record follow.
     pub(super) is_torn: bool,
     /// Memory that reading it took.
     pub(super) memory_bytes: u64,
 }
 
-/// The name of the file that begins with a record.
+/// Returns the name of the file that begins with record `first`.
 pub(super) fn file_name(first: u64) -> String {
     format!("log-{first:016x}.bin")
 }
 
-/// The record with which a file of such a name begins; none where it has none of these names.
+/// Returns the first record of the file with such a name; `None` if it is not the name of a log file.
 pub(super) fn first_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log-")?.strip_suffix(".bin")?;
     let first = u64::from_str_radix(digits, 16).ok()?;
     (name == file_name(first)).then_some(first)
 }
 
-/// A file of the log that is open.
+/// An open log file.
 pub(super) struct Segment {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
     salt: u64,
-    /// Before its first record.
+    /// The point before its first record.
     pub(super) start: Point,
 }
 
 impl Segment {
-    /// Opens the file that begins with a record, and checks its header; returns `None` for a file that ends before its first
-    /// record, or is all zeros: a crash may leave it, and so may a program that copies files.
+    /// Opens the file that begins with a record, and checks its header. Returns `None` for a file that ends before its
+    /// first record, or is all zeros: a crash can leave such a file, and so can a program that copies files.
     ///
     /// # Errors
-    /// Where the device fails, or the header is not that of such a file.
+    /// If the device fails, or the header is invalid.
     pub(super) fn open(context: &Context, folder: &Path, salt: u64, first: u64) -> Result<Option<Self>> {
         let path = folder.join(file_name(first));
         let file = context.device.open(&path)?;
@@ -135,21 +135,21 @@ impl Segment {
         Ok(Some(Self { path, file, salt, start }))
     }
 
-    /// Its bytes, those of a record that was cut off among them.
+    /// Returns the bytes of the file, including a torn record.
     pub(super) fn file_bytes(&self) -> u64 {
         self.file.len()
     }
 
-    /// Before its first record, and the byte at which that lies.
+    /// Returns the point before the first record, and its byte offset.
     pub(super) fn begin(&self) -> (Point, u64) {
         (self.start, HEADER_BYTES as u64)
     }
 
-    /// Hands over all records from a point, which lies at a byte, up to where the next file begins. If there is none, up to where the
-    /// log was cut off.
+    /// Calls `take` with all records from a point at a byte offset up to the beginning of the next file, or up to the
+    /// torn end if this is the last file.
     ///
     /// # Errors
-    /// Where the device or `take` fails, memory does not hold a record, or a record that was durable is not as it was written.
+    /// If the device or `take` fails, memory does not hold a record, or a record that was durable is damaged.
     pub(super) fn read(
         &self,
         context: &Context,
@@ -203,7 +203,7 @@ impl Segment {
         Ok((rows, largest))
     }
 
-    /// The record at a place of the file, where one is that follows a point of the log.
+    /// Returns the record at byte offset `at`, if a valid one is there that follows `point`.
     fn frame_at<'w>(&self, window: &'w mut Window<'_>, at: u64, point: Point) -> Result<Option<Frame<'w>>> {
         let Some(head) = window.get(at, HEAD_BYTES)?.and_then(Head::of) else { return Ok(None) };
         if head.sequence != point.next || head.previous != point.previous {
@@ -213,8 +213,8 @@ impl Segment {
         Ok(head.payload(self.salt, bytes).map(|payload| Frame { head, bytes, payload }))
     }
 
-    /// That no record behind the last whole one says that more was durable. What a loss of power leaves of records that were
-    /// under way may be any of their bytes; none of them counts on another.
+    /// Checks that no record after the last valid one states that a lost record was durable. A loss of power may keep
+    /// any bytes of the records that were being written, and none of those states that another is durable.
     fn check_cut(&self, window: &mut Window<'_>, end: End) -> Result<()> {
         let lost = end.point.next;
         for at in (end.bytes..self.file.len()).step_by(ALIGNMENT) {
@@ -235,7 +235,7 @@ impl Segment {
     }
 }
 
-/// Whether all bytes of a file are zero.
+/// Returns whether all bytes of a file are zero.
 fn is_zeros(file: &dyn ReadFile) -> Result<bool> {
     let mut piece = vec![0; ZEROS_TOGETHER];
     for start in (0..file.len()).step_by(ZEROS_TOGETHER) {
@@ -248,17 +248,17 @@ fn is_zeros(file: &dyn ReadFile) -> Result<bool> {
     Ok(true)
 }
 
-/// The error of a file of the log whose header was written, and has changed.
+/// Returns the error of a log file whose header is damaged.
 pub(super) fn no_header(path: &Path) -> Error {
     damaged(path, "its header is not as it was written")
 }
 
-/// The error of a file of the log that has changed.
+/// Returns the error of a damaged log file.
 fn damaged(path: &Path, why: &str) -> Error {
     Error::corrupt(format!("{}: {why}; bring the folder back from a backup", path.display()))
 }
 
-/// Bytes of a file, a piece at a time.
+/// Buffered reader of a file.
 struct Window<'a> {
     context: &'a Context,
     file: &'a dyn ReadFile,
@@ -277,7 +277,7 @@ impl<'a> Window<'a> {
         PIECE_BYTES as u64
     }
 
-    /// So many bytes from a place on; none where the file ends before.
+    /// Returns `len` bytes from offset `at`; `None` if the file ends before.
     fn get(&mut self, at: u64, len: usize) -> Result<Option<&[u8]>> {
         let left = self.file.len().saturating_sub(at);
         if left < len as u64 {
@@ -297,10 +297,10 @@ impl<'a> Window<'a> {
 
 const PURPOSE: &str = "reading the log";
 
-/// Why something could not be written.
+/// Reason why something could not be written.
 pub(super) struct Failure {
     pub(super) error: Error,
-    /// Whether a sync failed: nobody knows then what the disk has.
+    /// Whether a sync failed, after which the content of the disk is unknown.
     pub(super) is_final: bool,
 }
 
@@ -323,7 +323,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// A file of the log, and how many of its bytes count.
+/// A log file, and how many of its bytes are valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tail {
     first: u64,
@@ -331,10 +331,10 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Cuts the file back to these bytes, to be written on.
+    /// Cuts the file back to its valid bytes, to append to it.
     ///
     /// # Errors
-    /// If the device refuses. One that cannot cut files leaves nobody able to write.
+    /// If the device fails. The failure is final if the device cannot truncate files.
     pub(super) fn reopen(self, context: &Context, folder: &Path) -> std::result::Result<SegmentWriter, Failure> {
         let Self { first, bytes } = self;
         match context.device.continue_file(&folder.join(file_name(first)), bytes) {
@@ -347,19 +347,19 @@ impl Tail {
     }
 }
 
-/// A file of the log that is being written.
+/// A log file that is being written.
 pub(super) struct SegmentWriter {
     file: Box<dyn WriteFile>,
     first: u64,
-    /// Bytes that it has.
+    /// Bytes of the file.
     pub(super) bytes: u64,
 }
 
 impl SegmentWriter {
-    /// A file that begins at a point of the log. It is in the log from [`Self::place`] on.
+    /// Creates a file that begins at a point of the log. It becomes part of the log with [`Self::place`].
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device fails.
     pub(super) fn draft(context: &Context, folder: &Path, salt: u64, start: Point) -> Result<Self> {
         let mut file = context.device.create(&folder.join(DRAFT))?;
         let Point { next: first, previous } = start;
@@ -370,10 +370,11 @@ impl SegmentWriter {
         Ok(Self { file, first, bytes: HEADER_BYTES as u64 })
     }
 
-    /// Makes it durable, and a file of the log: in place of one that begins with the same record.
+    /// Makes the file durable and part of the log, in place of one that begins with the same record.
     ///
     /// # Errors
-    /// If the device refuses. A draft that cannot be made durable is no loss; a name that may or may not be there is.
+    /// If the device fails. A failed sync of the draft loses nothing. A failed rename is final, since the file may or
+    /// may not be part of the log.
     pub(super) fn place(&mut self, context: &Context, folder: &Path) -> std::result::Result<(), Failure> {
         self.file.sync().map_err(Error::from)?;
         let device = &context.device;
@@ -382,7 +383,7 @@ impl SegmentWriter {
         placed.map_err(|error| Failure { error: error.into(), is_final: true })
     }
 
-    /// How much of it counts now.
+    /// Returns the file with its current length as the valid one.
     pub(super) fn tail(&self) -> Tail {
         Tail { first: self.first, bytes: self.bytes }
     }
@@ -390,16 +391,16 @@ impl SegmentWriter {
     /// Appends records.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device fails.
     pub(super) fn append(&mut self, frames: &[u8]) -> Result<()> {
         self.bytes += frames.len() as u64;
         Ok(self.file.append(frames)?)
     }
 
-    /// Hands all records to the system, and makes them durable where that is wanted.
+    /// Writes all records to the operating system, and syncs them if `durable`.
     ///
     /// # Errors
-    /// Where the device refuses.
+    /// If the device fails.
     pub(super) fn hand_over(&mut self, durable: bool) -> std::result::Result<(), Failure> {
         let handed = if durable { self.file.sync() } else { self.file.flush() };
         Ok(handed?)

@@ -1,4 +1,4 @@
-//! The rows of a moment as a source, of which an index can be built, or anything else that takes a source.
+//! The rows of a collection at one moment, as a source for merges and for any command that reads a source.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::error::Result;
 use crate::index::IndexRows;
 use crate::source::{AttributeTables, SourceAttributes, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// The rows on disk in the order of their entries, then those in memory in the order in which they came.
+/// Rows on disk in the order of their entries, then rows in memory in write order.
 pub(super) struct Snapshot {
     moment: StateView,
     info: SourceInfo,
     attributes: Vec<Attribute>,
     folder: PathBuf,
-    /// What was opened for these rows alone, whose memory is theirs.
+    /// The collection that was opened for this snapshot, which holds its memory.
     _opened: Option<Collection>,
 }
 
@@ -33,22 +33,22 @@ impl Snapshot {
         Self { moment, info, attributes: manifest.attributes.clone(), folder, _opened: None }
     }
 
-    /// Returns the rows in memory if there are others on disk: those that a merge inserts.
+    /// Returns the range of the rows in memory if there are others on disk: those that a merge inserts.
     pub(super) fn inserted(&self) -> Range<u64> {
         let StateView { base, gone, rows, .. } = &self.moment;
         let on_disk = base.as_ref().map_or(0, |base| base.index.facts().rows - gone.rows);
         if on_disk == 0 { 0..0 } else { on_disk..*rows }
     }
 
-    /// The rows on disk that are not gone.
+    /// Returns the live rows on disk.
     fn on_disk(&self) -> Option<IndexRows<'_>> {
         let StateView { base, gone, .. } = &self.moment;
         base.as_ref().map(|base| IndexRows::new(&base.index, Some(&gone.entries)))
     }
 }
 
-/// The rows of a collection that others may write to, as they are now. They stay these, whatever is written and merged later:
-/// files that a merge removes are held open.
+/// Returns the current rows of a collection that other processes may write to. They never change, whatever is written
+/// and merged later: files that a merge removes are held open.
 ///
 /// # Errors
 /// As [`Collection::open_read_only`].
@@ -63,7 +63,7 @@ impl Collection {
         Snapshot::new(&self.manifest(), self.state().moment(), self.folder().to_owned())
     }
 
-    /// The rows of this moment. They stay these, whatever is written and merged later.
+    /// Returns the current rows. They never change, whatever is written and merged later.
     pub fn snapshot(&self) -> impl VectorSource {
         self.rows_now()
     }
@@ -107,7 +107,7 @@ impl SourceAttributes for Snapshot {
 }
 
 struct SnapshotScan<'a> {
-    /// None once all of it was handed over.
+    /// `None` once all rows on disk were returned.
     on_disk: Option<Box<dyn VectorScan + 'a>>,
     view: &'a TemporaryView,
     /// The next block of rows in memory.

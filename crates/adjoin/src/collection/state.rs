@@ -1,4 +1,4 @@
-//! What a collection holds at a moment: the index on disk, what of it is gone, and the rows in memory.
+//! The state of a collection: long-term index, delete list and temporary index.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::source::Ids;
 
-/// Bytes of ids that are looked up together while the log is read.
+/// Ids that are looked up together while the log is replayed.
 const IDS_TOGETHER_BYTES: u64 = 512 << 10;
 
-/// What there is after some write.
+/// The state after some write.
 pub(super) struct State {
     pub(super) base: Option<Arc<LongTermIndex>>,
     pub(super) gone: DeleteList,
     pub(super) fresh: TemporaryIndex,
-    /// The number of that write.
+    /// Sequence number of that write.
     pub(super) sequence: u64,
 }
 
-/// What undoes a change: its number, rows on disk that it deleted or replaced, and what it did to rows in memory.
+/// Undo record of a change: its sequence number, the rows on disk that it deleted or replaced, and its changes to the
+/// temporary index.
 pub(super) struct Undo {
     pub(super) sequence: u64,
     entries: Vec<u32>,
@@ -34,13 +35,13 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    /// How many rows were deleted or replaced.
+    /// Returns the number of rows that were deleted or replaced.
     pub(super) fn deleted(&self) -> u64 {
         self.entries.len() as u64 + self.fresh.deleted()
     }
 }
 
-/// The same for whoever searches, however long that takes.
+/// The state at one moment, for searches of any duration.
 #[derive(Clone)]
 pub(super) struct StateView {
     pub(super) base: Option<Arc<LongTermIndex>>,
@@ -52,10 +53,10 @@ pub(super) struct StateView {
 }
 
 impl State {
-    /// What a manifest and the log say.
+    /// Restores the state from the manifest and the log.
     ///
     /// # Errors
-    /// Where one of them or the index on disk cannot be read, or memory does not suffice.
+    /// If the log or the long-term index cannot be read, or memory does not suffice.
     pub(super) fn read(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Self, LogContents)> {
         let merged = manifest.merged();
         let base = merged.map(|sequence| LongTermIndex::open(context, folder, (sequence, &manifest.attributes)));
@@ -67,7 +68,7 @@ impl State {
         Ok((state, found))
     }
 
-    /// Applies the records of the log after those that were found before; returns what was found now.
+    /// Applies the records of the log after those in `before`; returns what the log contained.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -93,7 +94,8 @@ impl State {
             let room = TemporaryIndex::room_for(context, state.fresh.bytes_of(&change))?;
             state.fresh.apply(&change, room);
             state.sequence = number;
-            // A row on disk whose id is written again, or deleted, is gone, whatever comes after that.
+            // A row on disk whose id was written or deleted since is replaced or deleted, whatever a later record does
+            // to that id.
             for ids in [&change.deleted, &change.ids] {
                 (0..ids.len()).for_each(|k| touched.push_from(ids, k));
             }
@@ -106,7 +108,7 @@ impl State {
         Ok(found)
     }
 
-    /// Takes rows on disk out by their ids.
+    /// Adds the rows on disk with these ids to the delete list.
     fn forget(&mut self, ids: &Ids) -> Result<()> {
         let Some(base) = &self.base else { return Ok(()) };
         for entry in base.entries(ids)?.into_iter().flatten() {
@@ -115,7 +117,8 @@ impl State {
         Ok(())
     }
 
-    /// Applies a change for which there is room, whose ids have these entries on disk; returns what undoes it.
+    /// Applies a change for which `room` was reserved. `entries` are the entries of its ids in the long-term index.
+    /// Returns the undo record.
     pub(super) fn apply(
         &mut self,
         (change, room): (&Change, Reservation),
@@ -127,29 +130,29 @@ impl State {
         Undo { sequence, entries, fresh: self.fresh.apply(change, room) }
     }
 
-    /// Undoes the last change that was not undone.
+    /// Undoes the last change that is not undone yet.
     pub(super) fn undo(&mut self, Undo { sequence, entries, fresh }: Undo) {
         self.fresh.undo(fresh);
         entries.into_iter().for_each(|entry| self.gone.undo(entry));
         self.sequence = sequence - 1;
     }
 
-    /// Whether a row has id `k`, which has this entry on disk.
+    /// Returns whether a row has id `k`, whose entry in the long-term index is `entry`.
     pub(super) fn has(&self, (ids, k): (&Ids, usize), entry: Option<u32>) -> bool {
         self.fresh.has(ids, k) || entry.is_some_and(|entry| !self.gone.has(entry))
     }
 
-    /// Rows on disk that can be found.
+    /// Returns the number of rows on disk that can be found.
     fn of_base(&self) -> u64 {
         self.base.as_ref().map_or(0, |base| base.index.facts().rows) - self.gone.rows
     }
 
-    /// Rows that can be found.
+    /// Returns the number of rows that can be found.
     pub(super) fn rows(&self) -> u64 {
         self.of_base() + self.fresh.live()
     }
 
-    /// The same to look at later.
+    /// Returns a view of the current state.
     pub(super) fn moment(&self) -> StateView {
         let (base, gone, view) = (self.base.clone(), self.gone.clone(), self.fresh.view());
         StateView { base, gone, view, rows: self.rows(), sequence: self.sequence }

@@ -1,4 +1,4 @@
-//! What a collection holds and takes, and what writes to it cost.
+//! Statistics of a collection: its size, and the cost of its writes.
 
 use std::sync::atomic::Ordering;
 
@@ -10,39 +10,39 @@ use super::operations::{Collection, CollectionFacts, Merged};
 use super::sync::lock;
 use crate::error::Result;
 
-/// What a collection holds and takes now, and what its writer did since it was opened.
+/// Current size of a collection, and the work of its writer since opening.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CollectionStatistics {
-    /// What it holds; the log as it is now.
+    /// Rows and the current files of the log.
     #[serde(flatten)]
     pub facts: CollectionFacts,
-    /// Bytes of memory of the rows that are not merged yet, and of those of them that are gone.
+    /// Bytes of memory of the unmerged rows, including deleted ones.
     pub unmerged_bytes: u64,
-    /// Bytes on disk of the index, and of the places of its ids.
+    /// Bytes on disk of the long-term index and its id lookup.
     pub index_bytes: u64,
-    /// Bytes on disk, about, of rows that are gone: what the next merge frees beside the log.
+    /// Approximate bytes of deleted rows on disk and in memory, which the next merge frees in addition to the log.
     pub dead_bytes: u64,
-    /// Merges since it was opened to write.
+    /// Merges since the collection was opened for writing.
     pub merges: u64,
-    /// The last of them; none where there was none.
+    /// The last of these merges; `None` if there was none.
     pub last_merge: Option<Merged>,
-    /// Whether one is under way.
+    /// Whether a merge is running.
     pub merging: bool,
-    /// Bytes of the vectors and ids that came since then.
+    /// Bytes of vectors and ids written since opening.
     pub came_bytes: u64,
-    /// Bytes that were written since then: of the log, of merges, and of what is temporary meanwhile.
+    /// Bytes written to disk since opening: log, merges and their temporary files.
     pub written_bytes: u64,
-    /// Bytes written for each byte that came; none where nothing came.
+    /// Bytes written to disk per byte of vectors and ids; `None` if there were none.
     pub write_amplification: Option<f64>,
-    /// Writes since then that waited as merges had fallen behind, and how long they waited together.
+    /// Writes since opening that waited because merges had fallen behind.
     pub waits: u64,
-    /// Seconds of these.
+    /// Total seconds of these waits.
     pub waited_seconds: f64,
-    /// Why the last merge that came by itself failed; none where it did not.
+    /// Why the last merge in the background failed; `None` if it succeeded.
     pub merge_failure: Option<String>,
 }
 
-/// What merges did since a collection was opened.
+/// Merges since the collection was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Merges {
     count: u64,
@@ -57,17 +57,17 @@ impl Merges {
         self.last = Some(merged);
     }
 
-    /// How long the last one took; 0 where there was none.
+    /// Returns the duration of the last merge; 0 if there was none.
     pub(super) fn last_seconds(&self) -> f64 {
         self.last.map_or(0.0, |merged| merged.seconds)
     }
 }
 
 impl Collection {
-    /// What it holds and takes now.
+    /// Returns the current statistics.
     ///
     /// # Errors
-    /// Where the files of its log cannot be looked at.
+    /// If the files of the log cannot be listed or opened.
     pub fn statistics(&self) -> Result<CollectionStatistics> {
         self.check_creator()?;
         let (log_files, log_bytes) = on_disk(&self.context, self.folder())?;

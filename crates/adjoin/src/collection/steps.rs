@@ -18,18 +18,18 @@ use crate::source::VectorSource;
 use crate::sql::Condition;
 use crate::store::{IdCheck, hash_of};
 
-/// A write is one step if its vectors, and its attributes, take at most this fraction of the budget: they are held several times
-/// on the way into the log and into memory.
+/// A write is one step if neither its vectors nor its columns take more than this fraction of the budget: they are
+/// copied several times on the way to the log and into memory.
 const ONE_STEP_FRACTION: u64 = 16;
-/// A write of more bytes of vectors, or of attributes, is several steps whatever the budget.
+/// A write with more bytes of vectors, or of columns, takes several steps at any budget.
 const ONE_STEP_BYTES_MAX: u64 = 64 << 20;
 /// Most memory for finding ids that occur twice.
 const ID_CHECK_BYTES_MAX: u64 = 64 << 20;
 /// Bytes reserved for the hash of an id in a set.
 const BYTES_OF_HASH: u64 = 48;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "checking the ids of these rows";
-/// Why a row is refused whose id another row of the same write has.
+/// Reason for the refusal of a row with the id of another row in the same write.
 const TWICE: &str = "comes twice in one write; give it once";
 
 /// Hashes of ids that are deleted before rows are inserted.
@@ -39,15 +39,16 @@ struct DeletedIds {
 }
 
 impl Collection {
-    /// Deletes, inserts and replaces rows, in this order; returns when that is as durable as asked for. The rows that meet
-    /// `condition` are deleted together with those of `write.delete`. If several rows to upsert have one id, the last one counts.
+    /// Deletes, inserts and upserts rows, in this order; returns once the write is as durable as `durability` asks.
+    /// Rows that match `condition` are deleted together with those in `write.delete`. If several rows to upsert have
+    /// one id, the last one counts.
     ///
-    /// If memory holds all rows at once, all of this is one step, which is applied whole or not at all. Otherwise a note says that
-    /// there are several steps, and all rows are read and checked before the first of them.
+    /// If memory holds all rows at once, this is one step, applied as a whole or not at all. Otherwise a note announces
+    /// several steps, and all rows are read and checked before the first of them.
     ///
     /// # Errors
-    /// As [`Self::write`] and [`Self::delete_where`], and then nothing is written; of several steps, an error of the device or of
-    /// memory may come after some, and says how many rows were written.
+    /// As [`Self::write`] and [`Self::delete_where`]; nothing is written then. If there are several steps, an error of
+    /// the device or of memory may follow some of them; it states how many rows were written.
     pub fn write_all(
         &self,
         write: &Write<'_>,
@@ -73,7 +74,7 @@ impl Collection {
         self.write_in_steps(write, condition, durability)
     }
 
-    /// Refuses what does not go with this collection, before anything is read or written.
+    /// Refuses a write that does not match this collection, before anything is read or written.
     fn check_write(&self, write: &Write<'_>, condition: Option<&Condition>) -> Result<()> {
         self.writer()?;
         if condition.is_some() {
@@ -90,7 +91,7 @@ impl Collection {
         Ok(())
     }
 
-    /// Writes all in one step; returns `None`, and writes nothing, if that is too much at once.
+    /// Writes everything in one step; returns `None`, and writes nothing, if that is too much at once.
     fn write_at_once(
         &self,
         write: &Write<'_>,
@@ -124,7 +125,7 @@ impl Collection {
         Ok(all)
     }
 
-    /// Reads all rows: each can be written, and none is inserted whose id another one has.
+    /// Reads all rows and checks that each can be written, and that no inserted one has the id of another row.
     fn check_rows(&self, write: &Write<'_>, condition: Option<&Condition>) -> Result<()> {
         let deleted = self.deleted_ids(write, condition)?;
         if let Some(source) = write.insert {
@@ -146,7 +147,7 @@ impl Collection {
         Ok(deleted)
     }
 
-    /// Refuses the first row whose id is there, or whose id an earlier row has.
+    /// Refuses the first row whose id exists already, or is the id of an earlier row.
     fn check_inserted(&self, source: &dyn VectorSource, deleted: &DeletedIds) -> Result<()> {
         let (context, rows) = (&self.context, source.info().rows);
         let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
@@ -164,7 +165,7 @@ impl Collection {
         ids.finish(0)?.first.map_or(Ok(()), |row| Err(self.twice(context, source, row)))
     }
 
-    /// The error of a row whose id an earlier row of the same write has.
+    /// Returns the error of a row with the id of an earlier row in the same write.
     fn twice(&self, context: &Context, source: &dyn VectorSource, row: u64) -> Error {
         let mut refusal = None;
         let found = Incoming::each(context, self, (source, Put::Upsert), "check", &mut |incoming| {
@@ -179,7 +180,7 @@ impl Collection {
     }
 }
 
-/// Rows that a write inserts or upserts.
+/// Returns the number of rows that a write inserts or upserts.
 fn rows_of(write: &Write<'_>) -> u64 {
     [write.insert, write.upsert].into_iter().flatten().map(|source| source.info().rows).sum()
 }

@@ -1,5 +1,5 @@
-//! Locks that decide who of several threads comes when: those of the system, or, in builds with `adjoin_shuttle`, those of the
-//! model checker Shuttle, with which a test chooses among the orders in which threads may come (`make interleavings`).
+//! Locks that determine the order of threads: those of the standard library or, in builds with `adjoin_shuttle`, those
+//! of the model checker Shuttle, with which a test explores interleavings (`make interleavings`).
 
 #[cfg(adjoin_shuttle)]
 pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,7 +9,7 @@ pub(super) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, 
 #[cfg(not(adjoin_shuttle))]
 pub(super) use crate::workers::lock;
 
-/// Locks; a panic elsewhere is told by whoever joins that thread.
+/// Locks a mutex. A panic in another thread is reported by the thread that joins it.
 #[cfg(adjoin_shuttle)]
 pub(super) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -1,8 +1,8 @@
-//! Rows in memory: those that came since the last merge, in the order in which they came.
+//! The temporary index: rows written since the last merge, in memory, in write order.
 //!
-//! A search compares its queries with all of them: some ten thousand vectors take less time than the reads of a walk over pages,
-//! and none is missed. Rows lie in blocks. A block that is full never changes, so that a search shares it with those who write;
-//! of the last one it takes a copy.
+//! A search compares its queries with all of these rows. For some ten thousand vectors, that takes less time than the
+//! page reads of one walk, and misses none. Rows are in blocks. A full block never changes, so searches share it with
+//! writers; a search copies the last block.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -30,27 +30,27 @@ use crate::source::{AttributeTables, Ids};
 use crate::sql::Condition;
 use crate::workers::map_items;
 
-/// Bytes of vectors of a block, and of attributes, about.
+/// Approximate bytes of vectors in a block, and of columns.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes that are held where there are no rows.
+/// Bytes reserved if there are no rows.
 const LEAST_BYTES: u64 = 4 * BLOCK_BYTES as u64;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "rows that are not merged yet";
 const PURPOSE_SEARCH: &str = "this search";
-/// Copies of attributes that are made of bytes: as columns, and what a condition makes of these.
+/// Copies of a block's columns that a filter makes: Arrow columns, and intermediate results of the condition.
 const COPIES_OF_ATTRIBUTES: u64 = 4;
 
-/// Some rows, one behind the other.
+/// Consecutive rows.
 #[derive(Clone)]
 struct Block {
-    /// Number of the first.
+    /// Number of the first row.
     first: u32,
     stored: Vec<u8>,
     ids: Ids,
     attributes: PackedRows,
 }
 
-/// A block that does not grow any more; what queries are compared with is made when the first one comes.
+/// A full block, with the packed form that queries are compared with; the first query builds it.
 struct Full {
     block: Block,
     packed: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -64,13 +64,13 @@ impl Deref for Full {
     }
 }
 
-/// Rows, and which of them are no more.
+/// Rows in memory, with flags for deleted ones.
 pub(super) struct TemporaryIndex {
     space: Space<'static>,
     block_rows: usize,
     full: Vec<Arc<Full>>,
     last: Block,
-    /// Rows that were deleted, or replaced by others.
+    /// Rows that were deleted or replaced.
     gone: Arc<RowSet>,
     gone_rows: u64,
     rows: u32,
@@ -78,36 +78,36 @@ pub(super) struct TemporaryIndex {
     memory: Reservation,
 }
 
-/// What undoes a change: the rows that it inserted, and those that it deleted or replaced.
+/// Undo record of a change: rows that it inserted, and rows that it deleted or replaced.
 pub(super) struct Undo {
     inserted: std::ops::Range<u32>,
     deleted: Vec<u32>,
 }
 
-/// The rows of a view that are not gone, by number, and their attributes.
+/// Row numbers of the live rows of a view, with their columns.
 pub(super) struct ViewRows<'a> {
     view: &'a TemporaryView,
     attributes: &'a [Attribute],
     numbers: Vec<u32>,
 }
 
-/// The rows at a moment, for whoever searches.
+/// The temporary index at one moment, for searches.
 #[derive(Clone)]
 pub(super) struct TemporaryView {
     space: Space<'static>,
     blocks: Vec<Arc<Full>>,
     gone: Arc<RowSet>,
-    /// Rows that are not gone.
+    /// Rows that are not deleted.
     live: u64,
-    /// Of a set that only this one has.
+    /// Memory of a `gone` set that belongs to this view alone, as after a filter.
     _memory: Option<Arc<Reservation>>,
 }
 
 impl TemporaryIndex {
-    /// No rows yet, of a space, with ids of the kind of these.
+    /// Creates an empty index over `space`, with ids of the kind of `no_ids`.
     ///
     /// # Errors
-    /// Where memory does not suffice.
+    /// If memory does not suffice.
     pub(super) fn new(context: &Context, space: Space<'static>, no_ids: Ids) -> Result<Self> {
         let memory = context.reserve_between_runs(LEAST_BYTES, PURPOSE)?;
         Ok(Self {
@@ -123,7 +123,7 @@ impl TemporaryIndex {
         })
     }
 
-    /// Bytes that the rows of a change take.
+    /// Returns the bytes that the rows of a change take.
     pub(super) fn bytes_of(&self, change: &Change) -> u64 {
         let space = self.space;
         let Change { ids, stored, attributes, .. } = change;
@@ -132,27 +132,27 @@ impl TemporaryIndex {
         of_vectors + of_attributes as u64 + ids.len() as u64 * Self::row_bytes(space, 0)
     }
 
-    /// Bytes that a row takes beside its vector, its columns and the `text` bytes of its id.
+    /// Returns the bytes that a row takes in addition to its vector, its columns and the `text` bytes of its id.
     pub(super) fn row_bytes(space: Space<'static>, text: u64) -> u64 {
-        // Of many, so that what is rounded up counts no more.
+        // Averaged over many rows, so that rounding up does not matter.
         let packed = with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10);
         Numbers::memory_bytes(text) + packed
     }
 
-    /// Bytes that are held while there are no rows.
+    /// Returns the bytes that an empty index reserves.
     pub(super) fn least_bytes() -> u64 {
         LEAST_BYTES
     }
 
-    /// Takes so many bytes of memory for changes.
+    /// Reserves `bytes` for changes.
     ///
     /// # Errors
-    /// Where it does not suffice.
+    /// If memory does not suffice.
     pub(super) fn room_for(context: &Context, bytes: u64) -> Result<Reservation> {
         context.reserve_between_runs(bytes, PURPOSE)
     }
 
-    /// Applies a change for which there is room; returns what undoes it.
+    /// Applies a change for which `room` was reserved; returns its undo record.
     pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> Undo {
         self.memory.join(room);
         let (first, mut deleted) = (self.rows, Vec::new());
@@ -167,7 +167,7 @@ impl TemporaryIndex {
         Undo { inserted: first..self.rows, deleted }
     }
 
-    /// Undoes the last change that was not undone. The rows that it inserted go on taking memory until the next merge.
+    /// Undoes the last change that is not undone yet. The rows that it inserted take up memory until the next merge.
     pub(super) fn undo(&mut self, Undo { inserted, deleted }: Undo) {
         for number in inserted.rev() {
             let block = Self::block(&self.full, &self.last, number);
@@ -182,7 +182,7 @@ impl TemporaryIndex {
         }
     }
 
-    /// The block of a row.
+    /// Returns the block that holds a row.
     fn block<'a>(full: &'a [Arc<Full>], last: &'a Block, number: u32) -> &'a Block {
         match full.partition_point(|block| block.first <= number) {
             at if at > 0 && number < last.first => &full[at - 1].block,
@@ -210,27 +210,27 @@ impl TemporaryIndex {
         self.gone_rows += 1;
     }
 
-    /// Bytes that the rows take.
+    /// Returns the bytes that the rows take.
     pub(super) fn held_bytes(&self) -> u64 {
         self.memory.bytes() - LEAST_BYTES
     }
 
-    /// How many rows there are that are not gone.
+    /// Returns the number of live rows.
     pub(super) fn live(&self) -> u64 {
         u64::from(self.rows) - self.gone_rows
     }
 
-    /// How many are gone, and still in memory.
+    /// Returns the number of deleted rows that are still in memory.
     pub(super) fn gone(&self) -> u64 {
         self.gone_rows
     }
 
-    /// Whether a row has id `k`.
+    /// Returns whether a live row has id `k`.
     pub(super) fn has(&self, ids: &Ids, k: usize) -> bool {
         self.numbers.get(ids, k).is_some()
     }
 
-    /// The vector of the row with id `k`, and its attributes.
+    /// Returns the vector and the packed columns of the row with id `k`.
     pub(super) fn row(&self, ids: &Ids, k: usize) -> Option<(&[u8], &[u8])> {
         let number = self.numbers.get(ids, k)?;
         let block = Self::block(&self.full, &self.last, number);
@@ -238,7 +238,7 @@ impl TemporaryIndex {
         Some((&block.stored[row * bytes..][..bytes], block.attributes_of(number)))
     }
 
-    /// The rows as they are now.
+    /// Returns a view of the current rows.
     pub(super) fn view(&self) -> TemporaryView {
         let mut blocks = self.full.clone();
         if !self.last.stored.is_empty() {
@@ -249,7 +249,7 @@ impl TemporaryIndex {
 }
 
 impl Undo {
-    /// How many rows were deleted or replaced.
+    /// Returns the number of rows that were deleted or replaced.
     pub(super) fn deleted(&self) -> u64 {
         self.deleted.len() as u64
     }
@@ -260,7 +260,7 @@ impl Full {
         Self { block, packed: OnceLock::new() }
     }
 
-    /// Its rows, those that are gone among them, by their numbers.
+    /// Returns all rows, including deleted ones, in the form that queries are compared with, by row number.
     fn packed<T: Coordinate + 'static>(&self, kernel: Kernel, space: Space<'static>) -> &PackedBucket<T> {
         let packed = self.packed.get_or_init(|| {
             let members = Members::<T>::new(kernel, space, &self.stored);
@@ -276,7 +276,7 @@ impl Block {
         Self { first, stored: Vec::new(), ids: no_ids, attributes: PackedRows::default() }
     }
 
-    /// The attributes of a row; nothing where rows have none.
+    /// Returns the packed columns of a row; empty if rows have none.
     fn attributes_of(&self, number: u32) -> &[u8] {
         if self.attributes.is_empty() { &[] } else { self.attributes.get((number - self.first) as usize) }
     }
@@ -344,38 +344,38 @@ impl Newcomers for ViewRows<'_> {
 }
 
 impl TemporaryView {
-    /// The rows that are not gone, of which an index can be made.
+    /// Returns the live rows, for a merge.
     pub(super) fn came<'a>(&'a self, attributes: &'a [Attribute]) -> ViewRows<'a> {
         let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| !self.is_gone(number));
         ViewRows { view: self, attributes, numbers: numbers.collect() }
     }
 
-    /// The block of a row.
+    /// Returns the block that holds a row.
     fn block_of(&self, number: u32) -> &Block {
         &self.blocks[self.blocks.partition_point(|block| block.first <= number) - 1]
     }
 
-    /// Whether there are none, and none that are gone.
+    /// Returns whether there are no rows, deleted ones included.
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// How many there are, those that are gone too.
+    /// Returns the number of rows, including deleted ones.
     pub(super) fn rows_ever(&self) -> u64 {
         self.blocks.last().map_or(0, |block| block.rows().end.into())
     }
 
-    /// How many blocks of rows there are.
+    /// Returns the number of blocks.
     pub(super) fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Bytes of a block, about.
+    /// Returns the approximate bytes of a block.
     pub(super) fn block_bytes() -> u64 {
         2 * BLOCK_BYTES as u64
     }
 
-    /// The rows of a block that are not gone: their vectors, end to end, and their ids.
+    /// Returns the live rows of a block: their vectors, end to end, and their ids.
     pub(super) fn rows_of(&self, block: usize) -> (Vec<u8>, Ids) {
         let block = &self.blocks[block];
         let (mut stored, mut ids) = (Vec::new(), Ids::empty(block.ids.kind()));
@@ -388,15 +388,15 @@ impl TemporaryView {
         (stored, ids)
     }
 
-    /// The rows of a block that are not gone.
+    /// Returns the numbers of the live rows of a block.
     fn here<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = u32> + Clone + 'a {
         block.rows().filter(|&number| !self.is_gone(number))
     }
 
-    /// Those that meet a condition on their attributes; of rows that are gone nothing is asked.
+    /// Returns a view of the live rows that match `condition`. The condition is not evaluated on deleted rows.
     ///
     /// # Errors
-    /// Where it asks for other attributes or cannot be computed, or memory does not suffice.
+    /// If the condition names other columns or cannot be computed, or memory does not suffice.
     pub(super) fn passing(&self, context: &Context, attributes: &[Attribute], condition: &Condition) -> Result<Self> {
         let places = condition.bind(&schema(attributes))?;
         let rows = self.rows_ever();
@@ -419,7 +419,8 @@ impl TemporaryView {
         Ok(Self { space, blocks, gone: Arc::new(gone), live, _memory: Some(Arc::new(memory)) })
     }
 
-    /// The attributes of the rows that are not gone, in their order. Where memory does not hold some of them, that is an error.
+    /// Returns the columns of the live rows, one table per block, in row order. A table is an error if memory does not
+    /// hold it.
     pub(super) fn tables<'a>(
         &'a self,
         context: &Context,
@@ -433,12 +434,12 @@ impl TemporaryView {
         })
     }
 
-    /// Bytes that the attributes of a block take as columns.
+    /// Returns the bytes that a block's columns take as Arrow tables.
     fn columns_bytes(block: &Block) -> u64 {
         COPIES_OF_ATTRIBUTES * (block.attributes.bytes.len() + size_of::<u64>() * block.ids.len()) as u64
     }
 
-    /// Appends the ids of all rows to ids of the same kind.
+    /// Appends the ids of all live rows to `ids`, which must be of the same kind.
     pub(super) fn push_ids(&self, ids: &mut Ids) {
         for block in &self.blocks {
             self.here(block).for_each(|number| ids.push_from(&block.ids, (number - block.first) as usize));
@@ -483,7 +484,7 @@ impl TemporaryView {
         Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
     }
 
-    /// Bytes that a comparison takes with rows of a space.
+    /// Returns the bytes that a search of a temporary index over `space` takes.
     pub(super) fn finding_bytes_of(context: &Context, space: Space<'static>) -> u64 {
         with_coordinates!(space, T => Self::working_bytes::<T>(context, space))
     }
@@ -491,7 +492,7 @@ impl TemporaryView {
     fn working_bytes<T: Coordinate>(context: &Context, space: Space<'static>) -> u64 {
         let rows = (BLOCK_BYTES / space.vectors.bytes()).max(1);
         let of_thread = NearestSearch::<T>::memory_bytes(rows, space.dimensions());
-        // Once more for the copy of the last block.
+        // The copy of the last block is added.
         let last = PackedBucket::<T>::memory_bytes(rows, space) + 2 * BLOCK_BYTES as u64;
         context.threads.max(1) as u64 * of_thread + last
     }

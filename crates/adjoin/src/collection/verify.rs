@@ -1,4 +1,4 @@
-//! Is every byte of a collection as it was written?
+//! Verification of every byte of a collection.
 
 use std::path::Path;
 
@@ -15,35 +15,35 @@ use crate::index::{self, IndexVerifyReport};
 use crate::locks::{is_own_for, is_writer_file};
 use crate::store::format::MANIFEST_FILE;
 
-/// Leftovers and strangers that are listed, of each.
+/// Leftovers that are listed at most, and strangers.
 const LISTED_MAX: usize = 1_000;
 
-/// What [`verify`] found.
+/// Result of [`verify`].
 #[derive(Debug, Clone)]
 pub struct CollectionVerifyReport {
-    /// What the collection holds.
+    /// Size and state of the collection.
     pub facts: CollectionFacts,
-    /// What was found of the index on disk, where there is one.
+    /// Report on the long-term index, if there is one.
     pub index: Option<IndexVerifyReport>,
-    /// Files that writes and merges which did not end have left in the folder, the first thousand; harmless.
+    /// Files that unfinished writes and merges have left in the folder, at most 1,000; harmless.
     pub leftovers: Vec<String>,
-    /// Other files and folders that do not belong to it, the first thousand: somebody put them there.
+    /// Other files and folders that do not belong to the collection, at most 1,000: users or programs put them there.
     pub strangers: Vec<String>,
 }
 
 impl CollectionVerifyReport {
-    /// Whether all is as it must be.
+    /// Returns whether no damage was found.
     pub fn is_sound(&self) -> bool {
         self.index.as_ref().is_none_or(IndexVerifyReport::is_sound)
     }
 }
 
-/// Reads every byte of a collection: opening it reads the log and the places of ids, the pages and the graph are read after
+/// Reads every byte of a collection. Opening it reads the log and the id lookup; the pages and the graph are read after
 /// that.
 ///
 /// # Errors
-/// Where there is none, it is of a newer version, memory is short, or the caller cancels; where the manifest, the log or the
-/// places of ids are damaged. Damage to the index on disk is in the report.
+/// If there is no collection, it is of a newer version, memory is short, or the caller cancels; if the manifest, the
+/// log or the id lookup is damaged. Damage to the long-term index is in the report.
 pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
     let context = &context_of_live(context, folder, CollectionWork::Verify);
     let (facts, manifest) = {
@@ -61,7 +61,7 @@ pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport
     Ok(CollectionVerifyReport { facts, index, leftovers, strangers })
 }
 
-/// Names in the folder that do not belong to the collection: leftovers, and what others put there.
+/// Returns names in the folder that do not belong to the collection: leftovers, and strangers.
 fn unnamed(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Vec<String>, Vec<String>)> {
     let (mut leftovers, mut strangers) = (Vec::new(), Vec::new());
     let merged = manifest.merged().map(|sequence| [folder_name(sequence), places_name(sequence)]);
@@ -82,7 +82,7 @@ fn unnamed(context: &Context, folder: &Path, manifest: &CollectionManifest) -> R
     Ok((leftovers, strangers))
 }
 
-/// Whether the log or the manifest has such a name before it is complete.
+/// Returns whether it is the name of a log file, manifest or backup mark before completion.
 fn is_draft(name: &str) -> bool {
     [segment::DRAFT, manifest::DRAFT, backup::MARK].contains(&name)
 }

@@ -1,4 +1,4 @@
-//! What is to be written, read from its sources and checked as far as that does not depend on what is there.
+//! Writes: read from their sources, and checked as far as that does not depend on the collection's rows.
 
 use std::collections::HashSet;
 
@@ -16,46 +16,46 @@ use crate::message::{Argument, message};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_bytes, scan_bytes, tell};
 
-/// Bytes of vectors that [`Collection::load`] writes at once, and of attributes, about.
+/// Approximate bytes of vectors, and of columns, that [`Collection::load`] writes at once.
 const LOAD_BYTES: u64 = 1 << 20;
-/// Rows of such a part, at most.
+/// Most rows that it writes at once.
 const LOAD_ROWS: usize = 1 << 15;
-/// Rows whose attributes are taken between two looks at what they take.
+/// Rows that are read between two checks of the memory of their columns.
 const ROWS_TOGETHER: usize = 64;
-/// Bytes granted for the hash of an id in a set.
+/// Bytes reserved for the hash of an id in a set.
 const BYTES_OF_HASH: u64 = 48;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "writing these rows at once";
 
-/// What a write does, in this order.
+/// Operations of a write, in their order.
 #[derive(Default, Clone, Copy)]
 pub struct Write<'a> {
-    /// Ids whose rows go; what no row has is no error.
+    /// Ids whose rows are deleted; an id that no row has is no error.
     pub delete: Option<&'a Ids>,
-    /// Rows with ids that no row has.
+    /// Rows with new ids.
     pub insert: Option<&'a dyn VectorSource>,
-    /// Rows that take the places of those that have their ids; the last one counts if several have one id.
+    /// Rows that replace those with their ids, if any; the last one counts if several have one id.
     pub upsert: Option<&'a dyn VectorSource>,
 }
 
-/// What becomes of a row whose id is there.
+/// Treatment of a row with an id that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It is an error.
+    /// The write is refused.
     Insert,
-    /// The new row takes its place.
+    /// The new row replaces the existing one.
     Upsert,
 }
 
-/// Where the first rows that come are from, and their numbers there.
+/// Source of the inserted rows, and their row numbers in it.
 type Origin<'a> = (&'a dyn VectorSource, Vec<u64>);
 
-/// Rows that come, and ids that go.
+/// Rows to insert or upsert, and ids to delete.
 pub(super) struct Incoming<'a> {
     pub(super) change: Change,
-    /// The change as bytes.
+    /// The serialized change.
     pub(super) payload: Vec<u8>,
-    /// Of the rows that come, how many are inserted; the others replace.
+    /// Number of inserted rows, which precede the upserted ones in `change`.
     inserted: usize,
     from: Option<Origin<'a>>,
     into: &'a Collection,
@@ -63,16 +63,16 @@ pub(super) struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// All that a write says.
+    /// Reads a whole write.
     ///
     /// # Errors
-    /// Where a source cannot be read, or has other vectors or ids than the collection, or memory does not hold all of it.
+    /// If a source cannot be read, or has other vectors or ids than the collection, or memory does not hold all of it.
     pub(super) fn read(context: &Context, into: &'a Collection, write: &Write<'a>) -> Result<Self> {
         let all = Self::read_within(context, into, write, u64::MAX)?;
         Ok(all.expect("there is no bound"))
     }
 
-    /// Returns all that a write says; `None` if its attributes take more than `attribute_bytes_max` bytes.
+    /// Reads a whole write; returns `None` if its columns take more than `attribute_bytes_max` bytes.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -95,7 +95,7 @@ impl<'a> Incoming<'a> {
             let Some(source) = source else { continue };
             check(into, source)?;
             let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
-            // As it is read, as it is held, and as bytes of the log.
+            // The rows as they are read, as they are held, and as bytes of the log.
             let _reading = context.reserve_between_runs(read_all_bytes(source), PURPOSE)?;
             let (usable, _of_ids) = read_all(context, source, manifest.metric)?;
             let mut rows = arriving.scan(context)?;
@@ -117,10 +117,10 @@ impl<'a> Incoming<'a> {
         Self::new(context, into, change, (inserted, from)).map(Some)
     }
 
-    /// The rows of a source, some at a time; `phase` is what progress calls that.
+    /// Calls `take` with the rows of a source, some at a time. `phase` is the name in progress reports.
     ///
     /// # Errors
-    /// As [`Self::read`], and where `take` fails.
+    /// As [`Self::read`], and if `take` fails.
     pub(super) fn each(
         context: &Context,
         into: &'a Collection,
@@ -153,14 +153,14 @@ impl<'a> Incoming<'a> {
     /// Adds ids that are deleted before rows are inserted.
     ///
     /// # Errors
-    /// Where memory does not suffice, or they are too many.
+    /// If memory does not suffice, or there are too many.
     pub(super) fn also_deleting(self, context: &Context, deleted: &Ids) -> Result<Self> {
         let Self { mut change, inserted, from, into, .. } = self;
         (0..deleted.len()).for_each(|k| change.deleted.push_from(deleted, k));
         Self::new(context, into, change, (inserted, from))
     }
 
-    /// The numbers of the rows in the source that was given to [`Self::each`].
+    /// Returns the row numbers in the source that was passed to [`Self::each`].
     pub(super) fn rows(&self) -> &[u64] {
         self.from.as_ref().map_or(&[], |(_, rows)| rows)
     }
@@ -176,7 +176,7 @@ impl<'a> Incoming<'a> {
             return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
         }
         let rows = (change.ids.len() + change.deleted.len()) as u64;
-        // The change, its bytes, and, unless there is room for these in the log's own buffer, their copy there.
+        // The change, its bytes, and their copy in the log unless the log's own buffer has room for it.
         let copies = if bytes > WAITING_BYTES_MAX as u64 { 3 } else { 2 };
         let memory = context.reserve_between_runs(copies * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
         let payload = change.to_bytes();
@@ -185,7 +185,8 @@ impl<'a> Incoming<'a> {
         Ok(incoming)
     }
 
-    /// Refuses an id that is inserted twice. Of rows that replace, the last one with an id counts, as if each was written alone.
+    /// Refuses an id that is inserted twice. Of several rows to upsert, the last one with an id counts, as if they were
+    /// written one by one.
     fn check_repeated(&self) -> Result<()> {
         let ids = &self.change.ids;
         let mut seen = HashSet::with_capacity(self.inserted);
@@ -195,10 +196,10 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// That no row that is inserted is there already, after those that are deleted have gone.
+    /// Checks that no inserted row exists after the deletes.
     ///
     /// # Errors
-    /// Names the first that is.
+    /// Names the first row that exists.
     pub(super) fn check(&self, is_there: impl Fn(usize) -> bool) -> Result<()> {
         let Change { deleted, ids, .. } = &self.change;
         let gone: HashSet<_> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
@@ -208,7 +209,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// The error of row `k`, which is inserted.
+    /// Returns the error of inserted row `k`.
     pub(super) fn refusal(&self, k: usize, why: &str) -> Error {
         let id = self.change.ids.display(k, 0);
         let from = self.from.as_ref().and_then(|(source, rows)| rows.get(k).map(|&row| source.locate(row)));
@@ -220,10 +221,9 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// The first of some rows with their attributes, so many that these are not much more than a write should have; the others
-/// stay.
+/// Splits off the first rows with their columns, up to about the size of one write.
 fn part_of(usable: &mut UsableRows, rows: &mut ArrivingRows<'_>) -> Result<(UsableRows, PackedRows)> {
-    // Ids take memory as well, however short the vectors are.
+    // Limited, since ids take memory however short the vectors are.
     let (all, mut attributes, mut count) = (usable.rows.len().min(LOAD_ROWS), PackedRows::default(), 0);
     while count < all && (attributes.bytes.len() as u64) < LOAD_BYTES {
         let more = (all - count).min(ROWS_TOGETHER);
@@ -234,7 +234,7 @@ fn part_of(usable: &mut UsableRows, rows: &mut ArrivingRows<'_>) -> Result<(Usab
     Ok((std::mem::replace(usable, rest), attributes))
 }
 
-/// The ids of rows that come; their numbers where they have none and ids are integers.
+/// Returns the ids of new rows; their row numbers if they have none and ids are integers.
 fn ids_of(kind: IdKind, usable: &UsableRows) -> Ids {
     match (&usable.ids, kind) {
         (Ids::None, IdKind::Int64) => Ids::Int64(usable.rows.iter().map(|&row| row.cast_signed()).collect()),
@@ -242,10 +242,10 @@ fn ids_of(kind: IdKind, usable: &UsableRows) -> Ids {
     }
 }
 
-/// Refuses rows of another kind than those that are there.
+/// Checks that a source has vectors and ids of the collection's types.
 ///
 /// # Errors
-/// Where they are.
+/// If it does not.
 pub(super) fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> {
     let (info, ours) = (source.info(), into.manifest().vectors);
     let (file, at) = (source.locate(0).0, into.folder().display());
@@ -270,10 +270,10 @@ pub(super) fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> 
     }
 }
 
-/// Refuses ids of another kind than those that are there.
+/// Checks that ids are of the collection's kind.
 ///
 /// # Errors
-/// Where they are.
+/// If they are not.
 pub(super) fn check_kind(into: &Collection, theirs: IdKind) -> Result<()> {
     let ours = into.manifest().ids;
     if theirs == ours {

@@ -1,15 +1,15 @@
-//! Which pairs of buckets may hold a pair of the result?
+//! The graph of bucket pairs that may hold a pair of the result.
 
 use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What one bucket knows of another: its bytes are stored on their way to the other's side.
+/// One side of an edge: what a bucket knows of another one. Its bytes are stored until both sides are brought together.
 pub trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable + Send + Sync {
-    /// The bucket that knows, and the other.
+    /// Returns the bucket of this side, and the other.
     fn direction(&self) -> (u32, u32);
 
-    /// The edge that it is about.
+    /// Returns the edge, the lower bucket first.
     fn edge(&self) -> (u32, u32) {
         let (from, towards) = self.direction();
         (from.min(towards), from.max(towards))
@@ -21,9 +21,9 @@ pub trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable + Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct LeastMargin {
-    /// The bucket of the members, i.
+    /// Bucket i, which has the members.
     pub from: u32,
-    /// The other bucket, j.
+    /// Bucket j, whose center the margins refer to.
     pub towards: u32,
     /// The least margin.
     pub margin: f32,
@@ -45,19 +45,18 @@ pub struct BucketGraph {
 }
 
 impl BucketGraph {
-    /// Whether two buckets have an edge; edges ascend.
+    /// Returns whether two buckets have an edge. Edges must be in ascending order.
     pub fn contains(&self, i: u32, j: u32) -> bool {
         self.edges.binary_search(&(i.min(j), i.max(j))).is_ok()
     }
 }
 
-/// Adds the edges of the margin-sum bound to a graph: buckets i and j are compared if some x in i and y in j may have
-/// `margin(x -> j) + margin(y -> i) <= limit(i, j)`. Then no pair within the threshold is missed, whatever center a
-/// vector was assigned to: the projections of x and y on the line of both centers are that far apart
+/// Adds the edges of the margin-sum bound to a graph: buckets i and j are compared if `margin(x -> j) + margin(y -> i)
+/// <= limit(i, j)` may hold for some x in i and y in j. No pair within the threshold is missed, whatever center a
+/// vector was assigned to, since the projections of x and y on the line through both centers are that far apart
 /// (docs/methods.md, "The exact rule").
 ///
-/// `sides` are ordered by their edge and hold both sides of each edge that they hold any of; a side that is absent is
-/// beyond the limit, one that is there twice is the same.
+/// `sides` must be sorted by edge. An edge needs both sides: a missing side is beyond the limit. Duplicates are equal.
 pub fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: impl Fn(u32, u32) -> f64) {
     for sides in sides.chunk_by(|a, b| a.edge() == b.edge()) {
         let (i, j) = sides[0].edge();
@@ -70,9 +69,11 @@ pub fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: i
     }
 }
 
-/// Adds the edges from bucket i to some `later` ones by DiskJoin's triangle inequality (equation 1): `D - r_i - r_j <= eps`.
+/// Adds the edges from bucket i to `later` buckets by DiskJoin's triangle inequality (equation 1): `D - r_i - r_j <=
+/// eps`.
 ///
-/// `distances` of the centers from that of i are never above the true ones, radii and `eps` never below.
+/// `distances` from center i to the other centers must not exceed the true ones; radii and `eps` must not be below the
+/// true ones.
 pub fn add_triangle_edges(
     graph: &mut BucketGraph,
     (i, later): (u32, Range<u32>),
@@ -87,7 +88,7 @@ pub fn add_triangle_edges(
     graph.edges.extend(later.filter(near).map(|j| (i, j)));
 }
 
-/// `sum <= limit`, and also where either is not a number: what cannot be told is compared.
+/// Returns whether `sum <= limit`; true if either is not a number, so that undecidable pairs are compared.
 pub(crate) fn within(sum: f64, limit: f64) -> bool {
     !matches!(sum.partial_cmp(&limit), Some(std::cmp::Ordering::Greater))
 }

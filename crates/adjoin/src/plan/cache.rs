@@ -1,5 +1,5 @@
-//! What is held in memory between two tasks? Belady's algorithm by bytes: the tasks to come are known, so the bucket
-//! whose next use is farthest away goes first (DiskJoin, section 4.2, Algorithm 1; there by buckets of equal size).
+//! Simulation of the bucket cache. Since all tasks are known, Belady's algorithm can evict the bucket whose next use is
+//! farthest away (DiskJoin, section 4.2, Algorithm 1). Here it counts bytes; in the paper, buckets have equal sizes.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -12,15 +12,15 @@ use crate::error::{Error, Result};
 /// No further use.
 const NEVER: u32 = u32::MAX;
 
-/// Which bucket goes when another one needs its place.
+/// Which bucket is evicted when another one needs room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// The one that is needed latest.
+    /// The one with the farthest next use.
     Belady,
     /// The one that was used longest ago.
     Lru,
-    /// The one with the fewest uses since it was read; of several, the one that was used longest ago.
+    /// The one with the fewest uses since it was read; among equals, the one that was used longest ago.
     Lfu,
     /// The one that was read longest ago.
     Fifo,
@@ -29,7 +29,7 @@ pub enum Policy {
 impl Policy {
     pub(super) const ALL: [Self; 4] = [Self::Belady, Self::Lru, Self::Lfu, Self::Fifo];
 
-    /// Its name as a strategy.
+    /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Belady => "belady",
@@ -51,7 +51,7 @@ impl FromStr for Policy {
     }
 }
 
-/// What to do next.
+/// One step of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Read a bucket into the cache.
@@ -62,48 +62,48 @@ pub enum Step {
     Verify(Task),
 }
 
-/// A bucket to read, and what for.
+/// A bucket to read, and the step that needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Its number.
+    /// Number of the bucket.
     pub bucket: u32,
-    /// Number of the step before which it must be there: of a schedule, the task.
+    /// Number of the step before which it must be in memory; in a schedule, the task.
     pub step: u64,
 }
 
 impl Load {
-    /// So many buckets in their order, each a step of its own.
+    /// Returns the loads of buckets 0 to `buckets`, each for its own step.
     pub fn each(buckets: u32) -> impl Iterator<Item = Self> {
         (0..buckets).map(|bucket| Self { bucket, step: bucket.into() })
     }
 }
 
-/// A cache as a schedule finds it.
+/// The cache at the start of a schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheStart<'a> {
     /// Bytes of the cache.
     pub capacity: u64,
-    /// Which bucket goes when another one needs its place.
+    /// Which bucket is evicted when another one needs room.
     pub policy: Policy,
-    /// The buckets that it holds already.
+    /// The buckets that are in the cache.
     pub resident: &'a [u32],
 }
 
 impl CacheStart<'_> {
-    /// An empty cache.
+    /// Returns an empty cache.
     pub fn cold(capacity: u64, policy: Policy) -> Self {
         Self { capacity, policy, resident: &[] }
     }
 }
 
-/// What a run over the tasks costs.
+/// Cost of a run over tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCounts {
     /// Buckets read.
     pub loads: u64,
     /// Bytes read for them.
     pub bytes: u64,
-    /// Uses of a bucket by a task, both of an edge counted.
+    /// Uses of a bucket by a task; an edge uses two.
     pub uses: u64,
 }
 
@@ -116,60 +116,60 @@ impl std::ops::AddAssign for CacheCounts {
 }
 
 impl CacheCounts {
-    /// Share of uses that found their bucket in the cache.
+    /// Returns the fraction of uses that found their bucket in the cache.
     pub fn hit_rate(&self) -> f64 {
         if self.uses == 0 { 1.0 } else { 1.0 - self.loads as f64 / self.uses as f64 }
     }
 }
 
-/// How soon a bucket in the cache may go, the larger the sooner.
+/// Eviction priority of a bucket in the cache: the largest is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Leave {
-    /// Under LFU, [`NEVER`] less the uses since it was read; the same for all under the others.
+    /// Under LFU, [`NEVER`] minus the uses since it was read; constant under the other policies.
     unused: u32,
-    /// Under Belady, when it is used again; under the others, the longer ago it was used or read, the larger.
+    /// Under Belady, the time of the next use. Under the others, larger if the last use or read was longer ago.
     time: u32,
 }
 
 impl Leave {
-    /// Whatever its uses.
+    /// Returns the priority of a policy that ignores the number of uses.
     fn by_time(time: u32) -> Self {
         Self { unused: NEVER, time }
     }
 
-    /// After one more use, at a time.
+    /// Returns the priority after one more use.
     fn used(self, time: u32) -> Self {
         Self { unused: self.unused - 1, time }
     }
 }
 
-/// The steps that carry out tasks in their order with a cache of a given size. Holds 8 bytes a task under Belady, none
-/// under the others.
+/// The steps that execute tasks in their order with a cache of a given size. Holds 8 bytes per task under Belady, none
+/// under the other policies.
 pub struct Steps<'a> {
     tasks: &'a [Task],
     sizes: &'a [u64],
     capacity: u64,
     policy: Policy,
-    /// For each task, when its two buckets are used again; empty where the policy does not ask.
+    /// For each task, the next uses of its two buckets; empty unless the policy is Belady.
     next_uses: Vec<(u32, u32)>,
     at: usize,
     held: u64,
-    /// For each bucket in the cache.
+    /// Priority of each bucket in the cache.
     resident: Vec<Option<Leave>>,
-    /// The same, in this order.
+    /// Buckets in the cache by priority.
     by_leave: BTreeSet<(Leave, u32)>,
     /// Buckets without further use, to be evicted before the next task.
     finished: Vec<u32>,
 }
 
 impl<'a> Steps<'a> {
-    /// Bytes that are held for each bucket, beside those for each task.
+    /// Bytes held per bucket, in addition to those per task.
     pub const BYTES_A_BUCKET: usize = size_of::<Option<Leave>>() + 3 * size_of::<(Leave, u32)>();
 
-    /// Over `tasks`, with a cache for buckets of the given sizes.
+    /// Creates the steps of `tasks` for buckets of the given sizes.
     ///
     /// # Panics
-    /// Where the two buckets of a task do not fit together, what is held already does not fit, or there are 2^32 tasks.
+    /// If the two buckets of a task do not fit together, the resident buckets do not fit, or there are 2^32 tasks.
     pub fn new(tasks: &'a [Task], sizes: &'a [u64], start: CacheStart<'_>) -> Self {
         assert!((tasks.len() as u64) < u64::from(NEVER), "tasks are numbered in 32 bits");
         let CacheStart { capacity, policy, resident } = start;
@@ -196,7 +196,7 @@ impl<'a> Steps<'a> {
         steps
     }
 
-    /// Notes that a bucket is in the cache, and how soon it may go.
+    /// Adds a bucket to the cache.
     fn hold(&mut self, bucket: u32, leave: Leave) {
         let before = self.resident[bucket as usize].replace(leave);
         assert!(before.is_none(), "a bucket is loaded when it is not in the cache");
@@ -211,7 +211,7 @@ impl<'a> Steps<'a> {
         Step::Evict(bucket)
     }
 
-    /// Makes room for a bucket, or loads it when there is room.
+    /// Evicts a bucket, or loads `bucket` if there is room for it.
     fn bring(&mut self, bucket: u32, task: Task) -> Step {
         let size = self.sizes[bucket as usize];
         if self.held + size <= self.capacity {
@@ -262,7 +262,7 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// When the buckets of each task are used next after it, and when each bucket is used first.
+/// Returns the next uses of each task's buckets after it, and the first use of each bucket.
 fn next_uses(tasks: &[Task], buckets: usize) -> (Vec<(u32, u32)>, Vec<u32>) {
     let mut next = vec![NEVER; buckets];
     let mut uses = vec![(NEVER, NEVER); tasks.len()];
@@ -274,29 +274,29 @@ fn next_uses(tasks: &[Task], buckets: usize) -> (Vec<(u32, u32)>, Vec<u32>) {
     (uses, next)
 }
 
-/// The buckets that are read.
+/// Returns the buckets that are read.
 pub(super) fn loads_of(steps: Steps<'_>) -> impl Iterator<Item = u32> {
     steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None })
 }
 
-/// The loads that read these buckets for tasks.
+/// Pairs buckets, in the order in which a run reads them, with the tasks that need them.
 ///
 /// # Panics
-/// Later, where no simulation of these tasks reads such buckets.
+/// The iterator panics if no run of these tasks reads these buckets.
 pub(super) fn loads_for<'a>(
     tasks: &'a [Task],
     buckets: impl Iterator<Item = u32> + 'a,
 ) -> impl Iterator<Item = Load> + 'a {
     let mut step = 0;
     buckets.map(move |bucket| {
-        // What is read next is not held: the first task from here on that uses it is the one that it is read for.
+        // The bucket was not in the cache before, so the first task from here on that uses it is the one that needs it.
         let uses = |task: &Task| task.0 == bucket || task.1 == bucket;
         step += tasks[step..].iter().position(uses).expect("a bucket is read for a task");
         Load { bucket, step: step as u64 }
     })
 }
 
-/// Counts what the steps cost; `extents` are the bytes to read for each bucket.
+/// Counts the cost of the steps; `extents` are the bytes to read for each bucket.
 pub(super) fn count(steps: Steps<'_>, extents: &[u64]) -> CacheCounts {
     let uses = steps.tasks.iter().map(|task| if task.0 == task.1 { 1 } else { 2 }).sum();
     loads_of(steps).fold(CacheCounts { uses, ..CacheCounts::default() }, |counts, bucket| CacheCounts {
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn policies_let_go_of_what_they_are_named_for() {
-        // 3 needs a place when 0 was read first, 1 used longest ago, and 2 is never used again.
+        // Bucket 3 needs room when 0 was read first, 1 used longest ago, and 2 is never used again.
         let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
         assert_eq!(order_of_loads(&tasks, Policy::Belady), [0, 1, 2, 3]);
         assert_eq!(order_of_loads(&tasks, Policy::Lru), [0, 1, 2, 3, 1]);
@@ -331,20 +331,21 @@ mod tests {
 
     #[test]
     fn lfu_lets_go_of_what_was_used_least_since_it_was_read() {
-        // 3 needs a place when 0 and 2 were used twice, 1 once, though 1 last.
+        // Bucket 3 needs room when 0 and 2 were used twice, and 1 once but last.
         let tasks = [(0, 0), (2, 2), (2, 2), (0, 0), (1, 1), (3, 3), (0, 2), (1, 1)];
         assert_eq!(order_of_loads(&tasks, Policy::Lfu), [0, 2, 1, 3, 1]);
-        // Of 1 and 2, used once each, 1 goes, which was used longer ago.
+        // Buckets 1 and 2 were used once each; 1 is evicted, since its use was longer ago.
         let ties = [(0, 0), (0, 0), (1, 1), (2, 2), (3, 3), (2, 2), (1, 1)];
         assert_eq!(order_of_loads(&ties, Policy::Lfu), [0, 1, 2, 3, 1]);
-        // Uses before a bucket was last read do not count: 0 goes for 2, comes again, and has fewer than 1 when 3 comes.
+        // Uses before the last read do not count: 0 is evicted for 2, read again, and has fewer uses than 1 when 3 is
+        // read.
         let again = [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (2, 3), (0, 0), (2, 2), (3, 3), (1, 2)];
         assert_eq!(order_of_loads(&again, Policy::Lfu), [0, 1, 2, 3, 0, 3]);
     }
 
     #[test]
     fn lfu_makes_room_by_bytes() {
-        // A bucket of 4 bytes takes the place of both that were used less, not of the one that was used most.
+        // A bucket of 4 bytes replaces the two that were used less, not the one that was used most.
         let (tasks, sizes) = ([(0, 0), (1, 1), (2, 2), (1, 1), (3, 3), (1, 1)], [2, 2, 2, 4]);
         let steps = Steps::new(&tasks, &sizes, CacheStart::cold(6, Policy::Lfu));
         let evicted = steps.filter_map(|step| if let Step::Evict(bucket) = step { Some(bucket) } else { None });
@@ -359,7 +360,7 @@ mod tests {
         }
     }
 
-    /// The least number of loads over all choices, by trying them; `held` is a set of buckets as bits.
+    /// Returns the least number of loads over all choices, by trying them; `held` is a bit set of buckets.
     fn least_loads(tasks: &[Task], at: usize, held: u32, capacity: u32) -> u64 {
         let Some(&(i, j)) = tasks.get(at) else { return 0 };
         let needed = (1 << i) | (1 << j);

@@ -1,36 +1,36 @@
-//! Is it worth the calibration of a rule that misses some pairs, or is every pair found as cheaply?
+//! The choice between an exact rule and a rule that needs a calibration and misses some pairs.
 
 use super::rule::Rule;
 
-/// Up to which recall the union rule needs about which threshold: a first guess, to tell what it costs.
+/// Recalls, and the thresholds that the union rule is assumed to need for them, to estimate its cost.
 const THRESHOLDS_GUESSED: [(f64, f64); 3] = [(0.9, 1.1), (0.97, 1.3), (1.0, 1.6)];
-/// Centers that a calibrated rule looks at around each, about.
+/// Approximate number of centers that a calibrated rule considers around each center.
 const CENTERS_AROUND: u64 = 256;
 
-/// How many vectors and buckets are joined, and how many pairs of them may meet.
+/// Numbers of vectors and buckets that are joined, and of their pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketPairsToVisit {
-    /// Vectors.
+    /// Number of vectors.
     pub rows: u64,
-    /// Buckets.
+    /// Number of buckets.
     pub buckets: u64,
-    /// Pairs of vectors.
+    /// Number of pairs of vectors.
     pub pairs: u64,
-    /// Pairs of buckets.
+    /// Number of pairs of buckets.
     pub bucket_pairs: u64,
-    /// Vectors, each with the centers of all buckets that its own may meet.
+    /// For each vector, the number of buckets that its own bucket may be compared with, summed over all vectors.
     pub centers_of_rows: u64,
 }
 
 impl BucketPairsToVisit {
-    /// Of a set with itself: so many vectors in so many buckets.
+    /// Returns the numbers for a set that is joined with itself.
     pub fn within((rows, buckets): (u64, u64)) -> Self {
         let pairs_of = |n: u64| n * n.saturating_sub(1) / 2;
         let (pairs, bucket_pairs) = (pairs_of(rows), pairs_of(buckets));
         Self { rows, buckets, pairs, bucket_pairs, centers_of_rows: rows * buckets }
     }
 
-    /// Of two sets with each other: the vectors and buckets of each.
+    /// Returns the numbers for two sets that are joined with each other.
     pub fn between((rows_a, buckets_a): (u64, u64), (rows_b, buckets_b): (u64, u64)) -> Self {
         Self {
             rows: rows_a + rows_b,
@@ -41,7 +41,7 @@ impl BucketPairsToVisit {
         }
     }
 
-    /// Of new vectors and buckets with old ones and with each other.
+    /// Returns the numbers for new vectors and buckets that are joined with old ones and with each other.
     pub fn grown(old: (u64, u64), new: (u64, u64)) -> Self {
         let (with_old, among_new) = (Self::between(old, new), Self::within(new));
         Self {
@@ -53,31 +53,31 @@ impl BucketPairsToVisit {
     }
 }
 
-/// What is known of a join at a threshold before any rule is chosen. Pairs are those of different buckets, expected from a
+/// Facts about a join at a threshold before any rule is chosen. Pairs are those of different buckets, estimated from a
 /// sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// What is joined.
     pub meets: BucketPairsToVisit,
-    /// Pairs of the result, of few no more than their order of magnitude.
+    /// Pairs of the result; if they are few, only their order of magnitude is known.
     pub results: u64,
     /// Pairs that the margin-sum rule admits.
     pub margin_sum_pairs: u64,
     /// Pairs that the union rule admits at [`guessed_threshold`].
     pub union_pairs: u64,
-    /// Pairs that the triangle inequality with one center leaves: a sampled vector is compared with its share of them. Of two
-    /// sets, one of each.
+    /// Pairs that the triangle inequality with one center leaves. The fraction of these pairs determines how many
+    /// vectors a sampled vector is compared with. If two sets are joined, a pair has a vector of each.
     pub near_pairs: u64,
 }
 
-/// What is wanted of the rule.
+/// Requirements on the rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RuleTarget {
     /// The recall to reach.
     pub recall: f64,
-    /// How many times the cost of a rule that misses some pairs one that misses none may have.
+    /// Factor by which an exact rule may cost more than one that misses some pairs.
     pub patience: f64,
-    /// Vectors that a calibration may have to draw.
+    /// Number of vectors that a calibration may have to draw.
     pub sample: u64,
 }
 
@@ -86,46 +86,46 @@ pub struct RuleTarget {
 pub enum Choice {
     /// By a rule that misses none.
     Exact(Rule),
-    /// By a rule whose threshold a calibration sets, which may look for the neighbors of so many vectors.
+    /// By a rule with a threshold from a calibration.
     Calibrated {
         /// The rule.
         rule: Rule,
-        /// More vectors would cost more than the rule saves.
+        /// Most vectors to draw; more would cost more than the rule saves.
         sample_max: u64,
     },
 }
 
-/// The threshold that the union rule is taken to need for a recall, before any is calibrated.
+/// Returns the threshold that the union rule is assumed to need for a recall, before any calibration.
 pub fn guessed_threshold(recall: f64) -> f64 {
     THRESHOLDS_GUESSED.iter().find(|(most, _)| recall <= *most).map_or(f64::MAX, |(_, threshold)| *threshold)
 }
 
-/// What each kind of operation costs, in nanoseconds of a core: measured once, and the same on every machine, so that a
-/// choice depends on none. Only their ratios matter.
+/// Cost of each kind of operation, in nanoseconds of a core. Measured once, and equal on all machines, so that a choice
+/// does not depend on the machine. Only the ratios matter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
-    /// A distance between members that a rule admits.
+    /// Distance between members that a rule admits.
     pair: f64,
-    /// A distance between a drawn vector and another: these are computed in large tiles.
+    /// Distance between a sampled vector and another one; these are computed in large tiles.
     sampled: f64,
-    /// A distance of a member to a center in the pass that finds edges.
+    /// Distance between a member and a center in the pass that finds edges.
     center: f64,
-    /// Looking at a member of an edge: its distance to the other center, its part in the selection.
+    /// Work per member of an edge: its distance to the other center, and the selection.
     member_of_edge: f64,
 }
 
 impl Weights {
-    /// That of a distance between a drawn vector and another, the same for all levels of kernels.
+    /// Returns the cost of a distance between a sampled vector and another one, which is equal for all kernel levels.
     pub fn sampled(&self) -> f64 {
         self.sampled
     }
 
-    /// That of a distance to a center.
+    /// Returns the cost of a distance to a center.
     pub fn center(&self) -> f64 {
         self.center
     }
 
-    /// For vectors of so many dimensions whose coordinates are bytes, or floats.
+    /// Returns the costs for vectors with `dimensions` coordinates, which are bytes or floats.
     pub fn of(bytes: bool, dimensions: usize) -> Self {
         let d = dimensions as f64;
         match bytes {
@@ -145,13 +145,13 @@ impl Weights {
     }
 }
 
-/// What a calibration takes beside its passes, the bootstrap above all, in nanoseconds.
+/// Cost of a calibration in addition to its passes, mostly the bootstrap, in nanoseconds.
 const BOOTSTRAP: f64 = 150e6;
-/// Of the pairs of two buckets that have an edge, the share that is admitted, about; on 6 sets it was 0.01 to 0.09.
+/// Approximate fraction of the pairs of two buckets with an edge that is admitted; on 6 sets it was 0.01 to 0.09.
 const ADMITTED_OF_EDGE: f64 = 1.0 / 30.0;
 
 impl Facts {
-    /// What it costs to look for all admitted pairs of different buckets and to compare them.
+    /// Returns the cost of finding and comparing all admitted pairs of different buckets.
     fn cost(&self, admitted: u64, weights: &Weights) -> f64 {
         let BucketPairsToVisit { rows, buckets, bucket_pairs, .. } = self.meets;
         let (rows, buckets, admitted) = (rows as f64, buckets as f64, admitted as f64);
@@ -161,19 +161,19 @@ impl Facts {
     }
 }
 
-/// What ways to find pairs are expected to cost, in the unit of [`Weights`].
+/// Expected costs of the ways to find pairs, in the unit of [`Weights`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
-    /// By the rule that misses none.
+    /// Cost of the exact rule.
     pub exact: f64,
-    /// By the union rule, the vectors of its calibration apart.
+    /// Cost of the union rule, without the sampled vectors of its calibration.
     pub approximate: f64,
-    /// Each vector of the calibration.
+    /// Cost per sampled vector of the calibration.
     pub a_vector: f64,
 }
 
 impl Costs {
-    /// Of a set.
+    /// Estimates the costs of a join.
     pub fn of(facts: &Facts, weights: &Weights) -> Self {
         let Facts { meets, margin_sum_pairs, union_pairs, near_pairs, .. } = *facts;
         let BucketPairsToVisit { rows, pairs, centers_of_rows, .. } = meets;
@@ -188,7 +188,7 @@ impl Costs {
     }
 }
 
-/// The rule that is expected to cost less, its calibration included.
+/// Returns the rule that is expected to cost less, calibration included.
 pub fn choose(facts: &Facts, wanted: RuleTarget, weights: &Weights) -> Choice {
     let Costs { exact, approximate, a_vector } = Costs::of(facts, weights);
     let affordable = (exact / wanted.patience - approximate) / a_vector.max(1.0);
@@ -217,7 +217,8 @@ mod tests {
         let Choice::Calibrated { rule, sample_max } = chosen(&facts(100_000_000_000, 1_000_000_000), 1.0) else {
             panic!("the exact rule compares 100 times as many pairs");
         };
-        // Seconds: of 1e11 and 1e9 pairs, of the 400 members of all edges and of 7.5e5, of the distances to centers.
+        // Seconds: for 1e11 and 1e9 pairs, for the 400 members of each edge (all edges, and 7.5e5), and for distances
+        // to centers.
         let exact = 130.0 + 12_497_500.0 * 400.0 * 22.5e-9 + 5e9 * 3.894_736_8e-9;
         let approximate = 1.3 + 750_000.0 * 400.0 * 22.5e-9 + 0.256e9 * 3.894_736_8e-9 + 0.15;
         let expected = (exact - approximate) / (200_000.0 * (0.1 + 170.0 / 300.0) * 1e-9);
@@ -243,7 +244,8 @@ mod tests {
         assert_eq!(chosen(&facts, 1.0), Choice::Exact(Rule::MarginSum));
     }
 
-    /// The vectors of each set are compared with the centers of the other alone, which few vectors have few of.
+    /// The vectors of each set are compared with the centers of the other set only, which are few for one set and
+    /// concern few vectors for the other.
     #[test]
     fn few_vectors_are_joined_exactly_with_many() {
         let meets = BucketPairsToVisit::between((1_000_000, 5_000), (1_000, 30));

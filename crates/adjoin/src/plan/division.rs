@@ -1,62 +1,64 @@
-//! How is the memory of a run divided among its parts, and how many workers does it bear?
+//! Division of a run's memory among its parts, and the number of workers that the memory allows.
 
 use std::ops::RangeInclusive;
 
 use super::cache::Policy;
 
-/// Bytes of the schedule for each task: the task itself, the next uses of its buckets, and the loads before it; most
-/// tasks find their buckets in the cache.
+/// Bytes of the schedule per task: the task, the next uses of its buckets, and its loads; most tasks find their buckets
+/// in the cache.
 const BYTES_A_TASK: u64 = 8 + 8 + 4;
-/// The same where the uses to come are not known.
+/// Bytes per task if next uses are not stored.
 const BYTES_A_TASK_ALONE: u64 = 8;
-/// The part of the memory beyond that of one worker that others may take: the rest makes every pass faster.
+/// Fraction of the memory beyond the need of one worker that further workers may take: the rest makes every pass
+/// faster.
 const WORKERS_SHARE: (u64, u64) = (3, 4);
 
-/// What the parts of a run need, in bytes.
+/// Needs of the parts of a run, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
-    /// Held all the time, whoever works.
+    /// Held all the time, at any number of workers.
     pub fixed: u64,
     /// Held by each worker.
     pub a_worker: u64,
     /// Number of tasks.
     pub tasks: u64,
-    /// Pairs on their way to the sink: with less, workers wait for it again and again; more makes nobody wait less.
+    /// Pairs on their way to the sink. With less than the minimum, workers often wait for the sink; more than the
+    /// maximum does not reduce waiting.
     pub queue: RangeInclusive<u64>,
-    /// Reading ahead of the cache.
+    /// Read-ahead for the cache.
     pub read_ahead: RangeInclusive<u64>,
-    /// The cache: the largest two buckets that meet, and all buckets.
+    /// The cache: from the two largest buckets with an edge to all buckets.
     pub cache: RangeInclusive<u64>,
 }
 
-/// Who gets how many bytes.
+/// Bytes of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Division {
-    /// Workers.
+    /// Number of workers.
     pub threads: usize,
-    /// What the cache goes by: where nothing was said and the uses to come cannot be held, by those that were.
+    /// Cache policy: LRU if none was given and the next uses do not fit.
     pub policy: Policy,
     /// Bytes of the schedule.
     pub tasks: u64,
     /// Bytes of pairs on their way to the sink.
     pub queue: u64,
-    /// Bytes for reading ahead of the cache.
+    /// Bytes of read-ahead.
     pub read_ahead: u64,
     /// Bytes of the cache.
     pub capacity: u64,
-    /// Bytes of everything else, the workers above all.
+    /// Bytes of everything else, mostly the workers.
     pub workers: u64,
 }
 
 impl Division {
-    /// All of it.
+    /// Returns the sum of all parts.
     pub fn bytes(&self) -> u64 {
         self.tasks + self.queue + self.read_ahead + self.capacity + self.workers
     }
 }
 
 impl Needs {
-    /// The least bytes with which a run of so many workers can be made.
+    /// Returns the least bytes for a run with `threads` workers.
     pub fn least(&self, threads: usize, policy: Policy) -> u64 {
         let parts = [self.queue.start(), self.read_ahead.start(), self.cache.start()];
         parts.into_iter().sum::<u64>() + bytes_of_tasks(self.tasks, policy) + self.workers(threads)
@@ -67,20 +69,20 @@ impl Needs {
     }
 }
 
-/// Bytes of a schedule of so many tasks.
+/// Returns the bytes of a schedule of `tasks` tasks.
 fn bytes_of_tasks(tasks: u64, policy: Policy) -> u64 {
     tasks * if policy == Policy::Belady { BYTES_A_TASK } else { BYTES_A_TASK_ALONE }
 }
 
-/// Divides `free` bytes among the parts of a run of at most `threads` workers; none where they do not suffice for one.
-/// `policy` is what the cache goes by and `cache` are its bytes, where that was said.
+/// Divides `free` bytes among the parts of a run of at most `threads` workers; returns `None` if they do not suffice
+/// for one. `policy` and `cache` are the policy and the bytes of the cache, if given.
 pub fn divide(
     needs: &Needs,
     (threads, policy): (usize, Option<Policy>),
     cache: Option<u64>,
     free: u64,
 ) -> Option<Division> {
-    // Fewer workers rather than a cache that does not know what comes.
+    // Fewer workers are better than a cache that does not know the next uses.
     let policies = policy.map_or([Policy::Belady, Policy::Lru], |named| [named; 2]);
     let mut choices = policies.into_iter().flat_map(|policy| (1..=threads).rev().map(move |n| (n, policy)));
     let (threads, policy) = choices.find(|&(threads, policy)| needs.least(threads, policy) <= free)?;
@@ -89,18 +91,18 @@ pub fn divide(
     let spare = spare - (queue - needs.queue.start());
     let read_ahead = (spare / 8).clamp(*needs.read_ahead.start(), *needs.read_ahead.end());
     let left = needs.cache.start() + spare - (read_ahead - needs.read_ahead.start()).min(spare);
-    // More than all buckets is of no use.
+    // More than all buckets is useless.
     let capacity = left.min(cache.unwrap_or((*needs.cache.end()).max(*needs.cache.start())));
     let (tasks, workers) = (bytes_of_tasks(needs.tasks, policy), needs.workers(threads));
     Some(Division { threads, policy, tasks, queue, read_ahead, capacity, workers })
 }
 
-/// How many of `threads` workers find room in `free` bytes, where a number of them needs `least` of it, more the more they
-/// are.
+/// Returns how many of `threads` workers fit into `free` bytes. `least(n)` is the need of n workers, and increases with
+/// n.
 pub fn threads_within(threads: usize, free: u64, least: impl Fn(usize) -> u64) -> usize {
     let alone = least(1);
     let spare = free.saturating_sub(alone) / WORKERS_SHARE.1 * WORKERS_SHARE.0;
-    // By halves, as `least` may look at every bucket.
+    // Binary search, since `least` may visit every bucket.
     let (mut most, mut too_many) = (1, threads + 1);
     while most + 1 < too_many {
         let tried = most.midpoint(too_many);

@@ -1,4 +1,4 @@
-//! The plan in words, for a person who decides whether to run it.
+//! The plan of a join as text, for a user who decides whether to run it.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use super::rule::Rule;
 use super::schedule::{BucketSizes, Schedule};
 use crate::options::format_bytes;
 
-/// What a join is going to do and to cost.
+/// Planned work and cost of a join.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// Name of the rule that picks pairs.
+    /// Name of the rule that selects pairs.
     pub rule: String,
-    /// Its threshold, if it needs one.
+    /// Threshold of the rule, if it has one.
     pub threshold: Option<f64>,
-    /// Vectors.
+    /// Number of vectors.
     pub rows: u64,
-    /// Buckets.
+    /// Number of buckets.
     pub buckets: u64,
     /// Pairs of buckets to compare.
     pub edges: u64,
-    /// Pairs of buckets there are.
+    /// All pairs of buckets.
     pub bucket_pairs: u64,
     /// Name of the order.
     pub order: String,
@@ -30,15 +30,15 @@ pub struct Explanation {
     pub store_bytes: u64,
     /// Bytes that the run reads.
     pub bytes_read: u64,
-    /// Share of uses that find their bucket in the cache.
+    /// Fraction of uses that find their bucket in the cache.
     pub hit_rate: f64,
-    /// Pairs of vectors that the rule is expected to admit; whole tiles around them are computed.
+    /// Pairs of vectors that the rule is expected to admit; the run computes whole tiles around them.
     pub candidate_pairs: u64,
-    /// Pairs of vectors there are.
+    /// All pairs of vectors.
     pub all_pairs: u64,
 }
 
-/// Explains a schedule by a rule and its threshold for what `meets`, of whose pairs it is expected to admit
+/// Explains a schedule, by a rule and its threshold, for the pairs in `meets`, of which the rule is expected to admit
 /// `candidate_pairs`.
 pub fn explain(
     (rule, threshold): (Rule, Option<f64>),

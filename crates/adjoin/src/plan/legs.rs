@@ -1,16 +1,17 @@
-//! A schedule in legs, so that a run that is ended somewhere has lost no more than the leg that it was in.
+//! Divides a schedule into parts with a checkpoint after each, so that an interrupted run loses at most one part.
 
 use super::order::Task;
 
-/// Multiplications of a leg, at least: about a second of work for a thread, beside which it is little to make durable what
-/// was found.
+/// Least multiplications of a part: about a second of work of a thread, compared with which a durable checkpoint costs
+/// little.
 const LEG_WORK: u64 = 20_000_000_000;
-/// Legs of a schedule with little work, and of one with very much.
+/// Number of parts of a schedule with little work.
 const LEGS_MIN: u64 = 16;
+/// Number of parts of a schedule with very much work.
 const LEGS_MAX: u64 = 1_024;
 
-/// Where the legs of tasks end that take so many multiplications together: before tasks of these numbers, the last with
-/// all. The work of one is what `weight` says of it beside others.
+/// Returns the ends of the parts of tasks that take `multiplications` in total: task numbers, the last of which is the
+/// number of tasks. `weight` returns the relative work of a task.
 pub fn leg_ends(tasks: &[Task], multiplications: u64, weight: impl Fn(Task) -> u64) -> Vec<usize> {
     let legs = (multiplications / LEG_WORK).clamp(LEGS_MIN, LEGS_MAX);
     let of_task = |&task: &Task| u128::from(weight(task).max(1));

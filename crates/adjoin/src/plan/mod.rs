@@ -1,7 +1,7 @@
-//! Here are the buckets and what is known of them; in which order are which of them compared, and what is held?
+//! Decides which buckets are compared, in which order, and which are in memory when.
 //!
-//! Data in, schedule out: nothing here reads a file, a clock or a thread count. What a plan says is what a join does
-//! (`adjoin explain` prints it).
+//! Data in, schedule out: nothing here reads a file, a clock or a thread count. A join does exactly what its plan
+//! states, and `adjoin explain` prints the plan.
 
 pub mod batch;
 mod bucket_graph;

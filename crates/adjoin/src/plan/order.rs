@@ -1,4 +1,4 @@
-//! In which order are the edges verified?
+//! Orders of the tasks of a join.
 
 use std::str::FromStr;
 
@@ -8,14 +8,15 @@ use super::bucket_graph::BucketGraph;
 use super::reorder::{cuthill_mckee, gorder, gorder_out, shuffled};
 use crate::error::{Error, Result};
 
-/// Buckets that meet the others together, at most.
+/// Most buckets that are compared with others together.
 const TOGETHER: u64 = 8;
 
-/// Compare two buckets, or one with itself.
+/// A comparison of two buckets, or of one with itself.
 pub type Task = (u32, u32);
 
-/// Of two sets that are joined with each other, the one whose buckets come one after the other, while those of the other that
-/// they meet are held; DiskJoin, section 3, reorders one and caches the other. A set that is joined with itself leads itself.
+/// The leading set of a join of two sets: its buckets are processed one after the other, while the buckets of the other
+/// set that they are compared with are cached. (DiskJoin, section 3, reorders one set and caches the other.) A set that
+/// is joined with itself leads itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lead {
@@ -26,10 +27,10 @@ pub enum Lead {
 }
 
 impl Lead {
-    /// Both.
+    /// Both sets.
     pub const ALL: [Self; 2] = [Self::Left, Self::Right];
 
-    /// Its name as a strategy.
+    /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Left => "left",
@@ -37,7 +38,7 @@ impl Lead {
         }
     }
 
-    /// The buckets of a task, that of the leading set first.
+    /// Returns the buckets of a task, the one of the leading set first.
     fn first(self, (i, j): Task) -> Task {
         match self {
             Self::Left => (i, j),
@@ -55,23 +56,23 @@ impl FromStr for Lead {
     }
 }
 
-/// A way to order tasks.
+/// An order of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// In the order on disk, which is that of the k-means tree of the centers: a few buckets together, with each of the later
-    /// buckets that they have edges to.
+    /// The order on disk, which is that of the k-means tree of the centers: a few buckets together, with each later
+    /// bucket that they have an edge to.
     Tree,
-    /// Block-nested loops: as many consecutive buckets as fit are held, all others that have an edge to one of them
-    /// pass by once. Reads less where the graph is dense.
+    /// Block-nested loops: as many consecutive buckets as fit are cached, and every other bucket with an edge to one of
+    /// them is read once. Reads less if the graph is dense.
     BlockNested,
-    /// Bucket by bucket in an order without meaning.
+    /// Bucket by bucket in a random order.
     Id,
-    /// Bucket by bucket, next the one that shares most neighbors with the last ones (DiskJoin, Algorithm 2, read without
-    /// directions).
+    /// Bucket by bucket, next the one that shares most neighbors with the last ones (DiskJoin, Algorithm 2, with
+    /// undirected edges).
     Gorder,
-    /// The same as printed: an edge leads from the bucket with the lower number to the other, and next comes the bucket
-    /// that shares most out-neighbors. With a bucket come the edges that leave it (section 4.3).
+    /// DiskJoin's Algorithm 2 as printed: an edge leads from the lower bucket number to the higher, and next is the
+    /// bucket that shares most out-neighbors. A bucket is processed with its outgoing edges (section 4.3).
     GorderOut,
     /// Bucket by bucket in reverse Cuthill-McKee order.
     CuthillMcKee,
@@ -80,7 +81,7 @@ pub enum Order {
 impl Order {
     const ALL: [Self; 6] = [Self::Tree, Self::BlockNested, Self::Id, Self::Gorder, Self::GorderOut, Self::CuthillMcKee];
 
-    /// Its name as a strategy.
+    /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
@@ -104,8 +105,8 @@ impl FromStr for Order {
     }
 }
 
-/// All tasks of a graph, each once: its edges, and some buckets with themselves. They take the place of the edges in memory, of
-/// which there may be more than of anything else.
+/// Returns all tasks of a graph, each once: its edges, and the given buckets with themselves. Reuses the memory of the
+/// edges, which may be the largest part of a plan.
 pub fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
     let mut tasks = graph.edges;
     tasks.reserve_exact(with_themselves.len());
@@ -113,8 +114,8 @@ pub fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
     tasks
 }
 
-/// Puts tasks in order; where they are of two sets, `lead` is the one that is gone through. `sizes` are the bytes that buckets
-/// take in memory, of which `capacity` fit. The last three orders go by the graph alone, in which no set leads.
+/// Sorts tasks. If there are two sets, `lead` is the leading one. `sizes` are the bytes of buckets in memory, of which
+/// `capacity` fit. `Id`, `Gorder` and `CuthillMcKee` depend on the graph only, and ignore `lead`.
 pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, (order, lead): (Order, Lead)) {
     match order {
         Order::Tree => {
@@ -128,7 +129,8 @@ pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, (order, lead
             let largest = sizes.iter().copied().max().unwrap_or(0);
             let together = together(sizes, capacity);
             let block_of = blocks(sizes, capacity.saturating_sub(largest));
-            // Within a block as in tree order; then each later bucket once, with all of the block that it meets.
+            // Inside a block in tree order; then each later bucket once, with all buckets of the block that it has
+            // edges to.
             tasks.sort_unstable_by_key(|&task| {
                 let (i, j) = lead.first(task);
                 let inside = block_of[i as usize] == block_of[j as usize];
@@ -152,7 +154,7 @@ pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, (order, lead
     }
 }
 
-/// The place of each bucket in an order of buckets.
+/// Returns the position of each bucket in an order of buckets.
 fn ranks(tasks: &[Task], sizes: &[u64], capacity: u64, order: Order) -> Vec<u32> {
     let edges = tasks.iter().copied().filter(|(i, j)| i != j).collect();
     let graph = BucketGraph { buckets: sizes.len(), edges };
@@ -169,14 +171,14 @@ fn ranks(tasks: &[Task], sizes: &[u64], capacity: u64, order: Order) -> Vec<u32>
     rank
 }
 
-/// How many consecutive buckets meet the others together, so that each of these passes through the caches of the processor
-/// once for all of them: few of those that fit.
+/// Returns how many consecutive buckets are compared with others together, so that another bucket passes through the
+/// processor's caches once for all of them. Only a small part of the buckets that fit.
 fn together(sizes: &[u64], capacity: u64) -> u32 {
     let largest = sizes.iter().copied().max().unwrap_or(0).max(1);
     (capacity / largest / 4).clamp(1, TOGETHER) as u32
 }
 
-/// The number of each bucket's block: consecutive buckets of at most `block_bytes`, at least one.
+/// Returns the block number of each bucket. Blocks have consecutive buckets of at most `block_bytes`, but at least one.
 fn blocks(sizes: &[u64], block_bytes: u64) -> Vec<u32> {
     let mut block = 0;
     let mut held = 0;
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(tasks(Order::Tree), expected);
     }
 
-    /// Bucket 1 has most out-neighbors and 0 shares one of them; the edge between both leaves 0.
+    /// Bucket 1 has most out-neighbors, and 0 shares one of them; the edge between them belongs to 0.
     #[test]
     fn edges_come_with_the_bucket_that_they_leave() {
         let graph = BucketGraph { buckets: 5, edges: vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4)] };
@@ -230,7 +232,7 @@ mod tests {
         assert!("gorder-in".parse::<Order>().unwrap_err().to_string().contains("gorder, gorder-out, rcm"));
     }
 
-    /// Buckets 0 to 2 are of one set, 3 and 4 of the other.
+    /// Buckets 0 to 2 belong to one set, 3 and 4 to the other.
     #[test]
     fn the_buckets_of_the_set_that_leads_come_one_after_the_other() {
         let edges = vec![(0, 3), (0, 4), (1, 3), (2, 3), (2, 4)];

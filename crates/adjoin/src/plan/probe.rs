@@ -1,46 +1,48 @@
-//! Which buckets does a query look into? Its nearest ones, as far as a rule goes.
+//! The probe rule: which of its nearest buckets a query probes.
 //!
-//! All that a rule knows of a bucket is its rank among the centers by their distance to the query, and its *margin*: the
-//! squared distance to its center less that to the nearest one. By rank alone it is the fixed number of probes of an
-//! inverted file; by margin alone that of a ball. Queries that lie between many centers have many small margins, and
-//! need more buckets than those that lie near one; beyond some rank few neighbors are found at any margin. A sum of
-//! both finds as many neighbors in fewer buckets than either (docs/methods.md, "Which buckets a query looks into"), and
-//! asks for no distance to a vector, so that all buckets of a batch are known before any is read.
+//! A rule depends on two properties of a bucket: its rank among the centers by their distance to the query, and its
+//! *margin*, the squared distance to its center minus that to the nearest center. A rule by rank alone is the fixed
+//! number of probes of an inverted file; a rule by margin alone is a ball. Queries between many centers have many small
+//! margins, and need more buckets than queries near one center; beyond some rank, few neighbors are found at any
+//! margin. A sum of both finds as many neighbors in fewer buckets than either (docs/methods.md, "Which buckets a query
+//! looks into"). It needs no distance to a vector, so all buckets of a batch are known before any is read.
 
-/// How many of a query's nearest buckets are looked into.
+/// How many of its nearest buckets a query probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Probes {
-    /// All in which something may lie that is wanted, by a bound: nothing is missed.
+    /// All that may hold a hit, by a bound: nothing is missed.
     Bound,
-    /// So many, whatever the query.
+    /// A fixed number.
     Nearest(u32),
     /// As many as a rule admits.
     By(ProbeRule),
 }
 
-/// Admits a bucket of rank r, from 0, and margin m where `ln(r + 1) + per_margin * m <= t`. The nearest is always admitted.
+/// Admits a bucket of rank r, from 0, and margin m if `ln(r + 1) + per_margin * m <= t`. The nearest bucket is always
+/// admitted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProbeRule {
-    /// What a margin counts for, at least 0.
+    /// Weight of the margin, at least 0.
     pub per_margin: f64,
-    /// The threshold of the rule; infinite for all buckets.
+    /// Threshold of the rule; infinite to admit all buckets.
     pub t: f64,
 }
 
 impl ProbeRule {
-    /// The least threshold that admits a bucket.
+    /// Returns the least threshold that admits a bucket.
     pub fn threshold(per_margin: f64, rank: u64, margin: f64) -> f64 {
         if rank == 0 { f64::NEG_INFINITY } else { (rank as f64).ln_1p() + per_margin * margin }
     }
 
-    /// A margin that no bucket of a rank from this one on exceeds if it is admitted.
+    /// Returns an upper bound on the margin of admitted buckets with this rank or a higher one.
     pub fn margin_max(&self, rank: u64) -> f64 {
         let left = self.t - (rank as f64).ln_1p();
-        // A little more, for the roundings of the sum.
+        // Slightly larger, for rounding errors of the sum.
         if self.per_margin > 0.0 { (left.max(0.0) + self.t.abs() * 1e-9) / self.per_margin } else { f64::INFINITY }
     }
 
-    /// How many buckets are admitted, of margins that ascend from the nearest bucket's, which is 0.
+    /// Returns the number of admitted buckets, given their margins in ascending order; the first, that of the nearest
+    /// bucket, is 0.
     pub fn count(&self, margins: impl Iterator<Item = f64>) -> usize {
         (0..)
             .zip(margins)

@@ -1,5 +1,4 @@
-//! Orders of buckets to measure the default against: what an order on disk without meaning would give, and two that are
-//! made from the graph.
+//! Orders of buckets to compare the default with: a random one, and orders computed from the graph.
 
 use super::bucket_graph::BucketGraph;
 use crate::random::Random;
@@ -11,17 +10,17 @@ struct Adjacency {
 }
 
 impl Adjacency {
-    /// Edges have no direction.
+    /// Creates lists of all neighbors, in both directions.
     fn both(graph: &BucketGraph) -> Self {
         Self::new(graph.buckets, graph.edges.iter().flat_map(|&(i, j)| [(i, j), (j, i)]))
     }
 
-    /// An edge (i, j), i < j, leads from i to j.
+    /// Creates lists of out-neighbors: an edge (i, j), i < j, leads from i to j.
     fn outgoing(graph: &BucketGraph) -> Self {
         Self::new(graph.buckets, graph.edges.iter().copied())
     }
 
-    /// The same edges against their direction.
+    /// Creates lists of in-neighbors.
     fn incoming(graph: &BucketGraph) -> Self {
         Self::new(graph.buckets, graph.edges.iter().map(|&(i, j)| (j, i)))
     }
@@ -55,18 +54,18 @@ impl Adjacency {
     }
 }
 
-/// Buckets in an order without meaning, as centers drawn at random have it.
+/// Returns buckets in a random order, as if their centers were drawn at random.
 pub(super) fn shuffled(buckets: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..buckets as u32).collect();
     Random::new(1, "shuffled buckets").shuffle(&mut order);
     order
 }
 
-/// Buckets that are not placed yet, by how many neighbors each shares with a window: in a list for each number, as a
-/// number changes by one at a time. (The unit heap of Gorder.)
+/// Buckets that have no position yet, by the number of neighbors that each shares with a window. There is a linked list
+/// per number, since a number changes by one at a time. (The unit heap of Gorder.)
 struct Shares {
     shared: Vec<u32>,
-    /// The first of each list, and before and after each bucket in its list.
+    /// First bucket of each list; for each bucket, the one before and the one after it in its list.
     first: Vec<Option<u32>>,
     before: Vec<Option<u32>>,
     after: Vec<Option<u32>>,
@@ -74,7 +73,7 @@ struct Shares {
 }
 
 impl Shares {
-    /// None shares anything yet; of buckets that share as many, the one that came last is first.
+    /// Creates a heap without shared neighbors. Of buckets with equal numbers, the one added last is first.
     fn new(buckets: usize) -> Self {
         let empty = || vec![None; buckets];
         let (first, placed) = (vec![None], vec![false; buckets]);
@@ -106,7 +105,7 @@ impl Shares {
         }
     }
 
-    /// Another neighbor of a bucket has come into the window, or left it.
+    /// Counts a neighbor of a bucket that entered the window, or left it.
     fn change(&mut self, bucket: u32, entered: bool) {
         if self.placed[bucket as usize] {
             return;
@@ -122,7 +121,7 @@ impl Shares {
         self.placed[bucket as usize] = true;
     }
 
-    /// One that shares most.
+    /// Returns a bucket that shares most.
     fn most(&mut self) -> Option<u32> {
         while self.first.len() > 1 && self.first.last() == Some(&None) {
             self.first.pop();
@@ -131,21 +130,22 @@ impl Shares {
     }
 }
 
-/// DiskJoin's Algorithm 2, with edges that have no direction: a bucket is needed with all that it meets.
+/// Orders buckets by DiskJoin's Algorithm 2, with undirected edges: a bucket is needed together with all of its
+/// neighbors.
 pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     let both = Adjacency::both(graph);
     by_overlap((&both, &both), buckets_in_cache)
 }
 
-/// The same as printed: of a bucket count its out-neighbors, `N(v) = {u : (v, u) in E}`. Each pair of buckets is one
-/// edge, which leads from the lower number to the higher one (section 3).
+/// Orders buckets by DiskJoin's Algorithm 2 as printed, which counts the out-neighbors of a bucket, `N(v) = {u : (v, u)
+/// in E}`. Each pair of buckets is one edge, from the lower number to the higher (section 3).
 pub(super) fn gorder_out(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     by_overlap((&Adjacency::outgoing(graph), &Adjacency::incoming(graph)), buckets_in_cache)
 }
 
-/// Next comes the bucket that shares most neighbors with those of a sliding window (DiskJoin, Algorithm 2, after
-/// Gorder); first the one with most neighbors. The window holds as many buckets as fit into the cache, divided by the
-/// mean degree. `backwards` tells whose neighbor a bucket is.
+/// Orders buckets so that the next one shares most neighbors with those in a sliding window (DiskJoin, Algorithm 2,
+/// after Gorder); the first has most neighbors. The window size is the number of buckets that fit into the cache,
+/// divided by the mean degree. `backwards` has the reversed edges of `adjacency`.
 fn by_overlap((adjacency, backwards): (&Adjacency, &Adjacency), buckets_in_cache: f64) -> Vec<u32> {
     let buckets = adjacency.buckets();
     let window = ((buckets_in_cache / adjacency.mean_degree()) as usize).clamp(1, buckets.max(1));
@@ -167,8 +167,8 @@ fn by_overlap((adjacency, backwards): (&Adjacency, &Adjacency), buckets_in_cache
     order
 }
 
-/// Reverse Cuthill-McKee: breadth first from a bucket of least degree, neighbors by ascending degree, backwards. Makes
-/// the numbers of neighbors lie near each other.
+/// Orders buckets by reverse Cuthill-McKee: breadth first from a bucket of least degree, neighbors by ascending degree,
+/// then reversed. Gives neighbors close numbers.
 pub(super) fn cuthill_mckee(graph: &BucketGraph) -> Vec<u32> {
     let adjacency = Adjacency::both(graph);
     let by_degree = |bucket: &u32| (adjacency.degree(*bucket), *bucket);
@@ -199,7 +199,7 @@ pub(super) fn cuthill_mckee(graph: &BucketGraph) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Two rings of 10 buckets, numbered in turn.
+    /// Two rings of 10 buckets, numbered alternately.
     fn rings() -> BucketGraph {
         let edge = |ring: u32, k: u32| (2 * (k % 10) + ring, 2 * ((k + 1) % 10) + ring);
         let edges = (0..2).flat_map(|ring| (0..10).map(move |k| edge(ring, k)));
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(changes, 1, "{order:?}");
     }
 
-    /// The definition, with nothing kept up to date.
+    /// Checks the definition, without incremental updates.
     fn assert_shares_most(order: &[u32], window: usize, neighbors: &[Vec<u32>]) {
         for at in 1..order.len() {
             let window = &order[at.saturating_sub(window)..at];
@@ -266,7 +266,7 @@ mod tests {
         assert_ne!(order, gorder(&graph, 3.0 * 2.0 * out_degree));
     }
 
-    /// Figure 5: bucket 4 shares 5 and 6 with bucket 1, which 2 and 3 do not.
+    /// Figure 5: bucket 4 shares 5 and 6 with bucket 1; buckets 2 and 3 do not.
     #[test]
     fn a_bucket_is_followed_by_one_with_its_out_neighbors() {
         let graph = BucketGraph { buckets: 7, edges: vec![(1, 2), (1, 5), (1, 6), (2, 3), (4, 5), (4, 6)] };

@@ -1,9 +1,10 @@
-//! Which pairs of two buckets are compared?
+//! The rules that decide which pairs of two buckets are compared.
 //!
-//! Let x lie in bucket i and y in bucket j. All that a rule knows of a pair is how far each lies from both centers, and
-//! how far those are from each other (D). A rule is one or two [`RulePart`]s; it admits a pair that any of them admits.
-//! Each part weighs a number of x against one of y and a limit that grows with the *threshold* `t` of the rule, the one
-//! number that a calibration sets. So for every pair and for every edge there is a least threshold that admits it.
+//! Let x be in bucket i and y in bucket j. A rule depends on the distances of x and y to both centers, and on the
+//! distance of the centers (D). A rule is one or two [`RulePart`]s, and admits a pair that any of them admits. Each
+//! part combines a number of x with one of y, and compares the result with a limit that grows with the *threshold* `t`
+//! of the rule, the one number that a calibration sets. So each pair and each edge has a least threshold that admits
+//! it.
 
 use std::f64::consts::FRAC_2_PI;
 use std::str::FromStr;
@@ -19,27 +20,28 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// Members whose margins towards each other's center add up to no more than the threshold: misses nothing.
+    /// Members whose margins towards each other's center add up to at most the threshold: misses nothing.
     MarginSum,
-    /// All pairs of buckets that the triangle inequality cannot part (DiskJoin, equation 1): misses nothing.
+    /// All pairs of buckets that the triangle inequality cannot exclude (DiskJoin, equation 1): misses nothing.
     Triangle,
-    /// Key sum or margin sum. Members that a sum of distances says are near, which is sharp where cells are smaller
-    /// than eps, and members near the bisector of their centers, which is sharp where they are larger.
+    /// Key sum or margin sum. The key sum admits members that a sum of distances puts near each other; it is sharp if
+    /// cells are smaller than eps. The margin sum admits members near the bisector of their centers; it is sharp if
+    /// cells are larger.
     Union,
-    /// Members with at most `sqrt(t) * eps` to the other center, on either side.
+    /// Members with a distance of at most `sqrt(t) * eps` to the other center, on either side.
     Distance,
     /// Members with a margin of at most `t * eps` towards the other center, on either side.
     Margin,
-    /// All of a bucket with its `t` nearest others.
+    /// All members of a bucket with its `t` nearest others.
     Nearest,
-    /// All of a bucket with those that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read with
-    /// the ball around the center that has radius eps; `t` is its lambda.
+    /// All members of a bucket with the members that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read
+    /// with the ball of radius eps around the center; `t` is its lambda.
     Arc,
-    /// The same with the constant `mu` that equation 3 has and Algorithm 3 leaves out.
+    /// [`Self::Arc`] with the constant `mu` that equation 3 has and Algorithm 3 omits.
     ArcMu,
-    /// The first with a ball that holds all within eps of a member: its radius is that of the bucket and eps.
+    /// [`Self::Arc`] with a ball that holds everything within eps of a member: its radius is the bucket's plus eps.
     ArcRadius,
-    /// The same with `mu`.
+    /// [`Self::ArcRadius`] with `mu`.
     ArcRadiusMu,
 }
 
@@ -58,7 +60,7 @@ impl Rule {
         Self::ArcRadiusMu,
     ];
 
-    /// Its name as a strategy.
+    /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::MarginSum => "margin-sum",
@@ -74,12 +76,13 @@ impl Rule {
         }
     }
 
-    /// Whether it is proved to miss nothing; any other needs a threshold from a calibration.
+    /// Returns whether it is proved to miss nothing; any other rule needs a threshold from a calibration.
     pub fn is_exact(self) -> bool {
         matches!(self, Self::MarginSum | Self::Triangle)
     }
 
-    /// Whether it admits all pairs of an edge or none: then a part weighs what [`bucket_thresholds`] gives.
+    /// Returns whether it admits all pairs of an edge or none. Its parts then apply to the values of
+    /// [`bucket_thresholds`].
     pub fn takes_whole(self) -> bool {
         match self {
             Self::Triangle | Self::Nearest | Self::Arc | Self::ArcMu | Self::ArcRadius | Self::ArcRadiusMu => true,
@@ -87,14 +90,14 @@ impl Rule {
         }
     }
 
-    /// Its parts on an edge whose centers are `gap` apart.
+    /// Returns its parts on an edge between centers at a distance of `gap`.
     pub fn parts(self, eps: f64, gap: Gap) -> RuleParts {
         let along = 2.0 * gap.distance() * eps;
         let squared = eps * eps;
         let part = |measure, combine, offset, scale| Some(RulePart { measure, combine, offset, scale });
         match self {
-            // d(x, y)^2 = d(x, c_j)^2 + d(y, c_i)^2 - D^2 - 2 <x - c_i, y - c_j>, and residuals are orthogonal on
-            // average; d(x, y) >= the sum of both margins always.
+            // Key sum: d(x, y)^2 = d(x, c_j)^2 + d(y, c_i)^2 - D^2 - 2 <x - c_i, y - c_j>, and residuals are orthogonal
+            // on average. Margin sum: d(x, y) >= the sum of both margins, always.
             Self::Union => [
                 part(Measure::Distance, Combine::Sum, gap.squared, squared),
                 part(Measure::Margin, Combine::Sum, -along, along),
@@ -120,7 +123,7 @@ impl FromStr for Rule {
     }
 }
 
-/// How far two centers are from each other.
+/// Distance of two centers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gap {
     /// `D^2`.
@@ -132,7 +135,7 @@ impl Gap {
         self.squared.sqrt()
     }
 
-    /// No member of a bucket of this radius can have less of a measure towards the other center.
+    /// Returns a lower bound on a measure of members towards the other center, in a bucket of this radius.
     pub fn least(self, measure: Measure, radius: f64) -> f64 {
         let distance = self.distance();
         match measure {
@@ -142,26 +145,26 @@ impl Gap {
     }
 }
 
-/// Where a member lies: squared distances to its own center and to the other one.
+/// Position of a member: squared distances to its own center and to the other one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
-    /// To its own.
+    /// To its own center.
     pub own: f64,
-    /// To the other.
+    /// To the other center.
     pub other: f64,
 }
 
-/// What counts of a member.
+/// The number of a member that a rule uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// The squared distance to the other center.
     Distance,
-    /// That, less the squared distance to its own.
+    /// The squared distance to the other center minus that to its own.
     Margin,
 }
 
 impl Measure {
-    /// Of a member.
+    /// Returns the measure of a member.
     pub fn of(self, place: Place) -> f64 {
         match self {
             Self::Distance => place.other,
@@ -170,7 +173,7 @@ impl Measure {
     }
 }
 
-/// How the measures of two members become one.
+/// How the measures of two members are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Combine {
     /// Their sum.
@@ -180,7 +183,7 @@ pub enum Combine {
 }
 
 impl Combine {
-    /// Of both.
+    /// Combines two measures.
     pub fn of(self, x: f64, y: f64) -> f64 {
         match self {
             Self::Sum => x + y,
@@ -192,9 +195,9 @@ impl Combine {
 /// A part of a rule on an edge: admits a pair if its combined measure is at most `offset + scale * t`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RulePart {
-    /// What counts of a member.
+    /// The measure of a member.
     pub measure: Measure,
-    /// How both become one.
+    /// How two measures are combined.
     pub combine: Combine,
     offset: f64,
     scale: f64,
@@ -204,23 +207,23 @@ pub struct RulePart {
 pub type RuleParts = [Option<RulePart>; 2];
 
 impl RulePart {
-    /// The largest combined measure that threshold `t` admits.
+    /// Returns the largest combined measure that threshold `t` admits.
     pub fn limit(&self, t: f64) -> f64 {
         self.offset + self.scaled(t)
     }
 
-    /// What threshold `t` adds: at eps = 0, or between centers in one place, nothing, be it ever so large.
+    /// Returns what threshold `t` adds: nothing at eps = 0 or for equal centers, even if `t` is infinite.
     fn scaled(&self, t: f64) -> f64 {
         if self.scale > 0.0 { self.scale * t } else { 0.0 }
     }
 
-    /// A member's measure less its part of the offset. Excesses are as near to 0 as eps is small, so they can be stored
-    /// with few digits, however far the centers are from each other.
+    /// Returns a member's measure minus its part of the offset. Excesses are of the order of eps, so they can be stored
+    /// with few digits, however far apart the centers are.
     pub fn excess(&self, measure: f64) -> f64 {
         measure - self.part_of_offset()
     }
 
-    /// The measure of a member that has an excess.
+    /// Returns the measure of a member from its excess.
     pub fn measure_of(&self, excess: f64) -> f64 {
         excess + self.part_of_offset()
     }
@@ -229,20 +232,20 @@ impl RulePart {
         self.offset / if self.combine == Combine::Sum { 2.0 } else { 1.0 }
     }
 
-    /// The least threshold that admits members of these excesses.
+    /// Returns the least threshold that admits members with these excesses.
     fn threshold(&self, x: f64, y: f64) -> f64 {
         let excess = self.combine.of(x, y);
         if self.scale > 0.0 {
             return excess / self.scale;
         }
-        // Excesses were rounded up to f32 on their way.
+        // Excesses were rounded up to f32 when stored.
         let size: f64 = [x, y].into_iter().filter(|excess| excess.is_finite()).map(f64::abs).sum();
         let slack = 2.0 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE);
         if excess <= slack { f64::NEG_INFINITY } else { f64::INFINITY }
     }
 }
 
-/// The least threshold at which a rule of these parts admits a pair, on an edge that is compared at all.
+/// Returns the least threshold at which a rule with these parts admits a pair, on an edge that is compared.
 pub fn pair_threshold(rule: Rule, parts: &RuleParts, x: Place, y: Place) -> f64 {
     if rule.takes_whole() {
         return f64::NEG_INFINITY;
@@ -251,20 +254,23 @@ pub fn pair_threshold(rule: Rule, parts: &RuleParts, x: Place, y: Place) -> f64 
     parts.iter().flatten().map(of).fold(f64::INFINITY, f64::min)
 }
 
-/// An edge with fewer pairs is not worth two buckets in memory. More would cost recall of vectors with few neighbors.
+/// An edge with fewer pairs is not worth holding two buckets in memory. A larger limit would cost recall of vectors
+/// with few neighbors.
 const EDGE_PAIRS_MIN: u32 = 4;
-/// Ranks of the members whose measures are noted; their products reach [`EDGE_PAIRS_MIN`].
+/// Ranks of the members whose measures are stored; their products reach [`EDGE_PAIRS_MIN`].
 const RANKS: [u32; 3] = [1, 2, 4];
 
-/// The least excesses of a bucket's members towards another center, for both parts of a rule: of ranks 1, 2 and 4.
+/// The least excesses of a bucket's members towards another center, for both parts of a rule: of ranks 1, 2 and
+/// 4.
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Nearness {
     /// The bucket of the members.
     pub from: u32,
-    /// The other.
+    /// The other bucket.
     pub towards: u32,
-    /// For each part; infinite where that member cannot take part. Of fewer members the last one stands for the rest.
+    /// The excesses of each part; infinite if that member is out of reach. If there are fewer members, the last one is
+    /// repeated.
     pub least: [[f32; 3]; 2],
 }
 
@@ -274,7 +280,8 @@ impl EdgeSide for Nearness {
     }
 }
 
-/// Excesses beyond these cannot take part up to threshold `t_max`, given the radius of the other bucket.
+/// Returns the excesses beyond which members are out of reach up to threshold `t_max`, given the radius of the other
+/// bucket.
 pub fn excess_limits(parts: &RuleParts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
     let of = |part: RulePart| {
         let largest = part.scaled(t_max);
@@ -286,7 +293,7 @@ pub fn excess_limits(parts: &RuleParts, t_max: f64, gap: Gap, other_radius: f64)
     parts.map(|part| part.map_or(f64::NEG_INFINITY, of))
 }
 
-/// Buckets as vertices, and for each pair of buckets that may be compared the least threshold at which it is.
+/// Pairs of buckets that may be compared, with the least threshold at which they are.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ThresholdGraph {
     /// Edges (i, j) with i < j, ascending, each with its threshold.
@@ -294,10 +301,10 @@ pub struct ThresholdGraph {
 }
 
 impl ThresholdGraph {
-    /// Adds the edges of which any threshold up to `t_max` admits [`EDGE_PAIRS_MIN`] pairs, or all if there are fewer.
+    /// Adds the edges for which a threshold up to `t_max` admits [`EDGE_PAIRS_MIN`] pairs, or all if there are fewer.
     ///
-    /// `sides` are ordered by their edge and hold both sides of each edge that they hold any of; an absent one has nobody
-    /// near enough. `rows` are the members of a bucket.
+    /// `sides` must be sorted by edge, and hold both sides of an edge or none; no member of a missing side is in reach.
+    /// `rows` returns the number of members of a bucket.
     pub fn add(
         &mut self,
         sides: &[Nearness],
@@ -318,7 +325,7 @@ impl ThresholdGraph {
         }
     }
 
-    /// The threshold of an edge; infinite where there is none.
+    /// Returns the threshold of an edge; infinite if there is no such edge.
     pub fn edge_t(&self, i: u32, j: u32) -> f64 {
         let edge = (i.min(j), i.max(j));
         let at = self.edges.binary_search_by_key(&edge, |&(i, j, _)| (i, j));
@@ -326,7 +333,7 @@ impl ThresholdGraph {
     }
 }
 
-/// The least threshold at which an edge has enough pairs, by rectangles of the members of noted ranks.
+/// Returns the least threshold at which an edge has enough pairs, by rectangles of the members with stored ranks.
 fn edge_threshold(parts: &RuleParts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) -> f64 {
     let enough = EDGE_PAIRS_MIN.min(rows[0].saturating_mul(rows[1]));
     let of = |(number, part): (usize, &Option<RulePart>)| {
@@ -351,19 +358,19 @@ fn edge_threshold(parts: &RuleParts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) 
     parts.iter().enumerate().filter_map(of).fold(f64::INFINITY, f64::min)
 }
 
-/// What a rule that takes buckets whole knows of a bucket, beside its distances to others.
+/// Properties of a bucket, in addition to its distances to others, for rules that take whole buckets.
 #[derive(Debug, Clone, Copy)]
 pub struct Neighborhood {
     /// The threshold of the join.
     pub eps: f64,
-    /// No member is farther from the center.
+    /// Upper bound on the distances of members to the center.
     pub radius: f64,
-    /// Of the vectors.
+    /// Dimensions of the vectors.
     pub dimensions: usize,
 }
 
-/// For a rule that takes buckets whole, the thresholds at which a bucket asks for others, given the squared distances
-/// of their centers, ascending.
+/// Returns the thresholds at which a bucket is compared with others, for a rule that takes whole buckets. `squared` are
+/// the squared distances of their centers, ascending.
 pub fn bucket_thresholds(rule: Rule, of: Neighborhood, squared: &[f64]) -> Vec<f64> {
     let Neighborhood { eps, radius, dimensions } = of;
     match rule {
@@ -375,13 +382,13 @@ pub fn bucket_thresholds(rule: Rule, of: Neighborhood, squared: &[f64]) -> Vec<f
     }
 }
 
-/// What is found when a bucket and all beyond it are dropped: 1 less the share of the ball that is missed, by equation 3
-/// `factor` times the sum of `arccos(min(x, 1))`, `x = (D / 2) / ball`.
+/// Returns the fraction that is found when a bucket and all farther ones are dropped: 1 minus the missed fraction of
+/// the ball. By equation 3, that is `factor` times the sum of `arccos(min(x, 1))`, `x = (D / 2) / ball`.
 fn arc_thresholds(ball: f64, factor: f64, squared: &[f64]) -> Vec<f64> {
     let mut sum = 0.0;
     let found = squared.iter().rev().map(|squared| {
         sum += (squared.sqrt() / 2.0 / ball).min(1.0).acos();
-        // Nothing is missed where no arc is cut off, whatever the factor.
+        // If no arc is cut off, nothing is missed, even if the factor is infinite.
         if sum > 0.0 { 1.0 - factor * sum } else { 1.0 }
     });
     let mut thresholds: Vec<f64> = found.collect();
@@ -389,8 +396,9 @@ fn arc_thresholds(ball: f64, factor: f64, squared: &[f64]) -> Vec<f64> {
     thresholds
 }
 
-/// `pi^(-1/2) Gamma((d - 1) / 2) / Gamma(d / 2)`, the constant of equation 3: 1 in two dimensions, `2 / pi` in three, and
-/// with each two more `(d - 1) / d` of it. In one it is infinite, so a bucket that shares an arc is never dropped.
+/// Returns `pi^(-1/2) Gamma((d - 1) / 2) / Gamma(d / 2)`, the constant of equation 3. It is 1 in two dimensions and `2
+/// / pi` in three; from d to d + 2 dimensions, it is multiplied by `(d - 1) / d`. In one dimension it is infinite, so a
+/// bucket that shares an arc is never dropped.
 fn mu(dimensions: usize) -> f64 {
     let (first, of_first) = match dimensions {
         1 => return f64::INFINITY,
@@ -416,7 +424,7 @@ mod tests {
         (0..count).map(|_| [(); 3].map(|()| random.uniform())).collect()
     }
 
-    /// Where x of center i and y of center j lie.
+    /// Returns the positions of x (center i) and y (center j).
     fn places(x: &Point, y: &Point, i: &Point, j: &Point) -> (Place, Place) {
         (Place { own: squared(x, i), other: squared(x, j) }, Place { own: squared(y, j), other: squared(y, i) })
     }
@@ -459,7 +467,7 @@ mod tests {
         assert_eq!(pair_threshold(Rule::Union, &parts, place, place), f64::NEG_INFINITY);
     }
 
-    /// Noted excesses of the first part of the distance rule at eps = 1: squared distances themselves.
+    /// Stored excesses of the first part of the distance rule at eps = 1, which are the squared distances.
     fn side(from: u32, towards: u32, least: [f32; 3]) -> Nearness {
         Nearness { from, towards, least: [least, [f32::INFINITY; 3]] }
     }
@@ -500,7 +508,7 @@ mod tests {
     fn whole_buckets_are_asked_for_from_the_nearest_on() {
         assert_eq!(whole(Rule::Nearest, 1.0, 5.0, 8), [1.0, 2.0, 3.0, 4.0]);
         let arc = whole(Rule::Arc, 2.0, 5.0, 8);
-        // The paper's lambda of 1 takes all; what lies beyond twice eps is missed for nothing.
+        // The paper's lambda of 1 takes all; beyond twice eps nothing is missed.
         assert!(arc.is_sorted() && arc[3] == 1.0 && arc[0] < arc[1], "{arc:?}");
         assert!((arc[2] - (1.0 - 0.75f64.acos())).abs() < 1e-12);
     }

@@ -1,26 +1,26 @@
-//! The plan of a join: tasks in an order, and the cache that goes with it.
+//! The plan of a join: ordered tasks, with the cache that executes them.
 
 use super::cache::{CacheCounts, CacheStart, Load, Policy, Steps, count, loads_for, loads_of};
 use super::order::{Lead, Order, Task, sort_tasks};
 
-/// What buckets take.
+/// Sizes of buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketSizes {
     /// Bytes to read for each.
     pub extents: Vec<u64>,
-    /// Bytes that each takes in memory.
+    /// Bytes of each in memory.
     pub memory: Vec<u64>,
 }
 
 impl BucketSizes {
-    /// The least cache with which buckets can be joined, given their edges: the largest two that meet.
+    /// Returns the least cache for a join with these edges: the two largest buckets with an edge between them.
     pub fn least_cache(&self, edges: &[(u32, u32)]) -> u64 {
         let of = |bucket: u32| self.memory[bucket as usize];
         let edges = edges.iter().filter(|(i, j)| i != j).map(|&(i, j)| of(i) + of(j)).max().unwrap_or(0);
         edges.max(self.memory.iter().copied().max().unwrap_or(0))
     }
 
-    /// A cache that is enough for any graph: the largest two buckets.
+    /// Returns a cache size that suffices for any graph: the two largest buckets.
     pub fn two_largest(&self) -> u64 {
         let mut sorted = self.memory.clone();
         sorted.sort_unstable();
@@ -28,24 +28,24 @@ impl BucketSizes {
     }
 }
 
-/// Tasks in their order, and what reading for them costs.
+/// Ordered tasks, and the cost of the reads for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// How the tasks are ordered.
+    /// Order of the tasks.
     pub order: Order,
-    /// Which set is gone through.
+    /// The leading set.
     pub lead: Lead,
-    /// What is held between them.
+    /// Cache policy.
     pub policy: Policy,
     /// The tasks.
     pub tasks: Vec<Task>,
     /// Bytes of the cache.
     pub capacity: u64,
-    /// The buckets that are in it when a run begins.
+    /// Buckets that are in the cache when a run begins.
     pub resident: Vec<u32>,
-    /// The buckets that a run reads, in its order; empty where to simulate it again holds less.
+    /// Buckets that a run reads, in order; empty if a second simulation takes less memory than the list.
     listed_loads: Vec<u32>,
-    /// What that costs.
+    /// Cost of the reads.
     pub counts: CacheCounts,
 }
 
@@ -65,12 +65,12 @@ impl Schedule {
         Self { order, lead, policy, tasks, capacity, resident: resident.to_vec(), listed_loads, counts }
     }
 
-    /// Pairs of buckets that are compared.
+    /// Returns the number of pairs of buckets that are compared.
     pub fn edges(&self) -> u64 {
         self.tasks.iter().filter(|(i, j)| i != j).count() as u64
     }
 
-    /// The buckets that a run reads, in its order, with the tasks that need them.
+    /// Returns the buckets that a run reads, in order, with the tasks that need them.
     pub fn loads<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Load> + 'a> {
         match self.policy {
             Policy::Belady => Box::new(loads_for(&self.tasks, self.listed_loads.iter().copied())),
@@ -78,16 +78,16 @@ impl Schedule {
         }
     }
 
-    /// The steps of a run.
+    /// Returns the steps of a run.
     pub fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Steps<'a> {
         let Self { capacity, policy, ref resident, .. } = *self;
         Steps::new(&self.tasks, &sizes.memory, CacheStart { capacity, policy, resident })
     }
 }
 
-/// A schedule for a cache. Where no order is asked for, the one that reads least: both are simulated,
-/// as tree order wins on sparse graphs and block-nested loops on dense ones (docs/methods.md, "Order"); so is each set of
-/// `leads` in the lead.
+/// Computes a schedule for a cache. If `order` is `None`, simulates tree order, which is better for sparse graphs, and
+/// block-nested loops, which are better for dense ones (docs/methods.md, "Order"), and chooses the one that reads
+/// least. Likewise chooses the leading set among `leads`.
 pub fn schedule(
     mut tasks: Vec<Task>,
     sizes: &BucketSizes,
@@ -106,7 +106,7 @@ pub fn schedule(
     let (mut last, mut chosen) = (first, (first, cost(first)));
     for way in ways {
         if chosen.1.loads <= buckets {
-            break; // with each bucket read once, nothing reads less
+            break; // if each bucket is read once, nothing reads less
         }
         let counts = cost(way);
         last = way;
@@ -115,19 +115,19 @@ pub fn schedule(
         }
     }
     if last != chosen.0 {
-        cost(chosen.0); // puts the tasks in its order again
+        cost(chosen.0); // restores the order of the tasks
     }
     Schedule::of(tasks, chosen, sizes, start)
 }
 
-/// How many of so many buckets have a task.
+/// Returns the number of buckets that have a task.
 fn buckets_of(tasks: &[Task], buckets: usize) -> u64 {
     let mut seen = vec![false; buckets];
     tasks.iter().for_each(|&(i, j)| (seen[i as usize], seen[j as usize]) = (true, true));
     seen.into_iter().filter(|&seen| seen).count() as u64
 }
 
-/// A schedule of tasks that are in their order already.
+/// Computes a schedule of tasks that are in order already.
 pub fn schedule_in_order(
     tasks: Vec<Task>,
     order: (Order, Lead),
@@ -160,7 +160,8 @@ mod tests {
         assert_eq!((plan.order, plan.counts.loads, plan.counts.bytes), (Order::Tree, 20, 200));
     }
 
-    /// Every one of 12 small buckets meets every one of 4 large ones: what passes by again and again should be small.
+    /// Each of 12 small buckets has an edge to each of 4 large ones: the buckets that are read repeatedly should be
+    /// small.
     #[test]
     fn the_set_leads_whose_lead_reads_less() {
         let sizes = BucketSizes {

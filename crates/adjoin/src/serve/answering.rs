@@ -1,4 +1,4 @@
-//! Answers batches of queries: where they look, in which order, and what they find.
+//! Answers batches of queries: chooses their probes, plans the reads, and collects the hits.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -29,11 +29,12 @@ use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
 use crate::workers::{lock, streamed_items};
 
-/// Different wishes, of what and where, that queries of a batch may have; of more, some are answered later.
+/// Different questions (target and effort) that are answered together. Queries with further ones are answered after
+/// these.
 const WISHES_TOGETHER: usize = 8;
-/// Wishes of which is known where they look.
+/// Questions with remembered probe plans.
 const WISHES_KNOWN: usize = 64;
-/// What a read costs before its first byte, in bytes that could be read meanwhile: about 0.1 ms of a disk with 1 GB/s.
+/// Cost of a read before its first byte, in bytes that could be read in that time: about 0.1 ms on a disk with 1 GB/s.
 const READ_COST_BYTES: f64 = 100_000.0;
 
 /// Answers the queries of one store.
@@ -43,57 +44,57 @@ pub(super) struct Answering<'a, T: Coordinate> {
     ids: IdKind,
     statistics: &'a Mutex<ServeStatistics>,
     capacity: u64,
-    /// The memory of the buckets that stay, and of those that workers work on.
+    /// Memory of the cached buckets, and of buckets that workers still use.
     buckets_memory: MemoryBudget,
     residency: Residency,
     cache: Cache<T>,
-    /// Where queries with a wish look: those that were asked for last come last.
+    /// Probe plans by question, the most recently used last.
     known: Vec<(Question, ProbePlan)>,
-    /// Samples from which rules are derived.
+    /// Samples from which probe rules are derived.
     samples: CalibrationSamples,
     since_begin: Stopwatch,
     _of_tables: Reservation,
 }
 
-/// What is wanted, and where it is looked for.
+/// Target and effort of a query.
 type Question = (QueryTarget, SearchEffort);
 
 /// A query of a batch that can be answered.
 struct AskedQuery<'q> {
-    /// Its number among those of the batch.
+    /// Its number in the batch.
     number: usize,
     vector: &'q [f32],
-    /// Where its wish stands among those of the batch.
+    /// Position of its question among those of the batch.
     wish: usize,
 }
 
-/// Groups of queries, and for each query of a batch the buckets that it looks into, its group and its number there.
+/// Groups of queries. Then for each query of a batch: the buckets that it probes, and its group and number in it.
 type Grouped<'t, T> = (Vec<Group<'t, T>>, Vec<Vec<u32>>, Vec<(usize, u32)>);
 
-/// Queries of a batch with one wish.
+/// Queries of a batch with one question.
 struct Together<T> {
     wish: usize,
     queries: Queries<T>,
-    /// Their numbers among those that are answered together.
+    /// Their numbers among the queries that are answered together.
     numbers: Vec<usize>,
 }
 
 impl<'a, T: Coordinate> Answering<'a, T> {
-    /// The least memory with which a store is served.
+    /// Returns the least memory with which a store can be served.
     pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, options: &ServeOptions) -> u64 {
         let wanted = QueryTarget::Nearest(1);
         let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted);
         let cache = capacity::<T>(options, buckets, 0) + worked_on::<T>(buckets, threads);
         let beside = cache + least_calibration_bytes::<T>(buckets, wanted);
-        // Where nothing is said, the cache and the memory of queries are halves of what is left.
+        // Without an option, the cache and the memory of queries are halves of the rest.
         let beside = if options.cache_bytes.is_some() { beside } else { 2 * beside };
         Searcher::<T>::least_bytes(buckets, threads, 2 * of) + tables_bytes::<T>(buckets) + beside
     }
 
-    /// Takes the memory of the cache.
+    /// Reserves the memory of the cache.
     ///
     /// # Errors
-    /// Where it is not there.
+    /// If it is not free.
     pub(super) fn new(
         searcher: &'a Searcher<'a, T>,
         (options, ids): (&'a ServeOptions, IdKind),
@@ -122,7 +123,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         })
     }
 
-    /// Queries that are answered together, at most, where each finds one vector.
+    /// Returns the most queries that are answered together, if each finds one vector.
     pub(super) fn most(&self) -> usize {
         self.searcher.queries_at_once(self.bytes_of(QueryTarget::Nearest(1))) as usize
     }
@@ -144,7 +145,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 let of_wish: Vec<&AskedQuery<'_>> =
                     everywhere.iter().copied().filter(|asked| asked.wish == number).collect();
                 self.in_parts(batch, &of_wish, |answering, some| {
-                    // What takes longest is given up when nobody waits for it any more.
+                    // The longest kind of search, so it is cancelled once all of its deadlines have passed.
                     let cancel = &answering.searcher.context.cancel;
                     cancel.set_deadline(batch.last_deadline(some.iter().map(|asked| asked.number)));
                     let looked = answering.look_everywhere(batch, wish, some).map(Some);
@@ -155,8 +156,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         }
     }
 
-    /// Lets `find` answer queries, which it may do for some only. Where several do not fit into memory, or something goes wrong,
-    /// each half of them is tried, so that each is told its own error.
+    /// Calls `find` with queries; it may answer only some of them. If memory does not hold several, or an error occurs,
+    /// each half is tried, so that each query gets its own error.
     fn in_parts(
         &mut self,
         batch: &Batch,
@@ -187,7 +188,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             .expect("whoever is alone is told");
     }
 
-    /// Takes out of those that are open the queries with the first few wishes; refuses those that make no sense.
+    /// Removes from `open` the queries with the first few questions, and returns both. Answers invalid queries with an
+    /// error.
     fn choose<'q>(
         &mut self,
         batch: &'q Batch,
@@ -217,7 +219,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         (wishes, asked)
     }
 
-    /// Refuses what is no query of this store.
+    /// Refuses a request that is not a valid query of this store.
     fn check(&self, request: &Request) -> Result<()> {
         let Searcher { buckets, .. } = *self.searcher;
         let (store, _) = buckets.at(0);
@@ -245,7 +247,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         request.wanted.check(buckets.metric(), store.folder())
     }
 
-    /// Where queries with a wish look; what it takes to learn that is known from then on.
+    /// Returns the probe plan of a question, from a calibration if it is new.
     fn decide(&mut self, wish: Question) -> Result<ProbePlan> {
         if let Some(at) = self.known.iter().position(|(known, _)| *known == wish) {
             let known = self.known.remove(at);
@@ -253,7 +255,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         } else if let Some(target) = exact_target(wish) {
             return Ok(ProbePlan::everywhere(target));
         } else {
-            // Queries go on coming, and are like any rows.
+            // The number of queries to come is unknown, and any row may be like them.
             let before = self.searcher.buckets.read_counts().bytes_read;
             let (all, seed) = ((u64::MAX, QuerySet::AllRows), self.options.seed);
             let decided = ProbePlan::of(self.searcher, all, wish, seed, Some(&mut self.samples))?;
@@ -266,7 +268,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(self.known.last().expect("it was put there").1.clone())
     }
 
-    /// Answers queries with one wish whom no rule tells where to look: as a search does.
+    /// Answers queries with one question for which no probe rule exists, by a search with exact bounds.
     fn look_everywhere(
         &self,
         batch: &Batch,
@@ -298,7 +300,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         })
     }
 
-    /// Answers queries that look where their rules say; none where memory does not hold that of several.
+    /// Answers queries by their probe rules. Returns `None` if memory does not hold the hits of several queries.
     fn find(
         &mut self,
         batch: &Batch,
@@ -321,7 +323,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let done = |number: usize| {
             let ((group, own), asked) = (places[number], asked[number]);
             let looking = &groups[group].looking;
-            // Else some hits were not kept: the query is answered again, among fewer.
+            // Otherwise some hits were dropped, and the query is answered again together with fewer others.
             if !looking.is_full() {
                 count_reads(statistics, buckets);
                 let hits = looking.take_found(own);
@@ -353,7 +355,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(groups.iter().all(|group| !group.looking.is_full()).then_some(()))
     }
 
-    /// Those of so many queries.
+    /// Returns the groups with the probes of their queries; `asked` is the number of queries.
     fn groups<'t>(
         &self,
         together: &'t [Together<T>],
@@ -377,7 +379,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok((groups, lists, places))
     }
 
-    /// Plans a batch, and counts that.
+    /// Plans a batch, and counts the plan in the statistics.
     fn plan(&mut self, lists: &[Vec<u32>]) -> BatchPlan {
         let watch = Stopwatch::start();
         let plan = plan_batch(self.options.order, lists, &mut self.residency, self.since_begin.seconds());
@@ -387,7 +389,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         plan
     }
 
-    /// Bytes of lists of buckets, of a plan of them, and of what workers compare so many groups of queries with.
+    /// Returns the bytes of the lists of buckets, of their plan, and of the workers' comparisons with `groups` groups.
     fn plan_bytes(&self, lists: &[Vec<u32>], groups: usize) -> u64 {
         let uses: u64 = lists.iter().map(|list| list.len() as u64).sum();
         3 * uses * size_of::<u32>() as u64
@@ -396,14 +398,15 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             + self.comparing_bytes(groups)
     }
 
-    /// Bytes of the comparisons of workers with so many groups of queries; those with one are held already.
+    /// Returns the bytes of the workers' comparisons with `groups` groups, except the first one, which are reserved
+    /// already.
     fn comparing_bytes(&self, groups: usize) -> u64 {
         let Searcher { context, buckets, .. } = *self.searcher;
         let of = NearestSearch::<T>::memory_bytes(buckets.rows_max(), buckets.space().dimensions());
         (groups.saturating_sub(1) * context.threads.max(1)) as u64 * of
     }
 
-    /// Memory for some queries; none where it is not there for several.
+    /// Reserves memory for queries. Returns `None` if it is not free for several, an error if it is not free for one.
     fn reserve(&self, bytes: u64, queries: usize) -> Result<Option<Reservation>> {
         match self.searcher.context.reserve(bytes, PURPOSE) {
             Ok(memory) => Ok(Some(memory)),
@@ -412,19 +415,19 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         }
     }
 
-    /// Bytes of a query, of what it finds and of its names.
+    /// Returns the bytes of a query, its hits and their ids.
     fn bytes_of(&self, wanted: QueryTarget) -> u64 {
         let Searcher { buckets, .. } = *self.searcher;
         let hits = match wanted {
             QueryTarget::Nearest(k) => k.min(buckets.rows()),
-            // Where there are more, they are counted as they are found.
+            // If there are more, they are counted as they are found.
             QueryTarget::Within(_) => 0,
         };
         let names = Names::memory_bytes(buckets, hits);
         Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted).saturating_add(names)
     }
 
-    /// Queries by their wishes.
+    /// Groups queries by question.
     fn together(&self, asked: &[&AskedQuery<'_>]) -> Vec<Together<T>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for (number, one) in asked.iter().enumerate() {
@@ -440,7 +443,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         groups.into_iter().map(of).collect()
     }
 
-    /// Queries in memory.
+    /// Converts queries to the coordinates of the store.
     fn queries(&self, asked: &[&AskedQuery<'_>]) -> Queries<T> {
         let vectors = query_type(self.searcher.buckets);
         let mut stored = Vec::with_capacity(asked.len() * vectors.bytes());
@@ -450,7 +453,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Queries::new(self.searcher, vectors, &stored, None)
     }
 
-    /// Empties the cache, after a plan that was not carried out to its end.
+    /// Empties the cache, after a plan that was not executed to its end.
     fn forget(&mut self) {
         let buckets = self.searcher.buckets;
         self.residency = residency::<T>(self.options, buckets, self.capacity);
@@ -458,8 +461,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 }
 
-/// The recall that is asked for if the query is answered exactly although it does not ask for that: for many hits a rule
-/// leaves little out, and its sample would find as many for each of its vectors while all queries wait.
+/// Returns the target recall of a question that is answered exactly instead. For many hits, a probe rule saves little,
+/// and its sample would need as many hits per vector while all queries wait.
 fn exact_target((wanted, effort): Question) -> Option<f64> {
     let is_large = match wanted {
         QueryTarget::Nearest(k) => k > CALIBRATED_K_MAX,
@@ -468,13 +471,13 @@ fn exact_target((wanted, effort): Question) -> Option<f64> {
     effort.recall().filter(|_| is_large)
 }
 
-/// Counts what was read for queries so far.
+/// Updates the count of bytes read for queries.
 fn count_reads(statistics: &Mutex<ServeStatistics>, buckets: &Buckets<'_>) {
     let mut statistics = lock(statistics);
     statistics.read_bytes = buckets.read_counts().bytes_read - statistics.learning_bytes;
 }
 
-/// What an answer says beside its hits.
+/// Facts of an answer in addition to its hits.
 struct AnswerFacts {
     probes: u64,
     looked_at: u64,
@@ -483,12 +486,12 @@ struct AnswerFacts {
     recall: Option<Recall>,
 }
 
-/// The recall that is promised where queries look as was decided.
+/// Returns the recall that a probe plan promises.
 fn recall_of(decided: &ProbePlan) -> Option<Recall> {
     Recall::of(decided.recall.as_ref()?)
 }
 
-/// The answer of a query that found these.
+/// Builds the answer of a query from its hits.
 fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: AnswerFacts) -> Answer {
     let rows = hits.iter().map(|hit| hit.row).collect();
     let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
@@ -496,38 +499,39 @@ fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: AnswerFacts) -> Answer {
     Answer { rows, ids, values, probes, looked_at, read_bytes, together, recall }
 }
 
-/// Bytes of each bucket in memory.
+/// Returns the bytes of each bucket in memory.
 fn bucket_bytes<'b, T: Coordinate>(buckets: &'b Buckets<'_>) -> impl Iterator<Item = u64> + 'b {
     let with_ids = buckets.ids(0) != IdKind::None;
     (0..buckets.count()).map(move |number| LoadedBucket::<T>::memory_bytes(buckets, number, with_ids))
 }
 
-/// Bytes of buckets that were let go of and are still worked on, at most.
+/// Returns the most bytes of buckets that were evicted while workers still use them.
 fn worked_on<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     bucket_bytes::<T>(buckets).max().unwrap_or(0) * streamed_items(threads) as u64
 }
 
-/// Bytes of buckets that stay in memory, or so many where nothing is said: those of one at least, of all at most.
+/// Returns the capacity of the cache: the option, or `unsaid` bytes without one, but at least one bucket and at most
+/// all.
 fn capacity<T: Coordinate>(options: &ServeOptions, buckets: &Buckets<'_>, unsaid: u64) -> u64 {
     let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
     options.cache_bytes.unwrap_or(unsaid).clamp(largest, bucket_bytes::<T>(buckets).sum::<u64>().max(largest))
 }
 
-/// Bytes of what is known of each bucket, and of reading ids with them.
+/// Returns the bytes of the tables per bucket, and of reading ids along with vectors.
 fn tables_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
     let count = buckets.count() as usize;
-    // Searches read no ids, which come behind the vectors.
+    // Searches do not read the ids, which are stored after the vectors.
     let of_ids = least_read_ahead(buckets.extents(), true) - least_read_ahead(buckets.extents(), false);
     Residency::memory_bytes(count) + Cache::<T>::table_bytes(count) + of_ids
 }
 
-/// An empty cache, as a plan sees it.
+/// Returns an empty cache for planning.
 fn residency<T: Coordinate>(options: &ServeOptions, buckets: &Buckets<'_>, capacity: u64) -> Residency {
     let reads = buckets.extents().iter().map(|extent| READ_COST_BYTES + extent.bytes(true) as f64).collect();
     Residency::new(options.retention, capacity, BucketCosts { sizes: bucket_bytes::<T>(buckets).collect(), reads })
 }
 
-/// The type of queries once they are compared: floats where coordinates are, else that of the store.
+/// Returns the type of queries during comparisons: floats if the coordinates are floats, else the type of the store.
 fn query_type(buckets: &Buckets<'_>) -> VectorType {
     let space = buckets.space();
     if space.is_of_floats() { VectorType { element: Element::F32, ..space.vectors } } else { space.vectors }

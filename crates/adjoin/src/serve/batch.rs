@@ -8,10 +8,10 @@ use super::queue::{Reply, Waiting};
 use crate::error::{Error, Result};
 use crate::workers::lock;
 
-/// Queries and who waits for their answers.
+/// Queries, and the callbacks that receive their answers.
 pub(super) struct Batch {
     pub(super) requests: Vec<Request>,
-    /// None once it was told.
+    /// `None` once the answer was sent.
     replies: Vec<Mutex<Option<Reply>>>,
 }
 
@@ -22,12 +22,12 @@ impl Batch {
         Self { requests, replies }
     }
 
-    /// Whether a query has no answer yet.
+    /// Returns whether a query has no answer yet.
     pub(super) fn is_open(&self, number: usize) -> bool {
         lock(&self.replies[number]).is_some()
     }
 
-    /// Tells a query that its deadline has passed, where it has and no answer is there.
+    /// Sends an error to an open query if its deadline has passed.
     pub(super) fn refuse_late(&self, number: usize) {
         let is_late = self.requests[number].deadline.is_some_and(|deadline| deadline <= Instant::now());
         if is_late && self.is_open(number) {
@@ -35,13 +35,16 @@ impl Batch {
         }
     }
 
-    /// When the last of some queries is late; none where one of them never is.
+    /// Returns the latest deadline of some queries; `None` if one of them has none.
     pub(super) fn last_deadline(&self, numbers: impl Iterator<Item = usize>) -> Option<Instant> {
         let deadlines: Option<Vec<Instant>> = numbers.map(|number| self.requests[number].deadline).collect();
         deadlines?.into_iter().max()
     }
 
-    /// Tells a query its answer, which is the first.
+    /// Sends the answer of a query.
+    ///
+    /// # Panics
+    /// If the query has an answer already.
     pub(super) fn answer(&self, number: usize, answer: Result<Answer>) {
         let reply = lock(&self.replies[number]).take();
         reply.expect("a query is answered once")(answer);

@@ -1,10 +1,11 @@
-//! Here are queries that come all the time, some alone and many at once; answer each soon, in little memory.
+//! A service that answers a continuous stream of queries of a store, with low latency in little memory.
 //!
-//! Queries wait in a queue (`queue.rs`) until those before them are answered, and are then a batch: `answering.rs` asks
-//! [`crate::search`] where they look, [`crate::plan::batch`] in which order buckets are read and compared and which of them
-//! stay in memory for the next batch, and `pass.rs` carries that out. A query is answered (`batch.rs`) when it has looked into the last
-//! of its buckets, with the ids that `names.rs` noted on the way. A [`Service`] is all of it for a store, on a thread of
-//! its own. What a query finds depends neither on the others in its batch nor on the plan.
+//! Queries wait in a queue (`queue.rs`) while earlier ones are answered, and then form a batch. `answering.rs` gets the
+//! probes of each query from [`crate::buckets`], and from [`crate::plan::batch`] the order in which buckets are read
+//! and compared and the buckets to keep for the next batch. `pass.rs` executes that plan. A query is answered
+//! (`batch.rs`) when the last of its buckets was compared, with ids that `names.rs` noted on the way. A [`Service`]
+//! combines all of this for a store, on its own thread. The hits of a query depend neither on the others in its batch
+//! nor on the plan.
 
 mod answering;
 mod batch;
@@ -17,5 +18,5 @@ mod service;
 pub use options::{Answer, Recall, Request, ServeOptions, ServeStatistics};
 pub use service::Service;
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for error messages.
 const PURPOSE: &str = "serving this store";

@@ -1,5 +1,5 @@
-//! The ids of what queries have found so far. They are taken when a bucket is compared, as it may not be in memory any more
-//! when the query is done.
+//! Ids of the hits that queries have found so far. They are noted when a bucket is compared, since it may be evicted
+//! before the query is done.
 
 use std::sync::Mutex;
 
@@ -7,38 +7,39 @@ use crate::load::Buckets;
 use crate::source::{IdKind, Ids};
 use crate::workers::lock;
 
-/// A place in a store: a bucket and a member of it.
+/// A position in a store: a bucket and a member of it.
 type Place = (u32, u32);
 
-/// Names of a query that may be there though it holds fewer hits.
+/// Ids that a query may hold in excess of its hits.
 const SPARE: usize = 64;
 
-/// The ids of what each query of a batch holds; some of what it does not hold any more.
+/// The ids of the hits that each query of a batch holds, and of some hits that it no longer holds.
 pub(super) struct Names {
     kind: IdKind,
-    /// Where they lie, and the ids.
+    /// Positions and their ids, by query.
     of: Vec<Mutex<(Vec<Place>, Ids)>>,
 }
 
 impl Names {
-    /// None yet, of so many queries.
+    /// Creates empty lists for `queries` queries.
     pub(super) fn new(kind: IdKind, queries: usize) -> Self {
         let none = || Mutex::new((Vec::new(), Ids::empty(kind)));
         Self { kind, of: (0..queries).map(|_| none()).collect() }
     }
 
-    /// Bytes of the names of a query that holds so many hits.
+    /// Returns the bytes of the ids of a query with `hits` hits.
     pub(super) fn memory_bytes(buckets: &Buckets<'_>, hits: u64) -> u64 {
         if buckets.ids(0) == IdKind::None {
             return 0;
         }
-        // About as long as all are; twice as what grows doubles.
+        // The mean length of all ids; twice that, since vectors grow by doubling.
         let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
         let of_name = size_of::<Place>() as u64 + 8 + ids / buckets.rows().max(1);
         hits.saturating_mul(2).saturating_add(SPARE as u64).saturating_mul(2 * of_name)
     }
 
-    /// Notes the ids of members of a bucket that a query holds; `held` says which hits it holds, where there are too many names.
+    /// Notes the ids of members of a bucket that a query holds. If there are too many ids, `held` returns the hits to
+    /// keep.
     pub(super) fn note(
         &self,
         query: usize,
@@ -62,10 +63,10 @@ impl Names {
         }
     }
 
-    /// The ids of hits that a query holds, in their order; its names are gone then.
+    /// Removes and returns the ids of the hits that a query holds, in their order.
     ///
     /// # Panics
-    /// Where one was not noted.
+    /// If the id of a hit was not noted.
     pub(super) fn take(&self, query: usize, held: &[Place]) -> Ids {
         if self.kind == IdKind::None {
             return Ids::None;
@@ -96,7 +97,7 @@ mod tests {
         let ids = Ids::Int64((0..1_000).map(|id| 5 * id).collect());
         let held = [(3, 7), (0, 1), (9, 999)];
         for bucket in 0..1_000 {
-            // Of bucket 9 the last member, of all others the first 20, of which two stay.
+            // Bucket 9 has its last member, all others their first 20, two of which are kept.
             let members: Vec<u32> = if bucket == 9 { vec![999] } else { (0..20).collect() };
             let held = || held.into_iter().filter(|place| place.0 <= bucket).collect();
             names.note(1, bucket, (&members, &ids), held);

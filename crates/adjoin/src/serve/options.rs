@@ -1,4 +1,4 @@
-//! What is asked of a service and what it says.
+//! Requests, answers, options and statistics of a service.
 
 use std::time::{Duration, Instant};
 
@@ -10,70 +10,70 @@ use crate::source::Ids;
 /// One query.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// As many elements as the vectors of the store have.
+    /// The vector, with the dimensions of the store.
     pub vector: Vec<f32>,
-    /// What is wanted of it.
+    /// What to find.
     pub wanted: QueryTarget,
-    /// Where it looks.
+    /// How hard to search.
     pub effort: SearchEffort,
-    /// When the answer is of no use any more.
+    /// Time after which the answer is useless.
     pub deadline: Option<Instant>,
 }
 
-/// What a query found, nearest first, the earlier row first where two are equally near.
+/// Hits of a query, nearest first, ties by row number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// Row numbers of the hits.
     pub rows: Vec<u64>,
-    /// Their ids, where the store has any.
+    /// Ids of the hits, if the store has ids.
     pub ids: Ids,
     /// Distances (L2, true), similarities (cosine) or scores (inner product).
     pub values: Vec<f32>,
-    /// Buckets that the query looked into.
+    /// Buckets that the query probed.
     pub probes: u64,
-    /// Vectors in these.
+    /// Vectors in these buckets.
     pub looked_at: u64,
-    /// Its share of the bytes that were read for the queries that were answered together.
+    /// Bytes read for all queries that were answered together, divided by their number.
     pub read_bytes: u64,
-    /// How many that were.
+    /// Number of queries that were answered together.
     pub together: u32,
-    /// The recall that is promised.
+    /// The promised recall.
     pub recall: Option<Recall>,
 }
 
-/// The recall that is promised of queries that are distributed as the rows of the store are.
+/// Recall promised for queries that are distributed like the rows of the store.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Recall {
-    /// What was asked for.
+    /// The target.
     pub target: f64,
-    /// What is known to be reached, with 95 % confidence.
+    /// Lower bound at 95 % confidence.
     pub low: f64,
-    /// Whether that is enough.
+    /// Whether the bound reaches the target.
     pub kept: bool,
 }
 
 impl Recall {
-    /// Of what a search reports.
+    /// Extracts the promise from a search's statistics.
     pub fn of(recall: &RecallStatistics) -> Option<Self> {
         recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low, kept: recall.kept })
     }
 }
 
-/// How queries are served.
+/// Options of a service.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// The order within a batch.
+    /// Order within a batch.
     pub order: BatchOrder,
-    /// What stays in memory.
+    /// Policy for the buckets that are kept in memory.
     pub retention: Retention,
-    /// Bytes of buckets that stay in memory; half of what is free where nothing is said.
+    /// Bytes of buckets to keep in memory; half of the free memory if `None`.
     pub cache_bytes: Option<u64>,
-    /// How long the first query of a batch waits for others; without, those that came while another batch was answered are the
-    /// next.
+    /// How long the first query of a batch waits for others. If zero, a batch has the queries that arrived while the
+    /// one before was answered.
     pub gather: Duration,
-    /// Queries that may wait; others are refused.
+    /// Most waiting queries; further ones are refused.
     pub waiting_max: usize,
-    /// Seed of the vectors that are drawn to learn a recall.
+    /// Seed of the calibration sample.
     pub seed: u64,
 }
 
@@ -90,21 +90,21 @@ impl Default for ServeOptions {
     }
 }
 
-/// What was done so far.
+/// Work of a service so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServeStatistics {
-    /// Queries that were taken up to be answered.
+    /// Queries that were taken from the queue.
     pub queries: u64,
-    /// Batches that they came in.
+    /// Number of their batches.
     pub batches: u64,
-    /// What their plans say of the cache.
+    /// Cache counts of their plans.
     pub counts: BatchCounts,
-    /// Bytes that were read for them.
+    /// Bytes read for queries.
     pub read_bytes: u64,
-    /// Bytes that were read to learn where queries must look.
+    /// Bytes read for calibration.
     pub learning_bytes: u64,
-    /// Time that planning took, in seconds.
+    /// Seconds spent on planning.
     pub plan_seconds: f64,
-    /// Bytes of buckets that may stay in memory.
+    /// Bytes of buckets that may be kept in memory.
     pub cache_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Carries out the plan of a batch.
+//! Executes the plan of a batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::plan::batch::{BatchPlan, BatchStep, Residency};
 use crate::source::IdKind;
 use crate::workers::map_stream;
 
-/// Queries of a batch that want the same.
+/// Queries of a batch with one target and effort.
 pub(super) struct Group<'a, T: Coordinate> {
     pub(super) looking: ProbePass<'a, T>,
     pub(super) visits: Visits,
@@ -22,39 +22,39 @@ pub(super) struct Group<'a, T: Coordinate> {
     pub(super) numbers: Vec<usize>,
 }
 
-/// A plan, and what it is carried out with.
+/// A plan, and everything that executing it needs.
 pub(super) struct Pass<'a, T: Coordinate> {
     pub(super) searcher: &'a Searcher<'a, T>,
     pub(super) plan: &'a BatchPlan,
     pub(super) groups: &'a [Group<'a, T>],
-    /// For each query of the batch, its group and its number there.
+    /// Group of each query of the batch, and its number in the group.
     pub(super) places: &'a [(usize, u32)],
-    /// Knows how much memory buckets take.
+    /// Has the memory sizes of buckets.
     pub(super) residency: &'a Residency,
-    /// Whether queries are answered one after the other, each by one thread once several have loaded its buckets.
+    /// Whether queries are answered one after the other, each by one thread after several have loaded its buckets.
     pub(super) is_by_query: bool,
     pub(super) ids: IdKind,
     pub(super) names: &'a Names,
-    /// Buckets that each query has still to look into.
+    /// Number of buckets that each query has still to be compared with.
     pub(super) left: &'a [AtomicU32],
-    /// Is told of each query that has looked into all of them.
+    /// Called with each query once that number is 0.
     pub(super) done: &'a (dyn Fn(usize) + Sync),
 }
 
-/// What a worker does at once.
+/// One unit of work of a worker.
 enum Job<T: Coordinate> {
     Load(Arc<CachedBucket<T>>),
     Compare { number: u32, bucket: Arc<CachedBucket<T>>, query: Option<u32> },
 }
 
-/// A worker's comparisons, one for each group.
+/// Comparisons of a worker, one per group, and a buffer.
 type Comparisons<'a, T> = (Vec<NearestSearch<'a, T>>, Vec<u32>);
 
 impl<T: Coordinate> Pass<'_, T> {
-    /// Carries it out with a cache that holds what the plan says that it begins with.
+    /// Executes the plan with a cache in the state that the plan assumes.
     ///
     /// # Errors
-    /// Where the device fails, a bucket is not as written, or the run is cancelled; the cache is then of no use.
+    /// If the device fails, a bucket is damaged, or the run is cancelled. The cache must not be used after that.
     pub(super) fn run(&self, cache: &mut Cache<T>) -> Result<()> {
         let Self { searcher, plan, is_by_query, .. } = *self;
         let Searcher { context, buckets, read_ahead, .. } = *searcher;
@@ -87,7 +87,7 @@ impl<T: Coordinate> Pass<'_, T> {
         Ok(())
     }
 
-    /// Follows the plan up to the next step that is work.
+    /// Executes steps up to the next one that is work for a worker.
     fn next_job<'s>(
         &self,
         steps: &mut impl Iterator<Item = &'s BatchStep>,
@@ -102,7 +102,7 @@ impl<T: Coordinate> Pass<'_, T> {
                     if self.is_by_query {
                         ahead.hold_after(turn.into());
                     }
-                    // Buckets that were evicted may still be worked on.
+                    // Evicted buckets may still be in use.
                     let memory = cache.reserve_when_free(self.residency.size(bucket));
                     let stored = ahead.next_bucket()?.expect("both follow the same steps");
                     assert_eq!(stored.number(), bucket, "both follow the same steps");
@@ -121,7 +121,7 @@ impl<T: Coordinate> Pass<'_, T> {
             Job::Load(bucket) => return bucket.load_ahead(|stored| self.load(stored)),
             Job::Compare { number, bucket, query } => (number, bucket, query),
         };
-        // Where it could not be loaded, who tried tells the error.
+        // If loading failed, the worker that tried reports the error.
         let Some(loaded) = bucket.loaded(|stored| self.load(stored))? else { return Ok(()) };
         if let Some(query) = query {
             let (group, own) = self.places[query as usize];
@@ -137,7 +137,7 @@ impl<T: Coordinate> Pass<'_, T> {
         Ok(())
     }
 
-    /// Lets queries of a group look into a bucket.
+    /// Compares queries of a group with a bucket.
     fn look(
         &self,
         comparison: &mut NearestSearch<'_, T>,
@@ -154,7 +154,7 @@ impl<T: Coordinate> Pass<'_, T> {
                 let members: Vec<u32> = held.map(|(_, member)| member).collect();
                 self.names.note(query, number, (&members, bucket.ids()), || looking.places(own));
             }
-            // Whoever is last sees what all others found.
+            // Acquire and release: the last comparison of a query sees the hits of all others.
             if self.left[query].fetch_sub(1, Ordering::AcqRel) == 1 {
                 (self.done)(query);
             }

@@ -1,4 +1,4 @@
-//! Queries that wait for an answer: those that came while a batch was answered are the next one.
+//! The queue of queries. The queries that arrive while a batch is answered form the next batch.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use super::options::{Answer, Request, ServeOptions};
 use crate::error::{Error, Result};
 use crate::workers::lock;
 
-/// What takes an answer.
+/// Callback that receives an answer.
 pub(super) type Reply = Box<dyn FnOnce(Result<Answer>) + Send>;
 
-/// A query that waits, and what takes its answer.
+/// A waiting query and its callback.
 pub(super) struct Waiting {
     pub(super) request: Request,
     pub(super) arrived: Instant,
@@ -19,14 +19,14 @@ pub(super) struct Waiting {
 }
 
 impl ServeOptions {
-    /// Bytes that are reserved for each query that may wait, of so many dimensions: as many may wait while others are
-    /// answered.
+    /// Returns the bytes reserved for each query that may wait, with `dimensions` dimensions. Twice the size of one,
+    /// since as many may wait while others are answered.
     pub fn waiting_bytes(dimensions: usize) -> u64 {
         2 * (dimensions * size_of::<f32>() + size_of::<Waiting>() + REPLY_BYTES) as u64
     }
 }
 
-/// Bytes of what takes an answer.
+/// Bytes of a callback.
 const REPLY_BYTES: usize = 64;
 
 /// The queue.
@@ -43,12 +43,13 @@ struct State {
 }
 
 impl Queue {
-    /// For so many queries at most.
+    /// Creates a queue for at most `waiting_max` queries.
     pub(super) fn new(waiting_max: usize) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), waiting_max }
     }
 
-    /// Lets queries wait, which no batch divides that has room for all of them; refuses at once those for whom there is no room.
+    /// Adds queries, which end up in one batch if it has room for all of them. Queries beyond the limit are refused at
+    /// once.
     pub(super) fn push(&self, mut waiting: Vec<Waiting>) {
         let mut state = lock(&self.state);
         let room = if state.closed { 0 } else { self.waiting_max - state.waiting.len() };
@@ -66,25 +67,25 @@ impl Queue {
         }
     }
 
-    /// How many may wait.
+    /// Returns the most queries that may wait.
     pub(super) fn waiting_max(&self) -> usize {
         self.waiting_max
     }
 
-    /// How many wait.
+    /// Returns the number of waiting queries.
     pub(super) fn len(&self) -> usize {
         lock(&self.state).waiting.len()
     }
 
-    /// No more queries are taken; those that wait are still answered.
+    /// Refuses further queries; queries in the queue are still answered.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits for queries, and from the arrival of the first on as long as `gather` says for more; at most so many, those with
-    /// the earliest deadline first, then those that came first. Those whose deadline has passed are told so. None once the
-    /// queue is closed and empty.
+    /// Waits for queries, and for further ones until `gather` after the arrival of the first. Returns them in order of
+    /// arrival. If there are more than `most`, chooses the earliest deadlines, then the earliest arrivals. Queries whose
+    /// deadline has passed get an error. Returns `None` once the queue is closed and empty.
     pub(super) fn next_batch(&self, most: usize, gather: Duration) -> Option<Vec<Waiting>> {
         let mut state = lock(&self.state);
         loop {
@@ -108,7 +109,7 @@ impl Queue {
     }
 }
 
-/// Takes at most so many of those that wait.
+/// Takes at most `most` waiting queries.
 fn take_batch(waiting: &mut VecDeque<Waiting>, most: usize, now: Instant) -> Vec<Waiting> {
     let (late, mut in_time): (Vec<Waiting>, Vec<Waiting>) =
         waiting.drain(..).partition(|waiting| waiting.request.deadline.is_some_and(|deadline| deadline <= now));
@@ -119,7 +120,7 @@ fn take_batch(waiting: &mut VecDeque<Waiting>, most: usize, now: Instant) -> Vec
         ))));
     }
     if in_time.len() > most {
-        // Stable: those that came first stay first.
+        // The sort is stable, so it keeps the order of arrival.
         in_time.sort_by_key(|waiting| (waiting.request.deadline.is_none(), waiting.request.deadline));
         waiting.extend(in_time.drain(most..));
         waiting.make_contiguous().sort_by_key(|waiting| waiting.arrived);
@@ -138,8 +139,8 @@ mod tests {
 
     type Replies = Receiver<(usize, Result<Answer>)>;
 
-    /// Queries with these deadlines, so many seconds after now, that arrived a millisecond after each other: each wants as
-    /// many hits as its number says.
+    /// Queries whose deadlines are that many seconds from now and that arrive one millisecond apart. Each asks for as
+    /// many hits as its number.
     fn queries(now: Instant, deadlines: &[Option<i64>]) -> (Vec<Waiting>, Replies) {
         let (reply, replies) = unbounded();
         let waiting = |(number, after): (usize, &Option<i64>)| {

@@ -1,4 +1,4 @@
-//! A store that is served, on a thread of its own.
+//! A store that is served on its own thread.
 
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
@@ -21,7 +21,7 @@ use crate::locks::check_creator;
 use crate::store::Store;
 use crate::workers::{lock, no_thread};
 
-/// Answers queries of a store until it is dropped; whoever waits then is still answered.
+/// Answers queries of a store until it is dropped; queries that wait at that time are still answered.
 pub struct Service {
     creator: Creator,
     shared: Arc<Shared>,
@@ -33,22 +33,22 @@ struct Shared {
     statistics: Mutex<ServeStatistics>,
 }
 
-/// Closes the queue when its thread ends, of a panic too: nobody waits for an answer that does not come.
+/// Closes the queue when its thread ends, even by a panic, so that no query waits forever.
 struct CloseAtLast<'a>(&'a Queue);
 
 impl Drop for CloseAtLast<'_> {
     fn drop(&mut self) {
         self.0.close();
-        // Who waits is told by the end of the channel.
+        // Dropping the callbacks closes their channels, which wakes the threads that wait.
         drop(self.0.next_batch(usize::MAX, std::time::Duration::ZERO));
     }
 }
 
 impl Service {
-    /// Begins to serve a store with all the memory that is free in the budget of the context: give it one of its own.
+    /// Starts to serve a store with all the free memory in the context's budget. Give it its own budget.
     ///
     /// # Errors
-    /// Where the budget is too small, the store cannot be read, or the system gives no thread.
+    /// If the budget is too small, the store cannot be read, or the thread cannot be started.
     pub fn open(context: &Context, store: Arc<Store>, options: ServeOptions) -> Result<Self> {
         let (queue, statistics) = (Queue::new(options.waiting_max), Mutex::default());
         let shared = Arc::new(Shared { queue, statistics });
@@ -58,7 +58,7 @@ impl Service {
             let _close = CloseAtLast(&own.queue);
             let told = ready.clone();
             if let Err(error) = serve_store(&context, &store, &options, &own, ready) {
-                // Once it is open, an error is that of a query.
+                // Once the store is open, errors belong to queries.
                 let _ = told.send(Err(error));
             }
         };
@@ -68,8 +68,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Lets a query wait for its answer, which `reply` is given on a thread of the service, or at once where it is refused: it must
-    /// be quick. It is dropped where the service fails.
+    /// Queues a query. `reply` gets its answer on the service's thread, or at once if the query is refused, and must
+    /// return quickly. It is dropped without a call if the service fails.
     pub fn submit(&self, request: Request, reply: impl FnOnce(Result<Answer>) + Send + 'static) {
         if let Err(forked) = self.check_creator() {
             return reply(Err(forked));
@@ -77,8 +77,8 @@ impl Service {
         self.shared.queue.push(vec![Waiting { request, arrived: Instant::now(), reply: Box::new(reply) }]);
     }
 
-    /// Tells what each of some queries finds, with its number, as soon as it is known; returns when all were told. They are
-    /// answered together. May be called from any thread. Of more than may wait, some are refused.
+    /// Answers queries together. Calls `told` with the number and answer of each as soon as it is known, and returns
+    /// after the last. Can be called from any thread. If there are more queries than may wait, some are refused.
     pub fn answer_each(&self, requests: Vec<Request>, mut told: impl FnMut(usize, Result<Answer>)) {
         if self.check_creator().is_err() {
             let refuse = || self.check_creator().map(|()| unreachable!("it was refused"));
@@ -88,7 +88,7 @@ impl Service {
         let mut is_open = vec![true; requests.len()];
         let waiting = requests.into_iter().enumerate().map(|(number, request)| {
             let sender = sender.clone();
-            // Received until the last is there.
+            // The receiver lives until the last answer has arrived.
             let reply = Box::new(move |answer| drop(sender.send((number, answer))));
             Waiting { request, arrived, reply }
         });
@@ -101,7 +101,7 @@ impl Service {
         (0..).zip(is_open).filter(|&(_, is_open)| is_open).for_each(|(number, _)| told(number, Err(ended())));
     }
 
-    /// What queries find, in their order, as [`Service::answer_each`] tells it.
+    /// Returns the answers of queries, in their order; see [`Service::answer_each`].
     pub fn answer(&self, requests: Vec<Request>) -> Vec<Result<Answer>> {
         let mut answers: Vec<Option<Result<Answer>>> = requests.iter().map(|_| None).collect();
         self.answer_each(requests, |number, answer| answers[number] = Some(answer));
@@ -112,22 +112,23 @@ impl Service {
         check_creator(self.creator, "this service of a store")
     }
 
-    /// How many queries may wait to be answered.
+    /// Returns the most queries that may wait.
     pub fn waiting_max(&self) -> usize {
         self.shared.queue.waiting_max()
     }
 
-    /// How many queries wait to be answered.
+    /// Returns the number of waiting queries.
     pub fn waiting(&self) -> usize {
         self.shared.queue.len()
     }
 
-    /// Whether the thread of the service has ended on an error or a panic: then each query is refused. Open another service.
+    /// Returns whether the service's thread has ended on an error or a panic. All queries are then refused; open
+    /// another service.
     pub fn has_failed(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// What was done so far.
+    /// Returns the statistics so far.
     pub fn statistics(&self) -> ServeStatistics {
         *lock(&self.shared.statistics)
     }
@@ -142,18 +143,18 @@ impl Drop for Service {
         }
         self.shared.queue.close();
         if let Some(thread) = self.thread.take() {
-            // Its panic was told to those who waited.
+            // Waiting queries were answered with the failure already.
             let _ = thread.join();
         }
     }
 }
 
-/// The error of a service whose thread is gone.
+/// Returns the error of a service after its thread has ended.
 fn ended() -> Error {
     Error::device("the service of this store has failed; open it again")
 }
 
-/// Answers what comes until the queue is closed; tells `ready` once it can.
+/// Answers queries until the queue is closed; signals `ready` once it can.
 fn serve_store(
     context: &Context,
     store: &Store,
@@ -175,7 +176,7 @@ fn serve<T: Coordinate>(
     let waiting_bytes = options.waiting_max as u64 * ServeOptions::waiting_bytes(buckets.vectors().dimensions);
     let least = waiting_bytes + Answering::<T>::least_bytes(buckets, context.threads, options);
     let mut context = context.for_run(least, PURPOSE)?;
-    // What is answered has deadlines that others do not have.
+    // The deadline of the caller's work does not apply to queries, which have their own.
     context.cancel = context.cancel.with_deadline(None);
     let context = &context;
     let _of_waiting = context.reserve(waiting_bytes, PURPOSE)?;

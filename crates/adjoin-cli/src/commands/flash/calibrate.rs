@@ -1,5 +1,5 @@
-//! A device that is like the disk of this machine: random reads of several sizes and depths are measured, and the figures of the
-//! model chosen so that it takes as long for half of them. The other half shows how far it is off.
+//! Calibrates a device model to the disk of this machine. Measures random reads of several sizes and depths, and fits
+//! the figures of the model to half of the measurements; the other half shows the error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,26 +23,28 @@ use crate::signals::Stopped;
 
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const DEPTHS: [usize; 6] = [1, 4, 8, 16, 32, 64];
-/// Bytes that a measurement reads, and how many reads it makes at least and at most.
+/// Bytes that a measurement reads.
 const MEASURED_BYTES: u64 = 64 << 20;
+/// Least and most reads of a measurement.
 const READS_MIN: u64 = 128;
 const READS_MAX: u64 = 4_000;
-/// Bytes of a piece in which the file is written.
+/// Bytes written at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Servers that are tried: LUNs of one channel each.
+/// Numbers of servers that are tried; each is a LUN with its own channel.
 const SERVERS: [f64; 7] = [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
-/// Factors by which figures change while they are sought, and how often all are tried at most.
+/// Factors by which figures are varied during the fit.
 const FACTORS: [f64; 4] = [1.5, 1.15, 1.05, 1.02];
+/// Most rounds in which all figures are varied.
 const TURNS_MAX: usize = 8;
 
-/// A kind of reads, and the seconds that each of its measurements took.
+/// A kind of reads, and the seconds of each of its measurements.
 struct Measured {
     kind: Kind,
     reads: u64,
     seconds: Vec<f64>,
 }
 
-/// A trace, and the seconds that each replay of it took on the disk.
+/// A trace, and the seconds of each of its replays on the disk.
 struct Replayed<'a> {
     path: &'a Path,
     seconds: Vec<f64>,
@@ -53,7 +55,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     let context = resolve::context(resources, stopped)?;
     let read: Vec<String> = replay.iter().map(|path| path.display().to_string()).collect();
     check_results(&context, &read, &[("-o", output)], *force)?;
-    // Whole reads of each size.
+    // A multiple of each read size.
     let file_bytes = parse_bytes(size)? / PIECE_BYTES as u64 * PIECE_BYTES as u64;
     if file_bytes < MEASURED_BYTES || *rounds == 0 {
         let said = format!("--size {size} and --rounds {rounds}; give at least {} and 1", format_bytes(MEASURED_BYTES));
@@ -85,7 +87,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     Ok(Outcome::Done)
 }
 
-/// All kinds of reads, and how many of each are made.
+/// Returns all kinds of reads, and the number of reads of each.
 fn kinds() -> impl Iterator<Item = (Kind, u64)> {
     let kinds = SIZES.into_iter().flat_map(|bytes| DEPTHS.into_iter().map(move |depth| Kind { bytes, depth }));
     kinds.map(|kind| (kind, (MEASURED_BYTES / kind.bytes).clamp(READS_MIN, READS_MAX)))
@@ -93,7 +95,7 @@ fn kinds() -> impl Iterator<Item = (Kind, u64)> {
 
 fn write(context: &Context, path: &Path, file_bytes: u64) -> Result<()> {
     let mut file = context.device.create(path)?;
-    // No two blocks are alike: some disks keep equal ones once.
+    // All blocks differ, since some disks store equal blocks once.
     let mut piece: Vec<u8> = (0..PIECE_BYTES).map(|k| (k * 31) as u8).collect();
     for number in 0..file_bytes / PIECE_BYTES as u64 {
         piece.chunks_exact_mut(4_096).zip(0u64..).for_each(|(block, k)| {
@@ -130,14 +132,14 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Seconds that the model takes for reads of a kind.
+/// Returns the seconds that the model predicts for reads of a kind.
 fn predicted(config: &Config, of: &Measured, file_bytes: u64) -> Result<f64> {
     let device = Device::new(config)?;
     let options = ReplayOptions { depth: of.kind.depth, ..ReplayOptions::default() };
     Ok(replay(&device, random_reads(of.kind, (of.reads, file_bytes), 0).map(Ok), &options)?.seconds)
 }
 
-/// How far the model is off, as the logarithm of the ratio of times: the mean of these kinds.
+/// Returns the mean error of the model for these kinds, as the logarithm of the ratio of times.
 fn error(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<f64> {
     let mut sum = 0.0;
     for (of, _) in measured.iter().zip(0..).filter(|(_, k)| is_fitted(*k)) {
@@ -146,12 +148,13 @@ fn error(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<f64>
     Ok(sum)
 }
 
-/// Every other kind is used to choose figures, as on a chessboard of sizes and depths.
+/// Returns whether a kind is used to fit the figures: every other one, like the fields of a chessboard of sizes and
+/// depths.
 fn is_fitted(number: usize) -> bool {
     (number / DEPTHS.len() + number % DEPTHS.len()).is_multiple_of(2)
 }
 
-/// Chooses the figures, one after another, again and again.
+/// Fits the figures one after another, repeatedly.
 fn fit(measured: &[Measured], file_bytes: u64) -> Result<Config> {
     let rate = |of: &Measured| of.reads as f64 / median(&of.seconds);
     let most = |rate: &dyn Fn(&Measured) -> f64| measured.iter().map(rate).fold(0.0, f64::max);
@@ -203,7 +206,7 @@ fn figure(config: &Config, name: &str) -> f64 {
     config.figures().find(|figure| figure.0 == name).map_or(f64::NAN, |figure| figure.2.value)
 }
 
-/// What was measured and what the model says, in lines.
+/// Returns a table of the measurements and the model's predictions.
 fn tell(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<String> {
     let mut text = "bytes    depth  reads/s  spread  model    off  used\n".to_owned();
     let mut off = Vec::new();
@@ -228,7 +231,7 @@ fn tell(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<Strin
     Ok(text)
 }
 
-/// How far the largest and the smallest are apart, relative to the median.
+/// Returns the difference between the largest and the smallest value, relative to the median.
 fn spread(seconds: &[f64]) -> f64 {
     let (least, most) = seconds.iter().fold((f64::MAX, 0.0f64), |(a, b), &s| (a.min(s), b.max(s)));
     (most - least) / median(seconds)
@@ -259,7 +262,7 @@ fn tell_replays((config, file_bytes): (&Config, u64), replayed: &[Replayed<'_>],
 mod tests {
     use super::*;
 
-    /// A disk that is a device of the model is found again, as far as its times go.
+    /// Measurements that come from a device model lead back to that device, as far as its times determine it.
     #[test]
     fn figures_are_found_again_by_what_they_do() {
         let mut disk = Config::preset("virtual-disk").unwrap();

@@ -1,4 +1,4 @@
-//! Reads of a real disk: how long they take, and how long those of a trace do.
+//! Timed reads from a real disk: random ones, and those of a trace.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use adjoin::report::Stopwatch;
 
 use super::trace::Reads;
 
-/// Reads of a trace keep their place within a block of this.
+/// Reads of a trace keep their offset within a block of this size.
 const BLOCK_BYTES: u64 = 4_096;
-/// Longest read that is issued at once.
+/// Longest read that is submitted at once.
 const PIECE_BYTES: u64 = 16 << 20;
 
 /// Reads of one size at one depth.
@@ -23,7 +23,8 @@ pub(super) struct Kind {
     pub(super) depth: usize,
 }
 
-/// Carries out reads in the order of their dependencies; returns the seconds that they took. `file_of` says where a read lies.
+/// Executes reads in the order of their dependencies; returns the seconds that they took. `file_of` returns the file
+/// and the offset of a read.
 pub(super) fn carry_out(
     device: &dyn Device,
     reads: impl Iterator<Item = TraceRead>,
@@ -52,7 +53,7 @@ pub(super) fn carry_out(
     Ok(watch.seconds())
 }
 
-/// Random reads of a kind, of a file of so many bytes: the same for the disk and for the model.
+/// Returns random reads of a kind in a file of `file_bytes`, equal for the disk and the model.
 pub(super) fn random_reads(kind: Kind, (count, file_bytes): (u64, u64), seed: u64) -> impl Iterator<Item = TraceRead> {
     let mut random = Random::new(seed, "reads of a calibration");
     let places = (file_bytes / kind.bytes).max(1);
@@ -63,8 +64,8 @@ pub(super) fn random_reads(kind: Kind, (count, file_bytes): (u64, u64), seed: u6
     })
 }
 
-/// Carries out the reads of a trace in a file of the disk, whatever files they were of: the same numbers of bytes, as far apart
-/// as the file is long. Returns the seconds.
+/// Executes the reads of a trace in one file of the disk, whatever files they were from. Keeps their sizes, and their
+/// distances as far as the file is long enough. Returns the seconds.
 pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn ReadFile>, depth: usize) -> Result<f64> {
     let mut failed = None;
     let reads = Reads::open(trace)?.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
@@ -73,7 +74,7 @@ pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn R
     failed.map_or(Ok(seconds), |error| Err(error.into()))
 }
 
-/// A read that lies within a file of so many bytes.
+/// Moves a read into a file of `file_bytes`.
 pub(super) fn within(read: TraceRead, file_bytes: u64) -> TraceRead {
     let bytes = read.bytes.min(PIECE_BYTES).min(file_bytes);
     let blocks = (file_bytes - bytes) / BLOCK_BYTES;

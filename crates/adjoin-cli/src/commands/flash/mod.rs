@@ -1,4 +1,4 @@
-//! The model of flash devices: what it is asked, and what becomes of its answers.
+//! The commands of the flash device model.
 
 mod calibrate;
 mod disk;
@@ -31,13 +31,13 @@ pub(crate) fn flash(command: &Flash, stopped: &Stopped) -> Result<Outcome> {
     }
 }
 
-/// Refuses results in the place of what is read, of each other, or of what is there already.
+/// Refuses results that would replace inputs, each other, or existing files.
 fn check_results(context: &Context, read: &[String], results: &[(&str, &Path)], force: bool) -> Result<()> {
     check_outputs(context, read, results)?;
     results.iter().try_for_each(|(_, path)| check_free(&*context.device, path, force))
 }
 
-/// Writes text to a file, or to standard output where none is named.
+/// Writes text to a file, or to standard output if `output` is `None`.
 fn write_text(context: &Context, output: Option<&Path>, force: bool, text: &str) -> Result<()> {
     match output {
         Some(path) => write_file(context, path, force, |out| out.write_all(text.as_bytes())),
@@ -45,7 +45,7 @@ fn write_text(context: &Context, output: Option<&Path>, force: bool, text: &str)
     }
 }
 
-/// Results as CSV: what is nested has its names joined by dots. All of them have the same figures.
+/// Formats results as CSV, with names of nested figures joined by dots. All results must have the same figures.
 fn as_csv(results: &[Value]) -> String {
     let mut rows: Vec<Vec<(String, String)>> = Vec::new();
     for result in results {
@@ -73,7 +73,7 @@ fn flatten(name: &str, value: &Value, cells: &mut Vec<(String, String)>) {
     }
 }
 
-/// Spans as ui.perfetto.dev shows them: a track for each LUN and channel, in microseconds.
+/// Writes spans in the format of ui.perfetto.dev: one track per LUN and channel, in microseconds.
 fn as_perfetto(spans: &[Span], out: &mut dyn Write) -> std::io::Result<()> {
     let of = |track: Track| match track {
         Track::Batch => (0, 0, "batch".to_owned()),

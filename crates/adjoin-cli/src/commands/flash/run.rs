@@ -15,7 +15,7 @@ use crate::report::{Drawn, write_html};
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Spans of a picture, at most: what ui.perfetto.dev shows without waiting.
+/// Most spans of a timeline: as many as ui.perfetto.dev loads without delay.
 const SPANS_MAX: usize = 1_000_000;
 
 pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
@@ -53,7 +53,7 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
     Ok(Outcome::Done)
 }
 
-/// Refuses results in the place of what is read, or of what is there already.
+/// Refuses results that would replace inputs or existing files.
 fn check_written(context: &Context, arguments: &FlashRun) -> Result<()> {
     let FlashRun { model, searched, trace, perfetto, output, force, .. } = arguments;
     let results = [("-o", output), ("--perfetto", perfetto)];
@@ -62,7 +62,7 @@ fn check_written(context: &Context, arguments: &FlashRun) -> Result<()> {
     check_results(context, &read_by(model, searched, trace.as_slice()), &results, *force)
 }
 
-/// What runs gave, of which each has another value of something where there are several; `assets/flash.js` knows the names.
+/// Results of one run, or of several runs with different values of one parameter. `assets/flash.js` uses these names.
 #[derive(Serialize)]
 struct Results {
     over: Option<String>,
@@ -71,7 +71,7 @@ struct Results {
 }
 
 impl Results {
-    /// A line for each run, in which nested figures have their names joined by dots.
+    /// Formats the results with one line per run; names of nested figures are joined by dots.
     fn csv(&self) -> String {
         let line = |(k, figures): (usize, &Value)| match &self.over {
             Some(name) => json!({ name: self.values[k], "": figures }),
@@ -81,7 +81,8 @@ impl Results {
     }
 }
 
-/// Writes results as the ending of their file says: a page with charts, CSV, or JSON; of several CSV where that says neither.
+/// Writes results in the format of the file's extension: a page with charts, CSV, or JSON. Otherwise one run is written
+/// as JSON, several as CSV.
 fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> Result<()> {
     let FlashRun { output, force, .. } = arguments;
     let ending = output.as_ref().and_then(|path| path.extension()).unwrap_or_default();
@@ -98,7 +99,7 @@ fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> 
     }
 }
 
-/// A run in which a figure or an option has another value.
+/// Returns a run with another value of a figure or an option.
 fn changed(run: &FlashRun, usual: &Config, (name, value): (&str, &str)) -> Result<(FlashRun, Config)> {
     let (mut run, mut config) = (run.clone(), usual.clone());
     let wrong = || Error::option(format!("{value} is no value of {name}"));

@@ -1,4 +1,4 @@
-//! The reads of a trace as the model takes them.
+//! Converts the reads of a trace to the model's.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -8,16 +8,16 @@ use adjoin::device::{Operation, TraceReader};
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::{FlashError, TraceRead};
 
-/// Where files begin on the device, as multiples of this: more than a file takes, and no power of two, which would put the
-/// beginnings of all of them on the same pages.
+/// Distance of the starts of files on the device: more than a file takes, and not a power of two, which would put all
+/// starts on the same pages.
 const FILE_SPACING: u64 = (37 << 30) + (1 << 20);
 
-/// No trace is longer than this: 11 days.
+/// Latest start of a read: 11 days. No trace is longer.
 const START_NS_MAX: u64 = 1_000_000_000_000_000;
-/// Picoseconds of a nanosecond.
+/// Picoseconds per nanosecond.
 const PS_PER_NS: u64 = 1_000;
 
-/// The reads of a trace that succeeded, one after another.
+/// The successful reads of a trace, in order.
 pub(super) struct Reads {
     reader: TraceReader<BufReader<File>>,
     path: PathBuf,
@@ -33,7 +33,7 @@ impl Reads {
         Ok(Self { reader, path: path.to_owned(), is_timed: false })
     }
 
-    /// Each read no earlier than in the trace, where that is wanted; else as soon as may be.
+    /// Submits each read no earlier than in the trace if `is_timed`, else as soon as possible.
     pub(super) fn timed(self, is_timed: bool) -> Self {
         Self { is_timed, ..self }
     }

@@ -1,4 +1,4 @@
-//! What is run on a device: a trace, or the searches of a graph.
+//! Workloads of a device: a trace, or the searches of a graph.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 use super::trace::Reads;
 use crate::args::{FlashRun, ModelOptions, SearchedSet};
 
-/// Bytes of a result of a comparison that stays in the device.
+/// Bytes of the result of a comparison that stays in the device.
 const RESULT_BYTES: u32 = 8;
-/// Elements of a comparison that is long enough for its start not to count.
+/// Elements of a comparison that is long enough to make its startup time negligible.
 const ELEMENTS: u32 = 1 << 20;
 
-/// The device that is meant.
+/// Returns the device that the options describe.
 pub(super) fn config(model: &ModelOptions) -> Result<Config> {
     let mut config = match Config::presets().any(|name| name == model.model) {
         true => Config::preset(&model.model)?,
@@ -50,7 +50,7 @@ fn read_config(path: &str) -> Result<Config> {
     Config::parse(&text).map_err(|error| Error::input(format!("{path}: {error}")))
 }
 
-/// The names of what is read.
+/// Returns the names of all inputs.
 pub(super) fn read_by(model: &ModelOptions, searched: &SearchedSet, traces: &[PathBuf]) -> Vec<String> {
     let is_file = |name: &&String| Path::new(name).exists();
     let model = Some(&model.model).filter(is_file).cloned();
@@ -58,7 +58,7 @@ pub(super) fn read_by(model: &ModelOptions, searched: &SearchedSet, traces: &[Pa
     searched.inputs.iter().chain(&searched.queries).cloned().chain(model).chain(traces).collect()
 }
 
-/// The platform of a name.
+/// Returns the platform of a name.
 pub(super) fn platform(name: &str) -> Result<Platform> {
     Platform::named(name).ok_or_else(|| {
         let names = Platform::ALL.map(Platform::name).join(", ");
@@ -81,7 +81,7 @@ pub(super) fn searches(context: &Context, searched: &SearchedSet) -> Result<Sear
     Searches::load(context, (&*base, &*queries), (kind, &options))
 }
 
-/// Options of a search as typed.
+/// Converts the options of a search.
 pub(super) fn search_options(searched: &SearchedSet, platform: Platform, dimensions: u32) -> SearchOptions {
     SearchOptions {
         platform,
@@ -97,7 +97,8 @@ pub(super) fn search_options(searched: &SearchedSet, platform: Platform, dimensi
     }
 }
 
-/// A replay whose bytes come to where a platform compares, and each of which is compared with so many elements there.
+/// Returns the options of a replay whose bytes are sent to where the platform compares, and are each compared with
+/// `comparisons` elements there.
 pub(super) fn replay_options(device: &Device, platform: Platform, (depth, comparisons): (usize, f64)) -> ReplayOptions {
     let per_byte = platform.comparison(device, ELEMENTS) as f64 / f64::from(ELEMENTS);
     ReplayOptions {
@@ -112,12 +113,12 @@ pub(super) fn replay_options(device: &Device, platform: Platform, (depth, compar
     }
 }
 
-/// How pages are given to planes, as typed.
+/// Converts the option for the mapping of pages to planes.
 pub(super) fn mapping(searched: &SearchedSet) -> Mapping {
     if searched.mapping == "linear" { Mapping::Linear } else { Mapping::MultiPlane }
 }
 
-/// What runs.
+/// A workload.
 pub(super) enum Workload {
     Trace(PathBuf),
     Searches(Box<Searches>),
@@ -131,7 +132,7 @@ impl Workload {
         }
     }
 
-    /// Runs it: figures of the run, and so many spans of what happened.
+    /// Runs the workload; returns its figures, and at most the given number of spans.
     pub(super) fn run(
         &self,
         context: &Context,
@@ -163,12 +164,12 @@ impl Workload {
     }
 }
 
-/// What the search in memory finds of all queries.
+/// Returns the hits of all queries in a search in memory.
 pub(super) fn expected(searches: &Searches, list: usize, k: usize) -> Vec<Vec<Hit>> {
     (0..searches.queries()).map(|query| searches.nearest(query, list, k)).collect()
 }
 
-/// Ends a run whose hits are not those of the search in memory: then something is lost in the model.
+/// Panics if the hits of a run differ from those of the search in memory, which would be an error in the model.
 pub(super) fn check(laid: &LaidOut<'_>, report: &SearchReport, expected: &[Vec<Hit>]) {
     for (query, (hits, expected)) in report.hits.iter().zip(expected).enumerate() {
         let is_same = hits.len() == expected.len()
@@ -230,7 +231,7 @@ fn of_counts(counts: &Counts) -> Value {
     })
 }
 
-/// Shares of the time that resources were busy.
+/// Returns the fractions of the time that resources were busy.
 fn of_uses(uses: &[Use], seconds: f64) -> Value {
     uses.iter().map(|of| (of.name.to_owned(), json!(of.share((seconds * 1e12) as u64)))).collect()
 }

@@ -1,54 +1,55 @@
-//! CALL's context-aware grouping (section IV-B): queries of a batch that look into much the same buckets, by agglomerative
+//! CALL's context-aware grouping (section IV-B): queries of a batch that probe similar buckets, by agglomerative
 //! clustering.
 //!
-//! The paper asks of a group that all of its members overlap (equation 2), which is complete linkage, though it does not name
-//! one. What the threshold theta means it says twice: equation 2 wants a similarity of at least theta, the text beside it a
-//! distance within theta. Both can be had.
+//! The paper requires that all members of a group overlap (equation 2), which is complete linkage, though it does not
+//! use that name. It defines the threshold theta in two ways: equation 2 requires a similarity of at least theta, the
+//! text next to it a distance of at most theta. Both are implemented.
 
 use super::overlap::Overlap;
 
-/// What the threshold of a group is.
+/// Meaning of the threshold of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// Any two members have at least that similarity (equation 2).
     Similarity,
-    /// Any two members have at most that distance, which is 1 less the similarity.
+    /// Any two members have at most that distance, which is 1 minus the similarity.
     Distance,
 }
 
-/// Similarities are kept in so many parts: those of sets of up to 200 buckets stay apart.
+/// Resolution of stored similarities, at which sets of up to 200 buckets keep distinct values.
 const PARTS: f32 = 65_534.0;
 /// No cluster.
 const NONE: u32 = u32::MAX;
 
-/// Rows and columns of a part of the table that caches hold.
+/// Rows and columns of a tile of the table that fits into the processor's caches.
 const TILE: usize = 64;
 
-/// Similarities of clusters, which are named by their first query: 0 where they may not become one.
+/// Similarities of clusters, which are identified by their first query; 0 if they may not be merged.
 ///
-/// The row of a cluster is right as of the last time that somebody looked at it, and columns are not written: that would touch a
-/// page of memory for each cluster at every merge.
+/// The row of a cluster is brought up to date when it is read. Columns are never written: that would touch a page of
+/// memory per cluster at every merge.
 struct Similarities {
     count: usize,
     all: Vec<u16>,
-    /// All bits of clusters that are not a part of another and may still grow, else none.
+    /// All bits set for clusters that exist and may still grow, else 0.
     open: Vec<u16>,
-    /// Clusters of several queries that are not a part of another.
+    /// Existing clusters of several queries.
     grown: Vec<u32>,
-    /// Of each cluster, after how many merges it grew last, and as of when its row is right.
+    /// For each cluster, the number of merges when it grew last.
     grew: Vec<u32>,
+    /// For each cluster, the number of merges up to which its row is up to date.
     known: Vec<u32>,
     merges: u32,
 }
 
-/// The groups of queries, each ascending, in the order of their first queries.
+/// Returns the groups of queries, each ascending, in the order of their first queries.
 pub fn group(sets: &impl Overlap, theta: f64, reading: Reading) -> Vec<Vec<u32>> {
     let least = match reading {
         Reading::Similarity => theta,
         Reading::Distance => 1.0 - theta,
     };
     let mut clusters = Similarities::of(sets, least);
-    // For each query, the next one of its cluster, and the last one of the cluster that it is the first of.
+    // For each query, the next one of its cluster; for each first query, the last one of its cluster.
     let mut next = vec![NONE; sets.count()];
     let mut last: Vec<u32> = (0..sets.count() as u32).collect();
     let mut is_first = vec![true; sets.count()];
@@ -68,13 +69,13 @@ pub fn group(sets: &impl Overlap, theta: f64, reading: Reading) -> Vec<Vec<u32>>
     firsts.map(of).collect()
 }
 
-/// Bytes that it takes to group so many queries.
+/// Returns the bytes needed to group `queries` queries.
 pub(super) fn grouping_bytes(queries: usize) -> u64 {
     (queries as u64).saturating_mul((queries * size_of::<u16>() + 64) as u64)
 }
 
 impl Similarities {
-    /// Of single queries (equation 5).
+    /// Computes the similarities of single queries (equation 5).
     fn of(sets: &impl Overlap, least: f64) -> Self {
         let count = sets.count();
         let (mut all, mut common) = (vec![0; count * count], Vec::new());
@@ -85,7 +86,7 @@ impl Similarities {
             for ((part, &common), &other) in row.iter_mut().zip(&common).zip(&sizes) {
                 let common = common as f32;
                 let union = own + other - common;
-                // Two empty sets are the same.
+                // Two empty sets are equal.
                 let similarity = if union > 0.0 { common / union } else { 1.0 };
                 *part = if similarity >= least { 1 + (similarity * PARTS) as u16 } else { 0 };
             }
@@ -95,8 +96,8 @@ impl Similarities {
         Self { count, all, open: vec![u16::MAX; count], grown: Vec::new(), grew, known, merges: 0 }
     }
 
-    /// Merges clusters until none may be merged with another, by chains of nearest neighbors (Müllner, section 3.2, the
-    /// paper's reference 24). `merged` is told of each merge: of the cluster that stays, whose number is smaller, and the other.
+    /// Merges clusters until no two may be merged, by chains of nearest neighbors (Müllner, section 3.2, the paper's
+    /// reference 24). Calls `merged` with each pair: the cluster that remains, whose number is smaller, and the other.
     fn merge_all(&mut self, mut merged: impl FnMut(usize, usize)) {
         let mut chain: Vec<usize> = Vec::new();
         let mut first = 0;
@@ -113,7 +114,7 @@ impl Similarities {
             let top = chain[chain.len() - 1];
             let before = chain.len().checked_sub(2).map(|at| chain[at]);
             match self.nearest(top, before) {
-                // A similarity to a cluster never grows as that takes in others: it stays alone.
+                // A similarity to a cluster never increases when that cluster grows, so this one remains alone.
                 None => {
                     self.open[top] = 0;
                     chain.pop();
@@ -129,7 +130,8 @@ impl Similarities {
         }
     }
 
-    /// The most similar cluster that one may be merged with: of equals that before it in the chain, else the first.
+    /// Returns the most similar cluster that `of` may be merged with. Among equals, prefers `before`, its predecessor
+    /// in the chain, else the first.
     fn nearest(&mut self, of: usize, before: Option<usize>) -> Option<usize> {
         self.look_at(of);
         let row = &self.all[of * self.count..][..self.count];
@@ -138,7 +140,8 @@ impl Similarities {
         before.filter(|&before| row[before] == best).or_else(|| open().position(|similarity| similarity == best))
     }
 
-    /// Makes the row of a cluster right: those that grew since then know what they are to it, as it did not grow.
+    /// Brings the row of a cluster up to date: clusters that grew since have the current similarity in their own rows,
+    /// as this one did not grow.
     fn look_at(&mut self, cluster: usize) {
         let Self { count, all, grown, grew, known, merges, .. } = self;
         for other in grown.iter().map(|&other| other as usize).filter(|&other| grew[other] > known[cluster]) {
@@ -147,7 +150,7 @@ impl Similarities {
         known[cluster] = *merges;
     }
 
-    /// Complete linkage: two clusters are as similar as their least similar members.
+    /// Merges two clusters by complete linkage: their similarity is the least between their members.
     fn merge(&mut self, a: usize, b: usize) {
         self.look_at(a);
         self.look_at(b);
@@ -162,7 +165,7 @@ impl Similarities {
     }
 }
 
-/// Copies what is below the diagonal of a table to above it.
+/// Copies the lower triangle of a table to the upper one.
 fn mirror(all: &mut [u16], count: usize) {
     let tiles = (0..count).step_by(TILE).flat_map(|row| (0..=row).step_by(TILE).map(move |column| (row, column)));
     for (row, column) in tiles {
@@ -187,14 +190,14 @@ mod tests {
         if union == 0 { 1.0 } else { a.intersection(&b).count() as f64 / union as f64 }
     }
 
-    /// The least similarity of members of two groups.
+    /// Returns the least similarity of members of two groups.
     fn linkage(lists: &[Vec<u32>], a: &[u32], b: &[u32]) -> f64 {
         let pairs = a.iter().flat_map(|&i| b.iter().map(move |&j| (i, j)));
         pairs.map(|(i, j)| jaccard(&lists[i as usize], &lists[j as usize])).fold(1.0, f64::min)
     }
 
-    /// Merges the two most similar groups until none is similar enough: as the definition says. None where two pairs of groups
-    /// are as similar, as the result may then be one or another.
+    /// Merges the two most similar groups until none is similar enough, by the definition. Returns `None` if two pairs
+    /// are equally similar, since the result is then ambiguous.
     fn plain(lists: &[Vec<u32>], least: f64) -> Option<Vec<Vec<u32>>> {
         let mut groups: Vec<Vec<u32>> = (0..lists.len() as u32).map(|query| vec![query]).collect();
         loop {
@@ -242,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_threshold_means_two_things() {
-        // Similarities: 3/5 of the first two, 1/7 and 1/7 to the third.
+        // Similarities: 3/5 of the first two, 1/7 of each with the third.
         let lists = [vec![0, 1, 2, 3], vec![0, 1, 2, 4], vec![0, 9, 10, 11]];
         let of = |reading| group(&Bitmaps::new(&lists, 12), 0.3, reading);
         assert_eq!(of(Reading::Similarity), [vec![0, 1], vec![2]]);

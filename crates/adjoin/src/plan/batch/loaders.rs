@@ -1,7 +1,7 @@
-//! In which order are missing buckets read by several loaders, and when is each of them done?
+//! The order in which several loaders read missing buckets, and the times when they finish.
 
-/// CALL's load-weighted greedy packing (Algorithm 1): the largest first, as many at a time as there are loaders. Equal ones
-/// keep their order. Its loads L_j (equation 7) the algorithm does not look at.
+/// Orders buckets by CALL's load-weighted greedy packing (Algorithm 1): the largest first, as many at a time as there
+/// are loaders. Equal ones keep their order. The algorithm does not use its loads L_j (equation 7).
 pub fn greedy_packing(missing: &[u32], size: impl Fn(u32) -> u64, threads: usize) -> Vec<u32> {
     let mut sorted = missing.to_vec();
     sorted.sort_by_key(|&bucket| std::cmp::Reverse(size(bucket)));
@@ -13,16 +13,16 @@ pub fn greedy_packing(missing: &[u32], size: impl Fn(u32) -> u64, threads: usize
     groups.concat()
 }
 
-/// Who reads the next bucket.
+/// Which loader reads the next bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Assignment {
-    /// The loaders in turn, whatever they have to do already (CALL, section III-D).
+    /// The loaders in turn, whatever work they have left (CALL, section III-D).
     RoundRobin,
-    /// The loader that is done first.
+    /// The loader that finishes first.
     Shared,
 }
 
-/// When each of some loaders is done that read buckets of these sizes in their order, in the time of a unit of size.
+/// Returns the finish time of each loader that reads buckets of these sizes in order, in the time of one unit of size.
 pub fn finish_times(sizes: &[u64], threads: usize, assignment: Assignment) -> Vec<u64> {
     let mut done = vec![0; threads.max(1)];
     for (at, size) in sizes.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Here are the buckets that each query of a batch looks into; in which order are they read and compared, and what is kept for
-//! the next batch?
+//! Plans a batch of queries: the order in which their buckets are read and compared, and the buckets kept for the next
+//! batch.
 //!
-//! A batch is known before its first bucket is read: so is what a cache will be asked for. `order.rs` orders queries or
-//! buckets, `grouping.rs` as CALL does by the overlap of sets (`overlap.rs`); `residency.rs` says who leaves the cache
-//! (`s3_fifo.rs` is one way), `steps.rs` plays that through: what is printed is what is done. `loaders.rs` knows when several
-//! loaders are done.
+//! A batch is known before its first bucket is read, and so are its cache accesses. `order.rs` orders queries or
+//! buckets; `grouping.rs` does so like CALL, by the overlap of sets (`overlap.rs`). `residency.rs` chooses the buckets
+//! to evict (`s3_fifo.rs` is one policy), and `steps.rs` simulates that; the printed plan is the one that is executed.
+//! `loaders.rs` computes when several loaders finish.
 
 mod grouping;
 mod loaders;

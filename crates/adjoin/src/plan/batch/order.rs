@@ -1,4 +1,4 @@
-//! In which order are the queries of a batch answered, or the buckets that they need compared?
+//! Orders of the queries of a batch, or of the buckets that they probe.
 
 use std::str::FromStr;
 
@@ -10,32 +10,33 @@ use crate::error::{Error, Result};
 
 /// CALL's default threshold of a group (section V-A).
 pub const THETA: f64 = 0.3;
-/// Loaders of the paper's setup, which load at the same time.
+/// Number of concurrent loaders in the paper's setup.
 const LOADERS: usize = 8;
-/// A bucket that takes as many bytes alone reaches the full rate of a disk; smaller neighbors are read together.
+/// A bucket of this many bytes alone reaches the full rate of a disk; smaller neighbors are read together.
 const ALONE_BYTES: u64 = 256 << 10;
 
-/// How a batch is carried out.
+/// How a batch is executed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BatchOrder {
-    /// Query by query as they came.
+    /// Query by query, in order of arrival.
     Arrival,
-    /// Query by query, those that look into much the same buckets behind each other (CALL, section IV).
+    /// Query by query; queries that probe similar buckets follow each other (CALL, section IV).
     Grouped {
-        /// The threshold of a group.
+        /// Threshold of a group.
         theta: f64,
-        /// What that is.
+        /// Meaning of the threshold.
         reading: Reading,
-        /// Whether the buckets of the first query of a group are loaded after the last query of the group before (equation 6).
+        /// Whether the buckets of a group's first query are loaded right after the last query of the group before
+        /// (equation 6).
         prefetches: bool,
     },
-    /// Bucket by bucket, each compared with all of its queries at once: those in memory first, then, while these are compared,
-    /// the large ones, the largest first, and the others as they lie on disk.
+    /// Bucket by bucket, each compared with all of its queries at once. Buckets in memory are first; during their
+    /// comparisons, the others are read: large ones by descending size, then the rest in disk order.
     BucketMajor,
 }
 
 impl BatchOrder {
-    /// All of them, with the paper's threshold.
+    /// All orders, with the paper's threshold.
     pub const ALL: [Self; 5] = [
         Self::Arrival,
         Self::Grouped { theta: THETA, reading: Reading::Similarity, prefetches: false },
@@ -44,7 +45,7 @@ impl BatchOrder {
         Self::BucketMajor,
     ];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Arrival => "arrival",
@@ -55,7 +56,7 @@ impl BatchOrder {
         }
     }
 
-    /// Bytes that it takes to order so many queries, beside their lists.
+    /// Returns the bytes needed to order `queries` queries, in addition to their lists.
     pub fn memory_bytes(self, queries: usize) -> u64 {
         match self {
             Self::Grouped { .. } => grouping_bytes(queries),
@@ -63,7 +64,7 @@ impl BatchOrder {
         }
     }
 
-    /// Whether queries are answered one after the other, each once all of its buckets are there.
+    /// Returns whether queries are answered one after the other, each when all of its buckets are in memory.
     pub fn is_by_query(self) -> bool {
         self != Self::BucketMajor
     }
@@ -83,15 +84,15 @@ impl FromStr for BatchOrder {
 /// Buckets that are compared together, when all of them are in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Those that are not in memory are loaded in this order.
+    /// The buckets; missing ones are loaded in this order.
     pub(super) buckets: Vec<u32>,
-    /// With this query; with all that look into them where there is none.
+    /// The query to compare with; `None` for all that probe them.
     pub(super) query: Option<u32>,
-    /// What to load once that is done.
+    /// Buckets to load after the comparison.
     pub(super) prefetch: Vec<u32>,
 }
 
-/// The pieces of a batch of queries that look into the listed buckets, and how many groups they form.
+/// Returns the pieces of a batch of queries with their lists of buckets, and the number of groups.
 pub(super) fn pieces(order: BatchOrder, lists: &[Vec<u32>], cache: &Residency) -> (Vec<Piece>, usize) {
     let size = |bucket| cache.size(bucket);
     let of_query = |query: u32, buckets: Vec<u32>| Piece { buckets, query: Some(query), prefetch: Vec::new() };
@@ -123,7 +124,7 @@ pub(super) fn pieces(order: BatchOrder, lists: &[Vec<u32>], cache: &Residency) -
     }
 }
 
-/// The buckets of a batch, each once.
+/// Returns the buckets of a batch, each once.
 fn bucket_major(lists: &[Vec<u32>], cache: &Residency) -> Vec<u32> {
     let mut wanted = vec![false; cache.buckets()];
     lists.iter().flatten().for_each(|&bucket| wanted[bucket as usize] = true);

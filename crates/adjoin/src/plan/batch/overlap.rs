@@ -1,32 +1,32 @@
-//! How alike are the buckets that two queries look into? Jaccard's index of the two sets (CALL, equations 1 and 3 to 5).
+//! Similarity of the sets of buckets that two queries probe: the Jaccard index (CALL, equations 1 and 3 to 5).
 
 use std::collections::HashSet;
 
-/// The sets of some queries, a bit a bucket (equation 3): word by word, so that one query is compared with many at once.
+/// The sets of queries as bitmaps (equation 3), stored word by word, so that one query is compared with many at once.
 pub struct Bitmaps {
-    /// Of each 64 buckets, the bits of all queries.
+    /// For each 64 buckets, the bits of all queries.
     words: Vec<Vec<u64>>,
-    /// Buckets of each query.
+    /// Number of buckets of each query.
     sizes: Vec<u32>,
 }
 
-/// The same sets as hash tables, as in table II.
+/// The sets of queries as hash tables, as in table II.
 pub struct HashedSets(Vec<HashSet<u32>>);
 
-/// Sets of which the overlap of one with others can be asked.
+/// Sets that can report their sizes and overlaps.
 pub trait Overlap {
-    /// How many sets there are.
+    /// Returns the number of sets.
     fn count(&self) -> usize;
 
-    /// Members of set `i`.
+    /// Returns the number of members of set `i`.
     fn size(&self, i: usize) -> u32;
 
-    /// Members that set `i` has in common with each of the sets before it, into `common`.
+    /// Writes to `common` the number of members that set `i` has in common with each earlier set.
     fn common_with_earlier(&self, i: usize, common: &mut Vec<u32>);
 }
 
 impl Bitmaps {
-    /// Of queries that look into the listed buckets of so many, each named once.
+    /// Creates the bitmaps from lists of distinct buckets, which are below `buckets`.
     pub fn new(lists: &[Vec<u32>], buckets: u32) -> Self {
         let mut words = vec![vec![0; lists.len()]; buckets.div_ceil(u64::BITS) as usize];
         for (query, list) in lists.iter().enumerate() {
@@ -45,7 +45,7 @@ impl Overlap for Bitmaps {
         self.sizes[i]
     }
 
-    /// Bits of 64 buckets at a time (equation 4), without a branch.
+    /// Counts 64 buckets at a time (equation 4), without a branch.
     fn common_with_earlier(&self, i: usize, common: &mut Vec<u32>) {
         common.clear();
         common.resize(i, 0);
@@ -57,7 +57,7 @@ impl Overlap for Bitmaps {
 }
 
 impl HashedSets {
-    /// Of queries that look into the listed buckets.
+    /// Creates the hash tables from lists of buckets.
     pub fn new(lists: &[Vec<u32>]) -> Self {
         Self(lists.iter().map(|list| list.iter().copied().collect()).collect())
     }

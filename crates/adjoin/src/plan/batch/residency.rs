@@ -1,5 +1,5 @@
-//! Which buckets stay in memory between the queries of a batch, and between batches? Bookkeeping in bytes: who loads them
-//! and where they lie is not known here, and the time is that of the caller.
+//! Policies for the buckets to keep in memory between the queries of a batch, and between batches. This is bookkeeping
+//! in bytes: the caller loads buckets, and passes the time.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -11,42 +11,43 @@ use crate::error::{Error, Result};
 pub(super) const NEVER: u32 = u32::MAX;
 /// Seconds of WLRU's window, and between two prefetches of WLRU and CLRU (CALL, sections III-B and III-C).
 const WINDOW_SECONDS: f64 = 60.0;
-/// Buckets that WLRU keeps for their uses within a window.
+/// Buckets that WLRU keeps for their uses in a window.
 const WINDOW_TOP: usize = 10;
 /// Buckets that WLRU and CLRU prefetch.
 const PREFETCH: usize = 20;
-/// Old uses count for less by and by: half after about so many uses of each bucket, on average.
+/// Uses per bucket, on average, after which an old use counts half.
 const USES_REMEMBERED: f64 = 16.0;
-/// Counts of uses are made small again beyond this.
+/// Limit beyond which the counts of uses are scaled down.
 const COUNT_MAX: f64 = 1e200;
 
-/// Which bucket goes when another one needs its place.
+/// Which bucket is evicted when another one needs room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
-    /// The one that came longest ago.
+    /// The one that was loaded longest ago.
     Fifo,
     /// The one that was used longest ago.
     Lru,
-    /// The same, but for the ten that were used most in the last full minute, which go last (CALL, section III-B).
+    /// Like [`Self::Lru`], but the ten that were used most in the last full minute are evicted last (CALL, section
+    /// III-B).
     Wlru {
-        /// Each minute the 20 that were used most in the last one are loaded.
+        /// Whether the 20 that were used most in the last minute are loaded each minute.
         prefetches: bool,
     },
-    /// The one whose uses are fewest and whose loading is fastest, by the product of both (CALL, section V-A, after EdgeRAG).
+    /// The one with the least product of uses and loading time (CALL, section V-A, after EdgeRAG).
     Clru {
-        /// Each minute the 20 that take longest to load are loaded.
+        /// Whether the 20 that take longest to load are loaded each minute.
         prefetches: bool,
     },
-    /// As the queues of S3-FIFO say.
+    /// The one that the queues of S3-FIFO choose.
     S3Fifo,
-    /// The one that is needed latest, as far as a batch tells; of those that it does not need any more, the one whose uses
-    /// would cost least to read again for the bytes that it takes: their number times the cost of a read (Cherkasova's GDSF), but
-    /// uses are remembered of all buckets, those that are not held too, as there are few.
+    /// The one whose next use in the batch is farthest away. Of those that the batch no longer needs, the one with the
+    /// least value per byte, which is its uses times the cost of a read (Cherkasova's GDSF). In contrast to GDSF, the
+    /// uses of all buckets are counted, cached or not, since there are few.
     Foreseen,
 }
 
 impl Retention {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 8] = [
         Self::Fifo,
         Self::Lru,
@@ -58,7 +59,7 @@ impl Retention {
         Self::Foreseen,
     ];
 
-    /// Its name as a strategy.
+    /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
@@ -84,16 +85,16 @@ impl FromStr for Retention {
     }
 }
 
-/// What buckets take.
+/// Costs of buckets.
 #[derive(Debug, Clone)]
 pub struct BucketCosts {
-    /// Of a place in the cache, in the unit of its capacity: bytes.
+    /// Size in the cache, in the unit of its capacity: bytes.
     pub sizes: Vec<u64>,
-    /// Of a read.
+    /// Cost of a read.
     pub reads: Vec<f64>,
 }
 
-/// How long a bucket stays: those with the least go first.
+/// Retention priority of a bucket: the least is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stay(u64, f64);
 
@@ -111,31 +112,32 @@ impl Ord for Stay {
     }
 }
 
-/// The buckets in a cache, and what decides which goes.
+/// The buckets in a cache, and the state of its policy.
 pub struct Residency {
     retention: Retention,
     capacity: u64,
     costs: BucketCosts,
     held_bytes: u64,
     held: Vec<Option<Stay>>,
-    /// The same, in this order; empty under S3-FIFO.
+    /// Buckets in the cache by priority; empty under S3-FIFO.
     by_stay: BTreeSet<(Stay, u32)>,
     queues: Option<S3Fifo>,
-    /// Grows with each use and each arrival.
+    /// Increases with each use and each insert.
     time: u64,
-    /// Uses of each bucket, of which old ones count for less.
+    /// Uses of each bucket; old ones count less.
     counts: Vec<f64>,
-    /// What the next use counts for.
+    /// Weight of the next use.
     next_counts: f64,
-    /// Uses within this window, and whether a bucket was among the first of the last one.
+    /// Uses of each bucket in the current window.
     recent: Vec<u32>,
+    /// Whether a bucket was among the most used of the last window.
     is_top: Vec<bool>,
     window: u64,
     next_uses: Vec<u32>,
 }
 
 impl Residency {
-    /// Nothing is held yet.
+    /// Creates an empty cache.
     pub fn new(retention: Retention, capacity: u64, costs: BucketCosts) -> Self {
         let buckets = costs.sizes.len();
         assert_eq!(buckets, costs.reads.len(), "a bucket has a size and a cost");
@@ -158,45 +160,45 @@ impl Residency {
         }
     }
 
-    /// Bytes that it takes for so many buckets.
+    /// Returns the bytes that the bookkeeping of `buckets` buckets takes.
     pub fn memory_bytes(buckets: usize) -> u64 {
         let of_costs = size_of::<u64>() + size_of::<f64>();
         let of_bucket = size_of::<Option<Stay>>() + 3 * size_of::<(Stay, u32)>() + size_of::<f64>();
         (buckets * (of_costs + of_bucket + size_of::<[u32; 8]>())) as u64
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         self.held.len()
     }
 
-    /// Bytes that a bucket takes.
+    /// Returns the bytes of a bucket.
     pub fn size(&self, bucket: u32) -> u64 {
         self.costs.sizes[bucket as usize]
     }
 
-    /// Whether a bucket is held.
+    /// Returns whether a bucket is in the cache.
     pub fn holds(&self, bucket: u32) -> bool {
         self.held[bucket as usize].is_some()
     }
 
-    /// Whether there is room for a bucket.
+    /// Returns whether a bucket fits.
     pub fn fits(&self, bucket: u32) -> bool {
         self.held_bytes + self.size(bucket) <= self.capacity
     }
 
-    /// Whether it asks when a bucket is used next.
+    /// Returns whether the policy uses [`Self::expect`].
     pub fn foresees(&self) -> bool {
         self.retention == Retention::Foreseen
     }
 
-    /// It is so many seconds after some beginning; returns the buckets to load ahead, where a minute has passed.
+    /// Sets the time, in seconds since some start; returns the buckets to prefetch if a minute has passed.
     pub fn tick(&mut self, seconds: f64) -> Vec<u32> {
         let window = (seconds / WINDOW_SECONDS).max(0.0) as u64;
         if window <= self.window {
             return Vec::new();
         }
-        // Of a window without any use nothing is known.
+        // A window that was skipped had no uses.
         let recent = std::mem::replace(&mut self.recent, vec![0; self.held.len()]);
         let recent = if window == self.window + 1 { recent } else { self.recent.clone() };
         self.window = window;
@@ -215,7 +217,7 @@ impl Residency {
         }
     }
 
-    /// Tells that a bucket is used next at a place of the batch, or [`NEVER`].
+    /// Sets the next use of a bucket, as a position in the batch, or [`NEVER`].
     pub fn expect(&mut self, bucket: u32, next_use: u32) {
         self.next_uses[bucket as usize] = next_use;
         if self.foresees() {
@@ -223,7 +225,7 @@ impl Residency {
         }
     }
 
-    /// Counts a use of a bucket, whether it is held or not.
+    /// Counts a use of a bucket, cached or not.
     pub fn note_use(&mut self, bucket: u32) {
         self.time += 1;
         self.recent[bucket as usize] += 1;
@@ -241,10 +243,10 @@ impl Residency {
         }
     }
 
-    /// Notes that a bucket is there from now on.
+    /// Adds a bucket to the cache.
     ///
     /// # Panics
-    /// Where it was there, or there is no room for it.
+    /// If it is in the cache, or does not fit.
     pub fn insert(&mut self, bucket: u32) {
         assert!(!self.holds(bucket) && self.fits(bucket), "a bucket comes when there is room for it");
         self.time += 1;
@@ -259,7 +261,7 @@ impl Residency {
         }
     }
 
-    /// Who goes next, of those that may; none where none of them may.
+    /// Returns the next bucket to evict for which `may_go` is true, if any.
     pub fn victim(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         match &mut self.queues {
             Some(queues) => queues.victim(|bucket| self.costs.sizes[bucket as usize], may_go),
@@ -267,10 +269,10 @@ impl Residency {
         }
     }
 
-    /// Lets go of a bucket.
+    /// Removes a bucket from the cache.
     ///
     /// # Panics
-    /// Where it is not there.
+    /// If it is not in the cache.
     pub fn evict(&mut self, bucket: u32) {
         let stay = self.held[bucket as usize].take().expect("only what is held is evicted");
         self.held_bytes -= self.size(bucket);
@@ -280,7 +282,7 @@ impl Residency {
         }
     }
 
-    /// How long a bucket stays that comes or is used now.
+    /// Returns the priority of a bucket that is inserted or used now.
     fn stay(&self, bucket: u32) -> Stay {
         let at = bucket as usize;
         let BucketCosts { sizes, reads } = &self.costs;
@@ -294,7 +296,7 @@ impl Residency {
         }
     }
 
-    /// Gives a bucket that is held its place among the others.
+    /// Updates the priority of a cached bucket.
     fn rank(&mut self, bucket: u32) {
         let stay = self.stay(bucket);
         if let Some(before) = &mut self.held[bucket as usize] {
@@ -304,7 +306,7 @@ impl Residency {
         }
     }
 
-    /// Gives all their places, after something changed that all of them depend on; what depends on the time stays.
+    /// Updates all priorities after a change that affects all of them; parts that depend on the time are kept.
     fn rank_again(&mut self) {
         for bucket in 0..self.held.len() {
             let Some(before) = self.held[bucket] else { continue };
@@ -320,7 +322,7 @@ impl Residency {
     }
 }
 
-/// The buckets whose values are not 0, the largest first, equal ones by number.
+/// Returns the buckets with nonzero values, the largest first, ties by number.
 fn first_by<V>(values: &[V], value: impl Fn(&V) -> f64) -> Vec<u32> {
     let mut buckets: Vec<u32> =
         (0..values.len() as u32).filter(|&bucket| value(&values[bucket as usize]) > 0.0).collect();
@@ -339,7 +341,7 @@ mod tests {
         Residency::new(retention, capacity, costs)
     }
 
-    /// Uses a bucket; returns whom it took the place of, where it had to be loaded.
+    /// Uses a bucket; returns the buckets evicted for it, if it had to be loaded.
     fn take(residency: &mut Residency, bucket: u32) -> Option<Vec<u32>> {
         residency.note_use(bucket);
         if residency.holds(bucket) {
@@ -355,7 +357,7 @@ mod tests {
         Some(gone)
     }
 
-    /// The same by a list in which those that go first come first.
+    /// As [`take`], with a list in the order of eviction.
     fn take_plain(
         retention: Retention,
         list: &mut Vec<u32>,
@@ -407,7 +409,7 @@ mod tests {
     #[test]
     fn the_most_used_of_the_last_minute_go_last() {
         let mut wlru = residency(Retention::Wlru { prefetches: true }, 12, &[1; 30]);
-        // 0 is used most, then 1, and so on; none of the ten is used in the minute after.
+        // Bucket 0 is used most, then 1, and so on; none of the ten is used in the next minute.
         (0..12).for_each(|bucket| (0..20 - bucket).for_each(|_| drop(take(&mut wlru, bucket))));
         assert!(wlru.tick(59.0).is_empty());
         assert_eq!(wlru.tick(60.0), (0..12).collect::<Vec<_>>(), "those of the last minute, at most 20");
@@ -437,7 +439,7 @@ mod tests {
         assert_eq!(order, [1, 0, 2], "never, late, soon");
         [0, 2].into_iter().for_each(|bucket| foreseen.expect(bucket, NEVER));
         foreseen.note_use(1);
-        // One use each of 0 and 2, the reads of which cost 3 for 2 bytes and 5 for 4.
+        // Buckets 0 and 2 have one use each; their reads cost 3 for 2 bytes and 5 for 4.
         assert_eq!(take(&mut foreseen, 3), Some(vec![2]));
     }
 

@@ -1,25 +1,25 @@
-//! S3-FIFO (Yang et al., SOSP 2023, Algorithm 1) by bytes: a small queue in which what is used once passes through, a main queue,
-//! and the numbers of those that lately left the small one.
+//! S3-FIFO (Yang et al., SOSP 2023, Algorithm 1) by bytes: a small queue that buckets with one use pass through, a main
+//! queue, and the numbers of buckets that left the small one recently.
 //!
-//! Its own as the crates with that name (`quick_cache`, `foyer`) hold values and decide alone when one goes; here a plan asks
-//! for a victim among those that nobody is about to use.
+//! Implemented here since the crates for it (`quick_cache`, `foyer`) hold values and evict on their own. A plan instead
+//! asks for a victim among the buckets that are not about to be used.
 
 use std::collections::VecDeque;
 
-/// Share of the bytes that is for the small queue.
+/// Fraction of the bytes for the small queue.
 const SMALL_SHARE: f64 = 0.1;
-/// Uses that are counted.
+/// Uses are counted up to this.
 const USES_MAX: u8 = 3;
-/// Those with more uses go from the small queue to the main one.
+/// Buckets with more uses move from the small queue to the main one.
 const ONCE: u8 = 1;
 
 pub(super) struct S3Fifo {
     small_bytes_max: u64,
     small_bytes: u64,
-    /// First those that came first.
+    /// In order of insertion.
     small: VecDeque<u32>,
     main: VecDeque<u32>,
-    /// Not held; at most as many as are in the main queue.
+    /// Not in the cache; at most as many as are in the main queue.
     ghosts: VecDeque<u32>,
     uses: Vec<u8>,
 }
@@ -47,7 +47,7 @@ impl S3Fifo {
         }
     }
 
-    /// The next to go of those that may, if any; moves others on the way.
+    /// Returns the next bucket to evict for which `may_go` is true, if any; moves others on the way.
     pub(super) fn victim(&mut self, size: impl Fn(u32) -> u64, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         if !self.small.iter().chain(&self.main).any(|&bucket| may_go(bucket)) {
             return None;
@@ -69,7 +69,7 @@ impl S3Fifo {
                 *uses -= 1;
                 self.main.push_back(bucket);
             } else {
-                // It goes when the caller says so.
+                // The caller evicts it.
                 if is_small {
                     self.small.push_front(bucket)
                 } else {
@@ -98,7 +98,7 @@ impl S3Fifo {
 mod tests {
     use super::*;
 
-    /// Evicts one of those that may go, each of one byte.
+    /// Evicts a bucket for which `may_go` is true; each has one byte.
     fn evict(queues: &mut S3Fifo, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         let victim = queues.victim(|_| 1, may_go)?;
         queues.evict(victim, 1);
@@ -127,7 +127,7 @@ mod tests {
             queues.insert(bucket, 1);
             (0..5).for_each(|_| queues.note_use(bucket));
         });
-        // Both move to the main queue, where counting begins anew.
+        // Both move to the main queue, where counting starts again.
         assert_eq!(queues.victim(|_| 1, |_| true), Some(5));
         queues.note_use(5);
         assert_eq!(evict(&mut queues, |_| true), Some(6));

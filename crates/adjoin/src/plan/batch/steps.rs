@@ -1,49 +1,49 @@
-//! The plan of a batch: what is loaded, let go of and compared, step by step.
+//! The plan of a batch, step by step: loads, evictions and comparisons.
 
 use std::fmt;
 
 use super::order::{BatchOrder, Piece, pieces};
 use super::residency::{NEVER, Residency};
 
-/// What to do next.
+/// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchStep {
-    /// Read a bucket into the cache, not before those of earlier `turn`s are compared where queries are answered one after
-    /// the other.
+    /// Read a bucket into the cache. If queries are answered one after the other, not before the comparisons of earlier
+    /// `turn`s.
     Load {
         /// The bucket.
         bucket: u32,
-        /// Grows with each query, and with what is loaded between two.
+        /// Increases with each query, and with the prefetches between two.
         turn: u32,
     },
     /// Drop a bucket from the cache.
     Evict(u32),
-    /// Compare a bucket that is in the cache with a query, or with all that look into it.
+    /// Compare a cached bucket with a query, or with all queries that probe it.
     Compare {
         /// The bucket.
         bucket: u32,
-        /// The query, by its number in the batch.
+        /// Number of the query in the batch.
         query: Option<u32>,
     },
 }
 
 impl BatchStep {
-    /// The bucket that is loaded, if one is.
+    /// Returns the bucket that is loaded, if the step is a load.
     pub fn loaded(&self) -> Option<u32> {
         if let Self::Load { bucket, .. } = *self { Some(bucket) } else { None }
     }
 }
 
-/// What a batch costs.
+/// Cost of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchCounts {
-    /// Buckets that queries look into, added up.
+    /// Buckets that queries probe, summed over the queries.
     pub uses: u64,
-    /// Of these, how many did not find theirs in the cache.
+    /// Uses of buckets that were not in the cache.
     pub misses: u64,
-    /// Of the others, how many found it there only because it had been loaded ahead for them.
+    /// Uses of buckets that were in the cache only because of a prefetch.
     pub prefetched: u64,
-    /// Buckets read, those ahead of their use included.
+    /// Buckets read, including prefetches.
     pub loads: u64,
 }
 
@@ -57,7 +57,8 @@ impl std::ops::AddAssign for BatchCounts {
 }
 
 impl BatchCounts {
-    /// Share of uses that found their bucket in the cache; with those that were loaded ahead, as CALL counts them, or without.
+    /// Returns the fraction of uses that found their bucket in the cache, with or without prefetched ones; CALL counts
+    /// them.
     pub fn hit_rate(&self, with_prefetched: bool) -> f64 {
         let missed = self.misses + if with_prefetched { 0 } else { self.prefetched };
         1.0 - missed as f64 / self.uses.max(1) as f64
@@ -67,16 +68,16 @@ impl BatchCounts {
 /// The plan of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlan {
-    /// What is done.
+    /// The steps.
     pub steps: Vec<BatchStep>,
-    /// What that costs.
+    /// Their cost.
     pub counts: BatchCounts,
-    /// Groups of queries.
+    /// Number of groups of queries.
     pub groups: usize,
 }
 
 impl BatchPlan {
-    /// The most bytes of a plan for so many uses of buckets by queries.
+    /// Returns the most bytes of a plan for `uses` uses of buckets by queries.
     pub fn memory_bytes(uses: u64) -> u64 {
         let of_use = 3 * size_of::<BatchStep>() + 4 * size_of::<u32>() + size_of::<Piece>();
         uses * of_use as u64
@@ -101,11 +102,11 @@ impl fmt::Display for BatchPlan {
     }
 }
 
-/// Plans a batch of queries that look into the listed buckets, at a time in seconds since some beginning. The cache is then what
-/// it is after the last step.
+/// Plans a batch of queries with their lists of buckets, at a time in seconds since some start. Updates the cache to
+/// its state after the last step.
 ///
 /// # Panics
-/// Where a bucket does not fit into the empty cache.
+/// If a bucket does not fit into the empty cache.
 pub fn plan_batch(order: BatchOrder, lists: &[Vec<u32>], cache: &mut Residency, seconds: f64) -> BatchPlan {
     let (pieces, groups) = pieces(order, lists, cache);
     let mut planning = Planning::new(cache, lists);
@@ -123,16 +124,16 @@ pub fn plan_batch(order: BatchOrder, lists: &[Vec<u32>], cache: &mut Residency, 
     BatchPlan { steps: planning.steps, counts: planning.counts, groups }
 }
 
-/// A plan in the making.
+/// A plan under construction.
 struct Planning<'a> {
     cache: &'a mut Residency,
     steps: Vec<BatchStep>,
     counts: BatchCounts,
-    /// Queries of each bucket.
+    /// Number of queries of each bucket.
     queries: Vec<u32>,
-    /// Buckets that were loaded ahead and not used since.
+    /// Buckets that were prefetched and not used since.
     is_ahead: Vec<bool>,
-    /// Buckets that must stay: nobody looked at them yet.
+    /// Buckets that must not be evicted, since they are still to be compared.
     is_pinned: Vec<bool>,
     turn: u32,
 }
@@ -145,7 +146,8 @@ impl<'a> Planning<'a> {
         Self { cache, steps: Vec::new(), counts: BatchCounts::default(), queries, is_ahead, is_pinned, turn: 0 }
     }
 
-    /// When the buckets of each piece are used next after it, where the cache asks; tells it when each is used first.
+    /// Returns the next use of each piece's buckets after it, and tells the cache each first use, if its policy needs
+    /// them.
     fn next_uses(&mut self, pieces: &[Piece]) -> Vec<Vec<u32>> {
         if !self.cache.foresees() {
             return Vec::new();
@@ -160,7 +162,7 @@ impl<'a> Planning<'a> {
         uses
     }
 
-    /// Loads what a piece needs and compares it: as much of it at once as there is room for.
+    /// Loads the buckets of a piece and compares them, as many at a time as fit.
     fn carry_out(&mut self, piece: &Piece, next_uses: &[u32]) {
         let is_missing: Vec<bool> = piece.buckets.iter().map(|&bucket| !self.cache.holds(bucket)).collect();
         for (&bucket, &is_missing) in piece.buckets.iter().zip(&is_missing) {
@@ -180,7 +182,7 @@ impl<'a> Planning<'a> {
         self.compare(piece, next_uses, &mut waiting);
     }
 
-    /// Compares those buckets of a piece that wait for it; from then on they may go.
+    /// Compares the waiting buckets of a piece; they may be evicted after that.
     fn compare(&mut self, piece: &Piece, next_uses: &[u32], waiting: &mut Vec<usize>) {
         for at in waiting.drain(..) {
             let bucket = piece.buckets[at];
@@ -192,7 +194,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Counts the uses of a bucket: by all of its queries at once, one of which may have had to wait for it, or by one.
+    /// Counts the uses of a bucket: by one query, or by all of its queries at once, of which only one counts as a miss.
     fn count(&mut self, bucket: u32, by_all: bool, is_missing: bool) {
         self.counts.uses += if by_all { self.queries[bucket as usize].into() } else { 1 };
         self.counts.misses += u64::from(is_missing);
@@ -201,7 +203,7 @@ impl<'a> Planning<'a> {
         self.cache.note_use(bucket);
     }
 
-    /// Loads what is missing of some buckets, which others of them do not make room for.
+    /// Loads the missing ones of `buckets`, without evicting others of them.
     fn prefetch(&mut self, buckets: &[u32]) {
         buckets.iter().for_each(|&bucket| self.is_pinned[bucket as usize] = true);
         for &bucket in buckets {
@@ -219,7 +221,7 @@ impl<'a> Planning<'a> {
         self.steps.push(BatchStep::Load { bucket, turn: self.turn });
     }
 
-    /// Lets go of buckets until another one fits; false where all that are left must stay.
+    /// Evicts buckets until another one fits; returns false if all that are left must be kept.
     fn make_room(&mut self, bucket: u32) -> bool {
         while !self.cache.fits(bucket) {
             let Some(victim) = self.cache.victim(|held| !self.is_pinned[held as usize]) else { return false };

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A cache of so many buckets, of which `capacity` fit.
+/// Creates a cache in which `capacity` of `buckets` equal buckets fit.
 fn entries(retention: Retention, capacity: u64, buckets: usize) -> Residency {
     Residency::new(retention, capacity, BucketCosts { sizes: vec![1; buckets], reads: vec![1.0; buckets] })
 }
 
-/// Five queries, of which the first, third and fifth are alike, and so are the others.
+/// Five queries: the first, third and fifth are similar, and so are the other two.
 fn alternating() -> Vec<Vec<u32>> {
     vec![vec![0, 1, 2], vec![4, 5], vec![1, 2, 0], vec![5, 3, 4], vec![2, 1]]
 }
@@ -115,8 +115,8 @@ fn large_buckets_come_first_and_small_ones_as_they_lie() {
     assert_eq!(loads.collect::<Vec<_>>(), [3, 1, 0, 2]);
 }
 
-/// The least number of loads of queries, one after the other, over all choices of what is kept: by trying them, with what may
-/// be held, a set of buckets as bits, and how many loads that took.
+/// Returns the least number of loads of queries, one after the other, over all choices of kept buckets. Tries them all,
+/// as a map from the set of cached buckets, as bits, to the loads so far.
 fn least_loads(queries: &[Vec<u32>], capacity: u32) -> u64 {
     let mut held = BTreeMap::from([(0, 0)]);
     for query in queries {
@@ -140,7 +140,7 @@ fn lists(buckets: u32, most: usize) -> impl Strategy<Value = Vec<Vec<u32>>> {
     prop::collection::vec(list, 1..7)
 }
 
-/// What a plan compares: (bucket, query), and which of them it should.
+/// Returns what a plan compares, as (bucket, query).
 fn compared(plan: &BatchPlan, lists: &[Vec<u32>]) -> Vec<(u32, u32)> {
     let of = |step: &BatchStep| match *step {
         BatchStep::Compare { bucket, query: Some(query) } => vec![(bucket, query)],

@@ -1,5 +1,5 @@
-//! The paper's claims over the figures that it does not give: above all how long a page takes to be sensed, which decides what
-//! logic inside the chips gains.
+//! The paper's claims, depending on figures that it does not give. The most important one is the time to sense a page,
+//! which decides how much logic inside the chips gains.
 
 use adjoin::error::Result;
 use adjoin::flash::model::{Config, Platform};
@@ -7,11 +7,11 @@ use adjoin::index::Layout;
 
 use super::{Bench, Way, head, number, row};
 
-/// Times of sensing a page that flash of today has, in microseconds: Z-NAND to the slow pages of TLC.
+/// Page sensing times of current flash, in microseconds, from Z-NAND to the slow pages of TLC.
 const SENSING_US: [f64; 6] = [5.0, 20.0, 40.0, 56.5, 77.5, 106.0];
-/// Share of hard decisions that fail at worst in Figure 18.
+/// Largest fraction of failing hard decisions in Figure 18.
 const FAILING: f64 = 0.3;
-/// Figures that are assumed, with the least and the most that others have.
+/// Assumed figures, with the least and the largest value of other devices.
 const ASSUMED: [(&str, f64, f64); 9] = [
     ("timing.command", 150.0, 1_200.0),
     ("timing.channel", 200.0, 3_600.0),
@@ -24,7 +24,7 @@ const ASSUMED: [(&str, f64, f64); 9] = [
     ("cpu.miss", 60.0, 150.0),
 ];
 
-/// What the paper says at most, and what the model says.
+/// The paper's largest value, and the model's value.
 struct Claim {
     what: &'static str,
     paper: f64,
@@ -32,7 +32,7 @@ struct Claim {
 }
 
 impl Bench<'_> {
-    /// All claims, over the times of sensing.
+    /// Returns the table of all claims by sensing time.
     pub(super) fn claims(&self) -> Result<String> {
         let title = "Claims over the time of sensing a page, which the paper does not give";
         let times = SENSING_US.map(|time| format!("{time} us"));
@@ -51,7 +51,7 @@ impl Bench<'_> {
         Ok(text)
     }
 
-    /// The claims on a device.
+    /// Returns the claims on a device.
     fn of_all(&self, config: &Config) -> Result<Vec<Claim>> {
         let of = |way: Way| self.run_on(config, way);
         let best = of(self.small(Platform::NdSearch))?;
@@ -85,7 +85,7 @@ impl Bench<'_> {
         Ok(claims)
     }
 
-    /// What other assumed figures change.
+    /// Returns the table of the effects of other assumed figures.
     pub(super) fn assumed(&self) -> Result<String> {
         let title = "NDSearch over other platforms, where one other figure that the paper does not give is as little and as much as \
                      others have";
@@ -113,7 +113,8 @@ fn changed(config: &Config, name: &str, value: f64) -> Result<Config> {
     Ok(config)
 }
 
-/// The time of sensing at which a claim holds: between those where the model says more and less than it.
+/// Returns the sensing time at which a claim holds, interpolated between the two times where the model is above and
+/// below it.
 fn where_it_holds(claim: f64, values: &[f64]) -> String {
     let crossing =
         values.windows(2).zip(SENSING_US.windows(2)).find(|(two, _)| (two[0] - claim) * (two[1] - claim) <= 0.0);

@@ -1,4 +1,4 @@
-//! Which device for which job: traces on all devices, with their vectors compared in several places.
+//! The best device for each job: traces on all devices, with vectors compared in several places.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use super::{head, number, row};
 use crate::commands::flash::trace::Reads;
 use crate::commands::flash::workload::replay_options;
 
-/// Platforms that a trace can run on: those that read from flash.
+/// Platforms that a trace can run on, which are those that read from flash.
 const PLATFORMS: [Platform; 5] =
     [Platform::Cpu, Platform::SmartSsd, Platform::DeepStoreChannel, Platform::DeepStoreChip, Platform::NdSearch];
 
-/// Traces, reads under way, and elements that each byte is compared with.
+/// Traces, concurrent reads, and the number of elements that each byte is compared with.
 struct Jobs<'a> {
     context: &'a Context,
     how: (usize, f64),
@@ -32,7 +32,7 @@ impl Jobs<'_> {
         Ok(replay(device, Reads::open(trace)?, &options)?)
     }
 
-    /// Milliseconds of each trace on each device, by where its vectors are compared.
+    /// Returns a table of the milliseconds of each trace on each device, by the place of the comparisons.
     fn devices(&self, traces: &[PathBuf]) -> Result<String> {
         let (depth, comparisons) = self.how;
         let title = format!(
@@ -59,7 +59,7 @@ impl Jobs<'_> {
         Ok(text)
     }
 
-    /// Milliseconds of each trace in LUNs, by how bytes that follow one another are spread over them.
+    /// Returns a table of the milliseconds of each trace in LUNs, by the distribution of consecutive bytes over them.
     fn spreads(&self, traces: &[PathBuf]) -> Result<String> {
         let title = "How bytes that follow one another should lie, compared in the LUNs: milliseconds";
         let names = Spread::ALL.map(Spread::name);

@@ -1,7 +1,7 @@
-//! The figures of NDSearch's evaluation, made again: a table each, the paper's figures beside those of the model.
+//! Reproduces the figures of NDSearch's evaluation: a table for each, with the paper's values next to the model's.
 //!
-//! What the paper leaves open is swept: above all how long a page takes to be sensed, which decides what logic inside the chips
-//! gains. Figure 21 needs the graphs HCNNG and TOGG, which are not here.
+//! Figures that the paper does not give are swept. The most important one is the time to sense a page, which decides
+//! how much logic inside the chips gains. Figure 21 is missing, since it needs the graphs HCNNG and TOGG.
 
 mod claims;
 mod jobs;
@@ -26,13 +26,13 @@ use crate::args::FlashTables;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Batches of Figure 19, in eighths of the usual one: 256 to 8192 where that is 2048.
+/// Batch sizes of Figure 19, in eighths of the default: 256 to 8192 if that is 2048.
 const BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Shares of hard decisions that fail of Figure 18.
+/// Fractions of failing hard decisions in Figure 18.
 const FAILING: [f64; 4] = [0.01, 0.05, 0.10, 0.30];
-/// Share of the vectors that fit in the memory of a processor where a set is larger than that: 24 GB of 500.
+/// Fraction of the vectors in the memory of a processor if the set is larger: 24 GB of 500.
 const SMALL_MEMORY: f64 = 0.05;
-/// Queries whose exact neighbors are found, to say how many of them searches find.
+/// Number of queries with exact neighbors, to measure the recall of searches.
 const RECALL_QUERIES: u32 = 100;
 /// Seed of the error rates of planes.
 const SEED_OF_ERRORS: u64 = 1;
@@ -57,19 +57,19 @@ pub(super) fn tables(arguments: &FlashTables, stopped: &Stopped) -> Result<Outco
     Ok(Outcome::Done)
 }
 
-/// What the tables are made with.
+/// Inputs of the tables.
 struct Bench<'a> {
     context: &'a Context,
     searches: &'a Searches,
     config: Config,
     usual: SearchOptions,
-    /// What the search in memory finds of all queries.
+    /// Hits of all queries in a search in memory.
     expected: Vec<Vec<Hit>>,
-    /// The graph as it was laid out last.
+    /// The last layout of the graph.
     last: RefCell<Option<Laid<'a>>>,
 }
 
-/// A graph as it lies on the device, and in which way.
+/// A layout and a mapping, and the graph laid out by them.
 type Laid<'a> = ((Layout, Mapping), Rc<LaidOut<'a>>);
 
 /// A way to run the searches.
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         Ok(head + &parts.collect::<Result<Vec<String>>>()?.concat())
     }
 
-    /// Share of the nearest that searches find, of the first queries.
+    /// Returns the recall of searches, measured on the first queries.
     fn recall(&self) -> f64 {
         let queries = self.searches.queries().min(RECALL_QUERIES);
         let found = |query: u32| {
@@ -132,13 +132,13 @@ impl<'a> Bench<'a> {
         (0..queries).map(found).sum::<usize>() as f64 / (queries as usize * self.usual.k) as f64
     }
 
-    /// Sizes of batches for which there are queries enough.
+    /// Returns the batch sizes for which there are enough queries.
     fn batch_sizes(&self) -> Vec<usize> {
         let sizes = BATCHES.into_iter().map(|eighths| self.usual.batch * eighths / 8);
         sizes.filter(|&size| size > 0 && size <= self.searches.queries() as usize).collect()
     }
 
-    /// The best that the platform has.
+    /// Returns the best way of a platform.
     fn way(&self, platform: Platform) -> Way {
         let options = SearchOptions { platform, ..self.usual };
         Way { layout: Layout::Degree, mapping: Mapping::MultiPlane, options }
@@ -148,7 +148,7 @@ impl<'a> Bench<'a> {
         self.run_on(&self.config, way)
     }
 
-    /// Runs one batch of the usual size.
+    /// Runs one batch of the default size.
     fn run_on(&self, config: &Config, way: Way) -> Result<SearchReport> {
         let queries = self.searches.queries().min(self.usual.batch as u32);
         self.run_queries(config, way, queries)
@@ -173,7 +173,7 @@ impl<'a> Bench<'a> {
         Ok(laid)
     }
 
-    /// The best that a platform has, with as much memory as it may have where a set is larger than that.
+    /// Returns the best way of a platform for a set that is larger than its memory.
     fn small(&self, platform: Platform) -> Way {
         let mut way = self.way(platform);
         way.options.memory_share = if platform.place() == Place::Host { SMALL_MEMORY } else { 0.0 };
@@ -186,7 +186,7 @@ impl<'a> Bench<'a> {
         Ok(config)
     }
 
-    /// How much of the time of processors goes to reading, and how busy their link is.
+    /// Returns a table of the processors' time spent on reads, and the utilization of their link.
     fn link(&self) -> Result<String> {
         let title = "Figures 1 and 2(a): processors that read; the paper reads for up to 75 % of the time, its link is busy to \
                      83 % from a batch of 1024 on (that share is its rate here: 100 % busy is 83 % of PCIe)";
@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
         Ok(text)
     }
 
-    /// What each level of the device could deliver at most.
+    /// Returns a table of the peak throughput of each level of the device.
     fn roofline(&self) -> Result<String> {
         let device = Device::new(&self.config)?;
         let (figure, geometry) = (|name: &str| self.figure(name), device.geometry());
@@ -274,7 +274,7 @@ impl<'a> Bench<'a> {
         Ok(text)
     }
 
-    /// Sets that fit: the paper's glove-100 and fashion-mnist.
+    /// Returns a table for sets that fit in memory, like the paper's glove-100 and fashion-mnist.
     fn in_memory(&self) -> Result<String> {
         let title = "Figure 13, sets that fit in the memory of processors";
         let mut text = head(title, &["platform", "queries/s", "NDSearch over it", "paper, at most"]);
@@ -350,7 +350,8 @@ impl<'a> Bench<'a> {
         Ok(text)
     }
 
-    /// NDSearch with so many of its techniques: reordering, multi-plane mapping, dynamic allocating, speculation.
+    /// Returns NDSearch with the first `number_on` of its techniques: reordering, multi-plane mapping, dynamic
+    /// allocating, speculation.
     fn with_switches(&self, number_on: usize) -> Way {
         let on = |switch: usize| number_on >= switch;
         let mut way = self.way(Platform::NdSearch);
@@ -464,7 +465,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The share of the time that resources of a kind were busy.
+/// Returns the fraction of the time that resources of a kind were busy.
 fn busy(report: &SearchReport, name: &str) -> f64 {
     let elapsed = (report.seconds * 1e12) as u64;
     report.uses.iter().find(|of| of.name == name).map_or(0.0, |of| of.share(elapsed))
