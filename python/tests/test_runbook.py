@@ -1,4 +1,4 @@
-"""Runbooks of `bench/`, the engine that follows them, and the adapter for the streaming track of big-ann-benchmarks."""
+"""Runbooks of `lab/bench/`, the engine that follows them, and the adapter for the streaming track of big-ann-benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = Path(__file__).parents[2] / "lab/bench"
 sys.path.insert(0, str(BENCH))
 
 import runbook  # noqa: E402

@@ -14,7 +14,7 @@ pub(crate) use append::Append;
 pub(crate) use collection::{
     Collection, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSnapshot, CollectionWrite,
 };
-pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, SearchedSet, count};
+pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, ModelOptions, SearchedSet, count};
 pub(crate) use serve::{BenchServe, Serve};
 
 /// Joins and searches vectors that do not fit in memory, with the memory and the recall that you set
@@ -163,7 +163,7 @@ pub(crate) struct PairTarget {
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(crate) min_similarity: Option<f64>,
     /// Number of nearest neighbors to find for each row, without the row itself
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "resume", "with", "new", "condition", "where_other", "where_pair"])]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "cache", "yes", "resume", "with", "new", "condition", "where_other", "where_pair"])]
     pub(crate) nearest: Option<u64>,
     /// Number of rows to keep, approximately; sets the threshold (with --output keep, for a SOURCE)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["with", "new", "condition", "where_other", "where_pair"])]
@@ -213,9 +213,6 @@ pub(crate) struct Build {
     pub(crate) metric: String,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
-    /// Alternative strategies, e.g. centers=random
-    #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
-    pub(crate) strategy: Option<String>,
     /// Save checkpoints next to the store, to continue an interrupted run of the same command (both need --resume)
     #[arg(long)]
     pub(crate) resume: bool,
@@ -277,9 +274,6 @@ pub(crate) struct Join {
     /// File of the statistics (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
-    /// Alternative strategies, e.g. rule=triangle or centers=random
-    #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
-    pub(crate) strategy: Option<String>,
     /// Size of the bucket cache, e.g. 1GiB [default: the rest of the memory] (for experts)
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub(crate) cache: Option<String>,
@@ -431,9 +425,6 @@ pub(crate) struct IndexBuild {
     /// (for experts)
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) navigation: Option<u32>,
-    /// Order of vectors on pages; the alternatives to grown, e.g. bnf or rows, are for comparisons (for experts)
-    #[arg(long, value_name = "NAME", default_value = "grown", hide_short_help = true)]
-    pub(crate) layout: String,
     /// Replace an existing index
     #[arg(long)]
     pub(crate) force: bool,
@@ -450,9 +441,6 @@ pub(crate) struct IndexRelayout {
     /// An index
     #[arg(value_name = "INDEX")]
     pub(crate) index: PathBuf,
-    /// Order of vectors on pages: grown, bnp, bnf, bns, margo, degree, bfs, gp1, gp2 or gp3
-    #[arg(long, value_name = "NAME", default_value = "grown")]
-    pub(crate) layout: String,
     /// Folder of the new index [default: replaces INDEX]
     #[arg(short, long, value_name = "INDEX")]
     pub(crate) output: Option<PathBuf>,
@@ -483,9 +471,6 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
-    /// Alternative strategies, e.g. rule=triangle
-    #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
-    pub(crate) strategy: Option<String>,
     /// Size of the bucket cache, e.g. 1GiB [default: the rest of the memory] (for experts)
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub(crate) cache: Option<String>,

@@ -89,7 +89,6 @@ fn silence_caught_panics() {
 fn as_flag(Mention { argument, value }: &Mention) -> String {
     let flag = match argument {
         Argument::K => "-k ".to_owned(),
-        Argument::Centers => "--strategy centers=".to_owned(),
         _ if value.is_some() => format!("--{} ", argument.name()),
         _ => format!("--{}", argument.name()),
     };

@@ -15,10 +15,9 @@ use adjoin::job::{Output, open_source};
 use adjoin::kernels::Kernel;
 use adjoin::options::{format_bytes, format_count, parse_bytes};
 use adjoin::output::{Target, parent};
-use adjoin::plan::{Lead, Order, Policy, Rule};
 use adjoin::report::{Interval, RecallStatistics};
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
-use adjoin::store::{BuildOptions, Centers, Kind, kind_of};
+use adjoin::store::{BuildOptions, Kind, kind_of};
 
 use crate::args::{ColumnOptions, IndexShape, Join, Resources, StoreOptions, TemporaryPlace};
 use crate::print::percent;
@@ -247,70 +246,16 @@ pub(crate) fn target(output: &str, force: bool, outlives_reader: bool) -> Target
     }
 }
 
-/// Strategies by name; `None` for the defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Strategy {
-    pub(crate) rule: Option<Rule>,
-    pub(crate) t: Option<f64>,
-    pub(crate) order: Option<Order>,
-    pub(crate) lead: Option<Lead>,
-    pub(crate) policy: Option<Policy>,
-    pub(crate) centers: Option<Centers>,
-}
-
-/// Parses the strategies in `text`; `keys` are those that apply to the command.
-pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
-    let mut strategy = Strategy::default();
-    let mut keys_named = HashSet::new();
-    for named in text.into_iter().flat_map(|text| text.split(',')) {
-        if let Some((key @ ("rule" | "threshold" | "order" | "lead" | "cache" | "centers"), _)) = named.split_once('=')
-            && !keys.contains(&key)
-        {
-            return Err(Error::option(format!(
-                "--strategy {named} cannot be used with this command, which knows {}=; leave it out",
-                keys.join("= and ")
-            )));
-        }
-        if let Some((key, _)) = named.split_once('=')
-            && !keys_named.insert(key)
-        {
-            return Err(Error::option(format!("--strategy names {key}= twice; leave one out")));
-        }
-        match named.split_once('=') {
-            Some(("rule", rule)) => strategy.rule = Some(rule.parse()?),
-            Some(("threshold", number)) => {
-                let finite = number.parse().ok().filter(|threshold: &f64| threshold.is_finite());
-                let refused = || Error::option(format!("--strategy {named}: the threshold must be a number"));
-                strategy.t = Some(finite.ok_or_else(refused)?);
-            }
-            Some(("order", order)) => strategy.order = Some(order.parse()?),
-            Some(("lead", lead)) => strategy.lead = Some(lead.parse()?),
-            Some(("cache", policy)) => strategy.policy = Some(policy.parse()?),
-            Some(("centers", "trained")) => strategy.centers = Some(Centers::Trained),
-            Some(("centers", "random")) => strategy.centers = Some(Centers::Random),
-            _ => {
-                let rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("rule={}", rule.name())).collect();
-                return Err(Error::option(format!(
-                    "there is no strategy {named}; choose from {}, threshold=, order=, lead=, cache=, centers=trained and centers=random",
-                    rules.join(", ")
-                )));
-            }
-        }
-    }
-    Ok(strategy)
-}
-
 pub(crate) fn build_options(
     store: &StoreOptions,
     metric: adjoin::options::Metric,
-    centers: Option<Centers>,
     (attributes, force): (&[String], bool),
 ) -> Result<BuildOptions> {
     Ok(BuildOptions {
         metric,
         seed: store.seed,
         buckets: store.buckets,
-        centers,
+        centers: None,
         on_bad: store.on_bad.parse()?,
         on_duplicate_id: store.on_duplicate_id.parse()?,
         left_out: None,

@@ -3,6 +3,7 @@
 use crate::device::{Device, Geometry, Ps, seconds};
 use crate::error::FlashError;
 use crate::machine::{Machine, PageAddress, PageRead, Place, Usage};
+use crate::platform::Platform;
 use crate::report::{Counts, Energy, Use};
 use crate::schedule::{Schedule, TraceRead};
 use crate::timeline::{Span, Timeline};
@@ -67,6 +68,29 @@ pub struct ReplayOptions {
     pub spread: Spread,
     /// Number of timeline spans to keep.
     pub spans: usize,
+}
+
+/// Bytes of a result of a comparison that stays in the device.
+const RESULT_BYTES: u32 = 8;
+/// Elements of a comparison that is long enough for its start not to count.
+const ELEMENTS: u32 = 1 << 20;
+
+impl ReplayOptions {
+    /// Replays a trace with `depth` reads in flight whose bytes are each compared with `comparisons` elements where `platform`
+    /// compares.
+    pub fn comparing(device: &Device, platform: Platform, (depth, comparisons): (usize, f64)) -> Self {
+        let per_byte = platform.comparison(device, ELEMENTS) as f64 / f64::from(ELEMENTS);
+        Self {
+            depth,
+            place: platform.place(),
+            compute_ps_per_byte: comparisons * per_byte,
+            result_bytes: if comparisons > 0.0 { RESULT_BYTES } else { 0 },
+            units: platform.units(device),
+            watts: platform.watts(device),
+            spread: Spread::Channels,
+            spans: 0,
+        }
+    }
 }
 
 impl Default for ReplayOptions {

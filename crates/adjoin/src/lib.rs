@@ -52,6 +52,8 @@ pub mod graph;
 pub mod index;
 pub mod job;
 pub mod join;
+#[doc(hidden)]
+pub mod lab;
 pub mod load;
 pub mod locks;
 pub mod message;

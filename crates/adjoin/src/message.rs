@@ -42,8 +42,6 @@ pub enum Argument {
     DeleteWhere,
     /// The number of buckets.
     Buckets,
-    /// The method that chooses centers.
-    Centers,
     /// The treatment of rows without a usable vector.
     OnBad,
     /// The treatment of duplicate ids.
@@ -116,7 +114,6 @@ impl Argument {
             Self::WherePair => "where-pair",
             Self::DeleteWhere => "delete-where",
             Self::Buckets => "buckets",
-            Self::Centers => "centers",
             Self::OnBad => "on-bad",
             Self::OnDuplicateId => "on-duplicate-id",
             Self::Force => "force",

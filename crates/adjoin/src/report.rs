@@ -1,5 +1,6 @@
 //! Reports of a run: progress, statistics, and whether its targets were met.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -554,7 +555,7 @@ pub struct StrategyStatistics {
     pub per_margin: Option<f64>,
     pub sample_seed: Option<u64>,
     pub sample_distances: Option<u64>,
-    pub order: Option<&'static str>,
+    pub order: Option<Cow<'static, str>>,
     pub lead: Option<&'static str>,
     pub cache: Option<&'static str>,
     pub centers: Option<&'static str>,

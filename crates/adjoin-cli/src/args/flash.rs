@@ -15,8 +15,6 @@ pub(crate) enum Flash {
     Sweep(FlashSweep),
     /// Measure the disk under a folder, and write a device that behaves like it
     Calibrate(FlashCalibrate),
-    /// Reproduce the tables of NDSearch's evaluation with your vectors
-    Tables(FlashTables),
 }
 
 /// The device to model.
@@ -57,7 +55,7 @@ pub(crate) struct SearchedSet {
     /// Fraction of the vectors in memory: host memory for processors, the device's DRAM for other platforms
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(crate) memory_share: f64,
-    /// Order of vectors on pages: rows, degree, bfs, bnp, bnf, bns, grown, margo, gp2 or gp3
+    /// Order of vectors on pages: rows, degree or grown
     #[arg(long, value_name = "NAME", default_value = "degree")]
     pub(crate) layout: String,
     /// Mapping of pages to planes
@@ -135,31 +133,6 @@ pub(crate) struct FlashCalibrate {
     /// File of the device (TOML)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Replace an existing file
-    #[arg(long)]
-    pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) resources: Resources,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FlashTables {
-    #[command(flatten)]
-    pub(crate) model: ModelOptions,
-    #[command(flatten)]
-    pub(crate) searched: SearchedSet,
-    /// Traces for a table of the best device for each
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Vec<PathBuf>,
-    /// Most concurrent reads of a trace
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
-    pub(crate) depth: usize,
-    /// Number of elements to compare each byte of a trace with
-    #[arg(long, value_name = "N", default_value_t = 16.0, value_parser = comparisons)]
-    pub(crate) comparisons: f64,
-    /// File of the tables (Markdown) [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
     /// Replace an existing file
     #[arg(long)]
     pub(crate) force: bool,

@@ -24,11 +24,10 @@ fn print_seconds(report: &BuildReport) {
 pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
-    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["centers"])?;
     let metric = arguments.metric.parse()?;
     let kept = (&arguments.attributes.names[..], arguments.force);
     let resume = arguments.resume.then(|| resolve::source_options(&arguments.store.columns)).transpose()?;
-    let options = resolve::build_options(&arguments.store, metric, strategy.centers, kept)?;
+    let options = resolve::build_options(&arguments.store, metric, kept)?;
     let options = BuildOptions { resume, sort_by: arguments.sort_by.clone(), ..options };
     resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;

@@ -13,7 +13,7 @@ use adjoin::store::{Store, sole_store};
 use crate::Outcome;
 use crate::args::Explain;
 use crate::print::{percent, print};
-use crate::resolve::{self, Strategy};
+use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome> {
@@ -31,7 +31,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     };
     let of_threshold = asked.map(|asked| asked.metric());
     let metric = arguments.metric.as_deref().map(str::parse).transpose()?.or(of_threshold).unwrap_or(Metric::L2);
-    let build = resolve::build_options(&arguments.store, metric, None, (&[], false))?;
+    let build = resolve::build_options(&arguments.store, metric, (&[], false))?;
     if let Some(store) = sole_store(&context, &arguments.inputs, only_for_builds(&source, &build))? {
         return explain_store(context, store, arguments, aim);
     }
@@ -45,11 +45,8 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
 
 /// Refuses options that apply only to the plan of a store.
 fn refuse_of_stores(arguments: &Explain) -> Result<()> {
-    let given = [("--strategy", arguments.strategy.is_some()), ("--cache", arguments.cache.is_some())];
-    match given.iter().find(|(_, given)| *given) {
-        Some((option, _)) => {
-            Err(Error::option(format!("{option} is for the plan of a store; build one first, or leave it out")))
-        }
+    match arguments.cache {
+        Some(_) => Err(Error::option("--cache is for the plan of a store; build one first, or leave it out")),
         None => Ok(()),
     }
 }
@@ -66,10 +63,9 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
         return Err(Error::option("--json is for what is said of a source, not of a store; leave it out"));
     }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
-    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache"])?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
-    let (seed, Strategy { rule, t, order, policy, .. }) = (arguments.store.seed, strategy);
-    let options = JoinOptions { predicate, aim, rule, t, seed, order, lead: None, policy, cache_bytes };
+    let seed = arguments.store.seed;
+    let options = JoinOptions { seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let context = context_of_join(&context, folder, true)?;
     let store = Store::open(&context, folder)?;
     let curve = neighbor_curve(&context, &store, seed)?; // first, since a plan holds the memory of its run

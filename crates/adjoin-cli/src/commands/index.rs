@@ -36,7 +36,7 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     let source = resolve::source_options(&arguments.store.columns)?;
     let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
     let kept = (&arguments.attributes.names[..], false);
-    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, kept)?;
+    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), kept)?;
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
     let later = |source: &dyn VectorSource| building_bytes(&context, source, &of_store, &options);
@@ -53,9 +53,9 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
-    let (method, layout) = (arguments.graph.parse()?, arguments.layout.parse()?);
+    let method = arguments.graph.parse()?;
     let of_shape = resolve::index_options(&arguments.shape, arguments.store.seed)?;
-    Ok(IndexOptions { method, navigation: arguments.navigation, layout, ..of_shape })
+    Ok(IndexOptions { method, navigation: arguments.navigation, ..of_shape })
 }
 
 fn summarize_build(built: &BuiltIndex, output: &Path) {
@@ -104,9 +104,9 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
 }
 
 fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
-    let IndexRelayout { index, layout, output, force, resources } = arguments;
+    let IndexRelayout { index, output, force, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
-    let relaid = lay_out_anew(&context, index, output.as_deref(), layout.parse()?, *force)?;
+    let relaid = lay_out_anew(&context, index, output.as_deref(), *force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet {

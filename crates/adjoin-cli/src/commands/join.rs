@@ -19,7 +19,7 @@ use super::tracing::{Tracing, cannot_write};
 use crate::Outcome;
 use crate::args::Join;
 use crate::print::percent;
-use crate::resolve::{self, Strategy};
+use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
@@ -29,21 +29,18 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
     let (predicate, missed) = predicate(&context, arguments)?;
-    let strategy =
-        resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "lead", "cache", "centers"])?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let [rows, other_rows, pairs] = [&arguments.condition, &arguments.where_other, &arguments.where_pair];
     let conditions = Conditions::parse(rows.as_deref(), other_rows.as_deref(), pairs.as_deref())?;
     let seed = arguments.store.seed;
-    let Strategy { rule, t, order, lead, policy, .. } = strategy;
-    let join = JoinOptions { predicate, aim, rule, t, seed, order, lead, policy, cache_bytes };
+    let join = JoinOptions { seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let job = Job {
         inputs: &arguments.inputs,
         with: &arguments.with,
         new: &arguments.new,
         source: resolve::source_options(&arguments.store.columns)?,
-        build: resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, (&[], false))?,
+        build: resolve::build_options(&arguments.store, predicate.metric(), (&[], false))?,
         conditions,
         join,
         output: resolve::output(arguments)?,
@@ -67,7 +64,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     if !arguments.resources.quiet {
         summarize(&statistics, &job.output);
     }
-    let outcome = verdict(&statistics, arguments);
+    let outcome = verdict(&statistics);
     let Some(missed) = missed else { return Ok(outcome) };
     eprintln!("adjoin: {missed}");
     Ok(Outcome::PromiseNotKept)
@@ -96,7 +93,7 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
     check_outputs(context, &resolve::output(arguments)?, arguments)?;
     let metric = arguments.metric.as_deref().map_or(Ok(Metric::L2), str::parse)?;
     let source = resolve::source_options(&arguments.store.columns)?;
-    let build = resolve::build_options(&arguments.store, metric, None, (&[], false))?;
+    let build = resolve::build_options(&arguments.store, metric, (&[], false))?;
     let leaving = threshold_leaving(context, &arguments.inputs, (&source, &build), rows)?;
     let missed = leaving.misses(rows).then(|| {
         let [wanted, left] = [rows, leaving.rows.estimate.round() as u64].map(format_number);
@@ -218,16 +215,12 @@ fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
 }
 
 /// Prints which promise was not kept. A given rule threshold without a recall promises nothing.
-fn verdict(statistics: &JoinStatistics, arguments: &Join) -> Outcome {
+fn verdict(statistics: &JoinStatistics) -> Outcome {
     let mut outcome = memory_verdict(&statistics.common.memory);
     let broken = statistics.common.recall.as_ref().filter(|recall| !recall.kept);
-    let given = arguments.strategy.as_deref().is_some_and(|strategy| strategy.contains("threshold="));
-    if let Some(recall) = broken.filter(|_| arguments.wanted.recall.is_some() || !given) {
+    if let Some(recall) = broken {
         let measured = resolve::recall_in_words(recall);
-        match given {
-            true => eprintln!("adjoin: the recall is not promised with the threshold of --strategy: {measured}"),
-            false => eprintln!("adjoin: the recall that was promised is not reached: {measured}"),
-        }
+        eprintln!("adjoin: the recall that was promised is not reached: {measured}");
         outcome = Outcome::PromiseNotKept;
     }
     outcome

@@ -32,7 +32,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     let job = NearestJob {
         inputs: &arguments.inputs,
         source: resolve::source_options(&arguments.store.columns)?,
-        build: resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, (&[], false))?,
+        build: resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), (&[], false))?,
         metric,
         nearest: NearestOptions { k, within: arguments.within, effort, seed: arguments.store.seed },
     };

@@ -21,12 +21,10 @@ fn place() -> Place {
 fn pairs_have_a_row_of_the_first_set_on_the_left() {
     let place = place();
     for [first, second] in [["set.store", "others.store"], ["set.fbin", "others.store"], ["set.fbin", "others.jsonl"]] {
-        for lead in ["left", "right"] {
-            let line = format!("join {first} --with {second} --eps 0.5 --exact --strategy lead={lead} -o - --quiet");
-            assert_eq!(lines(&place.done(&line).out), ["0,a,0.5", "1,a,0.5", "2,b,0.0", "5,c,0.25"], "{line}");
-            let line = format!("join {second} --with {first} --eps 0.5 --exact --strategy lead={lead} -o - --quiet");
-            assert_eq!(lines(&place.done(&line).out), ["a,0,0.5", "a,1,0.5", "b,2,0.0", "c,5,0.25"], "{line}");
-        }
+        let line = format!("join {first} --with {second} --eps 0.5 --exact -o - --quiet");
+        assert_eq!(lines(&place.done(&line).out), ["0,a,0.5", "1,a,0.5", "2,b,0.0", "5,c,0.25"], "{line}");
+        let line = format!("join {second} --with {first} --eps 0.5 --exact -o - --quiet");
+        assert_eq!(lines(&place.done(&line).out), ["a,0,0.5", "a,1,0.5", "b,2,0.0", "c,5,0.25"], "{line}");
     }
     // With itself each row is a pair with itself, too.
     let itself = place.done("join set.store --with set.store --eps 0 --exact -o - --quiet").out;
@@ -74,8 +72,6 @@ fn sets_that_cannot_be_compared_are_refused() {
         ("join set.store --with wide.fbin --eps 1", &["1 f32", "2 f32", "wide.fbin"][..]),
         ("join set.store --with cosine.store --eps 1", &["cosine.store", "metric"]),
         ("join set.store --with missing.store --eps 1", &["missing.store"]),
-        ("join set.store --eps 1 --strategy lead=left", &["lead=left"]),
-        ("join set.store --with others.store --eps 1 --strategy lead=both", &["lead", "left", "right"]),
         ("join set.store --with others.store --nearest 2", &["--with", "--nearest"]),
         ("join set.store --with others.store --eps 1 -o others.store", &["others.store"]),
     ] {

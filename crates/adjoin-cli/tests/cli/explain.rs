@@ -164,7 +164,6 @@ fn what_cannot_be_explained_is_refused() {
         ("nowhere --eps 1", &["nowhere"]),
         ("set.fbin --metric cosine --eps 1", &["--min-similarity", "--metric cosine"]),
         ("set.fbin --metric l2 --min-similarity 0.9", &["--eps", "--metric l2"]),
-        ("set.fbin --eps 1 --strategy rule=union", &["--strategy", "plan of a store"]),
         ("set.fbin --eps 1 --cache 1MB", &["--cache", "plan of a store"]),
         ("set.fbin --eps 1 --memory 18MB", &["this estimate needs at least", "--memory"]),
         ("set.fbin --eps -1", &["eps is -1"]),

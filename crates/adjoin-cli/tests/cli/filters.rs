@@ -94,7 +94,7 @@ fn attributes_are_named_by_info_and_copied_into_an_index() {
     for index in ["of-store.index", "of-set.index"] {
         assert!(place.done(&format!("info {index}")).out.contains(line), "{index}");
         place.done(&format!("verify {index} --quiet"));
-        place.done(&format!("index relayout {index} --layout bfs --quiet"));
+        place.done(&format!("index relayout {index} --quiet"));
         assert!(place.done(&format!("info {index}")).out.contains(line), "{index}");
     }
     place.done("verify set.store --quiet");

@@ -37,8 +37,6 @@ fn traces_of_every_command_run_on_every_device() {
         assert_eq!(inside, again);
         assert_eq!(json(&inside)["counts"]["link_bytes"], 0, "pages stay in the device");
     }
-    let jobs = place.done("flash tables --trace join.trace --trace buckets.trace --quiet").out;
-    assert_eq!(jobs.lines().filter(|line| line.contains(".trace | ")).count(), 12, "{jobs}");
     let seconds = |options: &str| {
         json(&place.done(&format!("flash run --trace buckets.trace --model z-nand {options}")).out)["seconds"].as_f64()
     };
@@ -78,7 +76,6 @@ fn what_is_read_is_not_written_and_no_number_is_too_large() {
         (format!("flash run {searched} --perfetto queries.u8bin"), &["queries.u8bin is read, so --perfetto"]),
         (format!("flash run {searched} -o x.json --perfetto x.json"), &["x.json cannot be both -o and --perfetto"]),
         ("flash run --trace join.trace -o join.trace --force".into(), &["join.trace is read"]),
-        ("flash tables --trace join.trace -o join.trace --force".into(), &["join.trace is read"]),
         ("flash calibrate . --replay join.trace -o join.trace --force".into(), &["join.trace is read"]),
         ("flash calibrate . --size 900TB -o disk.toml".into(), &["--size 900TB", "free"]),
         ("flash run --trace join.trace --comparisons 1000000000000".into(), &["--comparisons", "from 0 to 1000000"]),
@@ -150,27 +147,4 @@ fn devices_that_cannot_be_are_refused_in_one_line() {
     place.refused("flash run --trace none --model device.toml", &["device.toml: timing.read has no source"]);
     place.refused("flash run --trace none --model nothing", &["neither a file nor a device", "z-nand"]);
     place.refused("flash run --trace none", &["cannot read none"]);
-}
-
-#[test]
-fn the_tables_of_the_paper_are_made_by_one_command() {
-    let place = workloads();
-    let tables =
-        place.done("flash tables set.u8bin --queries queries.u8bin --list 16 --degree 12 --batch 32 --quiet").out;
-    for title in [
-        "Figures 1 and 2(a)",
-        "Figure 4",
-        "Figure 13",
-        "Claims over the time of sensing a page",
-        "Figure 14",
-        "Figure 15",
-        "Figure 16",
-        "Figure 17",
-        "Figure 18",
-        "Figure 19",
-    ] {
-        assert!(tables.contains(&format!("## {title}")), "{title}");
-    }
-    assert!(tables.contains("graph vamana, lists of 16: recall@10"), "{tables}");
-    assert!(tables.contains("## Figure 20") && tables.contains("## Table I") && tables.contains("5.64"), "{tables}");
 }

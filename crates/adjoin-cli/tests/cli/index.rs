@@ -128,16 +128,15 @@ fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
     let place = small();
     let search = |index: &str| place.done(&format!("search {index} --queries queries.fbin -k 9 --quiet")).out;
     let before = search("set.index");
-    let said = place.done("index relayout set.index --layout margo -o other.index").said;
-    for words in ["other.index: ", "in the order margo", "are neighbors", "places away", "memory: "] {
+    let said = place.done("index relayout set.index -o other.index").said;
+    for words in ["other.index: ", "in the order grown", "are neighbors", "places away", "memory: "] {
         assert!(said.contains(words), "{said}");
     }
     assert_eq!(search("other.index"), before);
     place.refused("index relayout set.index -o other.index", &["other.index", "--force"]);
-    place.done("index relayout set.index --layout bnf --quiet");
+    place.done("index relayout set.index --quiet");
     assert_eq!(search("set.index"), before);
-    assert!(place.done("info set.index").out.contains("in the order bnf"));
-    place.refused("index relayout set.index --layout rows", &["--layout rows", "build the index again"]);
+    assert!(place.done("info set.index").out.contains("in the order grown"));
     place.refused("index relayout set.store", &["set.store", "adjoin index build"]);
 }
 
@@ -200,7 +199,6 @@ fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
         ("index build set.store -o new.index --code-bytes 0", &["code-bytes is 0"]),
         ("index build set.store -o new.index --navigation 0", &["navigation is 0; give 1 or more"]),
         ("index build set.store -o new.index --page 5KiB", &["page is 5120 bytes", "4KiB"]),
-        ("index build set.store -o new.index --layout best", &["layout is \"best\"", "bnf"]),
         ("index build set.store -o new.index --metric l2", &["--metric", "set.store is a store"]),
         ("index build set.store -o set.store --force", &["set.store"]),
         ("index build set.index -o new.index", &["set.index", "not a store"]),

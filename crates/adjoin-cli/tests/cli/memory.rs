@@ -48,9 +48,7 @@ fn a_calibration_of_equal_vectors_keeps_its_budget() {
     let place = Place::new();
     let header = [4_000_u32, 32].map(u32::to_le_bytes).concat();
     std::fs::write(place.path("set.u8bin"), [header, vec![7; 4_000 * 32]].concat()).unwrap();
-    place.done(
-        "join set.u8bin --eps 1 --recall 0.9 --strategy rule=distance --output counts -o counts.csv --memory 64MB --threads 1",
-    );
+    place.done("join set.u8bin --eps 1 --recall 0.9 --output counts -o counts.csv --memory 64MB --threads 1");
     assert!(place.text("counts.csv").ends_with("3999,3999\n"));
 }
 

@@ -69,7 +69,7 @@ const COMMANDS: &[Tried] = &[
     reads("search itself", "search store --queries store -k {k} {promise} -o out.{table}"),
     reads("index build", "index build store -o out.index"),
     reads("index build source", "index build set.parquet {columns} -o out.index"),
-    changes("index relayout", "index relayout index --layout {layout}", "index"),
+    changes("index relayout", "index relayout index", "index"),
     reads("search of an index", "search index --queries queries.parquet -k {k} -o out.{table}"),
     reads("search of an index --list", "search index --queries queries.parquet -k 10 --list {k} -o out.{table}"),
     reads("search of an index radius", "search index --queries queries.parquet --radius {radius} -o out.{table}"),
@@ -174,7 +174,7 @@ impl Sets {
     fn line(&self, command: &Tried, random: &mut Random) -> String {
         let mut chosen = |of: &[&str]| of[random.below(of.len() as u64) as usize].to_owned();
         let table = chosen(&["parquet", "csv", "jsonl"]);
-        let (promise, layout) = (chosen(&["", "", "--exact", "--recall 0.8"]), chosen(&["grown", "bnf"]));
+        let promise = chosen(&["", "", "--exact", "--recall 0.8"]);
         let k = chosen(&["1", "10", "100", "1000", "5000"]);
         let threads = chosen(&["1", "2", "3"]);
         let Shape { eps, .. } = self.shape;
@@ -185,7 +185,6 @@ impl Sets {
             ("{eps}", eps.to_string()),
             ("{radius}", radius.to_string()),
             ("{promise}", promise),
-            ("{layout}", layout),
             ("{table}", table),
             ("{k}", k),
         ];

@@ -91,7 +91,6 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         ("join set.store --nearest many", &["--nearest", "many"]),
         ("join set.store --nearest 3 --eps 1", &["--nearest", "--eps"]),
         ("join set.store --nearest 3 --output counts", &["--nearest", "--output"]),
-        ("join set.store --nearest 3 --strategy rule=triangle", &["--nearest", "--strategy"]),
         ("join set.store --nearest 3 --recall 2", &["recall is 2"]),
         ("join set.store --nearest 3 --recall 0.9 --exact", &["--recall", "--exact"]),
         ("join set.store --within 3 --eps 1", &["--within"]),

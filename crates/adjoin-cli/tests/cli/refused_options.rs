@@ -59,15 +59,6 @@ fn numbers_sizes_and_names() {
         ("join store --eps 1 --memory 1MB", &["--memory 1MB", "MB or more"]),
         ("join store --eps 1 --cache 1", &["1 bytes", "at least"]),
         ("join store --eps 1 --kernel gpu", &["gpu", "reference"]),
-        ("join store --eps 1 --strategy best", &["best", "rule=triangle"]),
-        ("join store --eps 1 --strategy rule=best", &["best", "triangle"]),
-        ("join store --eps 1 --strategy rule=arc-sine", &["arc-sine", "arc, arc-mu, arc-radius, arc-radius-mu"]),
-        ("join store --eps 1 --strategy order=best", &["best", "gorder, gorder-out, rcm"]),
-        ("join store --eps 1 --strategy cache=best", &["best", "belady, lru, lfu, fifo"]),
-        ("join store --eps 1 --strategy order=id,cache=lru,order=tree", &["order= twice"]),
-        ("join set.fbin --eps 1 --strategy centers=best", &["centers=best", "centers=random"]),
-        ("build set.fbin -o other --strategy rule=triangle", &["rule=triangle", "cannot be used"]),
-        ("explain store --eps 1 --strategy centers=random", &["centers=random", "cannot be used"]),
         ("build set.fbin -o other --metric dot", &["dot", "cosine"]),
         ("build set.fbin -o other --on-bad ignore", &["ignore", "skip"]),
         ("groundtruth set.fbin --eps 1 --sample 0 -o t.csv", &["sample of 0"]),
@@ -136,8 +127,6 @@ fn options_that_only_a_build_can_heed() {
         "--buckets 3",
         "--on-bad skip",
         "--on-duplicate-id keep",
-        "--strategy centers=random",
-        "--strategy centers=trained",
     ] {
         let name = option.split(' ').next().unwrap();
         place.refused(&format!("join store --eps 1 {option}"), &["store is a store", name, "build again"]);
@@ -300,23 +289,6 @@ fn folders_that_may_not_be_written() {
         let name = if line.contains("secret") { "secret.fbin" } else { "locked" };
         place.refuses(command, &words, &[name, "denied"]);
     }
-}
-
-/// A threshold that is given is used; the recall that was asked for with it is a promise all the same.
-#[test]
-fn a_recall_that_is_not_promised_is_said() {
-    let place = Place::new();
-    place.done("gen --rows 3000 --dimensions 8 --seed 2 -o set.fbin");
-    let join = "join set.fbin --eps 1.6 --strategy rule=union,threshold";
-    let ran = place.run(&format!("{join}=0.01 --recall 0.99"));
-    assert_eq!(ran.code, Some(1), "{}", ran.said);
-    assert!(
-        ran.said.contains("the recall is not promised") && ran.said.contains("at least 99 % requested"),
-        "{}",
-        ran.said
-    );
-    place.done(&format!("{join}=0.01"));
-    place.done(&format!("{join}=9 --recall 0.99"));
 }
 
 #[test]

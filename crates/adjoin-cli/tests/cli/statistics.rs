@@ -4,7 +4,6 @@ use adjoin::device::{FileSystem, Operation, Trace, TracedOperation};
 use serde_json::{Value, json};
 
 use crate::inputs::fbin;
-use crate::options::least_budget;
 use crate::place::Place;
 
 /// The keys of the statistics of a join; a leaf is `true` where a run of this version must fill it.
@@ -147,43 +146,24 @@ fn every_key_is_there_and_null_where_it_does_not_apply() {
     assert_eq!(memory, [json!(200_000_000), Value::Null, Value::Null, Value::Null]);
     assert_eq!((&of_store["seconds"]["build"], &of_store["recall"]["target"]), (&Value::Null, &json!(0.95)));
 
-    let of_source = statistics(&place, "join set.fbin --min-similarity 0.9 --exact --strategy rule=triangle");
+    let of_source = statistics(&place, "join set.fbin --min-similarity 0.9 --exact");
     assert!(of_source["seconds"]["build"].is_number());
     assert_eq!((&of_source["join"]["eps"], &of_source["join"]["min_similarity"]), (&Value::Null, &json!(0.9)));
     assert_eq!((&of_source["metric"], &of_source["recall"]["target"]), (&json!("cosine"), &json!(1.0)));
-    assert_eq!((&of_source["strategy"]["rule"], &of_source["io"]["bytes_written"]), (&json!("triangle"), &json!(0)));
+    assert_eq!((&of_source["strategy"]["rule"], &of_source["io"]["bytes_written"]), (&json!("margin-sum"), &json!(0)));
 }
 
+/// The next uses of millions of edges have no room in 70 MB.
 #[test]
-fn every_strategy_that_is_named_is_used() {
-    let place = Place::new();
-    place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
-    place.done("build set.fbin -o store");
-    let orders = ["tree", "block-nested", "id", "gorder", "gorder-out", "rcm"].map(|name| ("order", name));
-    let caches = ["belady", "lru", "lfu", "fifo"].map(|name| ("cache", name));
-    let rules = ["arc", "arc-mu", "arc-radius", "arc-radius-mu"].map(|name| ("rule", name));
-    for (key, name) in orders.into_iter().chain(caches).chain(rules) {
-        let of =
-            statistics(&place, &format!("join store --eps 0.8 --recall 0.9 --strategy {key}={name} --cache 100KB"));
-        assert_eq!(of["strategy"][key], name);
-    }
-}
-
-/// The next uses of millions of edges have no room in 60 MB.
-#[test]
-fn a_strategy_of_the_cache_that_is_named_is_not_replaced() {
+fn a_cache_goes_by_what_comes_where_there_is_memory_for_that() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 2 -o set.fbin");
     place.done("build set.fbin --buckets 3000 -o store");
-    let cache = |strategy: &str, memory: &str| {
-        let join = format!("join store --eps 100 --exact --threads 1 --strategy {strategy} --memory {memory}");
+    let cache = |memory: &str| {
+        let join = format!("join store --eps 100 --exact --threads 1 --memory {memory}");
         statistics(&place, &join)["strategy"]["cache"].clone()
     };
-    assert_eq!(cache("rule=triangle", "60MB"), "lru");
-    let named = "rule=triangle,cache=belady";
-    let refused = place.run(&format!("join store --eps 100 --exact --threads 1 --strategy {named} --memory 60MB"));
-    assert_eq!(refused.code, Some(2), "{}", refused.said);
-    assert_eq!(cache(named, &least_budget(&refused.said)), "belady");
+    assert_eq!([cache("70MB"), cache("200MB")], ["lru", "belady"]);
 }
 
 #[test]
@@ -204,12 +184,7 @@ fn a_small_budget_is_kept_by_reading_more() {
     let place = Place::new();
     place.done("gen --rows 40000 --dimensions 128 -o set.fbin");
     place.done("build set.fbin -o store");
-    let with = |memory: &str| {
-        statistics(
-            &place,
-            &format!("join store --eps 1 --exact --strategy rule=triangle --threads 2 --memory {memory}"),
-        )
-    };
+    let with = |memory: &str| statistics(&place, &format!("join store --eps 1 --exact --threads 2 --memory {memory}"));
     let [small, large] = ["26MB", "200MB"].map(with);
     let of = |counts: &Value, group: &str, key: &str| counts[group][key].as_u64().unwrap();
     assert!(of(&large, "memory", "peak_bytes") > 26_000_000, "there is something to keep: {large}");

@@ -248,7 +248,7 @@ fn a_trace_tells_the_task_that_needs_a_read_and_what_the_read_waited_for() {
     drop(store(folder.path()));
     let path = folder.path().join("store");
     for (policy, held, read_ahead) in
-        [(Policy::Belady, 2, 0), (Policy::Belady, 5, 16 << 10), (Policy::Lru, 3, 0), (Policy::Fifo, 7, 1 << 20)]
+        [(Policy::Belady, 2, 0), (Policy::Belady, 5, 16 << 10), (Policy::Lru, 3, 0), (Policy::Lru, 7, 1 << 20)]
     {
         let Recorded { reads, loads } = reads_of(&path, policy, held, read_ahead);
         let what = format!("{policy:?}, {held} held, {read_ahead} ahead");

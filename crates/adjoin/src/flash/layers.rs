@@ -83,7 +83,7 @@ impl<T: Coordinate> Layers<T> {
             let mut search = GreedySearch::new(graph);
             search.run_from(kernel, (graph, from.or(graph.entry())), panel, query, 1);
             start.distances += search.distances();
-            start.row = search.nearest(graph, 1).next().map(|near| rows[near.vertex as usize]);
+            start.row = search.nearest(1).next().map(|near| rows[near.vertex as usize]);
         }
         start
     }

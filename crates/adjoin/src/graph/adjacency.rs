@@ -25,8 +25,6 @@ pub struct Graph {
     pub(super) entry: Option<u32>,
     /// Vertices in the graph.
     pub(super) present: RowSet,
-    /// The delete list: vertices in the graph that no search returns.
-    pub(super) deleted: RowSet,
     reservation: Reservation,
 }
 
@@ -43,14 +41,14 @@ impl Graph {
         let room = building_room(options);
         let purpose = format!("a graph of {vertices} vectors");
         let reservation = context.reserve(Self::memory_bytes(vertices, room), &purpose)?;
-        let none = RowSet::new(vertices as u64);
+        let present = RowSet::new(vertices as u64);
         let slots = vec![0; vertices * (room + 1)];
-        Ok(Self { slots, room, options: *options, entry: None, present: none.clone(), deleted: none, reservation })
+        Ok(Self { slots, room, options: *options, entry: None, present, reservation })
     }
 
     /// Returns the bytes of a graph of `vertices` vertices with at most `degree` out-neighbors each.
     pub fn memory_bytes(vertices: usize, degree: usize) -> u64 {
-        vertices as u64 * (degree as u64 + 1) * size_of::<u32>() as u64 + 2 * RowSet::memory_bytes(vertices as u64)
+        vertices as u64 * (degree as u64 + 1) * size_of::<u32>() as u64 + RowSet::memory_bytes(vertices as u64)
     }
 
     /// Returns the bytes of a graph while vertices are inserted.
@@ -86,12 +84,12 @@ impl Graph {
     /// # Panics
     /// If there is no such vertex.
     pub fn is_live(&self, vertex: u32) -> bool {
-        self.present.contains(vertex.into()) && !self.deleted.contains(vertex.into())
+        self.present.contains(vertex.into())
     }
 
     /// Returns the number of vertices in the graph that are not deleted.
     pub fn live(&self) -> u64 {
-        self.present.len() - self.deleted.len()
+        self.present.len()
     }
 
     /// Returns the slot of a vertex: degree, out-neighbors, free space.

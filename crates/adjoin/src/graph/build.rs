@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use adjoin_kernels::Panel;
 
 use super::adjacency::{Graph, Part};
-use super::medoid::medoid;
+use super::medoid::{medoid, nearest_live};
 use super::options::GraphOptions;
 use super::prune::{Pruner, Vectors};
 use super::reach;
@@ -58,10 +58,35 @@ impl Graph {
     /// # Panics
     /// If one of the vertices is on the delete list or is not a row of the panel.
     pub fn insert<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, vertices: &[u32]) -> Result<()> {
-        let is_deleted = |&vertex: &u32| self.deleted.contains(vertex.into());
-        assert!(!vertices.iter().any(is_deleted), "deleted vertices are taken out before they are inserted again");
         self.widen(context)?;
         self.insert_into_room(context, panel, vertices)
+    }
+
+    /// Takes vertices out of the graph, gives others out-neighbors that were computed elsewhere, and links what no search comes
+    /// to then: an update by a rule of the laboratory.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or the work is cancelled.
+    ///
+    /// # Panics
+    /// If a list is longer than the degree.
+    #[doc(hidden)]
+    pub fn replace<T: Coordinate>(
+        &mut self,
+        context: &Context,
+        panel: &Panel<T>,
+        removed: &[u32],
+        lists: &[(u32, Vec<u32>)],
+    ) -> Result<()> {
+        for &vertex in removed {
+            self.set_neighbors(vertex, &[]);
+            self.present.remove(vertex.into());
+        }
+        lists.iter().for_each(|(vertex, neighbors)| self.set_neighbors(*vertex, neighbors));
+        if let Some(entry) = self.entry.filter(|&entry| !self.is_live(entry)) {
+            self.entry = nearest_live(context, panel, self, entry)?;
+        }
+        reach::repair(context, panel, self)
     }
 
     /// Inserts into a graph with enlarged slots, and shrinks them afterward. Searches begin at the first vertex ever
@@ -168,9 +193,8 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         let Vectors { kernel, panel } = self.vectors;
         search.run(kernel, graph, panel, panel.row(vertex as usize), self.options.build_list);
         pruner.begin(vertex);
-        let known: Vec<u32> = graph.neighbors(vertex).iter().copied().filter(|&known| graph.is_live(known)).collect();
-        pruner.add_vertices(self.vectors, &known);
-        pruner.add(search.expanded().iter().copied().filter(|visited| graph.is_live(visited.vertex())));
+        pruner.add_vertices(self.vectors, graph.neighbors(vertex));
+        pruner.add(search.expanded().iter().copied());
         pruner.prune(self.vectors).to_vec()
     }
 

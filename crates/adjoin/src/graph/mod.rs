@@ -20,7 +20,7 @@
 //!
 //! let mut search = GreedySearch::new(&graph);
 //! search.run(context.kernel, &graph, &panel, panel.row(40), 20);
-//! let nearest: Vec<u32> = search.nearest(&graph, 3).map(|near| near.vertex).collect();
+//! let nearest: Vec<u32> = search.nearest(3).map(|near| near.vertex).collect();
 //! assert_eq!(nearest, [40, 39, 41]);
 //! # Ok::<(), adjoin::error::Error>(())
 //! ```
@@ -28,9 +28,7 @@
 mod adjacency;
 mod build;
 mod candidate;
-mod delete;
 mod medoid;
-mod mend;
 mod options;
 mod prune;
 mod reach;
@@ -40,7 +38,7 @@ mod search;
 mod tests;
 
 pub use adjacency::{Graph, VERTICES_MAX};
-pub use mend::DeleteRule;
 pub use options::GraphOptions;
-pub(crate) use prune::{Pruner, Vectors};
+#[doc(hidden)]
+pub use prune::{Pruner, Vectors};
 pub use search::{GreedySearch, Near};

@@ -7,9 +7,11 @@ use super::options::GraphOptions;
 use crate::geometry::Coordinate;
 
 /// Vectors, and the kernel that compares them.
-pub(crate) struct Vectors<'a, T> {
-    pub(crate) kernel: Kernel,
-    pub(crate) panel: &'a Panel<T>,
+pub struct Vectors<'a, T> {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The vectors.
+    pub panel: &'a Panel<T>,
 }
 
 impl<T> Clone for Vectors<'_, T> {
@@ -36,7 +38,7 @@ impl Open {
 }
 
 /// Candidates of a vertex, and the kept ones.
-pub(crate) struct Pruner<T: Coordinate> {
+pub struct Pruner<T: Coordinate> {
     vertex: u32,
     pool: Vec<Candidate>,
     /// Candidates that may still be kept with some factor up to alpha, ascending.
@@ -51,7 +53,8 @@ pub(crate) struct Pruner<T: Coordinate> {
 }
 
 impl<T: Coordinate> Pruner<T> {
-    pub(crate) fn new(options: &GraphOptions) -> Self {
+    /// Prunes by the degree and the alpha of a graph.
+    pub fn new(options: &GraphOptions) -> Self {
         Self {
             vertex: 0,
             pool: Vec::new(),
@@ -65,7 +68,7 @@ impl<T: Coordinate> Pruner<T> {
     }
 
     /// Starts over with another vertex.
-    pub(crate) fn begin(&mut self, vertex: u32) {
+    pub fn begin(&mut self, vertex: u32) {
         self.vertex = vertex;
         self.pool.clear();
     }
@@ -76,7 +79,7 @@ impl<T: Coordinate> Pruner<T> {
     }
 
     /// Adds candidates, and computes their distances.
-    pub(crate) fn add_vertices(&mut self, vectors: Vectors<'_, T>, vertices: &[u32]) {
+    pub fn add_vertices(&mut self, vectors: Vectors<'_, T>, vertices: &[u32]) {
         self.distances.resize(vertices.len(), T::Distance::default());
         let x = vectors.panel.row(self.vertex as usize);
         vectors.kernel.one_to_some(x, vectors.panel, vertices, &mut self.distances);
@@ -91,7 +94,7 @@ impl<T: Coordinate> Pruner<T> {
     /// keeps candidates in order until there are enough. With an alpha above 1, near ones alone then fill the list.
     /// Therefore all candidates are tested with an alpha of 1 first, which keeps edges in all directions and of all
     /// lengths. Then the list is filled up with the configured alpha, as DiskANN's code does.
-    pub(crate) fn prune(&mut self, vectors: Vectors<'_, T>) -> &[u32] {
+    pub fn prune(&mut self, vectors: Vectors<'_, T>) -> &[u32] {
         self.pool.retain(|candidate| candidate.vertex() != self.vertex);
         self.pool.sort_unstable();
         self.pool.dedup();

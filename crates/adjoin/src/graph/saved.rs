@@ -13,7 +13,7 @@ impl Graph {
     /// out-degree and its out-neighbors.
     ///
     /// # Panics
-    /// If a vertex is not in the graph, or deleted.
+    /// If a vertex is not in the graph.
     pub fn to_bytes(&self) -> Vec<u8> {
         let vertices = self.vertices() as u32;
         assert_eq!(self.live(), u64::from(vertices), "all vertices are in the graph");

@@ -124,8 +124,8 @@ impl<T: Coordinate> GreedySearch<T> {
     }
 
     /// Returns the `k` nearest vertices in the list that are not deleted, ascending; fewer if the list has fewer.
-    pub fn nearest(&self, graph: &Graph, k: usize) -> impl Iterator<Item = Near> {
-        self.list.iter().filter(|candidate| graph.is_live(candidate.vertex())).take(k).map(|&near| near_of::<T>(near))
+    pub fn nearest(&self, k: usize) -> impl Iterator<Item = Near> {
+        self.list.iter().take(k).map(|&near| near_of::<T>(near))
     }
 
     /// Returns the expanded vertices, in order.

@@ -8,7 +8,6 @@ use adjoin_kernels::{Kernel, Panel};
 
 use super::adjacency::Graph;
 use super::candidate::Candidate;
-use super::mend::DeleteRule;
 use super::options::GraphOptions;
 use super::prune::{Pruner, Vectors};
 use super::reach::repair;
@@ -94,7 +93,7 @@ fn check_search<T: Coordinate>(random: &mut Random, values: &Values, list: usize
         let query = random_values(random, 1, values[0].len(), 10);
         search.run(Kernel::detect(), &graph, &panel, self::panel::<T>(&query).row(0), list);
         let (nearest, visited, seen) = naive_search(&graph, values, &query[0], list);
-        let found: Vec<_> = search.nearest(&graph, list).collect();
+        let found: Vec<_> = search.nearest(list).collect();
         assert_eq!(found.iter().map(|near| near.vertex).collect::<Vec<_>>(), nearest);
         assert_eq!(search.visited().map(|near| near.vertex).collect::<Vec<_>>(), visited);
         assert_eq!((search.distances(), search.hops()), (seen as u64, visited.len() as u64));
@@ -196,7 +195,7 @@ fn recall<T: Coordinate>(graph: &Graph, panel: &Panel<T>, list: usize) -> f64 {
         truth.sort_by(f64::total_cmp);
         truth.truncate(10);
         search.run(Kernel::detect(), graph, panel, x, list);
-        let nearest: Vec<_> = search.nearest(graph, truth.len()).map(|near| near.vertex).collect();
+        let nearest: Vec<_> = search.nearest(truth.len()).map(|near| near.vertex).collect();
         assert!(nearest.iter().all(|&vertex| graph.is_live(vertex)));
         let is_near = |vertex: &&u32| distance_wide(x, panel.row(**vertex as usize)) <= truth[truth.len() - 1];
         (found, wanted) = (found + nearest.iter().filter(is_near).count(), wanted + truth.len());
@@ -254,7 +253,7 @@ fn ten_thousand_equal_vectors_can_be_as_many_vertices() {
     let graph = built(&panel, &options(4, 8, 1.2));
     let mut search = GreedySearch::new(&graph);
     search.run(Kernel::detect(), &graph, &panel, panel.row(0), 8);
-    assert_eq!(search.nearest(&graph, 8).count(), 8);
+    assert_eq!(search.nearest(8).count(), 8);
 }
 
 #[test]
@@ -269,7 +268,7 @@ fn far_clusters_are_found_and_outliers_by_a_long_list() {
     let mut search = GreedySearch::new(&graph);
     for outlier in 1_500..1_520 {
         search.run(Kernel::detect(), &graph, &panel, panel.row(outlier), panel.rows());
-        assert_eq!(search.nearest(&graph, 1).map(|near| near.squared_distance).collect::<Vec<_>>(), [0.0]);
+        assert_eq!(search.nearest(1).map(|near| near.squared_distance).collect::<Vec<_>>(), [0.0]);
     }
 }
 
@@ -286,43 +285,9 @@ fn small_sets_are_graphs_too() {
             let mut nearest: Vec<u32> = (0..rows as u32).collect();
             nearest.sort_by_key(|&vertex| (vertex.abs_diff(query as u32), vertex));
             nearest.truncate(3);
-            assert_eq!(search.nearest(&graph, 3).map(|near| near.vertex).collect::<Vec<_>>(), nearest);
+            assert_eq!(search.nearest(3).map(|near| near.vertex).collect::<Vec<_>>(), nearest);
         }
     }
-}
-
-#[test]
-fn what_is_deleted_is_not_found_and_then_gone() {
-    let values = clustered(8, 2_000, 12, 25, 25.0);
-    let panel = panel::<u8>(&values);
-    let mut graph = built(&panel, &options(16, 40, 1.2));
-    let before = recall(&graph, &panel, 40);
-    let mut random = Random::new(9, "deletes");
-    let gone: Vec<u32> = random.ascending_sample(1_000, 2_000).into_iter().map(|v| v as u32).collect();
-    gone.iter().chain(&graph.entry()).for_each(|&vertex| graph.delete(vertex));
-    let live = graph.live();
-    assert!(live == 999 || live == 1_000);
-    assert!(recall(&graph, &panel, 80) > 0.95, "on the delete list: {}", recall(&graph, &panel, 80));
-
-    graph.consolidate(&Context::default(), &panel, DeleteRule::default()).unwrap();
-    graph.verify().unwrap();
-    assert_eq!(graph.live(), live);
-    assert!(gone.iter().all(|&vertex| !graph.is_live(vertex) && graph.neighbors(vertex).is_empty()));
-    assert!(edges(&graph).iter().flatten().all(|&neighbor| graph.is_live(neighbor)));
-    assert!(recall(&graph, &panel, 40) > before - 0.02, "{} from {before}", recall(&graph, &panel, 40));
-
-    let once = edges(&graph);
-    graph.delete(gone[0]);
-    graph.consolidate(&Context::default(), &panel, DeleteRule::default()).unwrap();
-    assert!(once == edges(&graph), "a vertex that is gone cannot be deleted again");
-
-    (0..2_000).for_each(|vertex| graph.delete(vertex));
-    graph.consolidate(&Context::default(), &panel, DeleteRule::default()).unwrap();
-    graph.verify().unwrap();
-    assert_eq!((graph.entry(), graph.live()), (None, 0));
-    let mut search = GreedySearch::new(&graph);
-    search.run(Kernel::detect(), &graph, &panel, panel.row(0), 10);
-    assert_eq!(search.nearest(&graph, 10).count(), 0);
 }
 
 /// Returns a graph with distinct random out-neighbors.

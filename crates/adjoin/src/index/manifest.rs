@@ -4,7 +4,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Layout;
 use super::options::{GraphMethod, IndexOptions};
 use super::page::PageShape;
 use crate::context::Context;
@@ -66,7 +65,7 @@ pub struct IndexManifest {
     /// Bytes of a page. A record that is larger has a multiple of it.
     pub page_bytes: u64,
     /// Order of the vertices on pages.
-    pub layout: Layout,
+    pub layout: String,
     /// Mean fraction of the other vertices on a vertex's page that are its neighbors.
     pub overlap_ratio: f64,
     /// Vertex from which all others are reachable.
@@ -141,9 +140,9 @@ impl IndexManifest {
 
     /// Returns the options with which the index was built.
     pub fn options(&self) -> IndexOptions {
-        let Self { method, degree, build_list, alpha, seed, code_bytes, navigation, page_bytes, layout, .. } = *self;
+        let Self { method, degree, build_list, alpha, seed, code_bytes, navigation, page_bytes, .. } = *self;
         let graph = GraphOptions { degree, build_list, alpha, seed };
-        IndexOptions { method, graph, code_bytes, navigation, page_bytes, layout }
+        IndexOptions { method, graph, code_bytes, navigation, page_bytes }
     }
 
     pub(super) fn shape(&self) -> PageShape {

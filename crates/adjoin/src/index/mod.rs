@@ -16,7 +16,8 @@ mod calibration;
 mod decide;
 mod drafting;
 mod filtered_vertices;
-mod layout;
+#[doc(hidden)]
+pub mod layout;
 mod lost;
 mod manifest;
 mod merge;
@@ -49,14 +50,14 @@ use self::build::writing::inserted_bytes;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
 use self::filtered_vertices::FilteredVertices;
-pub use self::layout::Layout;
-pub(crate) use self::layout::whole_order;
 pub use self::manifest::IndexManifest;
 pub(crate) use self::manifest::file_names;
 pub(crate) use self::merge::{Merge, Newcomers, Repair};
 pub use self::options::{GraphMethod, IndexOptions};
 pub use self::reader::Index;
-pub use self::relayout::{RelayoutReport, TriedLayout, relayout, try_layout};
+#[doc(hidden)]
+pub use self::relayout::{GivenOrder, PageGraph, relayout_in_order};
+pub use self::relayout::{RelayoutReport, relayout};
 use self::run::{IndexSearch, SearchMethod, SearchNeeds};
 pub(crate) use self::source::IndexRows;
 use self::unmerged_rows::ChangedTarget;
@@ -64,9 +65,8 @@ pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
 pub(crate) use self::verify::verifying_bytes;
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::message::{Argument, message};
 use crate::query::{SearchOptions, SearchRun, SourceQueries};
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::sink::{HitSchema, HitSink};
@@ -146,11 +146,6 @@ fn build_of(
     inserted: Range<u64>,
 ) -> Result<BuiltIndex> {
     options.check()?;
-    if options.layout.goes_by_vectors() {
-        let why =
-            " goes by vectors, which a build does not hold; build the index in another order, then lay it out anew";
-        return Err(Error::option(message![Argument::Layout.with(options.layout), why]));
-    }
     check_rows(store)?;
     check_target(context, (folder, Kind::Index), force)?;
     let space = store.manifest().space();

@@ -179,7 +179,7 @@ impl<'a, T: Coordinate> Navigator<'a, T> {
     pub(super) fn enter(&self, search: &mut GreedySearch<T>, query: &[T], entries: &mut Vec<u32>) -> u64 {
         let Navigation { graph, vertices, .. } = self.navigation;
         search.run(self.kernel, graph, &self.panel, query, LIST);
-        entries.extend(search.nearest(graph, ENTRIES).map(|near| vertices[near.vertex as usize]));
+        entries.extend(search.nearest(ENTRIES).map(|near| vertices[near.vertex as usize]));
         search.distances()
     }
 }

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Layout;
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
@@ -68,8 +67,6 @@ pub struct IndexOptions {
     pub navigation: Option<u32>,
     /// Bytes of a page: 4, 8 or 16 KiB.
     pub page_bytes: u64,
-    /// Order of the vectors on pages.
-    pub layout: Layout,
 }
 
 impl Default for IndexOptions {
@@ -80,7 +77,6 @@ impl Default for IndexOptions {
             code_bytes: 32,
             navigation: None,
             page_bytes: PAGE_BYTES[0],
-            layout: Layout::default(),
         }
     }
 }

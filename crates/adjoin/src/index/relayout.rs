@@ -13,16 +13,15 @@ use adjoin_kernels::Panel;
 use super::Index;
 use super::calibration::{Calibration, Inserted};
 use super::drafting::{Contents, Draft, Drafted, write_rest};
-use super::layout::{Arrangement, Layout, PageOrder, Places, window_bytes, window_vertices, windows};
+use super::layout::{Arrangement, GROWN, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
 use super::rows::{Duplicates, IdDraft};
 use super::scan::Scan;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::geometry::{as_floats, with_coordinates};
-use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::report::Stopwatch;
 use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, Kind, Role, check_target};
@@ -51,38 +50,45 @@ pub struct RelayoutReport {
 
 /// Result of [`try_layout`].
 #[derive(Debug, Clone, Copy)]
-pub struct TriedLayout {
-    /// Overlap ratio OR(G).
-    pub overlap_ratio: f64,
-    /// Seconds to read the index and find an order.
-    pub seconds: f64,
+pub struct GivenOrder<'a> {
+    /// What the manifest names it.
+    pub name: &'a str,
+    /// The vertex at each place.
+    pub order: &'a [u32],
 }
 
-/// Measures how good a layout would be for an index and how long finding it takes. Writes nothing. `rounds_max` limits
-/// the rounds of a layout that improves another one (Starling's beta, appendix C).
-///
-/// # Errors
-/// If only a build can compute the layout, if the index cannot be read, or if the budget is too small.
-pub fn try_layout(context: &Context, index: &Index, layout: Layout, rounds_max: usize) -> Result<TriedLayout> {
-    check_layout(layout)?;
-    let facts = index.facts();
-    let least = Places::memory_bytes(facts.vertices.into()) + worker_bytes(facts, layout);
-    let context = &context.for_run(least, PURPOSE)?;
-    let shape = facts.shape();
-    let way = PageOrder { rounds_max, ..PageOrder::usual(layout, shape.records()) };
-    let mut watch = Stopwatch::start();
-    let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
-    let overlap_ratio = Relayout { context, index, shape, way }.arrange()?.overlap_ratio;
-    Ok(TriedLayout { overlap_ratio, seconds: watch.lap() })
+/// What an order of pages can go by.
+pub struct PageGraph {
+    /// Vertices of a page.
+    pub records: usize,
+    /// The row of each vertex.
+    pub rows: Vec<u64>,
+    /// The vector of each vertex as floats, under cosine of length 1.
+    pub vectors: Panel<f32>,
+    lists: Lists,
 }
 
-/// Rejects layouts that only a build can compute.
-fn check_layout(layout: Layout) -> Result<()> {
-    if matches!(layout, Layout::Rows | Layout::Buckets) {
-        let why = " is an order that an index does not hold; give another one, or build the index again";
-        return Err(Error::option(message![Argument::Layout.with(layout), why]));
+impl PageGraph {
+    /// Reads all pages of an index, which are then in memory.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn read(context: &Context, index: &Index) -> Result<Self> {
+        let facts = index.facts();
+        let relayout = Relayout::new(context, index, None);
+        let all = 0..facts.vertices;
+        let (mut rows, mut vectors) = (Vec::new(), Panel::zeroed(all.len(), facts.vectors.dimensions));
+        let lists = relayout.lists(&mut Scan::new(relayout.shape), all, &mut |vertex, page, slot| {
+            rows.push(page.row(slot));
+            relayout.load(relayout.stored(page, slot), vectors.row_mut(vertex as usize));
+        })?;
+        Ok(Self { records: relayout.shape.records(), rows, vectors, lists })
     }
-    Ok(())
+
+    /// The out-neighbors of a vertex, nearest first.
+    pub fn neighbors(&self, vertex: u32) -> &[u32] {
+        self.lists.of(vertex)
+    }
 }
 
 /// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
@@ -90,16 +96,36 @@ fn check_layout(layout: Layout) -> Result<()> {
 /// index and the layout, byte for byte.
 ///
 /// # Errors
-/// If only a build can compute the layout, if there is no index or it is damaged, if the output exists already, or if
-/// the budget is too small. The folders are then left unchanged.
-pub fn relayout(
+/// Where there is no index or it is damaged, something is at the output already, or the budget is too small. What was in the
+/// folders is then as it was before.
+pub fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
+    lay_out(context, folder, output, None, force)
+}
+
+/// Lays out an index in an order that was computed elsewhere, as [`relayout`] does in its own; the whole graph is in memory.
+///
+/// # Errors
+/// As [`relayout`].
+///
+/// # Panics
+/// If the order does not hold each vertex of the index once.
+pub fn relayout_in_order(
     context: &Context,
     folder: &Path,
     output: Option<&Path>,
-    layout: Layout,
+    order: GivenOrder<'_>,
     force: bool,
 ) -> Result<RelayoutReport> {
-    check_layout(layout)?;
+    lay_out(context, folder, output, Some(order), force)
+}
+
+fn lay_out(
+    context: &Context,
+    folder: &Path,
+    output: Option<&Path>,
+    order: Option<GivenOrder<'_>>,
+    force: bool,
+) -> Result<RelayoutReport> {
     let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
     check_target(context, (target, Kind::Index), force || output.is_none())?;
@@ -108,13 +134,12 @@ pub fn relayout(
         Some(attributes) => attributes.reordering_bytes(files, facts.rows)?,
         None => 0,
     };
-    let context = &context.for_run(least_bytes(context, &facts, layout) + of_attributes, PURPOSE)?;
+    let window = largest_window(&facts, order);
+    let context = &context.for_run(least_bytes(context, &facts, window) + of_attributes, PURPOSE)?;
     let drafts = Drafts::begin(context, (target, Kind::Index))?;
     // Opened after the drafts, whose lock keeps other writers from replacing the index.
     let index = Index::open(context, folder)?;
-    let shape = index.facts().shape();
-    let relayout = Relayout { context, index: &index, shape, way: PageOrder::usual(layout, shape.records()) };
-    let (mut relaid, inserted) = relayout.run(&drafts)?;
+    let (mut relaid, inserted) = Relayout::new(context, &index, order).run(&drafts)?;
     // The codes in memory make room for the codes of the new index.
     drop(index);
     let mut watch = Stopwatch::start();
@@ -126,29 +151,35 @@ pub fn relayout(
     Ok(relaid)
 }
 
-/// Returns the least bytes of a relayout.
-fn least_bytes(context: &Context, facts: &IndexManifest, layout: Layout) -> u64 {
+/// Vertices of the largest window: an order that was computed elsewhere may put any vertex anywhere.
+fn largest_window(facts: &IndexManifest, order: Option<GivenOrder<'_>>) -> usize {
+    match order {
+        Some(_) => facts.vertices as usize,
+        None => window_vertices(facts.vertices, facts.shape().records()),
+    }
+}
+
+/// Bytes that it takes at least.
+fn least_bytes(context: &Context, facts: &IndexManifest, window: usize) -> u64 {
     let shape = facts.shape();
     let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
     let order = Places::memory_bytes(facts.vertices.into());
-    let laying =
-        Index::memory_bytes(facts) + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts));
+    let laying = Index::memory_bytes(facts)
+        + order
+        + worker_bytes(facts, window).max(writing).max(contents_bytes(facts, window));
     laying.max(with_coordinates!(facts.space(), T => publishing_bytes::<T>(context, facts)))
 }
 
-/// Returns the bytes of a thread that orders a window.
-fn worker_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
-    let window = window_vertices(facts.vertices, facts.shape().records());
+/// Bytes with which a thread finds the order of a window of so many vertices.
+fn worker_bytes(facts: &IndexManifest, window: usize) -> u64 {
     let slots = window * (facts.degree + 1) * size_of::<u32>();
-    let dimensions = facts.vectors.dimensions;
-    let vectors = if layout.goes_by_vectors() { Panel::<f32>::bytes_for(window, dimensions) } else { 0 };
-    window_bytes(layout, window, facts.degree) + slots as u64 + vectors + Scan::memory_bytes(facts.shape())
+    window_bytes(window, facts.degree) + slots as u64 + Scan::memory_bytes(facts.shape())
 }
 
 /// Returns the bytes of all files but the pages while they are written, window by window.
-fn contents_bytes(facts: &IndexManifest) -> u64 {
+fn contents_bytes(facts: &IndexManifest, window: usize) -> u64 {
     let bytes = |role| facts.files[role].bytes;
-    let window = window_vertices(facts.vertices, facts.shape().records()) as u64;
+    let window = window as u64;
     let of_window = |role| bytes(role).div_ceil(facts.vertices.into()) * window;
     let small = bytes(Role::Codebook) + bytes(Role::Navigation) + 3 * bytes(Role::Duplicates);
     // Entries, positions of their ids, and their order; texts pass through a block and a write buffer.
@@ -159,15 +190,29 @@ struct Relayout<'a> {
     context: &'a Context,
     index: &'a Index,
     shape: PageShape,
-    way: PageOrder,
+    /// The order, unless the edges of each window are to decide it.
+    order: Option<GivenOrder<'a>>,
 }
 
-/// Inputs to the order of a window.
-struct Window {
+/// The out-neighbors of some consecutive vertices.
+struct Lists {
+    first: u32,
+    degree: usize,
     /// Each vertex has a slot: the number of its neighbors, the neighbors, and room up to the degree.
     slots: Vec<u32>,
-    /// Vectors, if the layout is based on them.
-    vectors: Option<Panel<f32>>,
+}
+
+impl Lists {
+    fn of(&self, vertex: u32) -> &[u32] {
+        let slot = &self.slots[(vertex - self.first) as usize * (self.degree + 1)..];
+        &slot[1..][..slot[0] as usize]
+    }
+}
+
+impl<'a> Relayout<'a> {
+    fn new(context: &'a Context, index: &'a Index, order: Option<GivenOrder<'a>>) -> Self {
+        Self { context, index, shape: index.facts().shape(), order }
+    }
 }
 
 impl Relayout<'_> {
@@ -179,7 +224,7 @@ impl Relayout<'_> {
         let places = &self.arrange()?;
         let layout_seconds = watch.lap();
         let (pages, bandwidth) = self.write_pages(drafts, &places.of)?;
-        let _contents = context.reserve(contents_bytes(facts), PURPOSE)?;
+        let _contents = context.reserve(contents_bytes(facts, largest_window(facts, self.order)), PURPOSE)?;
         let codes = self.write_codes(drafts, places)?;
         let (duplicates, ids) = self.write_ids(drafts, places)?;
         let attributes = self.write_attributes(drafts, (places, &duplicates))?;
@@ -192,7 +237,7 @@ impl Relayout<'_> {
         let mut files = write_rest(drafts, &contents, &[pages, codes, ids])?;
         attributes.into_iter().for_each(|facts| files.add(Role::Attributes, facts));
         let manifest = IndexManifest {
-            layout: self.way.layout,
+            layout: self.order.map_or(GROWN, |given| given.name).to_owned(),
             overlap_ratio: places.overlap_ratio,
             entry: places.of[facts.entry as usize],
             files,
@@ -229,9 +274,9 @@ impl Relayout<'_> {
     }
 
     fn arrange(&self) -> Result<Places> {
-        let (context, facts) = (self.context, self.index.facts());
-        let windows: Vec<Range<u32>> = windows(facts.vertices, self.shape.records()).collect();
-        let bytes = worker_bytes(facts, self.way.layout);
+        let (context, facts, records) = (self.context, self.index.facts(), self.shape.records());
+        let windows: Vec<Range<u32>> = self.windows().collect();
+        let bytes = worker_bytes(facts, largest_window(facts, self.order));
         let workers = ((context.budget().free() / bytes) as usize).clamp(1, context.threads.min(windows.len()));
         let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
         context.progress.begin("layout", "windows", windows.len() as u64);
@@ -243,13 +288,12 @@ impl Relayout<'_> {
             || Scan::new(self.shape),
             |scan, number| {
                 let window = windows[number].clone();
-                let of_window = self.window(scan, window.clone())?;
-                let neighbors = |vertex: u32| {
-                    let slot = &of_window.slots[(vertex - window.start) as usize * (facts.degree + 1)..];
-                    &slot[1..][..slot[0] as usize]
+                let lists = self.lists(scan, window.clone(), &mut |_, _, _| {})?;
+                let neighbors = |vertex: u32| lists.of(vertex);
+                let of = match self.order {
+                    Some(given) => Ok(Arrangement::in_order(given.order.to_vec(), records, neighbors)),
+                    None => Arrangement::of_window(&context.cancel, records, window, neighbors),
                 };
-                let vectors = of_window.vectors.as_ref().map(|panel| (context.kernel, panel));
-                let of = Arrangement::of_window(&context.cancel, self.way, window.clone(), neighbors, vectors);
                 context.progress.advance(1 + done.fetch_add(1, Ordering::Relaxed));
                 of
             },
@@ -257,25 +301,19 @@ impl Relayout<'_> {
         Ok(Places::of_windows(facts.vertices, windows.iter().map(|window| window.start).zip(laid)))
     }
 
-    /// Reads the inputs to the order of a window.
-    fn window(&self, scan: &mut Scan, window: Range<u32>) -> Result<Window> {
-        let facts = self.index.facts();
-        let size = facts.degree + 1;
-        let (mut slots, mut neighbors) = (vec![0; window.len() * size], Vec::new());
-        let panel = || Panel::zeroed(window.len(), facts.vectors.dimensions);
-        let mut vectors = self.way.layout.goes_by_vectors().then(panel);
+    /// Reads the out-neighbors of the vertices of a window; `also` gets each record too.
+    fn lists(&self, scan: &mut Scan, window: Range<u32>, also: &mut dyn FnMut(u32, Page<'_>, usize)) -> Result<Lists> {
+        let degree = self.index.facts().degree;
+        let (mut slots, mut neighbors) = (vec![0; window.len() * (degree + 1)], Vec::new());
         self.each_record(scan, window.clone(), &mut |vertex, page, slot| {
-            let at = (vertex - window.start) as usize;
-            let own = &mut slots[at * size..][..size];
+            let own = &mut slots[(vertex - window.start) as usize * (degree + 1)..][..degree + 1];
             self.neighbors(vertex, page, slot, &mut neighbors)?;
             own[0] = neighbors.len() as u32;
             own[1..][..neighbors.len()].copy_from_slice(&neighbors);
-            if let Some(panel) = &mut vectors {
-                self.load(self.stored(page, slot), panel.row_mut(at));
-            }
+            also(vertex, page, slot);
             Ok(())
         })?;
-        Ok(Window { slots, vectors })
+        Ok(Lists { first: window.start, degree, slots })
     }
 
     /// Returns the stored vector of a record.
@@ -321,14 +359,14 @@ impl Relayout<'_> {
         let vertices = places.len() as u32;
         let mut draft = Draft::new(context, drafts, Role::Pages)?;
         let _scan = context.reserve(Scan::memory_bytes(shape), PURPOSE)?;
-        let largest = window_vertices(vertices, shape.records()).div_ceil(shape.records());
+        let largest = largest_window(self.index.facts(), self.order).div_ceil(shape.records());
         // A window is read once for each part of it that fits into memory.
         let together = ((context.budget().free() / shape.bytes() as u64) as usize).clamp(1, largest);
         let _buffer = context.reserve((together * shape.bytes()) as u64, PURPOSE)?;
         let (mut scan, mut buffer) = (Scan::new(shape), AlignedBuffer::zeroed(together * shape.bytes()));
         let mut farthest = 0u64;
         context.progress.begin("write", "pages", shape.pages(vertices));
-        for window in windows(vertices, shape.records()) {
+        for window in self.windows() {
             for start in window.clone().step_by(together * shape.records()) {
                 let end = window.end.min(start.saturating_add((together * shape.records()) as u32));
                 let pages = (end - start).div_ceil(shape.records() as u32) as usize;
@@ -371,8 +409,13 @@ impl Relayout<'_> {
         Ok(farthest)
     }
 
-    fn windows(&self) -> impl Iterator<Item = Range<u32>> {
-        windows(self.index.facts().vertices, self.shape.records())
+    /// The windows of the vertices, which stay in them.
+    fn windows(&self) -> Box<dyn Iterator<Item = Range<u32>>> {
+        let vertices = self.index.facts().vertices;
+        match self.order {
+            Some(_) => Box::new(std::iter::once(0..vertices)),
+            None => Box::new(windows(vertices, self.shape.records())),
+        }
     }
 
     fn write_codes(&self, drafts: &Drafts<'_>, places: &Places) -> Result<Drafted> {
@@ -402,7 +445,7 @@ impl Relayout<'_> {
             }
             self.copy_ids(&order, &mut draft)?;
         }
-        let together = window_vertices(facts.vertices, self.shape.records());
+        let together = largest_window(facts, self.order);
         further.chunks(together).try_for_each(|entries| self.copy_ids(entries, &mut draft))?;
         Ok((duplicates, draft.finish()?))
     }

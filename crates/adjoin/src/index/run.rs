@@ -388,7 +388,12 @@ fn strategy_of(facts: &IndexManifest, method: SearchMethod) -> StrategyStatistic
         SearchMethod::Walk(aim) => ("walk", Some(aim.list as f64)),
         SearchMethod::PageScan => ("whole", None),
     };
-    StrategyStatistics { order: Some(facts.layout.name()), probes: Some(probes), t, ..StrategyStatistics::default() }
+    StrategyStatistics {
+        order: Some(facts.layout.clone().into()),
+        probes: Some(probes),
+        t,
+        ..StrategyStatistics::default()
+    }
 }
 
 /// Returns the bytes of the hits of a query that are reserved with it.

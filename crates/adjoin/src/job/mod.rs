@@ -338,7 +338,6 @@ pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<M
         of(Argument::Buckets, build.buckets.is_some()),
         (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
         (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),
-        build.centers.map(|centers| Argument::Centers.with(centers.name())),
     ];
     given.into_iter().flatten().next()
 }

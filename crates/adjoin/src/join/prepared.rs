@@ -1,5 +1,6 @@
 //! A planned join: the decisions of planning, which execution follows.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use adjoin_device::{MemoryBudget, Reservation};
@@ -9,7 +10,7 @@ use super::watched::{Watched, WatchedVectors};
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Space, Threshold};
 use crate::load::{Buckets, ReadCounts, Sets};
-use crate::plan::{BucketSizes, Division, Explanation, Lead, Order, Policy, Rule, Schedule, Task, explain, leg_ends};
+use crate::plan::{BucketSizes, Division, Explanation, Lead, Policy, Rule, Schedule, Step, Task, explain, leg_ends};
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
 
@@ -157,17 +158,24 @@ impl Prepared {
 
     /// Returns the plan as data, without its tasks.
     pub(crate) fn plan_without_tasks<'a>(&self, sets: impl Into<Sets<'a>>) -> JoinPlan {
-        let Schedule { order, lead, capacity, .. } = self.schedule;
+        let Schedule { ref order, lead, capacity, .. } = self.schedule;
         JoinPlan {
             version: PLAN_VERSION,
             sets: sets.into().checksums(),
             decided: self.decided.clone(),
             watched: self.watched.as_ref().map(Watched::vectors),
-            order,
+            order: order.clone(),
             lead,
             capacity,
             tasks: Vec::new(),
+            steps: None,
         }
+    }
+
+    /// What the cache of the plan holds at most, and what buckets take: what an order of tasks can go by.
+    #[doc(hidden)]
+    pub fn cache(&self) -> (u64, &BucketSizes) {
+        (self.schedule.capacity, &self.sizes)
     }
 }
 
@@ -179,11 +187,15 @@ pub struct JoinPlan {
     sets: Vec<String>,
     pub(super) decided: PlanFacts,
     pub(super) watched: Option<Vec<WatchedVectors>>,
-    pub(super) order: Order,
+    /// The name of the order of the tasks.
+    pub(super) order: Cow<'static, str>,
     pub(super) lead: Lead,
     /// Bytes of the cache.
     pub(super) capacity: u64,
     pub(super) tasks: Vec<Task>,
+    /// The steps of the run, unless the policy of the cache is to decide them.
+    #[serde(skip)]
+    pub(super) steps: Option<Vec<Step>>,
 }
 
 impl JoinPlan {
@@ -216,6 +228,22 @@ impl JoinPlan {
         Self { tasks, ..self }
     }
 
+    /// The plan with its tasks in an order that was computed elsewhere, given the tasks, and perhaps with steps that were too.
+    ///
+    /// # Panics
+    /// Where it is run: if steps do not fit the tasks and the cache.
+    #[doc(hidden)]
+    pub fn reordered(
+        mut self,
+        order: &str,
+        sort: impl FnOnce(&mut [Task]),
+        steps: impl FnOnce(&[Task]) -> Option<Vec<Step>>,
+    ) -> Self {
+        sort(&mut self.tasks);
+        let steps = steps(&self.tasks);
+        Self { order: order.to_owned().into(), steps, ..self }
+    }
+
     /// Returns a part of the plan with some of its tasks. Parts that together have all tasks find the same pairs as the
     /// plan.
     ///
@@ -227,9 +255,9 @@ impl JoinPlan {
     }
 
     fn clone_without_tasks(&self) -> Self {
-        let Self { version, ref sets, ref decided, ref watched, order, lead, capacity, .. } = *self;
-        let (sets, decided, watched) = (sets.clone(), decided.clone(), watched.clone());
-        Self { version, sets, decided, watched, order, lead, capacity, tasks: Vec::new() }
+        let Self { version, ref sets, ref decided, ref watched, ref order, lead, capacity, .. } = *self;
+        let (sets, decided, watched, order) = (sets.clone(), decided.clone(), watched.clone(), order.clone());
+        Self { version, sets, decided, watched, order, lead, capacity, tasks: Vec::new(), steps: None }
     }
 
     /// Checks that the plan is for these stores, and has valid tasks and roundings.

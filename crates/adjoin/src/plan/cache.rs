@@ -20,22 +20,16 @@ pub enum Policy {
     Belady,
     /// The one that was used longest ago.
     Lru,
-    /// The one with the fewest uses since it was read; among equals, the one that was used longest ago.
-    Lfu,
-    /// The one that was read longest ago.
-    Fifo,
 }
 
 impl Policy {
-    pub(super) const ALL: [Self; 4] = [Self::Belady, Self::Lru, Self::Lfu, Self::Fifo];
+    pub(super) const ALL: [Self; 2] = [Self::Belady, Self::Lru];
 
     /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Belady => "belady",
             Self::Lru => "lru",
-            Self::Lfu => "lfu",
-            Self::Fifo => "fifo",
         }
     }
 }
@@ -122,26 +116,9 @@ impl CacheCounts {
     }
 }
 
-/// Eviction priority of a bucket in the cache: the largest is evicted first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Leave {
-    /// Under LFU, [`NEVER`] minus the uses since it was read; constant under the other policies.
-    unused: u32,
-    /// Under Belady, the time of the next use. Under the others, larger if the last use or read was longer ago.
-    time: u32,
-}
-
-impl Leave {
-    /// Returns the priority of a policy that ignores the number of uses.
-    fn by_time(time: u32) -> Self {
-        Self { unused: NEVER, time }
-    }
-
-    /// Returns the priority after one more use.
-    fn used(self, time: u32) -> Self {
-        Self { unused: self.unused - 1, time }
-    }
-}
+/// How soon a bucket in the cache may go, the larger the sooner: under Belady when it is used again, under LRU the longer ago it
+/// was used.
+type Leave = u32;
 
 /// The steps that execute tasks in their order with a cache of a given size. Holds 8 bytes per task under Belady, none
 /// under the other policies.
@@ -190,7 +167,7 @@ impl<'a> Steps<'a> {
             finished: Vec::new(),
         };
         for &bucket in resident {
-            steps.hold(bucket, Leave::by_time(first_uses.get(bucket as usize).copied().unwrap_or(NEVER)));
+            steps.hold(bucket, first_uses.get(bucket as usize).copied().unwrap_or(NEVER));
         }
         assert!(steps.held <= capacity, "what the cache holds fits into it");
         steps
@@ -215,8 +192,8 @@ impl<'a> Steps<'a> {
     fn bring(&mut self, bucket: u32, task: Task) -> Step {
         let size = self.sizes[bucket as usize];
         if self.held + size <= self.capacity {
-            let time = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
-            self.hold(bucket, Leave::by_time(time));
+            let leave = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
+            self.hold(bucket, leave);
             return Step::Load(bucket);
         }
         let victim = self.by_leave.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
@@ -225,12 +202,9 @@ impl<'a> Steps<'a> {
 
     fn note_use(&mut self, bucket: u32, next_use: u32) {
         let before = self.resident[bucket as usize].expect("the task's buckets are in the cache");
-        let now = NEVER - self.at as u32;
         let leave = match self.policy {
-            Policy::Belady => Leave::by_time(next_use),
-            Policy::Lru => Leave::by_time(now),
-            Policy::Lfu => before.used(now),
-            Policy::Fifo => return,
+            Policy::Belady => next_use,
+            Policy::Lru => NEVER - self.at as u32,
         };
         self.resident[bucket as usize] = Some(leave);
         self.by_leave.remove(&(before, bucket));
@@ -275,7 +249,7 @@ fn next_uses(tasks: &[Task], buckets: usize) -> (Vec<(u32, u32)>, Vec<u32>) {
 }
 
 /// Returns the buckets that are read.
-pub(super) fn loads_of(steps: Steps<'_>) -> impl Iterator<Item = u32> {
+pub(super) fn loads_of(steps: impl Iterator<Item = Step>) -> impl Iterator<Item = u32> {
     steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None })
 }
 
@@ -297,8 +271,8 @@ pub(super) fn loads_for<'a>(
 }
 
 /// Counts the cost of the steps; `extents` are the bytes to read for each bucket.
-pub(super) fn count(steps: Steps<'_>, extents: &[u64]) -> CacheCounts {
-    let uses = steps.tasks.iter().map(|task| if task.0 == task.1 { 1 } else { 2 }).sum();
+pub(super) fn count(steps: impl Iterator<Item = Step>, tasks: &[Task], extents: &[u64]) -> CacheCounts {
+    let uses = tasks.iter().map(|task| if task.0 == task.1 { 1 } else { 2 }).sum();
     loads_of(steps).fold(CacheCounts { uses, ..CacheCounts::default() }, |counts, bucket| CacheCounts {
         loads: counts.loads + 1,
         bytes: counts.bytes + extents[bucket as usize],
@@ -313,7 +287,7 @@ mod tests {
     use super::*;
 
     fn loads(tasks: &[Task], sizes: &[u64], capacity: u64) -> u64 {
-        count(Steps::new(tasks, sizes, CacheStart::cold(capacity, Policy::Belady)), sizes).loads
+        count(Steps::new(tasks, sizes, CacheStart::cold(capacity, Policy::Belady)), tasks, sizes).loads
     }
 
     fn order_of_loads(tasks: &[Task], policy: Policy) -> Vec<u32> {
@@ -326,30 +300,6 @@ mod tests {
         let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
         assert_eq!(order_of_loads(&tasks, Policy::Belady), [0, 1, 2, 3]);
         assert_eq!(order_of_loads(&tasks, Policy::Lru), [0, 1, 2, 3, 1]);
-        assert_eq!(order_of_loads(&tasks, Policy::Fifo), [0, 1, 2, 3, 0]);
-    }
-
-    #[test]
-    fn lfu_lets_go_of_what_was_used_least_since_it_was_read() {
-        // Bucket 3 needs room when 0 and 2 were used twice, and 1 once but last.
-        let tasks = [(0, 0), (2, 2), (2, 2), (0, 0), (1, 1), (3, 3), (0, 2), (1, 1)];
-        assert_eq!(order_of_loads(&tasks, Policy::Lfu), [0, 2, 1, 3, 1]);
-        // Buckets 1 and 2 were used once each; 1 is evicted, since its use was longer ago.
-        let ties = [(0, 0), (0, 0), (1, 1), (2, 2), (3, 3), (2, 2), (1, 1)];
-        assert_eq!(order_of_loads(&ties, Policy::Lfu), [0, 1, 2, 3, 1]);
-        // Uses before the last read do not count: 0 is evicted for 2, read again, and has fewer uses than 1 when 3 is
-        // read.
-        let again = [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (2, 3), (0, 0), (2, 2), (3, 3), (1, 2)];
-        assert_eq!(order_of_loads(&again, Policy::Lfu), [0, 1, 2, 3, 0, 3]);
-    }
-
-    #[test]
-    fn lfu_makes_room_by_bytes() {
-        // A bucket of 4 bytes replaces the two that were used less, not the one that was used most.
-        let (tasks, sizes) = ([(0, 0), (1, 1), (2, 2), (1, 1), (3, 3), (1, 1)], [2, 2, 2, 4]);
-        let steps = Steps::new(&tasks, &sizes, CacheStart::cold(6, Policy::Lfu));
-        let evicted = steps.filter_map(|step| if let Step::Evict(bucket) = step { Some(bucket) } else { None });
-        assert_eq!(evicted.collect::<Vec<_>>(), [0, 2]);
     }
 
     #[test]

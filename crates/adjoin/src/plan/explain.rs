@@ -54,7 +54,7 @@ pub fn explain(
         buckets: meets.buckets,
         edges: schedule.edges(),
         bucket_pairs: meets.bucket_pairs,
-        order: schedule.order.name().into(),
+        order: schedule.order.to_string(),
         cache_bytes: schedule.capacity,
         store_bytes: sizes.extents.iter().sum(),
         bytes_read: schedule.counts.bytes,

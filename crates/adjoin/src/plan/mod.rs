@@ -12,7 +12,6 @@ mod explain;
 mod legs;
 mod order;
 mod probe;
-mod reorder;
 mod rule;
 mod schedule;
 

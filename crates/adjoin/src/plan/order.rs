@@ -5,7 +5,6 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::bucket_graph::BucketGraph;
-use super::reorder::{cuthill_mckee, gorder, gorder_out, shuffled};
 use crate::error::{Error, Result};
 
 /// Most buckets that are compared with others together.
@@ -66,30 +65,16 @@ pub enum Order {
     /// Block-nested loops: as many consecutive buckets as fit are cached, and every other bucket with an edge to one of
     /// them is read once. Reads less if the graph is dense.
     BlockNested,
-    /// Bucket by bucket in a random order.
-    Id,
-    /// Bucket by bucket, next the one that shares most neighbors with the last ones (DiskJoin, Algorithm 2, with
-    /// undirected edges).
-    Gorder,
-    /// DiskJoin's Algorithm 2 as printed: an edge leads from the lower bucket number to the higher, and next is the
-    /// bucket that shares most out-neighbors. A bucket is processed with its outgoing edges (section 4.3).
-    GorderOut,
-    /// Bucket by bucket in reverse Cuthill-McKee order.
-    CuthillMcKee,
 }
 
 impl Order {
-    const ALL: [Self; 6] = [Self::Tree, Self::BlockNested, Self::Id, Self::Gorder, Self::GorderOut, Self::CuthillMcKee];
+    const ALL: [Self; 2] = [Self::Tree, Self::BlockNested];
 
     /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
             Self::BlockNested => "block-nested",
-            Self::Id => "id",
-            Self::Gorder => "gorder",
-            Self::GorderOut => "gorder-out",
-            Self::CuthillMcKee => "rcm",
         }
     }
 }
@@ -137,38 +122,7 @@ pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, (order, lead
                 if inside { (block_of[i as usize], i / together, j, i) } else { (block_of[i as usize], u32::MAX, j, i) }
             });
         }
-        Order::GorderOut => {
-            let rank = ranks(tasks, sizes, capacity, order);
-            tasks.sort_unstable_by_key(|&task| {
-                let (i, j) = lead.first(task);
-                (rank[i as usize], rank[j as usize])
-            });
-        }
-        Order::Id | Order::Gorder | Order::CuthillMcKee => {
-            let rank = ranks(tasks, sizes, capacity, order);
-            tasks.sort_unstable_by_key(|&(i, j)| {
-                let (a, b) = (rank[i as usize], rank[j as usize]);
-                (a.min(b), a.max(b))
-            });
-        }
     }
-}
-
-/// Returns the position of each bucket in an order of buckets.
-fn ranks(tasks: &[Task], sizes: &[u64], capacity: u64, order: Order) -> Vec<u32> {
-    let edges = tasks.iter().copied().filter(|(i, j)| i != j).collect();
-    let graph = BucketGraph { buckets: sizes.len(), edges };
-    let mean = sizes.iter().sum::<u64>() as f64 / sizes.len().max(1) as f64;
-    let in_cache = capacity as f64 / mean.max(1.0);
-    let buckets = match order {
-        Order::Gorder => gorder(&graph, in_cache),
-        Order::GorderOut => gorder_out(&graph, in_cache),
-        Order::CuthillMcKee => cuthill_mckee(&graph),
-        _ => shuffled(sizes.len()),
-    };
-    let mut rank = vec![0; buckets.len()];
-    buckets.iter().zip(0..).for_each(|(&bucket, at)| rank[bucket as usize] = at);
-    rank
 }
 
 /// Returns how many consecutive buckets are compared with others together, so that another bucket passes through the
@@ -211,16 +165,6 @@ mod tests {
         assert_eq!(tasks(Order::Tree), expected);
     }
 
-    /// Bucket 1 has most out-neighbors, and 0 shares one of them; the edge between them belongs to 0.
-    #[test]
-    fn edges_come_with_the_bucket_that_they_leave() {
-        let graph = BucketGraph { buckets: 5, edges: vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4)] };
-        let mut tasks = tasks_of(graph, &[0, 1, 2, 3, 4]);
-        sort_tasks(&mut tasks, &[1; 5], 3, (Order::GorderOut, Lead::Left));
-        let leaving: Vec<u32> = tasks.chunk_by(|a, b| a.0 == b.0).map(|tasks| tasks[0].0).collect();
-        assert_eq!((&leaving[..2], leaving.len()), (&[1, 0][..], 5));
-    }
-
     #[test]
     fn every_order_holds_every_task_once_and_has_a_name() {
         for order in Order::ALL {
@@ -229,7 +173,7 @@ mod tests {
             assert_eq!(tasks, [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3)], "{order:?}");
             assert_eq!(order.name().parse::<Order>().unwrap(), order);
         }
-        assert!("gorder-in".parse::<Order>().unwrap_err().to_string().contains("gorder, gorder-out, rcm"));
+        assert!("gorder".parse::<Order>().unwrap_err().to_string().contains("tree, block-nested"));
     }
 
     /// Buckets 0 to 2 belong to one set, 3 and 4 to the other.
@@ -241,7 +185,7 @@ mod tests {
                 let mut tasks = edges.clone();
                 sort_tasks(&mut tasks, &[1; 5], 3, (order, lead));
                 let changes = |of: fn(Task) -> u32| tasks.windows(2).filter(|two| of(two[0]) != of(two[1])).count();
-                if matches!(order, Order::Tree | Order::GorderOut) {
+                if order == Order::Tree {
                     let (first, count) = (changes(|task| task.0), changes(|task| task.1));
                     let (leading, others) = if lead == Lead::Left { (first, 2) } else { (count, 1) };
                     assert_eq!(leading, others, "{order:?}, {lead:?}: {tasks:?}");

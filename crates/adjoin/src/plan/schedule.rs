@@ -1,6 +1,8 @@
 //! The plan of a join: ordered tasks, with the cache that executes them.
 
-use super::cache::{CacheCounts, CacheStart, Load, Policy, Steps, count, loads_for, loads_of};
+use std::borrow::Cow;
+
+use super::cache::{CacheCounts, CacheStart, Load, Policy, Step, Steps, count, loads_for, loads_of};
 use super::order::{Lead, Order, Task, sort_tasks};
 
 /// Sizes of buckets.
@@ -32,7 +34,7 @@ impl BucketSizes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     /// Order of the tasks.
-    pub order: Order,
+    pub order: Cow<'static, str>,
     /// The leading set.
     pub lead: Lead,
     /// Cache policy.
@@ -45,6 +47,8 @@ pub struct Schedule {
     pub resident: Vec<u32>,
     /// Buckets that a run reads, in order; empty if a second simulation takes less memory than the list.
     listed_loads: Vec<u32>,
+    /// The steps of a run, unless its policy simulates them.
+    listed_steps: Option<Vec<Step>>,
     /// Cost of the reads.
     pub counts: CacheCounts,
 }
@@ -52,7 +56,7 @@ pub struct Schedule {
 impl Schedule {
     fn of(
         tasks: Vec<Task>,
-        ((order, lead), counts): ((Order, Lead), CacheCounts),
+        ((order, lead), counts): ((Cow<'static, str>, Lead), CacheCounts),
         sizes: &BucketSizes,
         start: CacheStart<'_>,
     ) -> Self {
@@ -62,7 +66,17 @@ impl Schedule {
             listed_loads.reserve_exact(counts.loads as usize);
             listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, start)));
         }
-        Self { order, lead, policy, tasks, capacity, resident: resident.to_vec(), listed_loads, counts }
+        Self {
+            order,
+            lead,
+            policy,
+            tasks,
+            capacity,
+            resident: resident.to_vec(),
+            listed_loads,
+            listed_steps: None,
+            counts,
+        }
     }
 
     /// Returns the number of pairs of buckets that are compared.
@@ -73,15 +87,31 @@ impl Schedule {
     /// Returns the buckets that a run reads, in order, with the tasks that need them.
     pub fn loads<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Load> + 'a> {
         match self.policy {
-            Policy::Belady => Box::new(loads_for(&self.tasks, self.listed_loads.iter().copied())),
+            Policy::Belady if self.listed_steps.is_none() => {
+                Box::new(loads_for(&self.tasks, self.listed_loads.iter().copied()))
+            }
             _ => Box::new(loads_for(&self.tasks, loads_of(self.steps(sizes)))),
         }
     }
 
-    /// Returns the steps of a run.
-    pub fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Steps<'a> {
-        let Self { capacity, policy, ref resident, .. } = *self;
-        Steps::new(&self.tasks, &sizes.memory, CacheStart { capacity, policy, resident })
+    /// The steps of a run.
+    pub fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Step> + 'a> {
+        let Self { capacity, policy, ref resident, ref listed_steps, .. } = *self;
+        match listed_steps {
+            Some(steps) => Box::new(steps.iter().copied()),
+            None => Box::new(Steps::new(&self.tasks, &sizes.memory, CacheStart { capacity, policy, resident })),
+        }
+    }
+
+    /// The name of what the cache goes by.
+    pub fn cache(&self) -> &'static str {
+        if self.listed_steps.is_some() { "listed" } else { self.policy.name() }
+    }
+
+    /// The schedule with these steps instead of those that its policy simulates.
+    pub(crate) fn with_steps(mut self, steps: Vec<Step>, sizes: &BucketSizes) -> Self {
+        self.counts = count(steps.iter().copied(), &self.tasks, &sizes.extents);
+        Self { listed_loads: Vec::new(), listed_steps: Some(steps), ..self }
     }
 }
 
@@ -97,7 +127,7 @@ pub fn schedule(
     let buckets = buckets_of(&tasks, sizes.memory.len());
     let mut cost = |(order, lead)| {
         sort_tasks(&mut tasks, &sizes.memory, start.capacity, (order, lead));
-        count(Steps::new(&tasks, &sizes.memory, start), &sizes.extents)
+        count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents)
     };
     let orders = order.map_or([Order::Tree, Order::BlockNested], |order| [order; 2]);
     let orders = if order.is_some() { &orders[..1] } else { &orders };
@@ -117,7 +147,8 @@ pub fn schedule(
     if last != chosen.0 {
         cost(chosen.0); // restores the order of the tasks
     }
-    Schedule::of(tasks, chosen, sizes, start)
+    let ((order, lead), counts) = chosen;
+    Schedule::of(tasks, ((order.name().into(), lead), counts), sizes, start)
 }
 
 /// Returns the number of buckets that have a task.
@@ -130,11 +161,11 @@ fn buckets_of(tasks: &[Task], buckets: usize) -> u64 {
 /// Computes a schedule of tasks that are in order already.
 pub fn schedule_in_order(
     tasks: Vec<Task>,
-    order: (Order, Lead),
+    order: (Cow<'static, str>, Lead),
     sizes: &BucketSizes,
     start: CacheStart<'_>,
 ) -> Schedule {
-    let counts = count(Steps::new(&tasks, &sizes.memory, start), &sizes.extents);
+    let counts = count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents);
     Schedule::of(tasks, (order, counts), sizes, start)
 }
 
@@ -153,11 +184,11 @@ mod tests {
         let dense = BucketGraph { buckets: 20, edges: dense };
         let start = CacheStart::cold(16 * 5, Policy::Belady);
         let plan = schedule(tasks_of(dense, &Vec::from_iter(0..20)), &sizes(20), start, (None, &[Lead::Left]));
-        assert_eq!(plan.order.name(), "block-nested");
+        assert_eq!(plan.order, "block-nested");
         let chain = BucketGraph { buckets: 20, edges: (0..19).map(|i| (i, i + 1)).collect() };
         let start = CacheStart::cold(32, Policy::Belady);
         let plan = schedule(tasks_of(chain, &Vec::from_iter(0..20)), &sizes(20), start, (None, &[Lead::Left]));
-        assert_eq!((plan.order, plan.counts.loads, plan.counts.bytes), (Order::Tree, 20, 200));
+        assert_eq!((&*plan.order, plan.counts.loads, plan.counts.bytes), ("tree", 20, 200));
     }
 
     /// Each of 12 small buckets has an edge to each of 4 large ones: the buckets that are read repeatedly should be

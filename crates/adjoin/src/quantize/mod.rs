@@ -10,7 +10,6 @@
 mod chunks;
 mod eigen;
 mod product;
-mod rabitq;
 mod rotation;
 mod saved;
 #[cfg(test)]
@@ -21,8 +20,8 @@ use std::fmt;
 use adjoin_kernels::{Centroids, CodeRows, Kernel, Panel, TABLE_ENTRIES};
 
 use self::product::ProductQuantizer;
-use self::rabitq::{FACTOR_BYTES, RabitQuantizer};
-use self::rotation::PRINCIPAL_DIMENSIONS_MAX;
+#[doc(hidden)]
+pub use self::rotation::{Axes, Principal};
 use self::saved::{Fields, put_count};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -34,30 +33,13 @@ const ERROR_ROWS: usize = 2_048;
 /// Vectors that a thread encodes together.
 const BLOCK_ROWS: usize = 1_024;
 
-/// Kind of code.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CodeKind {
-    /// Product quantization, of the original dimensions or of principal axes, whichever has less error on the sample.
-    /// It finds more of the nearest vectors than RaBitQ (decision 0012).
-    #[default]
-    Product,
-    /// RaBitQ: some bits for each of the leading principal axes, randomly rotated, and two factors.
-    Rabitq,
-}
-
-/// Encodes vectors of a fixed number of dimensions, and estimates distances to their codes.
-pub struct Quantizer(Method);
-
-enum Method {
-    Product(ProductQuantizer),
-    Rabitq(RabitQuantizer),
-}
+/// Makes codes of vectors of one number of dimensions, and estimates distances to these.
+pub struct Quantizer(ProductQuantizer);
 
 /// Contribution of each byte value of a code to the estimated distance of a query.
 #[derive(Debug, Default)]
 pub struct Table {
     entries: Vec<[f32; TABLE_ENTRIES]>,
-    base: f32,
 }
 
 impl Quantizer {
@@ -68,49 +50,32 @@ impl Quantizer {
     /// # Errors
     /// If there is no sample, there are too few dimensions for this many bytes, RaBitQ's factors leave no space, memory
     /// does not suffice, or the work is cancelled.
-    pub fn train(context: &Context, sample: &Panel<f32>, kind: CodeKind, code_bytes: usize, seed: u64) -> Result<Self> {
+    pub fn train(context: &Context, sample: &Panel<f32>, code_bytes: usize, seed: u64) -> Result<Self> {
         let dimensions = sample.dimensions();
         if sample.rows() == 0 || dimensions == 0 {
             return Err(Error::input("no vectors to learn codes from; give at least one"));
         }
-        match kind {
-            CodeKind::Product if !(1..=dimensions).contains(&code_bytes) => Err(Error::option(format!(
+        if !(1..=dimensions).contains(&code_bytes) {
+            return Err(Error::option(format!(
                 "product codes of {code_bytes} bytes for vectors of {dimensions} dimensions; give 1 to {dimensions} bytes"
-            ))),
-            CodeKind::Rabitq if code_bytes <= FACTOR_BYTES => {
-                Err(Error::option(format!("RaBitQ codes of {code_bytes} bytes; give {} or more", FACTOR_BYTES + 1)))
-            }
-            CodeKind::Rabitq if dimensions > PRINCIPAL_DIMENSIONS_MAX => Err(Error::option(format!(
-                "RaBitQ codes of vectors of {dimensions} dimensions, of which they take at most \
-                 {PRINCIPAL_DIMENSIONS_MAX}; choose product codes"
-            ))),
-            CodeKind::Product => Ok(Self(Method::Product(ProductQuantizer::train(context, sample, code_bytes, seed)?))),
-            CodeKind::Rabitq => Ok(Self(Method::Rabitq(RabitQuantizer::train(context, sample, code_bytes, seed)?))),
+            )));
         }
+        Ok(Self(ProductQuantizer::train(context, sample, code_bytes, seed)?))
     }
 
     /// Returns the dimensions of the vectors.
     pub fn dimensions(&self) -> usize {
-        match &self.0 {
-            Method::Product(product) => product.dimensions(),
-            Method::Rabitq(rabitq) => rabitq.dimensions(),
-        }
+        self.0.dimensions()
     }
 
     /// Returns the bytes of a code.
     pub fn code_bytes(&self) -> usize {
-        match &self.0 {
-            Method::Product(product) => product.code_bytes(),
-            Method::Rabitq(rabitq) => rabitq.code_bytes(),
-        }
+        self.0.code_bytes()
     }
 
     /// Returns the bytes of memory held.
     pub fn bytes(&self) -> u64 {
-        match &self.0 {
-            Method::Product(product) => product.bytes(),
-            Method::Rabitq(rabitq) => rabitq.bytes(),
-        }
+        self.0.bytes()
     }
 
     /// Encodes the rows of a panel. Codes are consecutive, [`Quantizer::code_bytes`] each, and independent of threads
@@ -130,18 +95,12 @@ impl Quantizer {
         let bytes = context.threads as u64 * of_thread + codes + packed_bytes;
         let _memory = context.reserve(bytes, "encoding vectors")?;
         let kernel = context.kernel;
-        let packed = match &self.0 {
-            Method::Product(product) => product.packed(),
-            Method::Rabitq(_) => Vec::new(),
-        };
+        let packed = self.0.packed();
         let encode = |block: &mut Panel<f32>, number: usize| {
             let first = number * BLOCK_ROWS;
             block.reset(BLOCK_ROWS.min(rows - first), dimensions);
             (0..block.rows()).for_each(|row| widen(vectors.row(first + row), block.row_mut(row)));
-            Ok(match &self.0 {
-                Method::Product(product) => product.encode(kernel, &packed, block),
-                Method::Rabitq(rabitq) => rabitq.encode(kernel, block),
-            })
+            Ok(self.0.encode(kernel, &packed, block))
         };
         let blocks = rows.div_ceil(BLOCK_ROWS);
         let state = || Panel::zeroed(0, dimensions);
@@ -174,11 +133,8 @@ impl Quantizer {
     pub fn fill_table<T: Coordinate>(&self, kernel: Kernel, query: &[T], table: &mut Table) {
         let mut floats = Panel::zeroed(1, self.dimensions());
         widen(&query[..self.dimensions()], floats.row_mut(0));
-        (table.base, _) = (0.0, table.entries.clear());
-        match &self.0 {
-            Method::Product(product) => product.fill(kernel, &floats, table),
-            Method::Rabitq(rabitq) => rabitq.fill(kernel, &floats, table),
-        }
+        table.entries.clear();
+        self.0.fill(kernel, &floats, table);
     }
 
     /// Estimates the squared distance to a vector from its code, for the query of a table of this quantizer. The
@@ -200,24 +156,13 @@ impl Quantizer {
     pub fn distances(&self, kernel: Kernel, table: &Table, codes: &[u8], vertices: &[u32], out: &mut [f32]) {
         let codes = CodeRows { bytes: codes, stride: self.code_bytes() };
         kernel.sum_lookups(&table.entries, codes, vertices, out);
-        if let Method::Rabitq(rabitq) = &self.0 {
-            rabitq.finish(table.base, codes, vertices, out);
-        }
     }
 
     /// Serializes the quantizer for [`Quantizer::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        match &self.0 {
-            Method::Product(product) => {
-                put_count(&mut bytes, 0);
-                product.write(&mut bytes);
-            }
-            Method::Rabitq(rabitq) => {
-                put_count(&mut bytes, 1);
-                rabitq.write(&mut bytes);
-            }
-        }
+        put_count(&mut bytes, 0); // their kind: there is one
+        self.0.write(&mut bytes);
         bytes
     }
 
@@ -227,26 +172,17 @@ impl Quantizer {
     /// If the bytes are not a valid quantizer.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let mut fields = Fields::new(bytes);
-        let method = match fields.count(0..=1, "as their kind")? {
-            0 => Method::Product(ProductQuantizer::read(&mut fields)?),
-            _ => Method::Rabitq(RabitQuantizer::read(&mut fields)?),
-        };
+        fields.count(0..=0, "as their kind")?;
+        let product = ProductQuantizer::read(&mut fields)?;
         fields.end()?;
-        Ok(Self(method))
+        Ok(Self(product))
     }
 }
 
 /// Prints the kind of code.
 impl fmt::Display for Quantizer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Method::Product(product) if product.is_rotated() => formatter.write_str("product, rotated"),
-            Method::Product(_) => formatter.write_str("product"),
-            Method::Rabitq(rabitq) => {
-                let (bits, axes) = rabitq.shape();
-                write!(formatter, "rabitq, {bits} x {axes}")
-            }
-        }
+        formatter.write_str(if self.0.is_rotated() { "product, rotated" } else { "product" })
     }
 }
 

@@ -6,17 +6,17 @@ use super::chunks::Chunks;
 use super::eigen::{Square, eigenvectors};
 use crate::context::Context;
 use crate::error::Result;
-use crate::random::Random;
 use crate::workers::map_items;
 
 /// Most dimensions for which principal axes are computed: eigenvectors take cubic time.
 pub(super) const PRINCIPAL_DIMENSIONS_MAX: usize = 2_048;
 
 /// Orthonormal axes, as rows: all of a space, or fewer.
-pub(super) struct Axes(pub(super) Panel<f32>);
+pub struct Axes(pub Panel<f32>);
 
 impl Axes {
-    fn of(rows: impl ExactSizeIterator<Item: Iterator<Item = f64>>, dimensions: usize) -> Self {
+    /// Those with these elements.
+    pub fn of(rows: impl ExactSizeIterator<Item: Iterator<Item = f64>>, dimensions: usize) -> Self {
         let mut axes = Panel::zeroed(rows.len(), dimensions);
         for (at, row) in rows.enumerate() {
             axes.row_mut(at).iter_mut().zip(row).for_each(|(to, x)| *to = x as f32);
@@ -25,7 +25,7 @@ impl Axes {
     }
 
     /// Projects the rows of `vectors` onto the axes.
-    pub(super) fn turn(&self, kernel: Kernel, vectors: &Panel<f32>, turned: &mut Panel<f32>) {
+    pub fn turn(&self, kernel: Kernel, vectors: &Panel<f32>, turned: &mut Panel<f32>) {
         turned.reset(vectors.rows(), self.0.rows());
         for row in 0..vectors.rows() {
             let to = turned.row_mut(row).iter_mut().enumerate();
@@ -35,10 +35,11 @@ impl Axes {
 }
 
 /// The mean of a sample, and the axes along which it varies most.
-pub(super) struct Principal {
-    pub(super) mean: Vec<f32>,
+pub struct Principal {
+    /// The mean.
+    pub mean: Vec<f32>,
     /// Variance along each axis, descending.
-    pub(super) variances: Vec<f64>,
+    pub variances: Vec<f64>,
     axes: Square,
 }
 
@@ -53,7 +54,7 @@ impl Principal {
     ///
     /// # Errors
     /// If memory does not suffice or the work is cancelled.
-    pub(super) fn of(context: &Context, sample: &Panel<f32>) -> Result<Self> {
+    pub fn of(context: &Context, sample: &Panel<f32>) -> Result<Self> {
         let (rows, dimensions) = (sample.rows(), sample.dimensions());
         let _memory = context.reserve(Self::bytes(rows, dimensions), "training codes")?;
         let mut mean = Vec::with_capacity(dimensions);
@@ -75,6 +76,11 @@ impl Principal {
         Ok(Self { mean, variances, axes })
     }
 
+    /// An axis, by its number.
+    pub fn axis(&self, axis: usize) -> &[f64] {
+        self.axes.row(axis)
+    }
+
     /// Returns all axes, grouped by chunk so that the chunks vary about alike. Each axis is assigned to the chunk that
     /// still has space and has the least product of variances so far (Ge, He, Ke, Sun, "Optimized product
     /// quantization", 2013, section 3.2.3, eigenvalue allocation).
@@ -93,19 +99,6 @@ impl Principal {
         let order: Vec<usize> = parts.into_iter().flat_map(|(_, axes)| axes).collect();
         Axes::of(order.iter().map(|&axis| self.axes.row(axis).iter().copied()), chunks.dimensions)
     }
-
-    /// Returns the first axes, randomly rotated among themselves, so that vectors vary about alike along each.
-    pub(super) fn mixed(&self, count: usize, random: &mut Random) -> Axes {
-        let dimensions = self.mean.len();
-        let mix = |weights: &Vec<f64>| {
-            let mut row = vec![0.0; dimensions];
-            for (axis, weight) in weights.iter().enumerate() {
-                row.iter_mut().zip(self.axes.row(axis)).for_each(|(to, x)| *to += weight * x);
-            }
-            row.into_iter()
-        };
-        Axes::of(random_axes(count, random).iter().map(mix), dimensions)
-    }
 }
 
 /// Returns a binary logarithm that is linear between powers of two. It does not depend on any library's `ln`, and
@@ -115,29 +108,10 @@ fn log2(x: f64) -> f64 {
     (bits >> 52) as f64 - 1023.0 + (bits & ((1 << 52) - 1)) as f64 / (1u64 << 52) as f64
 }
 
-/// Returns random axes of a space: normal vectors, orthogonalized one after the other, twice each to remove rounding
-/// errors.
-fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
-    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
-    let mut axes: Vec<Vec<f64>> = Vec::with_capacity(side);
-    while axes.len() < side {
-        let mut axis: Vec<f64> = (0..side).map(|_| random.normal()).collect();
-        for other in axes.iter().chain(&axes) {
-            let along = dot(&axis, other);
-            axis.iter_mut().zip(other).for_each(|(x, o)| *x -= along * o);
-        }
-        let length = dot(&axis, &axis).sqrt();
-        if length > 1e-6 {
-            axis.iter_mut().for_each(|x| *x /= length);
-            axes.push(axis);
-        }
-    }
-    axes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     /// Returns normal vectors that vary most along the first two dimensions.
     fn sample() -> Panel<f32> {
@@ -170,16 +144,6 @@ mod tests {
                 (0..count).map(|k| chunks.range(k).filter(|&axis| varies(axis)).count()).collect();
             assert_eq!((of_chunks.iter().sum::<usize>(), of_chunks.iter().max()), (2, Some(&1)), "{of_chunks:?}");
         }
-    }
-
-    #[test]
-    fn vectors_vary_alike_along_mixed_axes() {
-        let principal = Principal::of(&Context::default(), &sample()).unwrap();
-        let axes = principal.mixed(2, &mut Random::new(2, "axes"));
-        check_orthonormal(&axes);
-        let leading = |axis: usize| axes.0.row(axis)[..2].iter().map(|x| x * x).sum::<f32>();
-        assert!((0..2).all(|axis| leading(axis) > 0.99));
-        check_orthonormal(&principal.mixed(9, &mut Random::new(3, "axes")));
     }
 
     #[test]

@@ -4,8 +4,6 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::random::Random;
 
-const KINDS: [CodeKind; 2] = [CodeKind::Product, CodeKind::Rabitq];
-
 /// Returns normal vectors of `hidden` dimensions, embedded in `dimensions`; unchanged if both are equal.
 fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f32> {
     let (mut random, mut axes) = (Random::new(seed, "vectors"), Random::new(1, "hidden axes"));
@@ -35,8 +33,8 @@ fn as_floats(bytes: &Panel<u8>) -> Panel<f32> {
     floats
 }
 
-fn train(sample: &Panel<f32>, kind: CodeKind, bytes: usize) -> Quantizer {
-    Quantizer::train(&Context::default(), sample, kind, bytes, 7).unwrap()
+fn train(sample: &Panel<f32>, bytes: usize) -> Quantizer {
+    Quantizer::train(&Context::default(), sample, bytes, 7).unwrap()
 }
 
 fn exact<T: Coordinate>(panel: &Panel<T>, row: usize) -> Vec<f64> {
@@ -139,14 +137,14 @@ fn check_product<T: Coordinate>(quantizer: &Quantizer, vectors: &Panel<T>, exact
 #[test]
 fn product_codes_are_of_the_nearest_centroids_and_tables_hold_their_distances() {
     for (dimensions, chunks) in [(1, 1), (7, 7), (10, 4), (33, 5), (48, 16), (100, 9)] {
-        let quantizer = train(&vectors(2_000, dimensions, dimensions, 1), CodeKind::Product, chunks);
+        let quantizer = train(&vectors(2_000, dimensions, dimensions, 1), chunks);
         assert_eq!((quantizer.dimensions(), quantizer.code_bytes()), (dimensions, chunks));
         check_product(&quantizer, &vectors(1_500, dimensions, dimensions, 2), false);
         let bytes = small_bytes(2_000, dimensions, 3);
-        check_product(&train(&as_floats(&bytes), CodeKind::Product, chunks), &bytes, false);
+        check_product(&train(&as_floats(&bytes), chunks), &bytes, false);
     }
     let hidden = vectors(3_000, 32, 5, 1);
-    let quantizer = train(&hidden, CodeKind::Product, 4);
+    let quantizer = train(&hidden, 4);
     assert_eq!(quantizer.to_string(), "product, rotated");
     check_product(&quantizer, &vectors(500, 32, 5, 2), false);
 }
@@ -158,7 +156,7 @@ fn ties_go_to_the_lowest_centroid_and_few_vectors_are_kept_as_they_are() {
         // Two values in two dimensions: principal axes cannot reduce the error, which is zero.
         let mut bytes = Panel::<u8>::zeroed(rows, 4);
         (0..rows).for_each(|row| bytes.row_mut(row).copy_from_slice(&[(row % 3) as u8, 5, 200, (row / 2 % 2) as u8]));
-        let quantizer = train(&as_floats(&bytes), CodeKind::Product, 2);
+        let quantizer = train(&as_floats(&bytes), 2);
         assert_eq!(quantizer.to_string(), "product");
         check_product(&quantizer, &bytes, true);
         let (context, mut table) = (Context::default(), Table::default());
@@ -175,132 +173,76 @@ fn equal_vectors_have_one_code_that_is_no_distance_away() {
     let mut equal = Panel::<f32>::zeroed(600, 12);
     (0..600).for_each(|row| equal.row_mut(row).fill(0.1));
     let (context, mut table) = (Context::default(), Table::default());
-    for kind in KINDS {
-        let quantizer = train(&equal, kind, 6);
-        let codes = quantizer.encode(&context, &equal).unwrap();
-        assert!(codes.chunks(quantizer.code_bytes()).all(|code| code == &codes[..quantizer.code_bytes()]));
-        quantizer.fill_table(context.kernel, equal.row(0), &mut table);
-        assert_eq!(quantizer.distance(context.kernel, &table, &codes[..quantizer.code_bytes()]), 0.0, "{kind:?}");
-    }
+    let quantizer = train(&equal, 6);
+    let codes = quantizer.encode(&context, &equal).unwrap();
+    assert!(codes.chunks(quantizer.code_bytes()).all(|code| code == &codes[..quantizer.code_bytes()]));
+    quantizer.fill_table(context.kernel, equal.row(0), &mut table);
+    assert_eq!(quantizer.distance(context.kernel, &table, &codes[..quantizer.code_bytes()]), 0.0);
 }
 
 /// More centroids or bytes never increase the error.
 #[test]
 fn more_bytes_leave_less_error() {
     let (sample, others, context) = (vectors(4_000, 24, 24, 1), vectors(300, 24, 24, 2), Context::default());
-    for kind in KINDS {
-        let error = |bytes: usize| {
-            let quantizer = train(&sample, kind, bytes);
-            let (codes, mut table) = (quantizer.encode(&context, &others).unwrap(), Table::default());
-            let mut sum = 0.0;
-            for query in 0..others.rows() {
-                quantizer.fill_table(context.kernel, others.row(query), &mut table);
-                for (row, code) in codes.chunks(quantizer.code_bytes()).enumerate() {
-                    let truth = squared(&exact(&others, query), &exact(&others, row));
-                    sum += (f64::from(quantizer.distance(context.kernel, &table, code)) - truth).powi(2);
-                }
-            }
-            sum.sqrt() / others.rows() as f64
-        };
-        let errors = [6, 10, 16].map(error);
-        assert!(errors[0] > 1.3 * errors[1] && errors[1] > 1.3 * errors[2], "{kind:?} {errors:?}");
-    }
-}
-
-/// For any number of bits, estimates follow the formula, and the grid point is in the direction of the vector.
-#[test]
-fn rabitq_estimates_by_the_formula() {
-    let context = Context::default();
-    for (dimensions, hidden, bytes, shape) in
-        [(40, 40, 9, (1, 40)), (40, 6, 9, (4, 10)), (30, 30, 12, (2, 30)), (17, 17, 13, (4, 17))]
-    {
-        let (sample, others) = (vectors(3_000, dimensions, hidden, 1), vectors(200, dimensions, hidden, 2));
-        let quantizer = train(&sample, CodeKind::Rabitq, bytes);
-        assert_eq!(quantizer.to_string(), format!("rabitq, {} x {}", shape.0, shape.1));
-        let said_bytes = quantizer.to_bytes();
-        let mut said = Said(&said_bytes);
-        let [kind, of, axes, log_bits] = [(); 4].map(|()| said.count());
-        assert_eq!((kind, of, axes, 1 << log_bits), (1, dimensions, shape.1, shape.0));
-        let (mean, axes) = (said.rows(1, dimensions).remove(0), said.rows(axes, dimensions));
-        let residual = |row| exact(&others, row).iter().zip(&mean).map(|(x, mean)| x - mean).collect::<Vec<_>>();
-        let along = |residual: &[f64]| axes.iter().map(|axis| dot(axis, residual)).collect::<Vec<_>>();
-        let codes = quantizer.encode(&context, &others).unwrap();
-        let mut table = Table::default();
-        for (row, code) in codes.chunks(quantizer.code_bytes()).enumerate() {
-            let (point, factors) = code.split_at(code.len() - FACTOR_BYTES);
-            let bits = shape.0;
-            let number = |k: usize| f64::from(point[k * bits / 8] >> (k * bits % 8) & ((1 << bits) - 1) as u8);
-            let point: Vec<f64> = (0..axes.len()).map(|k| number(k) - ((1 << bits) - 1) as f64 / 2.0).collect();
-            let (own, turned) = (residual(row), along(&residual(row)));
-            let cosine = dot(&point, &turned) / (dot(&point, &point) * dot(&turned, &turned)).sqrt();
-            assert!(cosine > [0.0, 0.6, 0.85, 0.0, 0.98][bits], "{bits} {cosine}");
-            let factor = dot(&turned, &turned) / dot(&point, &turned);
-            let kept =
-                factors.as_chunks().0.iter().map(|&half| f32::from_bits(u32::from(u16::from_le_bytes(half)) << 15));
-            for (kept, true_one) in kept.zip([dot(&own, &own), factor]) {
-                assert!((f64::from(kept) - true_one).abs() <= 2e-3 * true_one, "{kept} {true_one}");
-            }
-            for query in 0..10 {
-                let of_query = residual(query);
-                let terms = [dot(&of_query, &of_query), dot(&own, &own), 2.0 * factor * dot(&along(&of_query), &point)];
-                let estimate = terms[0] + terms[1] - terms[2];
-                quantizer.fill_table(context.kernel, others.row(query), &mut table);
-                let distance = f64::from(quantizer.distance(context.kernel, &table, code));
-                let size: f64 = terms.iter().map(|term| term.abs()).sum();
-                assert!((distance - estimate).abs() <= 2e-3 * size, "{distance} {estimate}");
+    let error = |bytes: usize| {
+        let quantizer = train(&sample, bytes);
+        let (codes, mut table) = (quantizer.encode(&context, &others).unwrap(), Table::default());
+        let mut sum = 0.0;
+        for query in 0..others.rows() {
+            quantizer.fill_table(context.kernel, others.row(query), &mut table);
+            for (row, code) in codes.chunks(quantizer.code_bytes()).enumerate() {
+                let truth = squared(&exact(&others, query), &exact(&others, row));
+                sum += (f64::from(quantizer.distance(context.kernel, &table, code)) - truth).powi(2);
             }
         }
-    }
+        sum.sqrt() / others.rows() as f64
+    };
+    let errors = [6, 10, 16].map(error);
+    assert!(errors[0] > 1.3 * errors[1] && errors[1] > 1.3 * errors[2], "{errors:?}");
 }
 
 #[test]
 fn threads_and_kernels_change_nothing() {
     let (sample, others) = (vectors(3_000, 21, 6, 1), vectors(2_500, 21, 6, 2));
-    for kind in KINDS {
-        let results: Vec<_> = Kernel::available()
-            .into_iter()
-            .flat_map(|kernel| [1, 3].map(|threads| (kernel, threads)))
-            .map(|(kernel, threads)| {
-                let mut context = Context::default();
-                (context.kernel, context.threads) = (kernel, threads);
-                let quantizer = Quantizer::train(&context, &sample, kind, 7, 5).unwrap();
-                let codes = quantizer.encode(&context, &others).unwrap();
-                let (mut table, mut out) = (Table::default(), vec![0.0; 2_500]);
-                quantizer.fill_table(context.kernel, others.row(3), &mut table);
-                let vertices: Vec<u32> = (0..2_500).collect();
-                quantizer.distances(context.kernel, &table, &codes, &vertices, &mut out);
-                (quantizer.to_bytes(), codes, out.into_iter().map(f32::to_bits).collect::<Vec<_>>())
-            })
-            .collect();
-        assert!(results.iter().all(|result| result == &results[0]), "{kind:?}");
-        assert_ne!(results[0].0, Quantizer::train(&Context::default(), &sample, kind, 7, 6).unwrap().to_bytes());
-    }
+    let results: Vec<_> = Kernel::available()
+        .into_iter()
+        .flat_map(|kernel| [1, 3].map(|threads| (kernel, threads)))
+        .map(|(kernel, threads)| {
+            let mut context = Context::default();
+            (context.kernel, context.threads) = (kernel, threads);
+            let quantizer = Quantizer::train(&context, &sample, 7, 5).unwrap();
+            let codes = quantizer.encode(&context, &others).unwrap();
+            let (mut table, mut out) = (Table::default(), vec![0.0; 2_500]);
+            quantizer.fill_table(context.kernel, others.row(3), &mut table);
+            let vertices: Vec<u32> = (0..2_500).collect();
+            quantizer.distances(context.kernel, &table, &codes, &vertices, &mut out);
+            (quantizer.to_bytes(), codes, out.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        })
+        .collect();
+    assert!(results.iter().all(|result| result == &results[0]));
+    assert_ne!(results[0].0, Quantizer::train(&Context::default(), &sample, 7, 6).unwrap().to_bytes());
 }
 
 #[test]
 fn what_cannot_be_is_refused_in_words() {
     let (context, sample) = (Context::default(), vectors(20, 10, 10, 1));
-    let refused = |sample: &Panel<f32>, kind, bytes| {
-        let error = Quantizer::train(&context, sample, kind, bytes, 1).err().unwrap();
+    let refused = |sample: &Panel<f32>, bytes| {
+        let error = Quantizer::train(&context, sample, bytes, 1).err().unwrap();
         (error.kind(), error.to_string())
     };
-    for (kind, bytes, words) in [
-        (CodeKind::Product, 0, "product codes of 0 bytes for vectors of 10 dimensions; give 1 to 10 bytes"),
-        (CodeKind::Product, 11, "product codes of 11 bytes for vectors of 10 dimensions; give 1 to 10 bytes"),
-        (CodeKind::Rabitq, 4, "RaBitQ codes of 4 bytes; give 5 or more"),
+    for (bytes, words) in [
+        (0, "product codes of 0 bytes for vectors of 10 dimensions; give 1 to 10 bytes"),
+        (11, "product codes of 11 bytes for vectors of 10 dimensions; give 1 to 10 bytes"),
     ] {
-        assert_eq!(refused(&sample, kind, bytes), (ErrorKind::Option, words.to_owned()));
+        assert_eq!(refused(&sample, bytes), (ErrorKind::Option, words.to_owned()));
     }
-    let wide = Panel::zeroed(1, PRINCIPAL_DIMENSIONS_MAX + 1);
-    assert!(refused(&wide, CodeKind::Rabitq, 64).1.contains("choose product codes"));
-    assert_eq!(train(&wide, CodeKind::Product, 64).to_string(), "product");
-    assert_eq!(refused(&Panel::zeroed(0, 10), CodeKind::Product, 2).0, ErrorKind::Input);
+    // Too wide for principal axes.
+    assert_eq!(train(&Panel::zeroed(1, 2_049), 64).to_string(), "product");
+    assert_eq!(refused(&Panel::zeroed(0, 10), 2).0, ErrorKind::Input);
     let small = Context::default().with_memory(16_000_000);
     let sample = vectors(20_000, 32, 32, 1);
-    for kind in KINDS {
-        let error = Quantizer::train(&small, &sample, kind, 8, 1).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
-    }
+    let error = Quantizer::train(&small, &sample, 8, 1).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
 }
 
 /// Extreme vectors get codes too, if not good ones.
@@ -311,20 +253,18 @@ fn extreme_vectors_do_no_harm() {
         sample.row_mut(row).fill(x);
     }
     let (context, mut table) = (Context::default(), Table::default());
-    for kind in KINDS {
-        let quantizer = train(&sample, kind, 6);
-        let codes = quantizer.encode(&context, &sample).unwrap();
-        quantizer.fill_table(context.kernel, sample.row(0), &mut table);
-        quantizer.distances(context.kernel, &table, &codes, &[0, 1, 299], &mut [0.0; 3]);
-        Quantizer::from_bytes(&quantizer.to_bytes()).unwrap();
-    }
+    let quantizer = train(&sample, 6);
+    let codes = quantizer.encode(&context, &sample).unwrap();
+    quantizer.fill_table(context.kernel, sample.row(0), &mut table);
+    quantizer.distances(context.kernel, &table, &codes, &[0, 1, 299], &mut [0.0; 3]);
+    Quantizer::from_bytes(&quantizer.to_bytes()).unwrap();
 }
 
 #[test]
 fn bytes_make_the_same_quantiser() {
     let (context, others) = (Context::default(), vectors(50, 13, 4, 2));
-    for (kind, hidden) in [(CodeKind::Product, 13), (CodeKind::Product, 4), (CodeKind::Rabitq, 13)] {
-        let quantizer = train(&vectors(500, 13, hidden, 1), kind, 6);
+    for hidden in [13, 4] {
+        let quantizer = train(&vectors(500, 13, hidden, 1), 6);
         let bytes = quantizer.to_bytes();
         let again = Quantizer::from_bytes(&bytes).unwrap();
         assert_eq!((again.to_bytes(), again.bytes()), (bytes, quantizer.bytes()));
@@ -336,8 +276,8 @@ fn bytes_make_the_same_quantiser() {
 #[test]
 fn damaged_bytes_do_no_harm() {
     let (mut random, context, others) = (Random::new(4, "damage"), Context::default(), vectors(20, 9, 9, 2));
-    for (kind, hidden) in [(CodeKind::Product, 9), (CodeKind::Product, 3), (CodeKind::Rabitq, 9)] {
-        let bytes = train(&vectors(40, 9, hidden, 1), kind, 5).to_bytes();
+    for hidden in [9, 3] {
+        let bytes = train(&vectors(40, 9, hidden, 1), 5).to_bytes();
         for length in 0..bytes.len() {
             let error = Quantizer::from_bytes(&bytes[..length]).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

@@ -9,8 +9,8 @@ use adjoin_device::{MemoryBudget, Reservation};
 use super::PURPOSE;
 use super::batch::Batch;
 use super::names::Names;
-use super::options::{Answer, Recall, Request, ServeOptions, ServeStatistics};
-use super::pass::{Group, Pass};
+use super::options::{Answer, NewPlanner, Planner, Recall, Request, ServeOptions, ServeStatistics};
+use super::pass::{Group, Pass, held_bytes};
 use crate::buckets::{
     CALIBRATED_K_MAX, CalibrationSamples, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits,
     least_calibration_bytes,
@@ -18,10 +18,10 @@ use crate::buckets::{
 use crate::error::{Error, Result};
 use crate::execute::{Hit, NearestSearch};
 use crate::geometry::Coordinate;
-use crate::load::{Buckets, Cache, LoadedBucket, least_read_ahead};
+use crate::load::{Buckets, Cache, least_read_ahead};
 use crate::options::{Element, Metric, VectorType};
 use crate::plan::Probes;
-use crate::plan::batch::{BatchPlan, BucketCosts, Residency, plan_batch};
+use crate::plan::batch::{BatchPlan, BucketCosts, Residency};
 use crate::predicate::Predicate;
 use crate::query::{QueryTarget, SearchEffort, ids_of, in_halves, not_of_type, query_as_stored, too_many_hits};
 use crate::report::Stopwatch;
@@ -41,12 +41,13 @@ const READ_COST_BYTES: f64 = 100_000.0;
 pub(super) struct Answering<'a, T: Coordinate> {
     searcher: &'a Searcher<'a, T>,
     options: &'a ServeOptions,
+    new_planner: &'a NewPlanner,
     ids: IdKind,
     statistics: &'a Mutex<ServeStatistics>,
     capacity: u64,
     /// Memory of the cached buckets, and of buckets that workers still use.
     buckets_memory: MemoryBudget,
-    residency: Residency,
+    planner: Planner,
     cache: Cache<T>,
     /// Probe plans by question, the most recently used last.
     known: Vec<(Question, ProbePlan)>,
@@ -97,7 +98,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// If it is not free.
     pub(super) fn new(
         searcher: &'a Searcher<'a, T>,
-        (options, ids): (&'a ServeOptions, IdKind),
+        (options, new_planner, ids): (&'a ServeOptions, &'a NewPlanner, IdKind),
         statistics: &'a Mutex<ServeStatistics>,
     ) -> Result<Self> {
         let Searcher { context, buckets, .. } = *searcher;
@@ -110,10 +111,11 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(Self {
             searcher,
             options,
+            new_planner,
             ids,
             statistics,
             capacity,
-            residency: residency::<T>(options, buckets, capacity),
+            planner: new_planner(costs::<T>(buckets), capacity),
             cache: Cache::new(buckets_memory.clone(), buckets.count() as usize),
             buckets_memory,
             known: Vec::new(),
@@ -339,10 +341,9 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let pass = Pass {
             searcher: self.searcher,
             plan: &plan,
+            is_by_query: plan.is_by_query(),
             groups: &groups,
             places: &places,
-            residency: &self.residency,
-            is_by_query: self.options.order.is_by_query(),
             ids: self.ids,
             names: &names,
             left: &left,
@@ -382,7 +383,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// Plans a batch, and counts the plan in the statistics.
     fn plan(&mut self, lists: &[Vec<u32>]) -> BatchPlan {
         let watch = Stopwatch::start();
-        let plan = plan_batch(self.options.order, lists, &mut self.residency, self.since_begin.seconds());
+        let plan = (self.planner)(lists, self.since_begin.seconds());
         let mut statistics = lock(self.statistics);
         statistics.counts += plan.counts;
         statistics.plan_seconds += watch.seconds();
@@ -392,10 +393,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// Returns the bytes of the lists of buckets, of their plan, and of the workers' comparisons with `groups` groups.
     fn plan_bytes(&self, lists: &[Vec<u32>], groups: usize) -> u64 {
         let uses: u64 = lists.iter().map(|list| list.len() as u64).sum();
-        3 * uses * size_of::<u32>() as u64
-            + BatchPlan::memory_bytes(uses)
-            + self.options.order.memory_bytes(lists.len())
-            + self.comparing_bytes(groups)
+        3 * uses * size_of::<u32>() as u64 + BatchPlan::memory_bytes(uses) + self.comparing_bytes(groups)
     }
 
     /// Returns the bytes of the workers' comparisons with `groups` groups, except the first one, which are reserved
@@ -456,7 +454,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// Empties the cache, after a plan that was not executed to its end.
     fn forget(&mut self) {
         let buckets = self.searcher.buckets;
-        self.residency = residency::<T>(self.options, buckets, self.capacity);
+        self.planner = (self.new_planner)(costs::<T>(buckets), self.capacity);
         self.cache = Cache::new(self.buckets_memory.clone(), buckets.count() as usize);
     }
 }
@@ -501,8 +499,7 @@ fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: AnswerFacts) -> Answer {
 
 /// Returns the bytes of each bucket in memory.
 fn bucket_bytes<'b, T: Coordinate>(buckets: &'b Buckets<'_>) -> impl Iterator<Item = u64> + 'b {
-    let with_ids = buckets.ids(0) != IdKind::None;
-    (0..buckets.count()).map(move |number| LoadedBucket::<T>::memory_bytes(buckets, number, with_ids))
+    (0..buckets.count()).map(move |number| held_bytes::<T>(buckets, number))
 }
 
 /// Returns the most bytes of buckets that were evicted while workers still use them.
@@ -525,10 +522,10 @@ fn tables_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
     Residency::memory_bytes(count) + Cache::<T>::table_bytes(count) + of_ids
 }
 
-/// Returns an empty cache for planning.
-fn residency<T: Coordinate>(options: &ServeOptions, buckets: &Buckets<'_>, capacity: u64) -> Residency {
+/// Returns the memory that buckets take, as a plan counts it.
+fn costs<T: Coordinate>(buckets: &Buckets<'_>) -> BucketCosts {
     let reads = buckets.extents().iter().map(|extent| READ_COST_BYTES + extent.bytes(true) as f64).collect();
-    Residency::new(options.retention, capacity, BucketCosts { sizes: bucket_bytes::<T>(buckets).collect(), reads })
+    BucketCosts { sizes: bucket_bytes::<T>(buckets).collect(), reads }
 }
 
 /// Returns the type of queries during comparisons: floats if the coordinates are floats, else the type of the store.

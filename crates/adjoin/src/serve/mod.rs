@@ -16,6 +16,8 @@ mod queue;
 mod service;
 
 pub use options::{Answer, Recall, Request, ServeOptions, ServeStatistics};
+#[doc(hidden)]
+pub use options::{NewPlanner, Planner};
 pub use service::Service;
 
 /// Purpose of the memory, for error messages.

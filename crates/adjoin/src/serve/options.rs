@@ -1,8 +1,9 @@
 //! Requests, answers, options and statistics of a service.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::plan::batch::{BatchCounts, BatchOrder, Retention};
+use crate::plan::batch::{BatchCounts, BatchPlan, BucketCosts, Residency, plan_batch};
 use crate::query::{QueryTarget, SearchEffort};
 use crate::report::RecallStatistics;
 use crate::source::Ids;
@@ -59,13 +60,24 @@ impl Recall {
     }
 }
 
+/// Plans a batch of queries from the buckets that each probes, at a time in seconds since the service started. Tracks the
+/// cache with which its plans are executed.
+pub type Planner = Box<dyn FnMut(&[Vec<u32>], f64) -> BatchPlan>;
+
+/// Makes planners for an empty cache of a capacity in bytes.
+pub type NewPlanner = Arc<dyn Fn(BucketCosts, u64) -> Planner + Send + Sync>;
+
+/// Returns the planner of [`plan_batch`].
+pub(super) fn usual_planner() -> NewPlanner {
+    Arc::new(|costs, capacity| {
+        let mut cache = Residency::new(capacity, costs);
+        Box::new(move |lists, _| plan_batch(lists, &mut cache))
+    })
+}
+
 /// Options of a service.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Order within a batch.
-    pub order: BatchOrder,
-    /// Policy for the buckets that are kept in memory.
-    pub retention: Retention,
     /// Bytes of buckets to keep in memory; half of the free memory if `None`.
     pub cache_bytes: Option<u64>,
     /// How long the first query of a batch waits for others. If zero, a batch has the queries that arrived while the
@@ -79,14 +91,7 @@ pub struct ServeOptions {
 
 impl Default for ServeOptions {
     fn default() -> Self {
-        Self {
-            order: BatchOrder::BucketMajor,
-            retention: Retention::Foreseen,
-            cache_bytes: None,
-            gather: Duration::ZERO,
-            waiting_max: 2_000,
-            seed: 1,
-        }
+        Self { cache_bytes: None, gather: Duration::ZERO, waiting_max: 2_000, seed: 1 }
     }
 }
 

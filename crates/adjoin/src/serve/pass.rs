@@ -8,9 +8,9 @@ use crate::buckets::{ProbePass, Searcher, Visits};
 use crate::error::Result;
 use crate::execute::NearestSearch;
 use crate::geometry::Coordinate;
-use crate::load::{Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
+use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
 use crate::plan::Load;
-use crate::plan::batch::{BatchPlan, BatchStep, Residency};
+use crate::plan::batch::{BatchPlan, BatchStep};
 use crate::source::IdKind;
 use crate::workers::map_stream;
 
@@ -26,13 +26,11 @@ pub(super) struct Group<'a, T: Coordinate> {
 pub(super) struct Pass<'a, T: Coordinate> {
     pub(super) searcher: &'a Searcher<'a, T>,
     pub(super) plan: &'a BatchPlan,
+    /// Whether queries are answered one after the other, each by one thread once several have loaded its buckets.
+    pub(super) is_by_query: bool,
     pub(super) groups: &'a [Group<'a, T>],
     /// Group of each query of the batch, and its number in the group.
     pub(super) places: &'a [(usize, u32)],
-    /// Has the memory sizes of buckets.
-    pub(super) residency: &'a Residency,
-    /// Whether queries are answered one after the other, each by one thread after several have loaded its buckets.
-    pub(super) is_by_query: bool,
     pub(super) ids: IdKind,
     pub(super) names: &'a Names,
     /// Number of buckets that each query has still to be compared with.
@@ -103,7 +101,7 @@ impl<T: Coordinate> Pass<'_, T> {
                         ahead.hold_after(turn.into());
                     }
                     // Evicted buckets may still be in use.
-                    let memory = cache.reserve_when_free(self.residency.size(bucket));
+                    let memory = cache.reserve_when_free(held_bytes::<T>(self.searcher.buckets, bucket));
                     let stored = ahead.next_bucket()?.expect("both follow the same steps");
                     assert_eq!(stored.number(), bucket, "both follow the same steps");
                     return Ok(Some(Job::Load(cache.insert(stored, memory))));
@@ -165,4 +163,9 @@ impl<T: Coordinate> Pass<'_, T> {
         let Searcher { context, buckets, ref centers, .. } = *self.searcher;
         LoadedBucket::load(buckets, context.kernel, centers, stored)
     }
+}
+
+/// Bytes of a bucket in memory.
+pub(super) fn held_bytes<T: Coordinate>(buckets: &Buckets<'_>, bucket: u32) -> u64 {
+    LoadedBucket::<T>::memory_bytes(buckets, bucket, buckets.ids(0) != IdKind::None)
 }

@@ -10,7 +10,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use super::PURPOSE;
 use super::answering::Answering;
 use super::batch::Batch;
-use super::options::{Answer, Request, ServeOptions, ServeStatistics};
+use super::options::{Answer, NewPlanner, Request, ServeOptions, ServeStatistics, usual_planner};
 use super::queue::{Queue, Waiting};
 use crate::buckets::Searcher;
 use crate::context::Context;
@@ -50,6 +50,20 @@ impl Service {
     /// # Errors
     /// If the budget is too small, the store cannot be read, or the thread cannot be started.
     pub fn open(context: &Context, store: Arc<Store>, options: ServeOptions) -> Result<Self> {
+        Self::open_planned(context, store, options, usual_planner())
+    }
+
+    /// Begins to serve a store by plans that others make: of the laboratory.
+    ///
+    /// # Errors
+    /// As [`Service::open`].
+    #[doc(hidden)]
+    pub fn open_planned(
+        context: &Context,
+        store: Arc<Store>,
+        options: ServeOptions,
+        planner: NewPlanner,
+    ) -> Result<Self> {
         let (queue, statistics) = (Queue::new(options.waiting_max), Mutex::default());
         let shared = Arc::new(Shared { queue, statistics });
         let (ready, opened) = bounded(1);
@@ -57,7 +71,7 @@ impl Service {
         let serve = move || {
             let _close = CloseAtLast(&own.queue);
             let told = ready.clone();
-            if let Err(error) = serve_store(&context, &store, &options, &own, ready) {
+            if let Err(error) = serve_store(&context, &store, (&options, &planner), &own, ready) {
                 // Once the store is open, errors belong to queries.
                 let _ = told.send(Err(error));
             }
@@ -158,7 +172,7 @@ fn ended() -> Error {
 fn serve_store(
     context: &Context,
     store: &Store,
-    options: &ServeOptions,
+    options: (&ServeOptions, &NewPlanner),
     shared: &Shared,
     ready: Sender<Result<()>>,
 ) -> Result<()> {
@@ -169,7 +183,7 @@ fn serve_store(
 fn serve<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
-    options: &ServeOptions,
+    (options, planner): (&ServeOptions, &NewPlanner),
     shared: &Shared,
     ready: Sender<Result<()>>,
 ) -> Result<()> {
@@ -181,7 +195,7 @@ fn serve<T: Coordinate>(
     let context = &context;
     let _of_waiting = context.reserve(waiting_bytes, PURPOSE)?;
     let searcher = &Searcher::<T>::new(context, buckets)?;
-    let mut answering = Answering::new(searcher, (options, buckets.ids(0)), &shared.statistics)?;
+    let mut answering = Answering::new(searcher, (options, planner, buckets.ids(0)), &shared.statistics)?;
     let _ = ready.send(Ok(()));
     drop(ready);
     let most = answering.most();

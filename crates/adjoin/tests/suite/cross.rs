@@ -100,14 +100,12 @@ fn either_set_leads_in_any_order_and_the_one_that_reads_less_is_chosen() {
     let [a, b] = built([&a, &b], Metric::L2, [20, 20]).unwrap();
     let setup = Setup { cache_bytes: Some(16 << 10), ..Setup::default() };
     let options = |order, lead| JoinOptions { order, lead, ..setup.join_options(predicate) };
-    for order in
-        ["tree", "block-nested", "id", "gorder", "gorder-out", "rcm"].map(|name| name.parse::<Order>().unwrap())
-    {
+    for order in ["tree", "block-nested"].map(|name| name.parse::<Order>().unwrap()) {
         let read = Lead::ALL.map(|lead| {
             let joined = a.cross_join(&b, &setup, &options(Some(order), Some(lead))).unwrap();
             assert_same(&joined.pairs, &truth, &format!("{}, {}", order.name(), lead.name()));
             let strategy = &joined.statistics.common.strategy;
-            assert_eq!((strategy.order, strategy.lead), (Some(order.name()), Some(lead.name())));
+            assert_eq!((strategy.order.as_deref(), strategy.lead), (Some(order.name()), Some(lead.name())));
             assert!(joined.statistics.common.predicted.unwrap().bytes_read.unwrap() > 0);
             joined.statistics.common.io.bytes_requested.unwrap()
         });

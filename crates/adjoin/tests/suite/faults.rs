@@ -8,7 +8,6 @@ mod trials;
 use std::sync::Arc;
 
 use adjoin::context::RUNTIME_BYTES;
-use adjoin::index::Layout;
 use adjoin::options::Element;
 use adjoin::store::{Append, OnBad, OnDuplicateId, append};
 
@@ -134,14 +133,14 @@ fn a_build_of_an_index_under_every_fault() {
     try_all("an index", &fresh);
     try_all("an index over another", &IndexBuild::new(&store, Some(&IndexBuild::new(&old, None))));
     try_all("an index over the same", &IndexBuild::new(&store, Some(&fresh)));
-    try_all("an index in another layout", &IndexBuild::relayout(&fresh, Layout::Degree));
+    try_all("an index in another layout", &IndexBuild::backwards(&fresh));
 }
 
 #[test]
 fn an_index_with_attributes_under_every_fault() {
     let fresh = IndexBuild::with_halves();
     try_all("an index with attributes", &fresh);
-    try_all("an index with attributes in another layout", &IndexBuild::relayout(&fresh, Layout::Degree));
+    try_all("an index with attributes in another layout", &IndexBuild::backwards(&fresh));
     try_all("a search with a condition", &Join::filtered(&fresh, "data/hits.csv", None));
     try_all("a search with a condition over a file", &Join::filtered(&fresh, "data/hits.parquet", Some(b"of old")));
 }

@@ -12,8 +12,9 @@ use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileSystem, SimulatedDevice};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, IndexOptions, Layout};
+use adjoin::index::{self, Index, IndexOptions};
 use adjoin::kernels::Kernel;
+use adjoin::lab::{GivenOrder, PageGraph, relayout_in_order};
 use adjoin::options::{Element, Metric};
 use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
@@ -114,30 +115,34 @@ fn a_shorter_list_reads_less_and_finds_less() {
     let set = Set::of(Element::U8, 16, &values(20_000, 16, 5));
     let queries = Set::of(Element::U8, 16, &values(200, 16, 6));
     let (setup, wanted) = (Setup::default(), true_hits(&set, &queries, QueryTarget::Nearest(5), Metric::L2));
-    let mut reads_of_layouts = Vec::new();
-    for layout in [Layout::Rows, Layout::Buckets, Layout::Bnf, Layout::Grown] {
-        let indexed = Indexed::build(&setup, &set, &IndexOptions { layout, code_bytes: 8, ..options() });
-        let [short, long] = [5, 100].map(|list| indexed.search(&setup, &queries, 5, list));
-        let [of_short, of_long] = [&short, &long].map(|found| recall(&found.hits, &wanted));
-        assert!(of_short < of_long && of_long > 0.9, "{layout}: {of_short} {of_long}");
-        let reads = [&short, &long].map(|found| found.statistics.search.reads_per_query);
-        assert!(reads[0] < 0.5 * reads[1], "{layout}: {reads:?}");
-        reads_of_layouts.push(reads[1]);
-        let latency = long.statistics.search.latency_ms.unwrap();
-        assert!(latency.p50 <= latency.p95 && latency.p95 <= latency.p99 && latency.p99 <= latency.max);
-    }
-    assert!(reads_of_layouts[3] < 0.9 * reads_of_layouts[0], "{reads_of_layouts:?}");
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let [short, long] = [5, 100].map(|list| indexed.search(&setup, &queries, 5, list));
+    let [of_short, of_long] = [&short, &long].map(|found| recall(&found.hits, &wanted));
+    assert!(of_short < of_long && of_long > 0.9, "{of_short} {of_long}");
+    let reads = [&short, &long].map(|found| found.statistics.search.reads_per_query);
+    assert!(reads[0] < 0.5 * reads[1], "{reads:?}");
+    let latency = long.statistics.search.latency_ms.unwrap();
+    assert!(latency.p50 <= latency.p95 && latency.p95 <= latency.p99 && latency.p99 <= latency.max);
 }
 
+/// In the order of rows, which the order of pages replaces, almost no neighbors are on one page.
 #[test]
 fn neighbors_share_a_page() {
     let set = Set::of(Element::U8, 16, &values(5_000, 16, 5));
-    let ratio = |layout| {
-        let indexed = Indexed::build(&Setup::default(), &set, &IndexOptions { layout, ..options() });
-        Index::open(&Setup::default().context(), &indexed.path()).unwrap().facts().overlap_ratio
-    };
-    let [rows, buckets, bnf, grown] = [Layout::Rows, Layout::Buckets, Layout::Bnf, Layout::Grown].map(ratio);
-    assert!(rows < 0.02 && rows < buckets && buckets <= bnf && bnf < grown, "{rows} {buckets} {bnf} {grown}");
+    let setup = Setup::default();
+    let indexed = Indexed::build(&setup, &set, &options());
+    let context = setup.context();
+    let graph = PageGraph::read(&context, &Index::open(&context, &indexed.path()).unwrap()).unwrap();
+    let mut order: Vec<u32> = (0..graph.rows.len() as u32).collect();
+    order.sort_unstable_by_key(|&vertex| graph.rows[vertex as usize]);
+    let given = GivenOrder { name: "rows", order: &order };
+    let by_rows = relayout_in_order(&context, &indexed.path(), Some(&indexed.beside("rows")), given, false).unwrap();
+    let queries = Set::of(Element::U8, 16, &values(200, 16, 6));
+    let reads = |at: &Path| indexed.search_at(at, &setup, &queries, 5, 100).statistics.search.reads_per_query;
+    let (usual, of_rows) = (reads(&indexed.path()), reads(&indexed.beside("rows")));
+    assert!(usual < 0.9 * of_rows, "{usual} {of_rows}");
+    let ratio = Index::open(&context, &indexed.path()).unwrap().facts().overlap_ratio;
+    assert!(by_rows.manifest.overlap_ratio < 0.02 && ratio > 0.04, "{} {ratio}", by_rows.manifest.overlap_ratio);
 }
 
 #[test]

@@ -4,19 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use adjoin::error::ErrorKind;
-use adjoin::index::{self, Index, IndexManifest, IndexOptions, Layout, RelayoutReport};
+use adjoin::index::{self, Index, IndexManifest, IndexOptions, RelayoutReport};
+use adjoin::lab::{GivenOrder, relayout_in_order};
 use adjoin::options::{Element, Metric};
+use adjoin::random::Random;
 use adjoin::sink::HitBatch;
-use adjoin::store::{Role, Store};
+use adjoin::store::Role;
 
 use crate::harness::{Set, Setup, error_of, files_of};
 use crate::index::{Indexed, options, recall};
 use crate::search::{assert_same, true_hits, values};
-
-/// The layouts that an index can be given.
-fn layouts() -> impl Iterator<Item = Layout> {
-    Layout::ALL.into_iter().filter(|layout| !matches!(layout, Layout::Rows | Layout::Buckets))
-}
 
 /// What an index holds of a vertex, by rows instead of numbers of vertices.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,8 +79,18 @@ fn contents(folder: &Path) -> Contents {
     Contents { by_row, overlap_ratio: near / vertices as f64, bandwidth: far as f64 / vertices as f64 }
 }
 
-fn relaid(indexed: &Indexed, setup: &Setup, layout: Layout) -> adjoin::error::Result<RelayoutReport> {
-    index::relayout(&setup.context(), &indexed.path(), Some(&indexed.beside("relaid")), layout, true)
+/// Lays out an index as builds do.
+fn relaid(indexed: &Indexed, setup: &Setup) -> adjoin::error::Result<RelayoutReport> {
+    index::relayout(&setup.context(), &indexed.path(), Some(&indexed.beside("relaid")), true)
+}
+
+/// Lays out an index in place, its vertices in an order without meaning.
+fn shuffled(indexed: &Indexed, setup: &Setup, seed: u64) -> RelayoutReport {
+    let vertices = Index::open(&setup.context(), &indexed.path()).unwrap().facts().vertices;
+    let mut order: Vec<u32> = (0..vertices).collect();
+    Random::new(seed, "order of pages").shuffle(&mut order);
+    let given = GivenOrder { name: "shuffled", order: &order };
+    relayout_in_order(&setup.context(), &indexed.path(), None, given, false).unwrap()
 }
 
 #[test]
@@ -94,34 +101,29 @@ fn vectors_ids_and_edges_stay_with_their_rows() {
     let plain = Set::of(Element::U8, 3, &values(rows, 3, 1));
     let queries = Set::of(Element::U8, 3, &values(60, 3, 2));
     let setup = Setup::default();
-    for (set, layouts) in [
-        (plain.clone(), layouts().collect::<Vec<_>>()),
-        (plain.clone().with_text_ids(&texts), vec![Layout::Bnf]),
-        (plain.with_ids(&numbers), vec![Layout::Degree]),
-    ] {
-        let indexed =
-            Indexed::build(&setup, &set, &IndexOptions { layout: Layout::Buckets, code_bytes: 3, ..options() });
+    for set in [plain.clone(), plain.clone().with_text_ids(&texts), plain.with_ids(&numbers)] {
+        let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 3, ..options() });
         let before = contents(&indexed.path());
         assert!(before.by_row.len() < rows, "some vectors are equal");
         let wanted = indexed.search(&setup, &queries, 9, rows);
         let truth = true_hits(&set, &queries, adjoin::query::QueryTarget::Nearest(9), Metric::L2);
         let usual = recall(&indexed.search(&setup, &queries, 9, 20).hits, &truth);
-        for layout in layouts {
-            let done = relaid(&indexed, &setup, layout).unwrap();
-            let at = indexed.beside("relaid");
+        let mixed = shuffled(&indexed, &setup, 5);
+        let grown = relaid(&indexed, &setup).unwrap();
+        for (name, done, at) in [("shuffled", mixed, indexed.path()), ("grown", grown, indexed.beside("relaid"))] {
             let after = contents(&at);
-            assert!(after.by_row == before.by_row, "{layout}");
-            assert_eq!(done.manifest.layout, layout);
-            assert!((done.manifest.overlap_ratio - after.overlap_ratio).abs() < 1e-12, "{layout}");
-            assert!((done.bandwidth - after.bandwidth).abs() < 1e-6, "{layout}");
-            assert!(index::verify(&setup.context(), &at).unwrap().is_sound(), "{layout}");
+            assert!(after.by_row == before.by_row, "{name}");
+            assert_eq!(done.manifest.layout, name);
+            assert!((done.manifest.overlap_ratio - after.overlap_ratio).abs() < 1e-12, "{name}");
+            assert!((done.bandwidth - after.bandwidth).abs() < 1e-6, "{name}");
+            assert!(index::verify(&setup.context(), &at).unwrap().is_sound(), "{name}");
             let found = indexed.search_at(&at, &setup, &queries, 9, rows);
-            assert_same(&found.hits, &wanted.hits, layout.name());
+            assert_same(&found.hits, &wanted.hits, name);
             let ids = |batches: &[HitBatch]| batches.iter().map(|batch| batch.ids.clone()).collect::<Vec<_>>();
-            assert!(ids(&found.batches) == ids(&wanted.batches), "{layout}: ids");
+            assert!(ids(&found.batches) == ids(&wanted.batches), "{name}: ids");
             let short = recall(&indexed.search_at(&at, &setup, &queries, 9, 20).hits, &truth);
             // Walks go by other pages.
-            assert!(short > usual - 0.08, "{layout}: recall {short}, it was {usual}");
+            assert!(short > usual - 0.08, "{name}: recall {short}, it was {usual}");
         }
     }
 }
@@ -131,47 +133,25 @@ fn vectors_ids_and_edges_stay_with_their_rows() {
 fn the_bytes_depend_on_nothing_but_the_index() {
     let set = Set::of(Element::F32, 256, &values(14_000, 256, 3)).with_ids(&(0..14_000).collect::<Vec<_>>());
     let setup = Setup::default();
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { layout: Layout::Rows, ..options() });
-    relaid(&indexed, &setup, Layout::Grown).unwrap();
+    let indexed = Indexed::build(&setup, &set, &options());
+    shuffled(&indexed, &setup, 1);
+    relaid(&indexed, &setup).unwrap();
     let wanted = files_of(&indexed.beside("relaid"));
-    let said = error_of(relaid(&indexed, &Setup { memory: 15_100_000, ..setup.clone() }, Layout::Grown)).to_string();
+    let said = error_of(relaid(&indexed, &Setup { memory: 15_100_000, ..setup.clone() })).to_string();
     let (_, least) = said.split_once("give memory ").unwrap();
     let least = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
     assert!(least < 40_000_000, "{said}");
     for (threads, memory) in [(1, setup.memory), (5, setup.memory), (2, least)] {
-        relaid(&indexed, &Setup { threads, memory, ..setup.clone() }, Layout::Grown).unwrap();
+        relaid(&indexed, &Setup { threads, memory, ..setup.clone() }).unwrap();
         assert!(files_of(&indexed.beside("relaid")) == wanted, "{threads} threads, {memory} bytes");
     }
     // In place of the one that was there, without being asked.
-    let done = index::relayout(&setup.context(), &indexed.path(), None, Layout::Grown, false).unwrap();
+    let done = index::relayout(&setup.context(), &indexed.path(), None, false).unwrap();
     assert!(
         files_of(&indexed.path()) == wanted && done.manifest.overlap_ratio > 0.1,
         "{}",
         done.manifest.overlap_ratio
     );
-}
-
-/// What a trial says is what an index then has; more rounds do not make it worse, and nothing is written.
-#[test]
-fn a_trial_says_how_good_a_layout_will_be() {
-    let set = Set::of(Element::U8, 6, &values(3_000, 6, 4));
-    let setup = Setup::default();
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { layout: Layout::Buckets, code_bytes: 6, ..options() });
-    let (before, context) = (files_of(&indexed.path()), setup.context());
-    let index = Index::open(&context, &indexed.path()).unwrap();
-    let tried = |layout, rounds| index::try_layout(&context, &index, layout, rounds).unwrap().overlap_ratio;
-    for layout in layouts() {
-        let done = relaid(&indexed, &setup, layout).unwrap();
-        assert_eq!(tried(layout, 8), done.manifest.overlap_ratio, "{layout}");
-    }
-    assert_eq!(tried(Layout::Bnf, 0), tried(Layout::Bnp, 0), "no round improves");
-    for layout in [Layout::Bnf, Layout::Bns, Layout::Gp3] {
-        let by_rounds = [0, 1, 2, 8].map(|rounds| tried(layout, rounds));
-        assert!(by_rounds.is_sorted() && by_rounds[0] < by_rounds[2], "{layout}: {by_rounds:?}");
-    }
-    assert!(files_of(&indexed.path()) == before, "nothing has changed");
-    let said = error_of(index::try_layout(&context, &index, Layout::Rows, 8)).to_string();
-    assert!(said.contains("layout rows") && said.contains("build the index again"), "{said}");
 }
 
 #[test]
@@ -181,30 +161,22 @@ fn what_cannot_be_laid_out_anew_is_refused_and_stays() {
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 4, ..options() });
     let before = files_of(&indexed.path());
     let context = setup.context();
-    let refused = |from: &Path, to: Option<&Path>, layout| {
-        let error = error_of(index::relayout(&context, from, to, layout, false));
+    let refused = |from: &Path, to: Option<&Path>| {
+        let error = error_of(index::relayout(&context, from, to, false));
         (error.kind(), error.to_string())
     };
-    for layout in [Layout::Rows, Layout::Buckets] {
-        let (_, said) = refused(&indexed.path(), None, layout);
-        assert!(said.contains(layout.name()) && said.contains("build the index again"), "{said}");
-    }
-    let store = Store::open(&context, &indexed.beside("store")).unwrap();
-    let by_vectors = IndexOptions { layout: Layout::Gp1, ..options() };
-    let said = error_of(index::build(&context, &store, &indexed.beside("other"), &by_vectors, false)).to_string();
-    assert!(said.contains("layout gp1 goes by vectors") && !indexed.beside("other").exists(), "{said}");
-    let (_, said) = refused(&indexed.beside("store"), None, Layout::Grown);
+    let (_, said) = refused(&indexed.beside("store"), None);
     assert!(said.contains("store"), "{said}");
-    let (_, said) = refused(&indexed.path(), Some(&indexed.beside("store")), Layout::Grown);
+    let (_, said) = refused(&indexed.path(), Some(&indexed.beside("store")));
     assert!(said.contains("is a store, not a graph index"), "{said}");
-    let (_, said) = refused(&indexed.path(), Some(&indexed.path()), Layout::Grown);
+    let (_, said) = refused(&indexed.path(), Some(&indexed.path()));
     assert!(said.contains("already"), "{said}");
     assert!(files_of(&indexed.path()) == before, "nothing has changed");
     let pages = before.keys().find(|name| name.starts_with("pages-")).unwrap();
     let mut damaged = before[pages].clone();
     damaged[5_000] ^= 1;
     std::fs::write(indexed.path().join(pages), &damaged).unwrap();
-    let (kind, said) = refused(&indexed.path(), None, Layout::Grown);
+    let (kind, said) = refused(&indexed.path(), None);
     assert!(kind == ErrorKind::Corrupt && said.contains("page 1") && said.contains(pages.as_str()), "{said}");
     std::fs::write(indexed.path().join(pages), &before[pages]).unwrap();
     assert!(files_of(&indexed.path()) == before, "nothing has changed");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use adjoin::buckets::{QuerySet, search};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::options::{Element, Metric};
-use adjoin::plan::batch::{BatchOrder, Retention};
+use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep};
 use adjoin::predicate::Predicate;
 use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::serve::{Answer, Request, ServeOptions, Service};
@@ -32,6 +32,23 @@ fn open(setup: &Setup, built: &Built, options: ServeOptions) -> Result<Service> 
     let context = setup.context();
     let store = Arc::new(Store::open(&context, &built.path())?);
     Service::open(&context, store, options)
+}
+
+/// A service that answers one query after the other, and keeps no bucket.
+fn open_by_query(setup: &Setup, built: &Built, options: ServeOptions) -> Result<Service> {
+    let context = setup.context();
+    let store = Arc::new(Store::open(&context, &built.path())?);
+    let plan = |lists: &[Vec<u32>], _: f64| {
+        let of_query = |(query, list): (u32, &Vec<u32>)| -> Vec<BatchStep> {
+            let of_bucket = |&bucket: &u32| {
+                let compare = BatchStep::Compare { bucket, query: Some(query) };
+                [BatchStep::Load { bucket, turn: query + 1 }, compare, BatchStep::Evict(bucket)]
+            };
+            list.iter().flat_map(of_bucket).collect()
+        };
+        BatchPlan { steps: (0..).zip(lists).flat_map(of_query).collect(), counts: BatchCounts::default() }
+    };
+    Service::open_planned(&context, store, options, Arc::new(move |_, _| Box::new(plan)))
 }
 
 fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
@@ -72,7 +89,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
         (Element::F16, Metric::Cosine),
         (Element::I8, Metric::Ip),
     ];
-    for (kind, (element, metric)) in kinds.into_iter().enumerate() {
+    for (element, metric) in kinds {
         let (setup, built, queries, set) = served(element, metric);
         // As near as the fifth of the first query.
         let (_, fifth) = searched(&setup, &built, &set, QueryTarget::Nearest(5), SearchEffort::Exact)[0][4];
@@ -88,19 +105,19 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
         ];
         let expected = wishes.map(|(wanted, effort)| searched(&setup, &built, &set, wanted, effort));
         assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
-        let all = BatchOrder::ALL.into_iter().flat_map(|order| Retention::ALL.map(|retention| (order, retention)));
-        // Each of them once, and each order with every kind of vectors.
-        for (order, retention) in all.skip(kind).step_by(kinds.len()) {
-            // A cache of one bucket, of some, and of all.
-            for (threads, cache_bytes) in [(1, 1), (2, 8_000), (3, 1 << 20)] {
-                let options =
-                    ServeOptions { order, retention, cache_bytes: Some(cache_bytes), ..ServeOptions::default() };
-                let service = open(&Setup { threads, ..setup.clone() }, &built, options).unwrap();
+        // A cache of one bucket, of some, and of all.
+        for (threads, cache_bytes) in [(1, 1), (2, 8_000), (3, 1 << 20)] {
+            let options = || ServeOptions { cache_bytes: Some(cache_bytes), ..ServeOptions::default() };
+            let setup = Setup { threads, ..setup.clone() };
+            for (plans, service) in
+                [("by bucket", open(&setup, &built, options())), ("by query", open_by_query(&setup, &built, options()))]
+            {
+                let service = service.unwrap();
                 // Of all kinds in one batch, and again with what the first left in the cache.
                 for _ in 0..2 {
                     let all = wishes.map(|(wanted, effort)| requests(&queries, wanted, effort)).concat();
                     let answers = service.answer(all);
-                    let what = format!("{element} {metric} {order:?} {retention:?} {threads} {cache_bytes}");
+                    let what = format!("{element} {metric} {plans} {threads} {cache_bytes}");
                     assert_same(&hits(&answers), &expected.concat(), &what);
                     for answer in answers.iter().flatten() {
                         let Ids::Int64(ids) = &answer.ids else { panic!("the store has ids") };
@@ -240,9 +257,9 @@ fn a_damaged_bucket_is_told_to_those_who_need_it_alone() {
     let mut damaged = whole.clone();
     let extent = &built.store.extents()[17];
     damaged[extent.offset as usize + 100] ^= 1;
-    for order in BatchOrder::ALL {
+    for opened in [open, open_by_query] {
         std::fs::write(&path, &damaged).unwrap();
-        let service = open(&setup, &built, ServeOptions { order, ..ServeOptions::default() }).unwrap();
+        let service = opened(&setup, &built, ServeOptions::default()).unwrap();
         let answers = service.answer(requests(&queries, wanted, effort));
         let (mut good, mut bad) = (0, 0);
         for (answer, expected) in answers.into_iter().zip(&expected) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::{Device as Files, ReadFile};
 use adjoin::error::{Error, Result};
+use adjoin::flash::TraceReads;
 use adjoin::flash::model::{Config, Device, ReplayOptions, replay};
 use adjoin::locks::OwnFolder;
 use adjoin::options::{format_bytes, parse_bytes};
@@ -14,7 +15,6 @@ use adjoin::output::write_file;
 
 use super::check_results;
 use super::disk::{Kind, carry_out, random_reads, replay_on_disk, within};
-use super::trace::Reads;
 use crate::Outcome;
 use crate::args::FlashCalibrate;
 use crate::print::print;
@@ -242,7 +242,7 @@ fn tell_replays((config, file_bytes): (&Config, u64), replayed: &[Replayed<'_>],
     let mut text = String::new();
     for Replayed { path, seconds } in replayed {
         let options = ReplayOptions { depth, ..ReplayOptions::default() };
-        let reads = Reads::open(path)?.map(|read| read.map(|read| within(read, file_bytes)));
+        let reads = TraceReads::open(path)?.map(|read| read.map(|read| within(read, file_bytes)));
         let model = replay(&device, reads, &options)?;
         let took = median(seconds);
         text += &format!(

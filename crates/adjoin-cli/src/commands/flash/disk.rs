@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use adjoin::device::{AlignedBuffer, Cause, Device, ReadFile};
 use adjoin::error::Result;
+use adjoin::flash::TraceReads;
 use adjoin::flash::model::{Schedule, TraceRead};
 use adjoin::random::Random;
 use adjoin::report::Stopwatch;
-
-use super::trace::Reads;
 
 /// Reads of a trace keep their offset within a block of this size.
 const BLOCK_BYTES: u64 = 4_096;
@@ -68,7 +67,7 @@ pub(super) fn random_reads(kind: Kind, (count, file_bytes): (u64, u64), seed: u6
 /// distances as far as the file is long enough. Returns the seconds.
 pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn ReadFile>, depth: usize) -> Result<f64> {
     let mut failed = None;
-    let reads = Reads::open(trace)?.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
+    let reads = TraceReads::open(trace)?.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
     let reads = reads.map(|read| within(read, file.len()));
     let seconds = carry_out(device, reads, depth, |read| Ok((file.clone(), read.offset)))?;
     failed.map_or(Ok(seconds), |error| Err(error.into()))

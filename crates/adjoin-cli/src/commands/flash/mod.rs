@@ -3,8 +3,6 @@
 mod calibrate;
 mod disk;
 mod run;
-mod tables;
-mod trace;
 mod workload;
 
 use std::io::Write;
@@ -27,7 +25,6 @@ pub(crate) fn flash(command: &Flash, stopped: &Stopped) -> Result<Outcome> {
         Flash::Run(arguments) => run::run(arguments, stopped),
         Flash::Sweep(arguments) => run::sweep(arguments, stopped),
         Flash::Calibrate(arguments) => calibrate::calibrate(arguments, stopped),
-        Flash::Tables(arguments) => tables::tables(arguments, stopped),
     }
 }
 

@@ -6,23 +6,16 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::{
-    Config, Counts, Device, Energy, Hit, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport,
-    Span, Spread, Use, bandwidth, replay, search,
+    Config, Counts, Device, Energy, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport, Span,
+    Use, bandwidth, replay, search,
 };
-use adjoin::flash::{GraphKind, LaidOut, Searches};
+use adjoin::flash::{GraphKind, Searches, TraceReads, VectorOrder};
 use adjoin::graph::GraphOptions;
-use adjoin::index::Layout;
 use adjoin::job::open_source;
 use adjoin::source::{SourceOptions, VectorSource};
 use serde_json::{Value, json};
 
-use super::trace::Reads;
 use crate::args::{FlashRun, ModelOptions, SearchedSet};
-
-/// Bytes of the result of a comparison that stays in the device.
-const RESULT_BYTES: u32 = 8;
-/// Elements of a comparison that is long enough to make its startup time negligible.
-const ELEMENTS: u32 = 1 << 20;
 
 /// Returns the device that the options describe.
 pub(super) fn config(model: &ModelOptions) -> Result<Config> {
@@ -59,7 +52,7 @@ pub(super) fn read_by(model: &ModelOptions, searched: &SearchedSet, traces: &[Pa
 }
 
 /// Returns the platform of a name.
-pub(super) fn platform(name: &str) -> Result<Platform> {
+fn platform(name: &str) -> Result<Platform> {
     Platform::named(name).ok_or_else(|| {
         let names = Platform::ALL.map(Platform::name).join(", ");
         Error::option(format!("--platform {name} is not known; give one of {names}"))
@@ -67,7 +60,7 @@ pub(super) fn platform(name: &str) -> Result<Platform> {
 }
 
 /// Reads the vectors and builds their graph.
-pub(super) fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
+fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
     if searched.inputs.is_empty() || searched.queries.is_empty() {
         return Err(Error::option("nothing to run; give vectors and --queries, or --trace"));
     }
@@ -82,7 +75,7 @@ pub(super) fn searches(context: &Context, searched: &SearchedSet) -> Result<Sear
 }
 
 /// Converts the options of a search.
-pub(super) fn search_options(searched: &SearchedSet, platform: Platform, dimensions: u32) -> SearchOptions {
+fn search_options(searched: &SearchedSet, platform: Platform, dimensions: u32) -> SearchOptions {
     SearchOptions {
         platform,
         list: searched.list,
@@ -97,24 +90,8 @@ pub(super) fn search_options(searched: &SearchedSet, platform: Platform, dimensi
     }
 }
 
-/// Returns the options of a replay whose bytes are sent to where the platform compares, and are each compared with
-/// `comparisons` elements there.
-pub(super) fn replay_options(device: &Device, platform: Platform, (depth, comparisons): (usize, f64)) -> ReplayOptions {
-    let per_byte = platform.comparison(device, ELEMENTS) as f64 / f64::from(ELEMENTS);
-    ReplayOptions {
-        depth,
-        place: platform.place(),
-        compute_ps_per_byte: comparisons * per_byte,
-        result_bytes: if comparisons > 0.0 { RESULT_BYTES } else { 0 },
-        units: platform.units(device),
-        watts: platform.watts(device),
-        spread: Spread::Channels,
-        spans: 0,
-    }
-}
-
-/// Converts the option for the mapping of pages to planes.
-pub(super) fn mapping(searched: &SearchedSet) -> Mapping {
+/// How pages are given to planes, as typed.
+fn mapping(searched: &SearchedSet) -> Mapping {
     if searched.mapping == "linear" { Mapping::Linear } else { Mapping::MultiPlane }
 }
 
@@ -145,39 +122,22 @@ impl Workload {
         match self {
             Self::Trace(path) => {
                 let how = (arguments.depth, arguments.comparisons);
-                let options = ReplayOptions { spans, ..replay_options(&device, platform, how) };
-                let report = replay(&device, Reads::open(path)?.timed(arguments.as_timed), &options)?;
+                let options = ReplayOptions { spans, ..ReplayOptions::comparing(&device, platform, how) };
+                let report = replay(&device, TraceReads::open(path)?.timed(arguments.as_timed), &options)?;
                 Ok((of_replay(&device, platform, &report), report.spans))
             }
             Self::Searches(searches) => {
                 let searched = &arguments.searched;
-                let layout: Layout = searched.layout.parse()?;
+                let layout: VectorOrder = searched.layout.parse()?;
                 let laid = searches.lay_out(context, device.geometry(), (layout, mapping(searched)))?;
                 let options = SearchOptions { spans, ..search_options(searched, platform, searches.dimensions()) };
                 let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;
-                check(&laid, &report, &expected(searches, options.list, options.k));
+                laid.check(&report, &searches.nearest_of_each(options.list, options.k));
                 let mut figures = of_search(&device, platform, &report);
                 figures["layout"] = json!({"name": layout.name(), "bandwidth": bandwidth(&laid.layout)});
                 Ok((figures, report.spans))
             }
         }
-    }
-}
-
-/// Returns the hits of all queries in a search in memory.
-pub(super) fn expected(searches: &Searches, list: usize, k: usize) -> Vec<Vec<Hit>> {
-    (0..searches.queries()).map(|query| searches.nearest(query, list, k)).collect()
-}
-
-/// Panics if the hits of a run differ from those of the search in memory, which would be an error in the model.
-pub(super) fn check(laid: &LaidOut<'_>, report: &SearchReport, expected: &[Vec<Hit>]) {
-    for (query, (hits, expected)) in report.hits.iter().zip(expected).enumerate() {
-        let is_same = hits.len() == expected.len()
-            && hits
-                .iter()
-                .zip(expected)
-                .all(|(hit, other)| laid.row(*hit) == other.vertex && hit.distance == other.distance);
-        assert!(is_same, "query {query} found other vectors on the modelled device than in memory");
     }
 }
 

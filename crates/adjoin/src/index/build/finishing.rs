@@ -12,12 +12,12 @@ use super::reach::Repaired;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::index::layout::{Arrangement, Layout, PageOrder, Places, window_bytes, windows};
+use crate::index::layout::{Arrangement, Places, window_bytes, windows};
 use crate::index::navigation::Navigation;
 use crate::index::options::IndexOptions;
 use crate::index::page::PageShape;
 use crate::options::VectorType;
-use crate::quantize::{CodeKind, Quantizer, widen};
+use crate::quantize::{Quantizer, widen};
 use crate::random::Random;
 use crate::workers::map_items;
 
@@ -89,16 +89,13 @@ pub(in crate::index) fn quantizer<T: Coordinate>(
     }
     drop(drawn);
     let code_bytes = code_bytes(options, origin.space().vectors);
-    let learned = Quantizer::train(context, &sample, CodeKind::default(), code_bytes, options.graph.seed)?;
+    let learned = Quantizer::train(context, &sample, code_bytes, options.graph.seed)?;
     Ok((learned, sample))
 }
 
-/// Returns the windows of vertices that are laid out independently.
-pub(in crate::index) fn windows_of(layout: Layout, vertices: u32, shape: PageShape) -> Vec<Range<u32>> {
-    match layout {
-        Layout::Rows => std::iter::once(0..vertices).collect(),
-        _ => windows(vertices, shape.records()).collect(),
-    }
+/// The windows of vertices that are laid out by themselves.
+pub(in crate::index) fn windows_of(vertices: u32, shape: PageShape) -> Vec<Range<u32>> {
+    windows(vertices, shape.records()).collect()
 }
 
 /// Orders the vertices on pages, for a layout that is based on edges.
@@ -107,14 +104,14 @@ pub(in crate::index) fn windows_of(layout: Layout, vertices: u32, shape: PageSha
 /// If lists cannot be read, if memory does not suffice, or if the work is cancelled.
 pub(in crate::index) fn arranged(
     context: &Context,
-    (layout, degree): (Layout, usize),
+    degree: usize,
     (graph, vertices): (&Repaired, u32),
     shape: PageShape,
 ) -> Result<Places> {
-    let windows = windows_of(layout, vertices, shape);
+    let windows = windows_of(vertices, shape);
     // The lists of a window are reserved when they are read.
     let largest = windows.iter().map(Range::len).max().unwrap_or(0);
-    let bytes = window_bytes(layout, largest, degree);
+    let bytes = window_bytes(largest, degree);
     let whole = bytes + graph.windows().range_bytes(largest as u64, degree);
     let workers = ((context.budget().free() / whole.max(1)) as usize).clamp(1, context.threads.min(windows.len()));
     let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
@@ -127,8 +124,7 @@ pub(in crate::index) fn arranged(
         |(), number| {
             let window = windows[number].clone();
             let lists = graph.range(context, window.clone())?;
-            let way = PageOrder::usual(layout, shape.records());
-            Arrangement::of_window(&context.cancel, way, window, |vertex| lists.of(vertex), None)
+            Arrangement::of_window(&context.cancel, shape.records(), window, |vertex| lists.of(vertex))
         },
     )?;
     Ok(Places::of_windows(vertices, windows.iter().map(|window| window.start).zip(laid)))

@@ -31,12 +31,10 @@ pub use self::foreseen::building_bytes;
 use self::gathering::Gathering;
 use self::joined::JoinBuild;
 use self::lists::{Lists, Windows};
-use self::origin::{Origin, VectorsToGather};
-use self::reach::Repaired;
 use self::vertices::VertexMap;
 use self::writing::{InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
-use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices};
+use super::layout::{GROWN, Places, window_bytes, window_vertices};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
 use super::navigation;
 use super::options::{GraphMethod, IndexOptions};
@@ -121,12 +119,11 @@ impl BuildNeeds {
         };
         let making_graph =
             centers + gathering + vertices::least_bytes(buckets, context.threads).max(leading_in).max(graph);
-        let largest = largest_window(options.layout, rows as u32, shape) as u64;
+        let largest = window_vertices(rows as u32, shape.records()) as u64;
         let lists = windows.range_bytes(largest, degree);
         // The size of the repaired lists is unknown here; usually nothing is repaired.
         let reaching = reach::memory_bytes(rows) + lists;
-        let rows_in_order = if options.layout == Layout::Rows { gathering } else { 0 };
-        let laying_out = window_bytes(options.layout, largest as usize, degree) + lists + rows_in_order;
+        let laying_out = window_bytes(largest as usize, degree) + lists;
         let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, dimensions);
         let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, dimensions) + (2 << 20);
         let writing = writing::least_bytes(lists + Places::memory_bytes(largest) + encoding);
@@ -148,14 +145,6 @@ fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare:
     let vertices = ((GATHERED_BYTES_MIN + spare) / of_vertex).min(buckets.rows());
     let vectors = (VECTORS_OF_VERTEX * vertices).max(2 * joined::candidates_max(&options.graph));
     (vectors.max(2 * records), (vertices * pruned.max(written)).max(2 * records * written))
-}
-
-/// Returns the number of vertices in the largest window.
-fn largest_window(layout: Layout, vertices: u32, shape: PageShape) -> usize {
-    match layout {
-        Layout::Rows => vertices as usize,
-        _ => window_vertices(vertices, shape.records()),
-    }
 }
 
 /// Checks that a store has no more vectors than a graph can have vertices.
@@ -215,7 +204,7 @@ impl Build<'_> {
         let graph_seconds = watch.lap();
         let shape = PageShape::new(space.vectors, options.graph.degree, options.page_bytes);
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
-        let places = &self.arrange::<T>((buckets, map), &graph, shape)?;
+        let places = &arranged(context, options.graph.degree, (&graph, map.len()), shape)?;
         let layout_seconds = watch.lap();
         let gathering = &self.gathering::<T>((buckets, map), spare)?;
         if !graph.islands().is_empty() {
@@ -227,8 +216,7 @@ impl Build<'_> {
         let inserted = self.inserted.clone();
         let writing =
             Writing { origin: gathering, graph: &graph, shape, quantizer, drafts, temporary, places, inserted };
-        let Written { drafted, duplicates, inserted } =
-            writing.run::<T>(&windows_of(options.layout, map.len(), shape))?;
+        let Written { drafted, duplicates, inserted } = writing.run::<T>(&windows_of(map.len(), shape))?;
         let attributes = writing.attributes(store, &duplicates)?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
@@ -271,7 +259,7 @@ impl Build<'_> {
             code_bytes: code_bytes(options, of_store.vectors),
             navigation: options.navigation,
             page_bytes: options.page_bytes,
-            layout: options.layout,
+            layout: GROWN.to_owned(),
             overlap_ratio,
             entry,
             files,
@@ -306,37 +294,5 @@ impl Build<'_> {
         let lists = Lists::of_graph(context, temporary, &graph, memory)?;
         let spilled = lists.spilled();
         Ok((lists, graph.entry().expect("there is a vertex"), spilled))
-    }
-
-    /// Orders the vertices on pages.
-    fn arrange<T: Coordinate>(
-        &self,
-        (buckets, map): (&Buckets<'_>, &VertexMap),
-        graph: &Repaired,
-        shape: PageShape,
-    ) -> Result<Places> {
-        match self.options.layout {
-            Layout::Rows => {
-                let gathering = self.gathering::<T>((buckets, map), 0)?;
-                Ok(Places::of_windows(map.len(), [(0, self.by_row(&gathering, graph, shape)?)]))
-            }
-            layout => arranged(self.context, (layout, self.options.graph.degree), (graph, map.len()), shape),
-        }
-    }
-
-    /// Orders the vertices on pages by their rows.
-    fn by_row(&self, gathering: &Gathering<'_>, graph: &Repaired, shape: PageShape) -> Result<Arrangement> {
-        let (context, vertices) = (self.context, gathering.map.len());
-        let _rows = context.reserve(u64::from(vertices) * size_of::<(u64, u32)>() as u64, PURPOSE)?;
-        let all = VectorsToGather::of(vertices, 0..vertices);
-        let mut rows: Vec<(u64, u32)> = Vec::with_capacity(vertices as usize);
-        gathering.each(&all.ranked(), false, &mut |row| {
-            rows.push((row.row, row.vertex));
-            Ok(())
-        })?;
-        rows.sort_unstable();
-        let lists = graph.range(context, 0..vertices)?;
-        let order = rows.iter().map(|&(_, vertex)| vertex).collect();
-        Ok(Arrangement::in_order(order, shape.records(), |vertex| lists.of(vertex)))
     }
 }

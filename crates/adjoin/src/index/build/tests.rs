@@ -11,7 +11,7 @@ use super::reach;
 use super::vertices::VertexMap;
 use crate::buckets::{NearRows, least_near_rows};
 use crate::context::Context;
-use crate::index::{self, Index, IndexOptions, Layout};
+use crate::index::{self, GivenOrder, Index, IndexOptions};
 use crate::load::{Buckets, ReadAhead, least_read_ahead, read_coordinates};
 use crate::plan::Load;
 use crate::random::Random;
@@ -232,7 +232,10 @@ fn attributes_lie_by_entry_and_stay_with_their_rows_in_any_order() {
         let store = Store::open(&context, &folder.path().join("store")).unwrap();
         let [at, anew] = ["index", "anew"].map(|name| folder.path().join(name));
         index::build(&context, &store, &at, &IndexOptions::default(), false).unwrap();
-        index::relayout(&context, &at, Some(&anew), Layout::Degree, false).unwrap();
+        let vertices = index::Index::open(&context, &at).unwrap().facts().vertices;
+        let backwards: Vec<u32> = (0..vertices).rev().collect();
+        let given = GivenOrder { name: "backwards", order: &backwards };
+        index::relayout_in_order(&context, &at, Some(&anew), given, false).unwrap();
         let all: Vec<u32> = (0..rows).collect();
         let mut orders = Vec::new();
         for folder in [at, anew] {

@@ -16,37 +16,37 @@ const RANK_MAX: u32 = RANKS as u32 - 1;
 ///
 /// Each edge has its rank among the out-neighbors of its source, nearest first: 1 for the first, 0 for no edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tie(u32);
+pub struct Tie(u32);
 
 impl Tie {
     /// Returns the other vertex.
-    pub(super) fn other(self) -> u32 {
+    pub fn other(self) -> u32 {
         self.0 & (WINDOW_MAX as u32 - 1)
     }
 
     /// Returns the rank of the edge to the other vertex.
-    pub(super) fn rank_to(self) -> u32 {
+    pub fn rank_to(self) -> u32 {
         self.0 >> VERTEX_BITS & RANK_MAX
     }
 
     /// Returns the rank of the edge from the other vertex.
-    pub(super) fn rank_from(self) -> u32 {
+    pub fn rank_from(self) -> u32 {
         self.0 >> (VERTEX_BITS + RANK_BITS)
     }
 
     /// Returns whether there is an edge to the other vertex.
-    pub(super) fn leads_out(self) -> bool {
+    pub fn leads_out(self) -> bool {
         self.rank_to() > 0
     }
 
     /// Returns the number of edges, 1 or 2.
-    pub(super) fn edges(self) -> u32 {
+    pub fn edges(self) -> u32 {
         u32::from(self.rank_to() > 0) + u32::from(self.rank_from() > 0)
     }
 }
 
 /// Ties among the vertices of a window, which are numbered from 0 here. Edges that leave the window are omitted.
-pub(super) struct Edges {
+pub struct Edges {
     /// Start of the ties of each vertex, and the end of the last ones.
     starts: Vec<u32>,
     /// Ties of each vertex, ordered by the other vertex.
@@ -56,7 +56,7 @@ pub(super) struct Edges {
 impl Edges {
     /// Collects the ties among the vertices of a window. `neighbors` returns out-neighbors by their numbers in the
     /// graph.
-    pub(super) fn of<'g>(window: Range<u32>, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
+    pub fn of<'g>(window: Range<u32>, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
         let count = window.len();
         assert!(count <= WINDOW_MAX, "{count} vertices in a window");
         // Visits (from, to, rank) of each edge. It runs twice: to count the ties of each vertex, then to store them.
@@ -113,32 +113,28 @@ impl Edges {
         starts * size_of::<u32>() as u64 + ties * size_of::<Tie>() as u64
     }
 
-    pub(super) fn vertices(&self) -> usize {
+    /// How many vertices there are.
+    pub fn vertices(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Returns the numbers of all vertices.
-    pub(super) fn numbers(&self) -> Range<u32> {
+    /// The numbers of all vertices.
+    pub fn numbers(&self) -> Range<u32> {
         0..self.vertices() as u32
     }
 
-    /// Returns the ties of a vertex, ordered by the other vertex.
-    pub(super) fn ties(&self, vertex: u32) -> &[Tie] {
+    /// The ties of a vertex, by the numbers of the others.
+    pub fn ties(&self, vertex: u32) -> &[Tie] {
         &self.ties[self.starts[vertex as usize] as usize..self.starts[vertex as usize + 1] as usize]
     }
 
-    /// Returns the number of ties, each counted at both ends.
-    pub(super) fn len(&self) -> usize {
-        self.ties.len()
-    }
-
-    /// Returns the out-neighbors of a vertex, in ascending order.
-    pub(super) fn neighbors(&self, vertex: u32) -> impl Iterator<Item = u32> {
+    /// The out-neighbors of a vertex, by their numbers.
+    pub fn neighbors(&self, vertex: u32) -> impl Iterator<Item = u32> {
         self.ties(vertex).iter().filter(|tie| tie.leads_out()).map(|tie| tie.other())
     }
 
-    /// Returns the tie between two vertices, if any.
-    pub(super) fn between(&self, vertex: u32, other: u32) -> Option<Tie> {
+    /// What ties a vertex to another.
+    pub fn between(&self, vertex: u32, other: u32) -> Option<Tie> {
         let ties = self.ties(vertex);
         ties.binary_search_by_key(&other, |tie| tie.other()).ok().map(|at| ties[at])
     }

@@ -5,32 +5,34 @@ const NO_PAGE: u32 = u32::MAX;
 
 /// Capacity of the pages: all but the last have `records` vertices.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
+pub struct Room {
     vertices: usize,
     records: usize,
 }
 
 impl Room {
-    pub(super) fn new(vertices: usize, records: usize) -> Self {
+    /// Pages of `records` vertices each for so many vertices.
+    pub fn new(vertices: usize, records: usize) -> Self {
         Self { vertices, records }
     }
 
     /// Returns the number of vertices of a page, except perhaps the last.
-    pub(super) fn records(self) -> usize {
+    pub fn records(self) -> usize {
         self.records
     }
 
-    pub(super) fn pages(self) -> usize {
+    /// Number of pages.
+    pub fn pages(self) -> usize {
         self.vertices.div_ceil(self.records)
     }
 
     /// Returns the number of vertices of a page.
-    pub(super) fn of(self, page: usize) -> usize {
+    pub fn of(self, page: usize) -> usize {
         self.records.min(self.vertices - page * self.records)
     }
 
     /// Returns the page of each vertex if vertices are in this order.
-    pub(super) fn pages_of(self, order: &[u32]) -> Vec<u32> {
+    pub fn pages_of(self, order: &[u32]) -> Vec<u32> {
         let mut pages = vec![0; order.len()];
         for (page, on_page) in (0..).zip(order.chunks(self.records)) {
             on_page.iter().for_each(|&vertex| pages[vertex as usize] = page);
@@ -40,40 +42,42 @@ impl Room {
 }
 
 /// Pages to which vertices are being assigned.
-pub(super) struct Filling {
+pub struct Filling {
     room: Room,
     of_vertex: Vec<u32>,
     filled: Vec<u32>,
 }
 
 impl Filling {
-    pub(super) fn new(room: Room) -> Self {
+    /// No vertex has a page yet.
+    pub fn new(room: Room) -> Self {
         Self { room, of_vertex: vec![NO_PAGE; room.vertices], filled: vec![0; room.pages()] }
     }
 
-    pub(super) fn has_room(&self, page: u32) -> bool {
+    /// Whether a page has room for another vertex.
+    pub fn has_room(&self, page: u32) -> bool {
         self.free(page) > 0
     }
 
     /// Returns the number of vertices that a page still has room for.
-    pub(super) fn free(&self, page: u32) -> usize {
+    pub fn free(&self, page: u32) -> usize {
         self.room.of(page as usize) - self.filled[page as usize] as usize
     }
 
     /// Returns the page of a vertex, if it has one.
-    pub(super) fn page_of(&self, vertex: u32) -> Option<u32> {
+    pub fn page_of(&self, vertex: u32) -> Option<u32> {
         Some(self.of_vertex[vertex as usize]).filter(|&page| page != NO_PAGE)
     }
 
     /// Assigns a vertex without a page to a page with room.
-    pub(super) fn put(&mut self, vertex: u32, page: u32) {
+    pub fn put(&mut self, vertex: u32, page: u32) {
         self.of_vertex[vertex as usize] = page;
         self.filled[page as usize] += 1;
     }
 
     /// Assigns the remaining vertices to the free places, in `order`. Returns all vertices by page, and in `order`
     /// within a page.
-    pub(super) fn finish(mut self, order: &[u32]) -> Vec<u32> {
+    pub fn finish(mut self, order: &[u32]) -> Vec<u32> {
         let mut free = 0;
         for &vertex in order {
             if self.page_of(vertex).is_none() {

@@ -28,12 +28,12 @@ const WEIGHTS: [u32; RANKS] = {
 /// OR(G) counts all edges alike, but a walk reads most of its pages near its end, where it visits the nearest vertices.
 /// Weights that fall with the root save 7 to 11 % of the reads at equal recall, although OR(G) is a tenth lower.
 /// Weights that fall with the rank itself save less than half of that.
-pub(super) fn weight(tie: Tie) -> u32 {
+pub fn weight(tie: Tie) -> u32 {
     WEIGHTS[tie.rank_to() as usize] + WEIGHTS[tie.rank_from() as usize]
 }
 
 /// Returns the order of vertices on pages that grow along weighted ties.
-pub(super) fn grown(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
+pub fn grown(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
     let count = edges.vertices();
     let mut growth = Growth { edges, placed: RowSet::new(count as u64), weights: vec![0; count], near: Vec::new() };
     let mut order: Vec<u32> = Vec::with_capacity(count);

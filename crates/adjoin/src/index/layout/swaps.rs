@@ -18,7 +18,7 @@ const CANCEL_EVERY: usize = 4_096;
 
 /// Improves an order by swaps, in at most `rounds_max` rounds over all vertices, while a round makes enough swaps.
 /// `weight` returns the weight of a tie, at least 1.
-pub(super) fn swapped(
+pub fn swapped(
     cancel: &Cancel,
     (edges, room): (&Edges, Room),
     (weight, rounds_max): (impl Fn(Tie) -> u32, usize),

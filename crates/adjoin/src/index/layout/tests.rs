@@ -50,35 +50,21 @@ fn ratio(lists: &Lists, order: &[u32], records: usize) -> f64 {
     all / order.len() as f64
 }
 
-fn laid(lists: &Lists, layout: Layout, records: usize) -> Arrangement {
-    let (all, vectors) = (0..lists.len() as u32, vectors(lists.len(), 5));
-    let (way, neighbors) = (PageOrder::usual(layout, records), |vertex: u32| &lists[vertex as usize][..]);
-    Arrangement::of_window(&Cancel::default(), way, all, neighbors, Some((kernel(), &vectors))).unwrap()
-}
-
-fn kernel() -> Kernel {
-    Kernel::detect()
-}
-
-/// Returns random vectors.
-fn vectors(count: usize, dimensions: usize) -> Panel<f32> {
-    let (mut random, mut panel) = (Random::new(2, "vectors for layouts"), Panel::zeroed(count, dimensions));
-    for row in 0..count {
-        panel.row_mut(row).iter_mut().for_each(|x| *x = random.below(1_000) as f32 / 7.0 - 50.0);
-    }
-    panel
+fn laid(lists: &Lists, records: usize) -> Arrangement {
+    let all = 0..lists.len() as u32;
+    Arrangement::of_window(&Cancel::default(), records, all, |vertex| &lists[vertex as usize][..]).unwrap()
 }
 
 #[test]
-fn all_layouts_are_orders_of_all_vertices_with_the_ratio_that_they_say() {
+fn the_order_holds_all_vertices_with_the_ratio_that_it_reports() {
     for (name, lists) in graphs() {
-        for (layout, records) in Layout::ALL.into_iter().flat_map(|layout| [1, 4, 15, 1_000].map(|r| (layout, r))) {
-            let arrangement = laid(&lists, layout, records);
+        for records in [1, 4, 15, 1_000] {
+            let arrangement = laid(&lists, records);
             let mut sorted = arrangement.order.clone();
             sorted.sort_unstable();
-            assert_eq!(sorted, (0..lists.len() as u32).collect::<Vec<_>>(), "{name}: {layout}");
+            assert_eq!(sorted, (0..lists.len() as u32).collect::<Vec<_>>(), "{name}");
             let difference = arrangement.overlap_ratio - ratio(&lists, &arrangement.order, records);
-            assert!(difference.abs() < 1e-12, "{name}: {layout}: {difference}");
+            assert!(difference.abs() < 1e-12, "{name}: {difference}");
         }
     }
 }
@@ -117,8 +103,7 @@ fn swaps_gain_until_none_does() {
         for records in [1, 4, 15] {
             let room = Room::new(lists.len(), records);
             let before: Vec<u32> = all.clone().collect();
-            let swapped =
-                |order| swaps::swapped(&Cancel::default(), (&edges, room), (Tie::edges, ROUNDS_MAX), order).unwrap();
+            let swapped = |order| swapped(&Cancel::default(), (&edges, room), (Tie::edges, ROUNDS_MAX), order).unwrap();
             let mut order = swapped(before.clone());
             let mut least = ratio(&lists, &before, records);
             loop {
@@ -144,9 +129,7 @@ fn swaps_gain_until_none_does() {
 #[test]
 fn groups_that_fit_on_a_page_lie_on_one() {
     let (_, lists) = graphs().swap_remove(3);
-    for layout in [Layout::Bnp, Layout::Grown, Layout::Margo, Layout::Bns, Layout::Gp2] {
-        assert!((laid(&lists, layout, 9).overlap_ratio - 1.0).abs() < 1e-12, "{layout}");
-    }
+    assert!((laid(&lists, 9).overlap_ratio - 1.0).abs() < 1e-12);
 }
 
 #[test]
@@ -173,8 +156,7 @@ fn windows_make_one_order() {
     let cancel = Cancel::default();
     let laid = windows.iter().map(|window| {
         let neighbors = |vertex: u32| &lists[vertex as usize][..];
-        let way = PageOrder::usual(Layout::Grown, 15);
-        (window.start, Arrangement::of_window(&cancel, way, window.clone(), neighbors, None).unwrap())
+        (window.start, Arrangement::of_window(&cancel, 15, window.clone(), neighbors).unwrap())
     });
     let places = Places::of_windows(vertices, laid);
     let order: Vec<u32> = windows.iter().flat_map(|window| places.order(window.clone())).collect();
@@ -182,36 +164,4 @@ fn windows_make_one_order() {
     assert!((0..).zip(&order).all(|(place, &vertex)| places.of[vertex as usize] == place));
     let whole = Arrangement::in_order(order, 15, |vertex| &lists[vertex as usize]);
     assert!((places.overlap_ratio - whole.overlap_ratio).abs() < 1e-9);
-}
-
-/// If vectors are in groups far from each other with mixed numbers, each page has one group.
-#[test]
-fn halves_end_with_groups_of_near_vectors() {
-    let group = |vertex: u32| vertex * 7 % 10;
-    let mut panel = vectors(90, 4);
-    for vertex in 0..90 {
-        panel.row_mut(vertex)[0] += 1e4 * group(vertex as u32) as f32;
-    }
-    let order = halving::halved(&Cancel::default(), (kernel(), &panel), Room::new(90, 9)).unwrap();
-    assert!(order.chunks(9).all(|page| page.iter().all(|&vertex| group(vertex) == group(page[0]))), "{order:?}");
-}
-
-/// The final pages are no farther from their means than the initial ones, computed in plain f64.
-#[test]
-fn halves_are_nearer_to_their_means_than_at_first() {
-    for (count, dimensions) in [(20, 1), (37, 3), (64, 40)] {
-        let panel = vectors(count, dimensions);
-        let far = |page: &[u32], k: usize| {
-            let of_page = || page.iter().map(|&vertex| f64::from(panel.row(vertex as usize)[k]));
-            let mean = of_page().sum::<f64>() / page.len() as f64;
-            of_page().map(|x| (x - mean) * (x - mean)).sum::<f64>()
-        };
-        let records = count.div_ceil(2);
-        let all =
-            |order: &[u32]| order.chunks(records).map(|page| (0..dimensions).map(|k| far(page, k)).sum::<f64>()).sum();
-        let (before, room): (Vec<u32>, _) = ((0..count as u32).collect(), Room::new(count, records));
-        let after = halving::halved(&Cancel::default(), (kernel(), &panel), room).unwrap();
-        let (before, after): (f64, f64) = (all(&before), all(&after));
-        assert!(after < 0.98 * before, "{count} of {dimensions}: {after} after {before}");
-    }
 }

@@ -35,7 +35,7 @@ use super::build::finishing::{self, arranged, windows_of};
 use super::build::reach;
 use super::build::writing::{self, InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
-use super::layout::{Layout, Places};
+use super::layout::{GROWN, Places, ROWS};
 use super::manifest::IndexManifest;
 use super::sample::draw_inserted;
 use super::{lost, promise};
@@ -133,7 +133,7 @@ impl Merge<'_> {
     /// vertices, which they do not for inner products.
     pub(crate) fn is_possible(&self) -> bool {
         let facts = self.index.facts();
-        let can_be = facts.metric != Metric::Ip && facts.layout != Layout::Rows;
+        let can_be = facts.metric != Metric::Ip && facts.layout != ROWS;
         can_be && self.deleted.len() < facts.rows
     }
 
@@ -215,7 +215,7 @@ impl Merge<'_> {
             (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options, graph.islands())?;
         }
         let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
-        let places = &arranged(context, (options.layout, facts.degree), (&graph, vertices), facts.shape())?;
+        let places = &arranged(context, facts.degree, (&graph, vertices), facts.shape())?;
         let (learned, sample) = finishing::quantizer::<T>(&mixed, options)?;
         mixed.keeps_codes =
             index.quantizer.error(context, &sample)? <= CODES_WORSE * learned.error(context, &sample)?;
@@ -225,8 +225,7 @@ impl Merge<'_> {
         let rows = u64::from(left.len()) + u64::from(newcomers.rows());
         let inserted = left.len().into()..rows;
         let writing = Writing { origin: &mixed, graph: &graph, shape, quantizer, drafts, temporary, places, inserted };
-        let Written { drafted, duplicates, inserted } =
-            writing.run::<T>(&windows_of(options.layout, vertices, shape))?;
+        let Written { drafted, duplicates, inserted } = writing.run::<T>(&windows_of(vertices, shape))?;
         let attributes = mixed.attributes((drafts, temporary), deleted, (places, &duplicates))?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
@@ -237,6 +236,7 @@ impl Merge<'_> {
             rows,
             source_rows: rows,
             vertices,
+            layout: GROWN.to_owned(),
             overlap_ratio: places.overlap_ratio,
             entry: places.of[entry as usize],
             files: write_rest(drafts, &contents, &drafted)?,

@@ -4,7 +4,7 @@ use super::{Merge, Newcomers, Repair};
 use crate::context::Context;
 use crate::index::calibration::Calibration;
 use crate::index::tests::{Indexed, Set};
-use crate::index::{Index, IndexRows, Layout, relayout, search, verify};
+use crate::index::{GivenOrder, Index, IndexRows, relayout_in_order, search, verify};
 use crate::options::{Element, Metric, VectorType};
 use crate::query::{QueryTarget, SearchEffort, SearchOptions};
 use crate::random::Random;
@@ -119,7 +119,9 @@ fn inserted_copies_are_measured_apart_also_in_another_layout() {
     let copies = copies.with_ids(Ids::Int64((100_000..100_100).collect()));
     let (merged, _) = merged(context, &indexed, (10, &copies), Repair::All);
     let relaid = indexed.at("relaid");
-    relayout(context, merged.folder(), Some(&relaid), Layout::Bnp, false).unwrap();
+    let order: Vec<u32> = (0..merged.facts().vertices).rev().collect();
+    let reversed = GivenOrder { name: "reversed", order: &order };
+    relayout_in_order(context, merged.folder(), Some(&relaid), reversed, false).unwrap();
     for index in [&merged, &Index::open(context, &relaid).unwrap()] {
         let inserted = index.calibration.as_ref().map(Calibration::inserted).unwrap();
         let Ids::Int64(mut ids) = index.ids_of(index.facts().ids, &inserted.entries).unwrap() else {

@@ -428,9 +428,9 @@ impl Prepared {
             t: admission.t,
             sample_seed: Some(*seed),
             sample_distances: Some(spent.sample_distances),
-            order: Some(self.schedule.order.name()),
+            order: Some(self.schedule.order.clone()),
             lead: sets.other().map(|_| self.schedule.lead.name()),
-            cache: Some(self.schedule.policy.name()),
+            cache: Some(self.schedule.cache()),
             centers: Some(sets.left().manifest().centers.name()),
             ..StrategyStatistics::default()
         }

@@ -258,13 +258,16 @@ impl<'a> Planner<'a> {
 
     /// Prepares a plan that was read, for a run in the free memory.
     fn resume<T: Coordinate>(&self, plan: JoinPlan) -> Result<Prepared> {
-        let JoinPlan { mut decided, watched, order, lead, tasks, .. } = plan;
+        let JoinPlan { mut decided, watched, order, lead, tasks, steps, .. } = plan;
         let watched =
             watched.map(|watched| Watched::new(&self.context, watched, self.buckets.first_new_row())).transpose()?;
         decided.predicted.center_distances = center_distances(self.buckets, decided.admission.rule, &tasks);
         let results = decided.predicted.results;
         let room = self.room::<T>(&tasks, (tasks.len(), results), self.context.budget().free())?;
-        let schedule = schedule_in_order(tasks, (order, lead), &room.sizes, room.start());
+        let mut schedule = schedule_in_order(tasks, (order, lead), &room.sizes, room.start());
+        if let Some(steps) = steps {
+            schedule = schedule.with_steps(steps, &room.sizes);
+        }
         self.context.budget().shrink(0);
         let Room { sizes, memory } = room;
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })

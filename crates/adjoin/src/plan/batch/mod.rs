@@ -6,19 +6,10 @@
 //! to evict (`s3_fifo.rs` is one policy), and `steps.rs` simulates that; the printed plan is the one that is executed.
 //! `loaders.rs` computes when several loaders finish.
 
-mod grouping;
-mod loaders;
-mod order;
-mod overlap;
 mod residency;
-mod s3_fifo;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use grouping::{Reading, group};
-pub use loaders::{Assignment, finish_times, greedy_packing};
-pub use order::{BatchOrder, THETA};
-pub use overlap::{Bitmaps, HashedSets, Overlap};
-pub use residency::{BucketCosts, Residency, Retention};
+pub use residency::{BucketCosts, Residency};
 pub use steps::{BatchCounts, BatchPlan, BatchStep, plan_batch};

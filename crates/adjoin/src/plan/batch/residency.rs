@@ -2,88 +2,13 @@
 //! in bytes: the caller loads buckets, and passes the time.
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
-
-use super::s3_fifo::S3Fifo;
-use crate::error::{Error, Result};
 
 /// No further use is known.
 pub(super) const NEVER: u32 = u32::MAX;
-/// Seconds of WLRU's window, and between two prefetches of WLRU and CLRU (CALL, sections III-B and III-C).
-const WINDOW_SECONDS: f64 = 60.0;
-/// Buckets that WLRU keeps for their uses in a window.
-const WINDOW_TOP: usize = 10;
-/// Buckets that WLRU and CLRU prefetch.
-const PREFETCH: usize = 20;
 /// Uses per bucket, on average, after which an old use counts half.
 const USES_REMEMBERED: f64 = 16.0;
 /// Limit beyond which the counts of uses are scaled down.
 const COUNT_MAX: f64 = 1e200;
-
-/// Which bucket is evicted when another one needs room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retention {
-    /// The one that was loaded longest ago.
-    Fifo,
-    /// The one that was used longest ago.
-    Lru,
-    /// Like [`Self::Lru`], but the ten that were used most in the last full minute are evicted last (CALL, section
-    /// III-B).
-    Wlru {
-        /// Whether the 20 that were used most in the last minute are loaded each minute.
-        prefetches: bool,
-    },
-    /// The one with the least product of uses and loading time (CALL, section V-A, after EdgeRAG).
-    Clru {
-        /// Whether the 20 that take longest to load are loaded each minute.
-        prefetches: bool,
-    },
-    /// The one that the queues of S3-FIFO choose.
-    S3Fifo,
-    /// The one whose next use in the batch is farthest away. Of those that the batch no longer needs, the one with the
-    /// least value per byte, which is its uses times the cost of a read (Cherkasova's GDSF). In contrast to GDSF, the
-    /// uses of all buckets are counted, cached or not, since there are few.
-    Foreseen,
-}
-
-impl Retention {
-    /// All policies.
-    pub const ALL: [Self; 8] = [
-        Self::Fifo,
-        Self::Lru,
-        Self::Wlru { prefetches: false },
-        Self::Wlru { prefetches: true },
-        Self::Clru { prefetches: false },
-        Self::Clru { prefetches: true },
-        Self::S3Fifo,
-        Self::Foreseen,
-    ];
-
-    /// Returns the name as a strategy.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::Lru => "lru",
-            Self::Wlru { prefetches: false } => "wlru",
-            Self::Wlru { prefetches: true } => "wlru-prefetch",
-            Self::Clru { prefetches: false } => "clru",
-            Self::Clru { prefetches: true } => "clru-prefetch",
-            Self::S3Fifo => "s3-fifo",
-            Self::Foreseen => "foreseen",
-        }
-    }
-}
-
-impl FromStr for Retention {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|retention| retention.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|retention| retention.name()).collect();
-            Error::option(format!("no such cache: {name}; choose one of {}", names.join(", ")))
-        })
-    }
-}
 
 /// Costs of buckets.
 #[derive(Debug, Clone)]
@@ -96,7 +21,12 @@ pub struct BucketCosts {
 
 /// Retention priority of a bucket: the least is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Stay(u64, f64);
+struct Stay {
+    /// The less, the later the batch uses it.
+    soon: u32,
+    /// What its uses save for a byte.
+    saved: f64,
+}
 
 impl Eq for Stay {}
 
@@ -108,54 +38,38 @@ impl PartialOrd for Stay {
 
 impl Ord for Stay {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.cmp(&other.0).then(self.1.total_cmp(&other.1))
+        self.soon.cmp(&other.soon).then(self.saved.total_cmp(&other.saved))
     }
 }
 
 /// The buckets in a cache, and the state of its policy.
 pub struct Residency {
-    retention: Retention,
     capacity: u64,
     costs: BucketCosts,
     held_bytes: u64,
     held: Vec<Option<Stay>>,
     /// Buckets in the cache by priority; empty under S3-FIFO.
     by_stay: BTreeSet<(Stay, u32)>,
-    queues: Option<S3Fifo>,
-    /// Increases with each use and each insert.
-    time: u64,
     /// Uses of each bucket; old ones count less.
     counts: Vec<f64>,
     /// Weight of the next use.
     next_counts: f64,
-    /// Uses of each bucket in the current window.
-    recent: Vec<u32>,
-    /// Whether a bucket was among the most used of the last window.
-    is_top: Vec<bool>,
-    window: u64,
     next_uses: Vec<u32>,
 }
 
 impl Residency {
     /// Creates an empty cache.
-    pub fn new(retention: Retention, capacity: u64, costs: BucketCosts) -> Self {
+    pub fn new(capacity: u64, costs: BucketCosts) -> Self {
         let buckets = costs.sizes.len();
         assert_eq!(buckets, costs.reads.len(), "a bucket has a size and a cost");
-        let queues = (retention == Retention::S3Fifo).then(|| S3Fifo::new(capacity, buckets));
         Self {
-            retention,
             capacity,
             costs,
             held_bytes: 0,
             held: vec![None; buckets],
             by_stay: BTreeSet::new(),
-            queues,
-            time: 0,
             counts: vec![0.0; buckets],
             next_counts: 1.0,
-            recent: vec![0; buckets],
-            is_top: vec![false; buckets],
-            window: 0,
             next_uses: vec![NEVER; buckets],
         }
     }
@@ -164,7 +78,7 @@ impl Residency {
     pub fn memory_bytes(buckets: usize) -> u64 {
         let of_costs = size_of::<u64>() + size_of::<f64>();
         let of_bucket = size_of::<Option<Stay>>() + 3 * size_of::<(Stay, u32)>() + size_of::<f64>();
-        (buckets * (of_costs + of_bucket + size_of::<[u32; 8]>())) as u64
+        (buckets * (of_costs + of_bucket + size_of::<[u32; 4]>())) as u64
     }
 
     /// Returns the number of buckets.
@@ -187,60 +101,22 @@ impl Residency {
         self.held_bytes + self.size(bucket) <= self.capacity
     }
 
-    /// Returns whether the policy uses [`Self::expect`].
-    pub fn foresees(&self) -> bool {
-        self.retention == Retention::Foreseen
-    }
-
-    /// Sets the time, in seconds since some start; returns the buckets to prefetch if a minute has passed.
-    pub fn tick(&mut self, seconds: f64) -> Vec<u32> {
-        let window = (seconds / WINDOW_SECONDS).max(0.0) as u64;
-        if window <= self.window {
-            return Vec::new();
-        }
-        // A window that was skipped had no uses.
-        let recent = std::mem::replace(&mut self.recent, vec![0; self.held.len()]);
-        let recent = if window == self.window + 1 { recent } else { self.recent.clone() };
-        self.window = window;
-        let most_used = first_by(&recent, |&uses| f64::from(uses));
-        match self.retention {
-            Retention::Wlru { prefetches } => {
-                self.is_top.fill(false);
-                most_used.iter().take(WINDOW_TOP).for_each(|&bucket| self.is_top[bucket as usize] = true);
-                self.rank_again();
-                most_used.into_iter().take(if prefetches { PREFETCH } else { 0 }).collect()
-            }
-            Retention::Clru { prefetches: true } => {
-                first_by(&self.costs.reads, |&cost| cost).into_iter().take(PREFETCH).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Sets the next use of a bucket, as a position in the batch, or [`NEVER`].
-    pub fn expect(&mut self, bucket: u32, next_use: u32) {
+    /// Notes that a bucket is used next at a place of the batch, or [`NEVER`].
+    pub(super) fn expect(&mut self, bucket: u32, next_use: u32) {
         self.next_uses[bucket as usize] = next_use;
-        if self.foresees() {
-            self.rank(bucket);
-        }
+        self.rank(bucket);
     }
 
     /// Counts a use of a bucket, cached or not.
     pub fn note_use(&mut self, bucket: u32) {
-        self.time += 1;
-        self.recent[bucket as usize] += 1;
         self.counts[bucket as usize] += self.next_counts;
         self.next_counts *= 1.0 + std::f64::consts::LN_2 / (USES_REMEMBERED * self.held.len() as f64);
         if self.next_counts > COUNT_MAX {
             self.counts.iter_mut().for_each(|count| *count /= COUNT_MAX);
             self.next_counts /= COUNT_MAX;
-            self.rank_again();
+            (0..self.held.len() as u32).for_each(|bucket| self.rank(bucket));
         }
-        if let Some(queues) = &mut self.queues {
-            queues.note_use(bucket);
-        } else if self.retention != Retention::Fifo {
-            self.rank(bucket);
-        }
+        self.rank(bucket);
     }
 
     /// Adds a bucket to the cache.
@@ -249,24 +125,15 @@ impl Residency {
     /// If it is in the cache, or does not fit.
     pub fn insert(&mut self, bucket: u32) {
         assert!(!self.holds(bucket) && self.fits(bucket), "a bucket comes when there is room for it");
-        self.time += 1;
         self.held_bytes += self.size(bucket);
         let stay = self.stay(bucket);
         self.held[bucket as usize] = Some(stay);
-        match &mut self.queues {
-            Some(queues) => queues.insert(bucket, self.costs.sizes[bucket as usize]),
-            None => {
-                self.by_stay.insert((stay, bucket));
-            }
-        }
+        self.by_stay.insert((stay, bucket));
     }
 
-    /// Returns the next bucket to evict for which `may_go` is true, if any.
-    pub fn victim(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
-        match &mut self.queues {
-            Some(queues) => queues.victim(|bucket| self.costs.sizes[bucket as usize], may_go),
-            None => self.by_stay.iter().map(|&(_, bucket)| bucket).find(|&bucket| may_go(bucket)),
-        }
+    /// Who goes next; none where none is held.
+    pub fn victim(&self) -> Option<u32> {
+        self.by_stay.first().map(|&(_, bucket)| bucket)
     }
 
     /// Removes a bucket from the cache.
@@ -277,23 +144,13 @@ impl Residency {
         let stay = self.held[bucket as usize].take().expect("only what is held is evicted");
         self.held_bytes -= self.size(bucket);
         self.by_stay.remove(&(stay, bucket));
-        if let Some(queues) = &mut self.queues {
-            queues.evict(bucket, self.costs.sizes[bucket as usize]);
-        }
     }
 
     /// Returns the priority of a bucket that is inserted or used now.
     fn stay(&self, bucket: u32) -> Stay {
         let at = bucket as usize;
         let BucketCosts { sizes, reads } = &self.costs;
-        match self.retention {
-            Retention::Fifo | Retention::Lru | Retention::S3Fifo => Stay(self.time, 0.0),
-            Retention::Wlru { .. } => Stay(self.is_top[at].into(), self.time as f64),
-            Retention::Clru { .. } => Stay(0, self.counts[at] * reads[at]),
-            Retention::Foreseen => {
-                Stay((NEVER - self.next_uses[at]).into(), self.counts[at] * reads[at] / sizes[at].max(1) as f64)
-            }
-        }
+        Stay { soon: NEVER - self.next_uses[at], saved: self.counts[at] * reads[at] / sizes[at].max(1) as f64 }
     }
 
     /// Updates the priority of a cached bucket.
@@ -305,29 +162,6 @@ impl Residency {
             self.by_stay.insert((stay, bucket));
         }
     }
-
-    /// Updates all priorities after a change that affects all of them; parts that depend on the time are kept.
-    fn rank_again(&mut self) {
-        for bucket in 0..self.held.len() {
-            let Some(before) = self.held[bucket] else { continue };
-            let stay = match self.retention {
-                Retention::Wlru { .. } => Stay(self.is_top[bucket].into(), before.1),
-                Retention::Clru { .. } | Retention::Foreseen => self.stay(bucket as u32),
-                Retention::Fifo | Retention::Lru | Retention::S3Fifo => continue,
-            };
-            self.by_stay.remove(&(before, bucket as u32));
-            self.held[bucket] = Some(stay);
-            self.by_stay.insert((stay, bucket as u32));
-        }
-    }
-}
-
-/// Returns the buckets with nonzero values, the largest first, ties by number.
-fn first_by<V>(values: &[V], value: impl Fn(&V) -> f64) -> Vec<u32> {
-    let mut buckets: Vec<u32> =
-        (0..values.len() as u32).filter(|&bucket| value(&values[bucket as usize]) > 0.0).collect();
-    buckets.sort_by(|&a, &b| value(&values[b as usize]).total_cmp(&value(&values[a as usize])));
-    buckets
 }
 
 #[cfg(test)]
@@ -336,9 +170,9 @@ mod tests {
 
     use super::*;
 
-    fn residency(retention: Retention, capacity: u64, sizes: &[u64]) -> Residency {
+    fn residency(capacity: u64, sizes: &[u64]) -> Residency {
         let costs = BucketCosts { sizes: sizes.to_vec(), reads: sizes.iter().map(|&size| 1.0 + size as f64).collect() };
-        Residency::new(retention, capacity, costs)
+        Residency::new(capacity, costs)
     }
 
     /// Uses a bucket; returns the buckets evicted for it, if it had to be loaded.
@@ -349,7 +183,7 @@ mod tests {
         }
         let mut gone = Vec::new();
         while !residency.fits(bucket) {
-            let victim = residency.victim(|_| true).unwrap();
+            let victim = residency.victim().unwrap();
             residency.evict(victim);
             gone.push(victim);
         }
@@ -357,81 +191,21 @@ mod tests {
         Some(gone)
     }
 
-    /// As [`take`], with a list in the order of eviction.
-    fn take_plain(
-        retention: Retention,
-        list: &mut Vec<u32>,
-        (capacity, sizes): (u64, &[u64]),
-        bucket: u32,
-    ) -> Option<Vec<u32>> {
-        if let Some(at) = list.iter().position(|&held| held == bucket) {
-            if retention == Retention::Lru {
-                list.remove(at);
-                list.push(bucket);
-            }
-            return None;
-        }
-        let mut gone = Vec::new();
-        let held = |list: &[u32]| list.iter().map(|&bucket| sizes[bucket as usize]).sum::<u64>();
-        while held(list) + sizes[bucket as usize] > capacity {
-            gone.push(list.remove(0));
-        }
-        list.push(bucket);
-        Some(gone)
-    }
-
     proptest! {
         #[test]
-        fn queues_go_as_plain_lists_do(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
-            for retention in [Retention::Fifo, Retention::Lru] {
-                let (mut residency, mut list) = (residency(retention, 14, &sizes), Vec::new());
-                for &bucket in &uses {
-                    prop_assert_eq!(take(&mut residency, bucket), take_plain(retention, &mut list, (14, &sizes), bucket));
-                }
+        fn no_cache_holds_more_than_fits(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
+            let mut residency = residency(10, &sizes);
+            for &bucket in &uses {
+                take(&mut residency, bucket);
+                let held: u64 = (0..9).filter(|&bucket| residency.holds(bucket)).map(|bucket| sizes[bucket as usize]).sum();
+                prop_assert!(held <= 10 && held == residency.held_bytes && residency.holds(bucket));
             }
         }
-
-        #[test]
-        fn no_cache_holds_more_than_fits(uses in prop::collection::vec((0u32..9, 0.0f64..40.0), 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
-            for retention in Retention::ALL {
-                let (mut residency, mut seconds) = (residency(retention, 10, &sizes), 0.0);
-                for &(bucket, passed) in &uses {
-                    seconds += passed;
-                    let _ = residency.tick(seconds);
-                    take(&mut residency, bucket);
-                    let held: u64 = (0..9).filter(|&bucket| residency.holds(bucket)).map(|bucket| sizes[bucket as usize]).sum();
-                    prop_assert!(held <= 10 && held == residency.held_bytes && residency.holds(bucket));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_most_used_of_the_last_minute_go_last() {
-        let mut wlru = residency(Retention::Wlru { prefetches: true }, 12, &[1; 30]);
-        // Bucket 0 is used most, then 1, and so on; none of the ten is used in the next minute.
-        (0..12).for_each(|bucket| (0..20 - bucket).for_each(|_| drop(take(&mut wlru, bucket))));
-        assert!(wlru.tick(59.0).is_empty());
-        assert_eq!(wlru.tick(60.0), (0..12).collect::<Vec<_>>(), "those of the last minute, at most 20");
-        assert_eq!(take(&mut wlru, 20), Some(vec![10]));
-        assert_eq!(take(&mut wlru, 21), Some(vec![11]));
-        assert_eq!(take(&mut wlru, 22), Some(vec![20]));
-        assert!(wlru.tick(185.0).is_empty(), "of the minute before nothing is known");
-        assert_eq!(take(&mut wlru, 23), Some(vec![0]));
-    }
-
-    #[test]
-    fn what_is_seldom_used_and_fast_to_load_goes_first() {
-        let mut clru = residency(Retention::Clru { prefetches: true }, 12, &[3, 4, 5, 4]);
-        [0, 0, 0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut clru, bucket)));
-        // About 3 x 4, 1 x 5 and 1 x 6.
-        assert_eq!(take(&mut clru, 3), Some(vec![1]));
-        assert_eq!(clru.tick(61.0), [2, 1, 3, 0]);
     }
 
     #[test]
     fn what_a_batch_needs_stays_and_then_what_saves_most_reads_a_byte() {
-        let mut foreseen = residency(Retention::Foreseen, 10, &[2, 4, 4, 2]);
+        let mut foreseen = residency(10, &[2, 4, 4, 2]);
         [0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut foreseen, bucket)));
         foreseen.expect(0, 7);
         foreseen.expect(2, 3);
@@ -445,19 +219,11 @@ mod tests {
 
     #[test]
     fn counts_of_uses_stay_finite_and_old_ones_fade() {
-        let mut foreseen = residency(Retention::Foreseen, 2, &[1; 3]);
+        let mut foreseen = residency(2, &[1; 3]);
         (0..100).for_each(|_| drop(take(&mut foreseen, 0)));
         (0..60_000).for_each(|_| drop(take(&mut foreseen, 1)));
         assert!(foreseen.counts.iter().all(|count| count.is_finite()));
         (0..10).for_each(|_| foreseen.note_use(2));
         assert_eq!(take(&mut foreseen, 2), Some(vec![0]));
-    }
-
-    #[test]
-    fn names_name() {
-        for retention in Retention::ALL {
-            assert_eq!(retention.name().parse::<Retention>().unwrap(), retention);
-        }
-        assert!("lfu".parse::<Retention>().unwrap_err().to_string().contains("fifo, lru, wlru"));
     }
 }

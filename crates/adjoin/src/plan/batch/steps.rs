@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::order::{BatchOrder, Piece, pieces};
 use super::residency::{NEVER, Residency};
+
+/// A bucket that takes as many bytes alone reaches the full rate of a disk; smaller neighbors are read together.
+const ALONE_BYTES: u64 = 256 << 10;
 
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,15 +58,6 @@ impl std::ops::AddAssign for BatchCounts {
     }
 }
 
-impl BatchCounts {
-    /// Returns the fraction of uses that found their bucket in the cache, with or without prefetched ones; CALL counts
-    /// them.
-    pub fn hit_rate(&self, with_prefetched: bool) -> f64 {
-        let missed = self.misses + if with_prefetched { 0 } else { self.prefetched };
-        1.0 - missed as f64 / self.uses.max(1) as f64
-    }
-}
-
 /// The plan of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlan {
@@ -72,22 +65,25 @@ pub struct BatchPlan {
     pub steps: Vec<BatchStep>,
     /// Their cost.
     pub counts: BatchCounts,
-    /// Number of groups of queries.
-    pub groups: usize,
 }
 
 impl BatchPlan {
     /// Returns the most bytes of a plan for `uses` uses of buckets by queries.
     pub fn memory_bytes(uses: u64) -> u64 {
-        let of_use = 3 * size_of::<BatchStep>() + 4 * size_of::<u32>() + size_of::<Piece>();
+        let of_use = 3 * size_of::<BatchStep>() + size_of::<[u32; 8]>();
         uses * of_use as u64
+    }
+
+    /// Whether queries are answered one after the other, each once all of its buckets are there.
+    pub fn is_by_query(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, BatchStep::Compare { query: Some(_), .. }))
     }
 }
 
 impl fmt::Display for BatchPlan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BatchCounts { uses, misses, prefetched, loads } = self.counts;
-        writeln!(out, "groups {}, uses {uses}, misses {misses}, prefetched {prefetched}, loads {loads}", self.groups)?;
+        writeln!(out, "uses {uses}, misses {misses}, prefetched {prefetched}, loads {loads}")?;
         for step in &self.steps {
             match step {
                 BatchStep::Load { bucket, turn } => writeln!(out, "{turn:>4}  load {bucket}")?,
@@ -102,133 +98,46 @@ impl fmt::Display for BatchPlan {
     }
 }
 
-/// Plans a batch of queries with their lists of buckets, at a time in seconds since some start. Updates the cache to
-/// its state after the last step.
+/// Plans a batch of queries that look into the listed buckets. The cache is then what it is after the last step.
 ///
 /// # Panics
-/// If a bucket does not fit into the empty cache.
-pub fn plan_batch(order: BatchOrder, lists: &[Vec<u32>], cache: &mut Residency, seconds: f64) -> BatchPlan {
-    let (pieces, groups) = pieces(order, lists, cache);
-    let mut planning = Planning::new(cache, lists);
-    let ahead = planning.cache.tick(seconds);
-    planning.prefetch(&ahead);
-    planning.turn += 1;
-    let next_uses = planning.next_uses(&pieces);
-    for (at, piece) in pieces.iter().enumerate() {
-        let next_uses = next_uses.get(at).map_or(&[][..], Vec::as_slice);
-        planning.carry_out(piece, next_uses);
-        planning.turn += 1;
-        planning.prefetch(&piece.prefetch);
-        planning.turn += 1;
+/// Where a bucket does not fit into the empty cache.
+pub fn plan_batch(lists: &[Vec<u32>], cache: &mut Residency) -> BatchPlan {
+    let mut queries = vec![0u64; cache.buckets()];
+    lists.iter().flatten().for_each(|&bucket| queries[bucket as usize] += 1);
+    let order = order(&queries, cache);
+    (0..queries.len() as u32).for_each(|bucket| cache.expect(bucket, NEVER));
+    (0..).zip(&order).for_each(|(at, &bucket)| cache.expect(bucket, at));
+    let mut plan = BatchPlan { steps: Vec::new(), counts: BatchCounts::default() };
+    for (at, &bucket) in (0..).zip(&order) {
+        let is_missing = !cache.holds(bucket);
+        plan.counts.uses += queries[bucket as usize];
+        plan.counts.misses += u64::from(is_missing);
+        cache.note_use(bucket);
+        if is_missing {
+            while !cache.fits(bucket) {
+                let victim = cache.victim().expect("a bucket fits into the empty cache");
+                cache.evict(victim);
+                plan.steps.push(BatchStep::Evict(victim));
+            }
+            plan.counts.loads += 1;
+            cache.insert(bucket);
+            plan.steps.push(BatchStep::Load { bucket, turn: 2 * at + 1 });
+        }
+        plan.steps.push(BatchStep::Compare { bucket, query: None });
+        cache.expect(bucket, NEVER);
     }
-    BatchPlan { steps: planning.steps, counts: planning.counts, groups }
+    plan
 }
 
-/// A plan under construction.
-struct Planning<'a> {
-    cache: &'a mut Residency,
-    steps: Vec<BatchStep>,
-    counts: BatchCounts,
-    /// Number of queries of each bucket.
-    queries: Vec<u32>,
-    /// Buckets that were prefetched and not used since.
-    is_ahead: Vec<bool>,
-    /// Buckets that must not be evicted, since they are still to be compared.
-    is_pinned: Vec<bool>,
-    turn: u32,
-}
-
-impl<'a> Planning<'a> {
-    fn new(cache: &'a mut Residency, lists: &[Vec<u32>]) -> Self {
-        let mut queries = vec![0; cache.buckets()];
-        lists.iter().flatten().for_each(|&bucket| queries[bucket as usize] += 1);
-        let [is_ahead, is_pinned] = [(); 2].map(|()| vec![false; cache.buckets()]);
-        Self { cache, steps: Vec::new(), counts: BatchCounts::default(), queries, is_ahead, is_pinned, turn: 0 }
-    }
-
-    /// Returns the next use of each piece's buckets after it, and tells the cache each first use, if its policy needs
-    /// them.
-    fn next_uses(&mut self, pieces: &[Piece]) -> Vec<Vec<u32>> {
-        if !self.cache.foresees() {
-            return Vec::new();
-        }
-        let mut next = vec![NEVER; self.cache.buckets()];
-        let mut uses = vec![Vec::new(); pieces.len()];
-        for (at, piece) in pieces.iter().enumerate().rev() {
-            uses[at] = piece.buckets.iter().map(|&bucket| next[bucket as usize]).collect();
-            piece.buckets.iter().for_each(|&bucket| next[bucket as usize] = at as u32);
-        }
-        (0..).zip(next).for_each(|(bucket, first)| self.cache.expect(bucket, first));
-        uses
-    }
-
-    /// Loads the buckets of a piece and compares them, as many at a time as fit.
-    fn carry_out(&mut self, piece: &Piece, next_uses: &[u32]) {
-        let is_missing: Vec<bool> = piece.buckets.iter().map(|&bucket| !self.cache.holds(bucket)).collect();
-        for (&bucket, &is_missing) in piece.buckets.iter().zip(&is_missing) {
-            self.count(bucket, piece.query.is_none(), is_missing);
-            self.is_pinned[bucket as usize] = !is_missing;
-        }
-        let mut waiting: Vec<usize> = (0..is_missing.len()).filter(|&at| !is_missing[at]).collect();
-        for at in (0..is_missing.len()).filter(|&at| is_missing[at]) {
-            while !self.make_room(piece.buckets[at]) {
-                assert!(!waiting.is_empty(), "a bucket fits into the empty cache");
-                self.compare(piece, next_uses, &mut waiting);
-            }
-            self.load(piece.buckets[at]);
-            self.is_pinned[piece.buckets[at] as usize] = true;
-            waiting.push(at);
-        }
-        self.compare(piece, next_uses, &mut waiting);
-    }
-
-    /// Compares the waiting buckets of a piece; they may be evicted after that.
-    fn compare(&mut self, piece: &Piece, next_uses: &[u32], waiting: &mut Vec<usize>) {
-        for at in waiting.drain(..) {
-            let bucket = piece.buckets[at];
-            self.steps.push(BatchStep::Compare { bucket, query: piece.query });
-            self.is_pinned[bucket as usize] = false;
-            if let Some(&next) = next_uses.get(at) {
-                self.cache.expect(bucket, next);
-            }
-        }
-    }
-
-    /// Counts the uses of a bucket: by one query, or by all of its queries at once, of which only one counts as a miss.
-    fn count(&mut self, bucket: u32, by_all: bool, is_missing: bool) {
-        self.counts.uses += if by_all { self.queries[bucket as usize].into() } else { 1 };
-        self.counts.misses += u64::from(is_missing);
-        self.counts.prefetched += u64::from(!is_missing && self.is_ahead[bucket as usize]);
-        self.is_ahead[bucket as usize] = false;
-        self.cache.note_use(bucket);
-    }
-
-    /// Loads the missing ones of `buckets`, without evicting others of them.
-    fn prefetch(&mut self, buckets: &[u32]) {
-        buckets.iter().for_each(|&bucket| self.is_pinned[bucket as usize] = true);
-        for &bucket in buckets {
-            if !self.cache.holds(bucket) && self.make_room(bucket) {
-                self.load(bucket);
-                self.is_ahead[bucket as usize] = true;
-            }
-        }
-        buckets.iter().for_each(|&bucket| self.is_pinned[bucket as usize] = false);
-    }
-
-    fn load(&mut self, bucket: u32) {
-        self.counts.loads += 1;
-        self.cache.insert(bucket);
-        self.steps.push(BatchStep::Load { bucket, turn: self.turn });
-    }
-
-    /// Evicts buckets until another one fits; returns false if all that are left must be kept.
-    fn make_room(&mut self, bucket: u32) -> bool {
-        while !self.cache.fits(bucket) {
-            let Some(victim) = self.cache.victim(|held| !self.is_pinned[held as usize]) else { return false };
-            self.cache.evict(victim);
-            self.is_ahead[victim as usize] = false;
-            self.steps.push(BatchStep::Evict(victim));
-        }
-        true
-    }
+/// The buckets that queries look into, each once, in the order in which they are compared.
+fn order(queries: &[u64], cache: &Residency) -> Vec<u32> {
+    let mut buckets: Vec<u32> = (0..queries.len() as u32).filter(|&bucket| queries[bucket as usize] > 0).collect();
+    let largest_first = |bucket: u32| std::cmp::Reverse(cache.size(bucket));
+    buckets.sort_by_key(|&bucket| match (cache.holds(bucket), cache.size(bucket) >= ALONE_BYTES) {
+        (true, _) => (0, largest_first(bucket)),
+        (false, true) => (1, largest_first(bucket)),
+        (false, false) => (2, std::cmp::Reverse(0)),
+    });
+    buckets
 }

@@ -1,12 +1,12 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
 use super::*;
 
 /// Creates a cache in which `capacity` of `buckets` equal buckets fit.
-fn entries(retention: Retention, capacity: u64, buckets: usize) -> Residency {
-    Residency::new(retention, capacity, BucketCosts { sizes: vec![1; buckets], reads: vec![1.0; buckets] })
+fn entries(capacity: u64, buckets: usize) -> Residency {
+    Residency::new(capacity, BucketCosts { sizes: vec![1; buckets], reads: vec![1.0; buckets] })
 }
 
 /// Five queries: the first, third and fifth are similar, and so are the other two.
@@ -14,71 +14,12 @@ fn alternating() -> Vec<Vec<u32>> {
     vec![vec![0, 1, 2], vec![4, 5], vec![1, 2, 0], vec![5, 3, 4], vec![2, 1]]
 }
 
-fn printed(order: &str, retention: Retention) -> String {
-    let mut cache = entries(retention, 3, 6);
-    plan_batch(order.parse().unwrap(), &alternating(), &mut cache, 0.0).to_string()
-}
-
-#[test]
-fn a_plan_in_the_order_of_arrival_loads_the_same_buckets_again_and_again() {
-    let plan = printed("arrival", Retention::Lru);
-    let expected = "\
-groups 5, uses 13, misses 12, prefetched 0, loads 12
-   1  load 0
-   1  load 1
-   1  load 2
-      compare 0 with 0
-      compare 1 with 0
-      compare 2 with 0
-      evict 0
-   3  load 4
-      evict 1
-   3  load 5
-      compare 4 with 1
-      compare 5 with 1
-";
-    assert!(plan.starts_with(expected), "{plan}");
-}
-
-#[test]
-fn a_plan_of_groups_prefetches_at_their_border() {
-    let plan = printed("call", Retention::Lru);
-    let expected = "\
-groups 2, uses 13, misses 4, prefetched 2, loads 6
-   1  load 0
-   1  load 1
-   1  load 2
-      compare 0 with 0
-      compare 1 with 0
-      compare 2 with 0
-      compare 1 with 2
-      compare 2 with 2
-      compare 0 with 2
-      compare 2 with 4
-      compare 1 with 4
-      evict 0
-   6  load 4
-      evict 2
-   6  load 5
-      compare 4 with 1
-      compare 5 with 1
-      evict 1
-   9  load 3
-      compare 5 with 3
-      compare 4 with 3
-      compare 3 with 3
-";
-    assert_eq!(plan, expected);
-    assert!(printed("grouped", Retention::Lru).starts_with("groups 2, uses 13, misses 6, prefetched 0, loads 6\n"));
-    assert!(printed("call-distance", Retention::Lru).starts_with("groups 4, "));
-}
-
 #[test]
 fn a_plan_by_buckets_reads_each_once_and_begins_with_those_in_memory() {
-    let mut cache = entries(Retention::Foreseen, 3, 6);
-    let plan = plan_batch(BatchOrder::BucketMajor, &alternating(), &mut cache, 0.0);
+    let mut cache = entries(3, 6);
+    let plan = plan_batch(&alternating(), &mut cache);
     let expected = "\
-groups 1, uses 13, misses 6, prefetched 0, loads 6
+uses 13, misses 6, prefetched 0, loads 6
    1  load 0
       compare 0
    3  load 1
@@ -96,18 +37,15 @@ groups 1, uses 13, misses 6, prefetched 0, loads 6
       compare 5
 ";
     assert_eq!(plan.to_string(), expected);
-    let next = plan_batch(BatchOrder::BucketMajor, &[vec![0, 5], vec![5, 4]], &mut cache, 1.0).to_string();
-    assert!(
-        next.starts_with("groups 1, uses 4, misses 1, prefetched 0, loads 1\n      compare 4\n      compare 5\n"),
-        "{next}"
-    );
+    let next = plan_batch(&[vec![0, 5], vec![5, 4]], &mut cache).to_string();
+    assert!(next.starts_with("uses 4, misses 1, prefetched 0, loads 1\n      compare 4\n      compare 5\n"), "{next}");
 }
 
 #[test]
 fn large_buckets_come_first_and_small_ones_as_they_lie() {
     let costs = BucketCosts { sizes: vec![1, 300 << 10, 2, 1 << 20], reads: vec![1.0; 4] };
-    let mut cache = Residency::new(Retention::Foreseen, 2 << 20, costs);
-    let plan = plan_batch(BatchOrder::BucketMajor, &[vec![2, 1], vec![0, 3]], &mut cache, 0.0);
+    let mut cache = Residency::new(2 << 20, costs);
+    let plan = plan_batch(&[vec![2, 1], vec![0, 3]], &mut cache);
     let loads = plan.steps.iter().filter_map(|step| match step {
         BatchStep::Load { bucket, .. } => Some(*bucket),
         _ => None,
@@ -115,87 +53,40 @@ fn large_buckets_come_first_and_small_ones_as_they_lie() {
     assert_eq!(loads.collect::<Vec<_>>(), [3, 1, 0, 2]);
 }
 
-/// Returns the least number of loads of queries, one after the other, over all choices of kept buckets. Tries them all,
-/// as a map from the set of cached buckets, as bits, to the loads so far.
-fn least_loads(queries: &[Vec<u32>], capacity: u32) -> u64 {
-    let mut held = BTreeMap::from([(0, 0)]);
-    for query in queries {
-        let needed: u32 = query.iter().map(|bucket| 1 << bucket).sum();
-        let mut next: BTreeMap<u32, u64> = BTreeMap::new();
-        for (held, loads) in held {
-            let (all, loads) = (held | needed, loads + u64::from((needed & !held).count_ones()));
-            let fits = |set: &u32| set & !all == 0 && set & needed == needed && set.count_ones() <= capacity;
-            for set in (0..64).filter(fits) {
-                let least = next.entry(set).or_insert(loads);
-                *least = loads.min(*least);
-            }
-        }
-        held = next;
-    }
-    held.into_values().min().unwrap_or(0)
-}
-
-fn lists(buckets: u32, most: usize) -> impl Strategy<Value = Vec<Vec<u32>>> {
-    let list = prop::collection::btree_set(0..buckets, 1..=most).prop_map(|list| list.into_iter().collect());
-    prop::collection::vec(list, 1..7)
-}
-
-/// Returns what a plan compares, as (bucket, query).
-fn compared(plan: &BatchPlan, lists: &[Vec<u32>]) -> Vec<(u32, u32)> {
-    let of = |step: &BatchStep| match *step {
-        BatchStep::Compare { bucket, query: Some(query) } => vec![(bucket, query)],
-        BatchStep::Compare { bucket, query: None } => {
-            let queries = (0..).zip(lists).filter(|(_, list)| list.contains(&bucket));
-            queries.map(|(query, _)| (bucket, query)).collect()
-        }
-        _ => Vec::new(),
-    };
-    let mut compared: Vec<_> = plan.steps.iter().flat_map(of).collect();
-    compared.sort_unstable();
-    compared
-}
-
 proptest! {
     #[test]
     fn every_plan_compares_all_and_holds_what_it_compares(
-        batches in prop::collection::vec(lists(9, 9), 1..4),
+        batches in prop::collection::vec(
+            prop::collection::vec(
+                prop::collection::btree_set(0u32..9, 1..=9).prop_map(|list| list.into_iter().collect::<Vec<u32>>()),
+                1..7,
+            ),
+            1..4,
+        ),
         sizes in prop::collection::vec(1u64..7, 9),
     ) {
-        for (order, retention) in BatchOrder::ALL.into_iter().flat_map(|order| Retention::ALL.map(|retention| (order, retention))) {
-            let costs = BucketCosts { sizes: sizes.clone(), reads: sizes.iter().map(|&size| size as f64).collect() };
-            let (mut cache, mut held) = (Residency::new(retention, 12, costs), BTreeSet::new());
-            for (at, lists) in batches.iter().enumerate() {
-                let plan = plan_batch(order, lists, &mut cache, 70.0 * at as f64);
-                let mut wanted: Vec<_> = (0..).zip(lists).flat_map(|(query, list)| list.iter().map(move |&bucket| (bucket, query))).collect();
-                wanted.sort_unstable();
-                prop_assert_eq!(compared(&plan, lists), wanted, "{:?} {:?}", order, retention);
-                let (mut last_turn, mut loads) = (0, 0);
-                for step in &plan.steps {
-                    match *step {
-                        BatchStep::Load { bucket, turn } => {
-                            prop_assert!(held.insert(bucket) && turn >= last_turn);
-                            (last_turn, loads) = (turn, loads + 1);
-                        }
-                        BatchStep::Evict(bucket) => prop_assert!(held.remove(&bucket)),
-                        BatchStep::Compare { bucket, .. } => prop_assert!(held.contains(&bucket)),
+        let costs = BucketCosts { sizes: sizes.clone(), reads: sizes.iter().map(|&size| size as f64).collect() };
+        let (mut cache, mut held) = (Residency::new(12, costs), BTreeSet::new());
+        for lists in &batches {
+            let plan = plan_batch(lists, &mut cache);
+            let wanted: BTreeSet<u32> = lists.iter().flatten().copied().collect();
+            let (mut last_turn, mut loads, mut compared) = (0, 0, BTreeSet::new());
+            for step in &plan.steps {
+                match *step {
+                    BatchStep::Load { bucket, turn } => {
+                        prop_assert!(held.insert(bucket) && turn >= last_turn);
+                        (last_turn, loads) = (turn, loads + 1);
                     }
-                    prop_assert!(held.iter().map(|&bucket| sizes[bucket as usize]).sum::<u64>() <= 12);
+                    BatchStep::Evict(bucket) => prop_assert!(held.remove(&bucket)),
+                    BatchStep::Compare { bucket, query } => {
+                        prop_assert!(held.contains(&bucket) && query.is_none() && compared.insert(bucket));
+                    }
                 }
-                prop_assert_eq!(plan.counts.loads, loads);
-                prop_assert_eq!(plan.counts.uses, lists.iter().map(|list| list.len() as u64).sum::<u64>());
-                prop_assert!(plan.counts.hit_rate(false) <= plan.counts.hit_rate(true));
-                if order == BatchOrder::BucketMajor && retention == Retention::Foreseen {
-                    let needed: BTreeSet<u32> = lists.iter().flatten().copied().collect();
-                    prop_assert!(plan.counts.loads <= needed.len() as u64);
-                }
+                prop_assert!(held.iter().map(|&bucket| sizes[bucket as usize]).sum::<u64>() <= 12);
             }
+            prop_assert!(compared == wanted && !plan.is_by_query());
+            prop_assert!(plan.counts.loads == loads && loads <= wanted.len() as u64);
+            prop_assert_eq!(plan.counts.uses, lists.iter().map(|list| list.len() as u64).sum::<u64>());
         }
-    }
-
-    #[test]
-    fn no_choice_loads_less_than_the_one_that_knows_the_batch(lists in lists(6, 3), capacity in 3u32..6) {
-        let mut cache = entries(Retention::Foreseen, capacity.into(), 6);
-        let plan = plan_batch(BatchOrder::Arrival, &lists, &mut cache, 0.0);
-        prop_assert_eq!(plan.counts.loads, least_loads(&lists, capacity));
     }
 }

@@ -8,7 +8,8 @@ use adjoin::buckets::{QuerySet, hit_schema, search};
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
 use adjoin::error::Result;
-use adjoin::index::{self, Index, IndexOptions, Layout};
+use adjoin::index::{self, Index, IndexOptions};
+use adjoin::lab::{GivenOrder, relayout_in_order};
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
@@ -261,7 +262,7 @@ fn store_with_halves() -> Tree {
 
 /// A build of an index of a store, or a change of its layout.
 pub(crate) struct IndexBuild {
-    layout: Option<Layout>,
+    backwards: bool,
     store: Tree,
     old: Option<Tree>,
     new: Tree,
@@ -272,26 +273,26 @@ impl IndexBuild {
 
     /// Of the store that a build makes, into a folder that is not there, or over another index.
     pub(crate) fn new(store: &Build, old: Option<&Self>) -> Self {
-        Self::made(None, store.new.clone(), old.map(|old| old.new.clone()))
+        Self::made(false, store.new.clone(), old.map(|old| old.new.clone()))
     }
 
     /// Of a store with an attribute, into a folder that is not there.
     pub(crate) fn with_halves() -> Self {
-        Self::made(None, store_with_halves(), None)
+        Self::made(false, store_with_halves(), None)
     }
 
-    /// In place of this index, the same in another layout.
-    pub(crate) fn relayout(old: &Self, layout: Layout) -> Self {
-        Self::made(Some(layout), Tree::new(), Some(old.new.clone()))
+    /// In place of this index, the same with its vectors on pages in the opposite order.
+    pub(crate) fn backwards(old: &Self) -> Self {
+        Self::made(true, Tree::new(), Some(old.new.clone()))
     }
 
-    fn made(layout: Option<Layout>, store: Tree, old: Option<Tree>) -> Self {
-        let mut subject = Self { layout, store, old, new: Tree::new() };
+    fn made(backwards: bool, store: Tree, old: Option<Tree>) -> Self {
+        let mut subject = Self { backwards, store, old, new: Tree::new() };
         let device = subject.device();
         subject.work(Arc::new(device.clone()), subject.force()).unwrap();
         subject.new = Self::index_files(&device).unwrap();
         let has_halves = |tree: &Tree| tree.keys().any(|path| path.to_string_lossy().contains("/attributes-"));
-        let of_halves = has_halves(&subject.store) || layout.is_some() && subject.old.as_ref().is_some_and(has_halves);
+        let of_halves = has_halves(&subject.store) || backwards && subject.old.as_ref().is_some_and(has_halves);
         assert!(has_halves(&subject.new) == of_halves && subject.new.len() == 8 + usize::from(of_halves));
         subject
     }
@@ -321,15 +322,18 @@ impl Subject for IndexBuild {
     fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()> {
         let context = Setup { threads: 1, ..Setup::default() }.context_on(device);
         let folder = Path::new(Self::INDEX);
-        let Some(layout) = self.layout else {
+        if !self.backwards {
             let store = Store::open(&context, Path::new(Build::STORE))?;
             return index::build(&context, &store, folder, &IndexOptions::default(), force).map(|_| ());
-        };
+        }
         // A second time it would begin with another order, and end with yet another.
-        if Index::open(&context, folder)?.facts().layout == layout {
+        let facts = Index::open(&context, folder)?.facts().clone();
+        if facts.layout == "backwards" {
             return Ok(());
         }
-        index::relayout(&context, folder, None, layout, force).map(|_| ())
+        let order: Vec<u32> = (0..facts.vertices).rev().collect();
+        let given = GivenOrder { name: "backwards", order: &order };
+        relayout_in_order(&context, folder, None, given, force).map(|_| ())
     }
 
     fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {

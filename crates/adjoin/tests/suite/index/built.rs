@@ -1,6 +1,6 @@
 //! Graphs of sets on which a graph of nearest rows may fail: what is near is all equal, or all in one cluster, or far away.
 
-use adjoin::index::{self, GraphMethod, IndexOptions, Layout};
+use adjoin::index::{self, GraphMethod, IndexOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::query::QueryTarget;
 use adjoin::random::Random;
@@ -66,23 +66,21 @@ fn what_lies_close_together_far_away_or_twice_is_found_as_by_inserts() {
 #[test]
 fn the_files_are_the_same_within_the_least_memory_and_on_any_threads() {
     let set = set_of(&hard(40, 900, 100, 2_000, 7)).with_text_ids(&names(38_100));
-    for (method, layout) in [(GraphMethod::Near, Layout::Grown), (GraphMethod::Near, Layout::Rows)] {
-        let options = IndexOptions { method, layout, code_bytes: 8, ..options() };
-        let setup = Setup::default();
-        let wanted = files_of(&Indexed::build(&setup, &set, &options).path());
-        let indexed = Indexed::build(&Setup { threads: 3, ..setup.clone() }, &set, &options);
-        assert!(files_of(&indexed.path()) == wanted, "three threads");
-        let context = Setup { memory: 15_100_000, ..setup.clone() }.context();
-        let store = adjoin::store::Store::open(&setup.context(), &indexed.beside("store")).unwrap();
-        let at = indexed.beside("again");
-        let said = error_of(index::build(&context, &store, &at, &options, false)).to_string();
-        let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
-        let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
-        let built = index::build(&Setup { memory, ..setup }.context(), &store, &at, &options, false).unwrap();
-        assert!(built.io.spill_bytes > 0, "some lists were written: {:?}", built.io);
-        for (name, bytes) in files_of(&at).iter().filter(|(name, _)| *name != "manifest.json") {
-            assert!(wanted.get(name) == Some(bytes), "{name} with {memory} bytes");
-        }
+    let options = IndexOptions { code_bytes: 8, ..options() };
+    let setup = Setup::default();
+    let wanted = files_of(&Indexed::build(&setup, &set, &options).path());
+    let indexed = Indexed::build(&Setup { threads: 3, ..setup.clone() }, &set, &options);
+    assert!(files_of(&indexed.path()) == wanted, "three threads");
+    let context = Setup { memory: 15_100_000, ..setup.clone() }.context();
+    let store = adjoin::store::Store::open(&setup.context(), &indexed.beside("store")).unwrap();
+    let at = indexed.beside("again");
+    let said = error_of(index::build(&context, &store, &at, &options, false)).to_string();
+    let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
+    let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
+    let built = index::build(&Setup { memory, ..setup }.context(), &store, &at, &options, false).unwrap();
+    assert!(built.io.spill_bytes > 0, "some lists were written: {:?}", built.io);
+    for (name, bytes) in files_of(&at).iter().filter(|(name, _)| *name != "manifest.json") {
+        assert!(wanted.get(name) == Some(bytes), "{name} with {memory} bytes");
     }
 }
 

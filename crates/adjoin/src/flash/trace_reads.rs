@@ -1,0 +1,68 @@
+//! Converts the reads of a trace to the model's.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use adjoin_device::{Operation, TraceReader};
+use adjoin_flash::{FlashError, TraceRead};
+
+use crate::error::{Error, Result};
+
+/// Distance of the starts of files on the device: more than a file takes, and not a power of two, which would put all
+/// starts on the same pages.
+const FILE_SPACING: u64 = (37 << 30) + (1 << 20);
+
+/// Latest start of a read: 11 days. No trace is longer.
+const START_NS_MAX: u64 = 1_000_000_000_000_000;
+/// Picoseconds per nanosecond.
+const PS_PER_NS: u64 = 1_000;
+
+/// The successful reads of a trace, in order.
+pub struct TraceReads {
+    reader: TraceReader<BufReader<File>>,
+    path: PathBuf,
+    is_timed: bool,
+}
+
+impl TraceReads {
+    /// Opens a trace file.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is no trace.
+    pub fn open(path: &Path) -> Result<Self> {
+        let at = path.display();
+        let file = File::open(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
+        let reader = TraceReader::begin(BufReader::with_capacity(1 << 20, file));
+        let reader = reader.map_err(|error| Error::input(format!("{at}: {error}")))?;
+        Ok(Self { reader, path: path.to_owned(), is_timed: false })
+    }
+
+    /// Issues each read no earlier than in the trace if `is_timed`, else as soon as possible.
+    #[must_use]
+    pub fn timed(self, is_timed: bool) -> Self {
+        Self { is_timed, ..self }
+    }
+}
+
+impl Iterator for TraceReads {
+    type Item = std::result::Result<TraceRead, FlashError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            return match self.reader.next_operation() {
+                Ok(Some(asked)) if asked.operation != Operation::Read || !asked.ok => continue,
+                Ok(Some(asked)) => Some(Ok(TraceRead {
+                    consumer: asked.consumer.map_or(u32::MAX, u32::from),
+                    step: asked.step,
+                    after: asked.after,
+                    offset: (asked.file as u64 * FILE_SPACING).saturating_add(asked.offset % FILE_SPACING),
+                    bytes: asked.bytes.min(FILE_SPACING),
+                    at: if self.is_timed { asked.start_ns.min(START_NS_MAX) * PS_PER_NS } else { 0 },
+                })),
+                Ok(None) => None,
+                Err(error) => Some(Err(FlashError::Input(format!("{}: {error}", self.path.display())))),
+            };
+        }
+    }
+}

@@ -1,0 +1,88 @@
+"""How fast writes and searches of a collection are: FreshDiskANN's section 6 and its Figures 5 to 8 in small. `live.py` calls the
+functions; each gives Markdown.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from at_recall import shown, table
+from measure import Record
+
+if TYPE_CHECKING:
+    from live import Bench
+
+#: Rows that are there at first, minutes, and rows a second that are inserted, and as many deleted; 0: as many as can be.
+FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (0,)
+#: Lines of the table of each run.
+LINES = 10
+
+
+def records(bench: Bench, words: list[str | Path], **named: object) -> list[Record]:
+    """The records of `lab/src/live/`, in a folder of its own."""
+    folder = bench.work / f"live-{words[0]}"
+    shutil.rmtree(folder, ignore_errors=True)
+    told = bench.printed([bench.adjoin.parent / "adjoin-lab", "live", words[0], folder, *words[1:]], named)
+    shutil.rmtree(folder, ignore_errors=True)
+    return told
+
+
+def writes(bench: Bench) -> str:
+    """Writes of one row, beside a file that is synced for each."""
+    of = records(bench, ["writes"], rows=100_000)
+    [sync] = [record["per_second"] for record in of if record["what"] == "sync"]
+    [opened] = [record for record in of if record["what"] == "open"]
+    body = []
+    for record in of:
+        if record["what"] in ("insert", "delete"):
+            times = [shown(record[name], 0) for name in ("p50_us", "p99_us")]
+            of_sync = shown(record["per_second"] / sync, 1) if record["durability"] == "group" else ""
+            rate = shown(record["per_second"], 0)
+            body.append([record["what"], record["durability"], str(record["writers"]), rate, *times, of_sync])
+    return (
+        f"Writes of one row of 128 bytes, one per call. For comparison, a file that is synced after each 184 bytes reaches "
+        f"{sync:,.0f} writes per second:\n\n"
+        + table(["write", "durability", "writers", "per second", "p50, us", "p99, us", "relative to single syncs"], body)
+        + f"\nA collection with {opened['writes']:,} records in its log opens in {opened['seconds']:.2f} s.\n"
+    )
+
+
+def sustained(bench: Bench) -> str:
+    """Inserts, deletes and searches at the same time."""
+    body = []
+    for rate in RATES:
+        named = {"share": SHARE, "minutes": MINUTES, "rate": rate}
+        of = records(bench, ["sustained", bench.data(FILE)], **named)
+        asked = shown(rate, 0) if rate else "unlimited"
+        idle = [record for record in of if record["phase"] == "idle"]
+        body.append([asked, "idle", *figures(idle)])
+        for begin, merging in ((False, "no merge"), (True, "merging")):
+            some = [record for record in of if record["phase"] == "all" and record["merging"] == begin]
+            if some:
+                body.append([asked, merging, *figures(some)])
+        rest = [record for record in of if record["phase"] == "all"]
+        for number in range(LINES):
+            part = rest[number * len(rest) // LINES : (number + 1) * len(rest) // LINES]
+            if part:
+                body.append([asked, f"to minute {part[-1]['at'] / 60:.0f}", *figures(part)])
+    heads = ["requested rows per second", "when", "writes per second", "searches per second", "mean, ms", "p99, ms", "rows in memory"]
+    return (
+        f"{SHARE:.0%} of 890,000 vectors on disk. One thread deletes the oldest rows and inserts as many others, ten of each per "
+        "durable write; one searches, one query after the other, L 40; and automatic merges run on one thread:\n\n"
+        + table([*heads, "waited, s", "merges", "log, MB", "resident, MB"], body)
+    )
+
+
+def figures(some: list[Record]) -> list[str]:
+    """What some lines of a run have in common; what is counted is that of the last."""
+    mean = lambda name: sum(record[name] for record in some) / len(some)  # noqa: E731
+    last = some[-1]
+    counted = [last["waited_seconds"], last["merges"], last["log_bytes"] / 1e6, last["resident_bytes"] / 1e6]
+    averages = [shown(mean("writes_per_second"), 0), shown(mean("searches_per_second"), 0)]
+    times = [shown(mean(name) / 1e3, 2) for name in ("mean_us", "p99_us")]
+    return [*averages, *times, shown(mean("unmerged"), 0), *(shown(value, 0) for value in counted)]
+
+
+ALL = (writes, sustained)

@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Searches of a graph index beside those of DiskANN and of other peers, and what each idea of it is worth.
+
+usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR] [--charts DIR]
+
+Prints Markdown. What was measured lies in WORK/search.jsonl and is not measured again. Real sets need ADJOIN_DATA; DiskANN
+runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both go past the page
+cache, with the same bytes of codes, degree and candidates of the build, on two threads; adjoin searches within the memory that
+DiskANN was seen to take, or the least that it takes itself. The other peers, at the first set only, and what they need
+(PEERS_PYTHON, PEERS_CGROUP), are in `search_peers.py`; tables of one parameter each in `search_sweeps.py`, of ranges and
+filters in `search_ranges.py`. Charts go to DIR, by matplotlib in CHARTS_PYTHON (`search_charts.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import re
+import struct
+import sys
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import search_ranges
+import search_sweeps
+from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table
+from measure import Failed, Ledger, Record, machine, median, run
+from search_charts import charts
+from search_peers import beside_peers
+
+KNOWN = 100
+#: Rows that are converted at once.
+PIECE = 4_096
+PAGE_BYTES = 4_096
+DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
+LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
+
+
+@dataclass(frozen=True)
+class Set:
+    """Vectors: a file of ADJOIN_DATA, or rows and dimensions to generate."""
+
+    name: str
+    file: str = ""
+    shape: tuple[int, int, str] = (0, 0, "")
+
+
+SETS = (
+    Set("sift-900k", "sift-900k.u8bin"),
+    Set("debdesc", "debdesc.f16.npy"),
+    Set("wordnet", "wordnet-20k.f16.npy"),
+    Set("generated, 1,000,000 x 128 bytes", shape=(1_000_000, 128, "u8")),
+    Set("generated, 1,000,000 x 768 floats", shape=(1_000_000, 768, "f32")),
+)
+
+
+def split(source: Path, base: Path, queries: Path) -> None:
+    """Takes the last rows of a file out as queries; halves become floats, which both can read. A piece at a time: what this
+    process holds counts for those that it starts."""
+    with source.open("rb") as file:
+        head = file.read(8)
+        if source.suffix == ".npy":
+            text = file.read(struct.unpack("<H", file.read(2))[0])
+            rows, dimensions = (int(word) for word in text.decode().split("(")[1].split(")")[0].split(",")[:2])
+            width, convert = 2, lambda piece: struct.pack(f"<{len(piece) // 2}f", *struct.unpack(f"<{len(piece) // 2}e", piece))
+        else:
+            rows, dimensions = struct.unpack("<2I", head)
+            width = (source.stat().st_size - 8) // (rows * dimensions)
+            convert = bytes
+        for path, count in ((base, rows - QUERIES), (queries, QUERIES)):
+            with path.open("wb") as to:
+                to.write(struct.pack("<2I", count, dimensions))
+                for start in range(0, count, PIECE):
+                    to.write(convert(file.read(min(PIECE, count - start) * dimensions * width)))
+
+
+class Bench:
+    """One set: base and queries as files, an index of each contender, and their searches."""
+
+    def __init__(self, asked: argparse.Namespace, of: Set) -> None:
+        self.adjoin, self.rounds, self.charts = asked.adjoin.resolve(), asked.rounds, asked.charts
+        work = asked.work.resolve()
+        #: Peers and sweeps are of the first set only.
+        self.of, self.is_first = of, of is SETS[0]
+        self.work = work / of.name.replace(" ", "-").replace(",", "")
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(work / "search.jsonl")
+        self.element = "u8" if of.file.endswith("u8bin") or of.shape[2] == "u8" else "f32"
+        suffix = "u8bin" if self.element == "u8" else "fbin"
+        self.base, self.queries = self.work / f"base.{suffix}", self.work / f"queries.{suffix}"
+        self.hits = self.work / "hits.csv"
+        if not self.queries.exists():
+            self.cut()
+        with self.base.open("rb") as base:
+            self.rows, self.dimensions = struct.unpack("<2I", base.read(8))
+
+    def cut(self) -> None:
+        """Takes the last rows out as queries."""
+        if self.of.file:
+            if "ADJOIN_DATA" not in os.environ or not (Path(os.environ["ADJOIN_DATA"]) / self.of.file).exists():
+                raise Failed(f"{self.of.file} is not in ADJOIN_DATA")
+            source = Path(os.environ["ADJOIN_DATA"]) / self.of.file
+        else:
+            rows, dimensions, element = self.of.shape
+            source = self.work / ("all.u8bin" if element == "u8" else "all.fbin")
+            shape = ["--rows", str(rows + QUERIES), "--dimensions", str(dimensions), "--element", element]
+            run([self.adjoin, "gen", *shape, "-o", source, "--quiet", "--force"])
+        split(source, self.base, self.queries)
+
+    def measured(self, key: object, measure: object) -> Record:
+        """The median of some rounds under a key."""
+        keys = [json.dumps([self.of.name, key, number]) for number in range(self.rounds)]
+        return median([self.ledger.measured(one, measure) for one in keys])
+
+    def truth(self, nearest: int = K) -> array[float]:
+        """How far the last of so many nearest rows of each query is, by which searches are judged; all that are known as a
+        file for DiskANN."""
+        file, far = self.work / "truth.bin", array("d")
+        if not file.exists():
+            hits = self.work / "truth.csv"
+            known = ["-k", str(KNOWN), "--exact", "-o", hits, "--quiet", "--force"]
+            run([self.adjoin, "search", self.store(), "--queries", self.queries, *known])
+            ids, squares = array("I"), array("f")
+            with hits.open() as lines:
+                for line in csv.DictReader(lines):
+                    ids.append(int(line["id"])), squares.append(float(line["distance"]) ** 2)
+            file.write_bytes(struct.pack("<2I", QUERIES, KNOWN) + ids.tobytes() + squares.tobytes())
+        squares = array("f", file.read_bytes()[8 + 4 * QUERIES * KNOWN :])
+        far.extend(squares[query * KNOWN + nearest - 1] ** 0.5 * (1 + 1e-6) for query in range(QUERIES))
+        return far
+
+    def store(self) -> Path:
+        """A store of the base, for exact scans."""
+        store = self.work / "store"
+        if not store.exists():
+            run([self.adjoin, "build", self.base, "-o", store, "--quiet"])
+        return store
+
+    def index(self, layout: str = "grown", navigation: int = 0) -> Path:
+        """Builds an index, in the order of pages that is asked for, with so many vectors in its navigation graph."""
+        folder = self.work / (f"index-{layout}" + (f"-{navigation}" if navigation else ""))
+
+        def build() -> Record:
+            if layout != "grown":
+                lab = self.adjoin.parent / "adjoin-lab"
+                return run([lab, "relayout", self.index(), folder, layout, f"threads={THREADS}"])
+            return self.build_index(self.base, folder, *(["--navigation", str(navigation)] if navigation else []))
+
+        self.measured(["build", layout, navigation], build)
+        if not folder.exists():
+            build()
+        return folder
+
+    def build_index(self, source: Path, folder: Path, *options: str) -> Record:
+        """Builds an index of a source or a store as all are built here."""
+        shape = ["--degree", str(DEGREE), "--build-list", str(BUILD_LIST), "--code-bytes", str(CODE_BYTES)]
+        threads = ["--threads", str(THREADS), "--force"]
+        return run([self.adjoin, "index", "build", source, "-o", folder, *shape, *options, *threads])
+
+    def built(self, layout: str = "grown") -> Record:
+        """What an index took, and how good its order of pages is: `overlap`, `layout_seconds`."""
+        self.index(layout)
+        told = self.measured(["build", layout, 0], lambda: {})
+        overlap = re.search(r"([0-9.]+) % of a vector's page", told["words"])
+        seconds = re.search(r"order of pages in ([0-9.]+) s", told["words"])
+        return told | {"overlap": float(overlap[1]) / 100, "layout_seconds": float(seconds[1])}
+
+    def memory(self, navigation: int = 0) -> int:
+        """The megabytes that searches may take: as many as those of DiskANN were seen to take where it runs, at least the least
+        of adjoin."""
+        try:
+            seen = self.diskann()[1].get("peak_bytes", 0)
+        except Failed:
+            seen = 0
+        memory = max(16, math.ceil(seen / 1e6))
+        while named := re.search(
+            r"give --memory (\d+)MB", self.search(LISTS[-1], f"{memory}MB", navigation=navigation).get("failed", "")
+        ):
+            memory = int(named[1]) + 12  # the least that it takes, that of queries and hits with it
+        return memory
+
+    def searches(self, memory: int) -> tuple[list[Record], list[Record]]:
+        """Searches by each list, with many queries under way and with one at a time on a thread."""
+        of = lambda strategy: [self.search(list_of, f"{memory}MB", strategy) for list_of in LISTS]  # noqa: E731
+        return of(""), of("walks=1")
+
+    def search(self, list_of: int, memory: str, strategy: str = "", layout: str = "grown", navigation: int = 0) -> Record:
+        """One search by a list of candidates."""
+        truth = self.truth()
+        index = self.index(layout, navigation)
+
+        def search() -> Record:
+            ways = ["--strategy", strategy] if strategy else []
+            told = self.asked(["index", "search", index, "-k", str(K), "-L", str(list_of), "--memory", memory, *ways])
+            return told | {"recall": self.recall(truth)}
+
+        return self.measured(["search", list_of, memory, strategy, layout, navigation], search)
+
+    def asked(self, search: list[str | Path], queries: Path | None = None) -> Record:
+        """What a search told of itself. Its hits then lie in `hits`."""
+        stats = self.work / "stats.json"
+        common = ["--queries", queries or self.queries, "--threads", str(THREADS), "--quiet", "--force"]
+        told = run([self.adjoin, *search, *common, "-o", self.hits, "--stats", stats])
+        counted = json.loads(stats.read_text())
+        of_search = counted["search"]
+        latency, count = of_search["latency_ms"] or {}, of_search["queries"]
+        told |= {"hits": of_search["hits"], "reads": of_search["reads_per_query"]}
+        told |= {"rate": of_search["queries_per_second"]}
+        told |= {"from_disk": counted["io"]["reads"] / count, "read_bytes": counted["io"]["bytes_read"] / count}
+        told |= {"utilization": of_search["vertex_utilization"], "passing": of_search["passing_rows"]}
+        told |= {"pages": (of_search["bytes_per_query"] or 0) / PAGE_BYTES}
+        return told | {f"{name}_ms": latency.get(name) for name in ("mean", "p95", "p99")}
+
+    def found(self) -> Iterable[tuple[int, int, float]]:
+        """The hits of the search before: query, row, distance."""
+        with self.hits.open() as lines:
+            for line in csv.DictReader(lines):
+                yield int(line["query"]), int(line["id"]), float(line["distance"])
+
+    def recall(self, truth: array[float], nearest: int = K) -> float:
+        """The share of so many nearest that the search before found, given how far the last of them is."""
+        right = sum(query < QUERIES and distance <= truth[query] for query, _, distance in self.found())
+        return right / (nearest * QUERIES)
+
+    def disk(self) -> float:
+        """Random reads of 4 KiB that the disk gives in a second, at the best depth."""
+        told = self.measured("disk", lambda: run([self.adjoin.parent / "examples/read_rates", self.work]))
+        return max(float(line.split()[3]) for line in told["output"].splitlines() if " 4096 " in line)
+
+    def diskann(self) -> tuple[Record, Record]:
+        """The build of DiskANN, and its searches."""
+        if "DISKANN" not in os.environ:
+            raise Failed("DISKANN is not set")
+        self.truth()
+        types = {"u8": "uint8", "f32": "float32"}
+        made = {"data_type": types[self.element], "data": str(self.base), "distance": "squared_l2", "dim": self.dimensions}
+        made |= {"max_degree": DEGREE, "l_build": BUILD_LIST, "num_pq_chunks": CODE_BYTES, "quantization_type": "FP"}
+        path = str(self.work / "diskann")
+        made |= {"num_threads": THREADS, "build_ram_limit_gb": 16.0, "save_path": path, "disk-index-source": "Build"}
+        load = {"disk-index-source": "Load", "data_type": made["data_type"], "load_path": path}
+        asked = {"queries": str(self.queries), "groundtruth": str(self.work / "truth.bin"), "recall_at": K}
+        asked |= {"beam_width": BEAM, "num_threads": THREADS, "distance": "squared_l2", "vector_filters_file": None}
+        mode = {"adaptive_l": None, "is_flat_search": False}
+        asked |= {"num_nodes_to_cache": None, "post_processor": None, "search_io_limit": None, "search_mode": mode}
+
+        def job(source: Record, lists: Iterable[int]) -> Record:
+            content = {"source": source, "search_phase": asked | {"search_list": list(lists)}}
+            jobs = {"search_directories": [], "jobs": [{"type": "disk-index", "content": content}]}
+            (self.work / "job.json").write_text(json.dumps(jobs))
+            files = ["--input-file", self.work / "job.json", "--output-file", self.work / "job.out"]
+            told = run([os.environ["DISKANN"], "--quiet", "run", *files])
+            return told | {"output": json.loads((self.work / "job.out").read_text())[0]["results"]}
+
+        built = self.measured("build diskann", lambda: job(made, LISTS_OF_DISKANN[:1]))
+        return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
+
+    def points_of_diskann(self) -> list[Record]:
+        """Its searches, one by each list, with the figures that searches of adjoin have."""
+        searched = self.diskann()[1]
+        if "failed" in searched:
+            raise Failed(searched["failed"])
+        words = {"recall": "recall", "mean_ios": "reads", "qps": "rate", "mean_latency": "mean_ms", "p95_latency": "p95_ms"}
+        scales = {"recall": 0.01, "mean_latency": 1e-3, "p95_latency": 1e-3}
+        return [
+            {to: point[of] * scales.get(of, 1) for of, to in words.items()}
+            for point in searched["output"]["search"]["search_results_per_l"]
+        ]
+
+
+INTRODUCTION = f"""Generated by `make -C lab tables-search`, which resumes after an interruption. All searches use {QUERIES:,} held-out rows as queries,
+on {THREADS} threads, for the {K} nearest. A figure at a recall is interpolated between two list lengths. adjoin and DiskANN bypass the
+page cache, with {DEGREE} neighbors, {BUILD_LIST} candidates in the build and codes of {CODE_BYTES} bytes; a read is a page of 4 KiB.
+Memory is the peak resident memory as reported by the system. Searches take a second or less, so rates vary by a tenth."""
+
+
+
+def beside_diskann(bench: Bench) -> str:
+    """Both at equal recall."""
+    (built, searched), theirs = bench.diskann(), bench.points_of_diskann()
+    memory, built_ours = bench.memory(), bench.built()
+    ours, lone = bench.searches(memory)
+    disk = bench.disk()
+    rows = []
+    for recall in RECALLS:
+        figures = ((ours, "reads"), (ours, "rate"), (lone, "mean_ms"), (lone, "p95_ms"))
+        pairs = [(at_recall(of, recall, figure), at_recall(theirs, recall, figure)) for of, figure in figures]
+        cells = [f"{shown(a)} / {shown(b)}" + (f" ({a / b:.2f})" if a and b else "") for a, b in pairs]
+        p99, from_disk, rate = at_recall(lone, recall, "p99_ms"), at_recall(ours, recall, "from_disk"), at_recall(ours, recall, "rate")
+        rows.append([f"{recall:.2f}", *cells, shown(p99), "" if rate is None else f"{100 * from_disk * rate / disk:.0f} %"])
+    of_lone = "one query at a time per thread"
+    head = ["recall@10", "reads per query", "queries per second", f"mean ms, {of_lone}", "p95 ms", "p99 ms", "fraction of the disk's rate"]
+    seconds = (built_ours["seconds"], built["output"]["build"]["build_time"] / 1e6)
+    return (
+        f"{bench.rows:,} vectors of {bench.dimensions}, {QUERIES:,} held-out queries; adjoin / DiskANN (ratio).\n\n"
+        + table(head, rows)
+        + f"\nBuild {seconds[0]:.1f} / {seconds[1]:.1f} s, {built_ours['peak_bytes'] / 1e6:.0f} / {built['peak_bytes'] / 1e6:.0f} MB; "
+        f"search within {memory} MB: {max(one.get('peak_bytes', 0) for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB. "
+        f"The disk delivers {disk:,.0f} reads of 4 KiB per second.\n"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("adjoin", type=Path)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    parser.add_argument("--charts", type=Path, default=Path("docs/charts"))
+    asked = parser.parse_args()
+    print(f"# Searches of a graph index\n\n{INTRODUCTION}\n\n{machine()}\n")
+    for of in SETS:
+        if asked.only not in of.name:
+            continue
+        print(f"## {of.name}\n", flush=True)
+        parts = [beside_diskann, *(search_ranges.ALL if of.file else ())]
+        parts += [beside_peers, *search_sweeps.ALL] if of is SETS[0] else []
+        for part in [*parts, charts]:
+            try:
+                print(part(Bench(asked, of)), flush=True)
+            except Failed as reason:
+                print(f"Not measured: {reason}.\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""What serving a store costs: the experiments of CALL made again, beside our own order and cache.
+
+usage: serve.py ADJOIN [--set NAME] [--only WORD] [--work DIR]
+
+Prints Markdown. What was measured lies in WORK/serve-NAME and is not measured again. Vectors come from ADJOIN_DATA, or are
+generated: the first rows of a set are the store, the others are the queries. The program is `adjoin-lab` beside ADJOIN
+(`lab/src/serve/`). faiss and what it needs (PEERS_PYTHON, PEERS_CGROUP) are in `serve_beside.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import sys
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+
+from at_recall import shown, table
+from measure import Failed, Ledger, Record, machine, run
+from overload import overload
+from serve_beside import Beside, beside
+
+#: Buckets of the paper, and how many of them a query looks into there.
+PAPER_BUCKETS, PAPER_PROBES = 100, 30
+#: Our number of buckets is the default of a build; a query looks into so many of them.
+OUR_PROBES = 60
+#: Share of the data that is the cache of arrivals.
+REPLAYED_SHARE = 0.1
+#: Contenders: order and cache. The first is ours; CALL in both of its readings.
+OURS = ("bucket-major", "foreseen")
+OF_CALL = (("call", "lru"), ("call-distance", "lru"))
+COMPARATORS = (*OF_CALL, ("arrival", "fifo"), ("arrival", "wlru-prefetch"), ("arrival", "clru-prefetch"))
+#: Of what the best comparator can do, the rate at which queries arrive.
+LOAD = 0.8
+MEMORY = 1 << 30
+THREADS = 2
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """Rows of one length behind a header."""
+
+    path: Path
+    start: int
+    rows: int
+    dimensions: int
+    row_bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> VectorFile:
+        """A `.u8bin`, or a `.npy` of f16."""
+        with path.open("rb") as file:
+            if path.suffix == ".u8bin":
+                rows, dimensions = array("I", file.read(8))
+                return cls(path, 8, rows, dimensions, dimensions)
+            start = 10 + int.from_bytes(file.read(10)[8:], "little")
+            rows, dimensions = ast.literal_eval(file.read(start - 10).decode())["shape"]
+            return cls(path, start, rows, dimensions, 2 * dimensions)
+
+    def write_part(self, first: int, count: int, into: Path) -> None:
+        """Some of the rows: bytes as floats where that is the ending of `into`."""
+        with self.path.open("rb") as file, into.open("wb") as out:
+            if into.suffix == ".npy":
+                shape = f"{{'descr': '<f2', 'fortran_order': False, 'shape': ({count}, {self.dimensions})}}\n".encode()
+                out.write(b"\x93NUMPY\x01\x00" + len(shape).to_bytes(2, "little") + shape)
+            else:
+                array("I", [count, self.dimensions]).tofile(out)
+            file.seek(self.start + first * self.row_bytes)
+            for row in range(0, count, 10_000):
+                some = file.read(min(10_000, count - row) * self.row_bytes)
+                array("f" if into.suffix == ".fbin" else "B", iter(some)).tofile(out)
+
+
+@dataclass(frozen=True)
+class VectorSet:
+    """A set, what is measured of it, and in which settings: buckets, and how many a query looks into."""
+
+    file: str
+    queries: int
+    ending: str
+    parts: tuple[str, ...]
+    settings: tuple[tuple[int | None, int], ...] = ((PAPER_BUCKETS, PAPER_PROBES), (None, OUR_PROBES))
+    shares: tuple[float, ...] = (0.05, 0.1, 0.2)
+    #: What generates it, where that is not a file of ADJOIN_DATA.
+    generated: str = ""
+
+
+SETS = {
+    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Overload")),
+    "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Single queries", "Arrivals")),
+    # At 100 buckets a query would read the third part of 1.3 GB.
+    "generated-10m": VectorSet(
+        "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Single queries"), ((None, OUR_PROBES),), (0.1,),
+        "--rows 10010000 --dimensions 128 --element u8",
+    ),
+}  # fmt: skip
+
+
+class Bench:
+    """Stores, and what the program printed of them."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.adjoin, self.work, self.set = asked.adjoin.resolve(), asked.work.resolve() / f"serve-{asked.set}", SETS[asked.set]
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(self.work / "serve.jsonl")
+
+    def source(self) -> VectorFile:
+        """All vectors."""
+        if self.set.generated:
+            path = self.work / self.set.file
+            if not path.exists():
+                run([self.adjoin, "gen", *self.set.generated.split(), "-o", path, "--quiet"])
+            return VectorFile.of(path)
+        path = Path(os.environ.get("ADJOIN_DATA", "")) / self.set.file
+        if "ADJOIN_DATA" not in os.environ or not path.exists():
+            raise Failed(f"{self.set.file} is not in ADJOIN_DATA")
+        return VectorFile.of(path)
+
+    def vectors(self, name: str) -> Path:
+        """The vectors of the store or the queries."""
+        path = self.work / f"{name}{self.set.ending}"
+        if not path.exists():
+            source, queries = self.source(), self.set.queries
+            draft = path.with_stem(f"{name}-draft")
+            first, count = (source.rows - queries, queries) if name == "queries" else (0, source.rows - queries)
+            source.write_part(first, count, draft)
+            draft.rename(path)
+        return path
+
+    def store(self, buckets: int | None) -> Path:
+        """A store of so many buckets; of the default number where none is given."""
+        path = self.work / f"{buckets or 'default'}.store"
+        if not path.exists():
+            number = ["--buckets", str(buckets)] if buckets else []
+            run([self.adjoin, "build", self.vectors("base"), "-o", path, "--quiet", *number])
+        return path
+
+    def told(self, what: str, buckets: int | None, *names: str, **named: object) -> Record:
+        """What a run of the program took, and the records that it printed."""
+        words = [*names, *(f"{name}={value}" for name, value in named.items())]
+
+        def measure() -> Record:
+            program = self.adjoin.parent / "adjoin-lab"
+            told = run([program, "serve", what, self.store(buckets), self.vectors("queries"), *words])
+            return told | {"output": [json.loads(line) for line in told["output"].splitlines()]}
+
+        told = self.ledger.measured(json.dumps([what, buckets, *words]), measure)
+        if "failed" in told:
+            raise Failed(told["failed"])
+        return told
+
+    def printed(self, what: str, buckets: int | None, *names: str, **named: object) -> list[Record]:
+        """The records alone."""
+        return self.told(what, buckets, *names, **named)["output"]
+
+
+def megabytes(count: float) -> str:
+    return shown(count / 1e6, 2)
+
+
+def grouping(bench: Bench) -> str:
+    """Table II."""
+    of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "grouping"]
+    body = [[shown(r["queries"], 0), shown(r["groups"], 0), shown(r["bitmap_ms"]), shown(r["hash_ms"])] for r in of]
+    return "[Table II] Grouping time, ms.\n\n" + table(["queries", "groups", "bitmaps", "hash tables"], body)
+
+
+def overlap(bench: Bench) -> str:
+    """Figure 3."""
+    [r] = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "overlap"]
+    shares = [f"{100 * r[key]:.0f} %" for key in ("neighbors", "all", "largest")]
+    return (
+        f"[Figure 3] Fraction of the buckets of two of {r['queries']} queries that both probe: {shares[0]} for neighbors, {shares[1]} "
+        f"for any two, {shares[2]} for the two with most in common [more than 60 %].\n"
+    )
+
+
+def borders(bench: Bench) -> str:
+    """Figure 5."""
+    of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "borders"]
+    names = ("grouped", "call", "grouped, by distance", "call-distance")
+    body = [[name, shown(100 * r["first"]), shown(100 * r["others"])] for name, r in zip(names, of, strict=True)]
+    head = ["order", "hit rate of the first query of a group, %", "of its other queries"]
+    words = "[Figure 5] The cache at group boundaries: LRU, 50 entries, theta 0.3; only `call` prefetches.\n\n"
+    return words + table(head, body)
+
+
+def loading(bench: Bench) -> str:
+    """Figures 6 and 14."""
+    of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "loading"]
+    body = [[r["order"], megabytes(r["last"]), shown(r["last"] / r["mean"], 2)] for r in of]
+    head = ["order and loaders", "MB of the last of 8 loaders", "times the mean"]
+    return "[Figures 6, 14] Loading the buckets of one query.\n\n" + table(head, body)
+
+
+def hit_rates(bench: Bench) -> str:
+    """Figures 9 and 13, and table III."""
+    body = []
+    for r in bench.printed("plans", PAPER_BUCKETS):
+        if r["what"] in ("caches", "orders", "thetas"):
+            [(unit, size)] = r["capacity"].items()
+            name = r["order"] + ("" if r["theta"] is None else f", theta {r['theta']}")
+            rates = [shown(100 * r[key]) for key in ("hit_rate", "hit_rate_without_prefetched")]
+            body.append([f"{size} {unit}", name, r["cache"], *rates, megabytes(r["bytes_per_query"])])
+    # Two figures of the paper have some contenders in common: each is shown once.
+    body = [row for at, row in enumerate(body) if row not in body[:at]]
+    head = ["cache of", "order", "cache", "hit rate, %", "without prefetches", "MB per query"]
+    words = "[Figures 9, 13, Table III] Batches of 300 queries by their plans, 100 buckets, 30 probes.\n\n"
+    return words + table(head, body)
+
+
+def batch(bench: Bench, buckets: int | None, probes: int, share: float, contender: tuple[str, str]) -> Record:
+    """The last of two batches of 1,000 queries."""
+    named = {"nprobe": probes, "share": share, "batches": 2, "memory": MEMORY, "threads": THREADS}
+    return bench.printed("batches", buckets, *contender, **named)[-1]
+
+
+def batches(bench: Bench) -> str:
+    """Batches of 1,000 queries, one after the other."""
+    body = []
+    for buckets, probes in bench.set.settings:
+        for share in bench.set.shares:
+            # Each of the comparators reads for minutes: all of them at one share only.
+            against = COMPARATORS if share == REPLAYED_SHARE else OF_CALL
+            for contender in (OURS, *against):
+                last = batch(bench, buckets, probes, share, contender)
+                done = last["done"]
+                figures = [megabytes(done["bytes_per_query"]), shown(100 * done["hit_rate"]), shown(last["queries_per_second"], 0)]
+                body.append([str(buckets or "default"), f"{share:.0%}", *contender, *figures])
+    head = ["buckets", "cache", "order", "cache", "MB per query", "hit rate, %", "queries per second"]
+    return "The last of 2 batches of 1,000 queries.\n\n" + table(head, body)
+
+
+def threads(bench: Bench) -> str:
+    """Figure 15 and table IV: what more threads bring and take, and the share of planning."""
+    body = []
+    for order, cache in (OURS, OF_CALL[0]):
+        for count in (1, 2):
+            named = {"nprobe": OUR_PROBES, "share": REPLAYED_SHARE, "batches": 3, "memory": MEMORY, "threads": count}
+            told = bench.told("batches", None, order, cache, **named)
+            last = told["output"][-1]
+            planning = last["done"]["plan_ms_per_query"] * last["queries_per_second"] / 10
+            figures = [shown(last["queries_per_second"], 0), megabytes(told["peak_bytes"]), shown(planning)]
+            body.append([order, str(count), *figures])
+    head = ["order", "threads", "queries per second", "MB resident", "planning, % of the time"]
+    return "[Figure 15, Table IV] The last of 3 batches of 1,000 queries, default buckets, a cache of 10%.\n\n" + table(head, body)
+
+
+def lone(bench: Bench) -> str:
+    """What a query that comes alone waits for."""
+    body = []
+    for buckets, probes in bench.set.settings:
+        for share in (0, REPLAYED_SHARE):
+            [r] = bench.printed("lone", buckets, nprobe=probes, share=share, memory=MEMORY, threads=THREADS)
+            times = [r[which][key] for key in ("p50", "p99") for which in ("served_ms", "direct_ms")]
+            body.append([str(buckets or "default"), f"{share:.0%}", *map(shown, times), shown(times[0] / times[1], 2)])
+    head = ["buckets", "cache", "served, p50, ms", "direct, p50", "served, p99", "direct, p99", "served / direct, p50"]
+    words = "One query at a time, alternately by the service and by a separate search in the same process, which caches nothing.\n\n"
+    return words + table(head, body)
+
+
+def replays(bench: Bench) -> str:
+    """Figures 4 and 10 to 13: arrivals with bursts, timed from when each query should have come."""
+    body = []
+    for buckets, probes in bench.set.settings:
+        alone = [batch(bench, buckets, probes, REPLAYED_SHARE, contender) for contender in COMPARATORS]
+        # Two digits, so that what is kept of an earlier run is found again.
+        rate = float(f"{LOAD * max(one['queries_per_second'] for one in alone):.1e}")
+        for contender in (OURS, *COMPARATORS):
+            named = {"nprobe": probes, "share": REPLAYED_SHARE, "rate": rate, "memory": MEMORY, "threads": THREADS}
+            [r] = bench.printed("replay", buckets, *contender, **named)
+            times = [shown(r["latency_ms"][key]) for key in ("p50", "p95", "p99", "max")]
+            done = r["done"]
+            figures = [megabytes(done["bytes_per_query"]), shown(100 * done["hit_rate"])]
+            body.append([str(buckets or "default"), shown(rate, 0), *contender, *times, *figures])
+    head = ["buckets", "queries per second", "order", "cache", "p50, ms", "p95", "p99", "max", "MB per query", "hit rate, %"]
+    words = (
+        "30 seconds of arrivals with bursts of three times the rate, after 5 seconds of warm-up, at 80 % of the rate of the best "
+        f"comparator's batches; a cache of {REPLAYED_SHARE:.0%} of the data.\n\n"
+    )
+    return words + table(head, body)
+
+
+def peers(bench: Bench) -> str:
+    """faiss with its lists on disk, and a graph index."""
+    base, queries = bench.vectors("base"), bench.vectors("queries")
+    return beside(Beside(bench.adjoin, base, queries, bench.store(None), bench.ledger.measured))
+
+
+def overloaded(bench: Bench) -> str:
+    """A server that is asked for more than it can do."""
+    return overload(bench.adjoin, bench.store(None), bench.vectors("queries"), bench.ledger.measured)
+
+
+PARTS = {
+    "Plans": [grouping, overlap, borders, loading, hit_rates],
+    "Batches": [batches, threads],
+    "Single queries": [lone],
+    "Arrivals": [replays],
+    "Comparison with others": [peers],
+    "Overload": [overloaded],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("adjoin", type=Path)
+    parser.add_argument("--set", choices=SETS, help="all of them where not given")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    asked = parser.parse_args()
+    print(f"# Serving\n\nGenerated by `lab/bench/serve.py`. Brackets name the figure or table of CALL that a table reproduces.\n\n{machine()}\n")
+    for asked.set in [asked.set] if asked.set else list(SETS):
+        print(f"## {asked.set}\n", flush=True)
+        for heading in SETS[asked.set].parts:
+            if asked.only not in heading:
+                continue
+            print(f"### {heading}\n", flush=True)
+            for part in PARTS[heading]:
+                try:
+                    print(part(Bench(asked)), flush=True)
+                except Failed as reason:
+                    print(f"Not measured: {reason}.\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""The figures of DiskJoin's evaluation (sections 6.3 and 6.4) made again, on a set of descriptors of images.
+
+usage: tables.py ADJOIN [--work DIR]
+
+Prints Markdown. What was measured lies in WORK/tables.jsonl and is not measured again. Needs ADJOIN_DATA with
+sift-900k.u8bin. The paper's memory is a share of the data; here that share is the cache of buckets (`--cache`).
+Figures 7 and 13 (other joins, two sets) are made by `joins.py`; not made is 14 (a fragmented file system).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import Ledger, Record, run
+
+#: Thresholds that give the vectors of the set so many neighbors on average.
+EPS = {10: 79.793, 50: 136.602, 100: 163.884, 200: 193.111, 500: 234.687}
+RECALLS = (0.8, 0.9, 0.95, 0.99)
+CACHES = (5, 10, 15, 20)
+ROWS = 900_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """A join of a store: how it is called in the table, and what is unlike the default."""
+
+    label: str
+    neighbors: int = 100
+    recall: float = 0.9
+    cache_percent: int = 10
+    strategy: str = ""
+    build: tuple[str, ...] = ()
+
+    def key(self) -> str:
+        return json.dumps([self.neighbors, self.recall, self.cache_percent, self.strategy, self.build])
+
+
+def seconds(phase: str) -> Callable[[Record], str]:
+    return lambda told: f"{told['stats']['seconds'][phase]:.2f}"
+
+
+def recalls(told: Record) -> str:
+    reached = told["stats"]["recall"]
+    return f"{reached['pair']['estimate']:.3f} / {reached['per_vector']['estimate']:.3f}"
+
+
+def passes(told: Record) -> str:
+    """Bytes read by the run itself, as multiples of the store."""
+    return f"{told['stats']['predicted']['bytes_read'] / told['store_bytes']:.2f}"
+
+
+def a_vector(count: str) -> Callable[[Record], str]:
+    return lambda told: f"{told['stats']['join'][count] / ROWS:.1f}"
+
+
+def waiting(told: Record) -> str:
+    spent, threads = told["stats"]["seconds"], told["stats"]["threads"]
+    return f"{spent['compute_waited_for_disk'] / threads / max(spent['execute'], 1e-9):.0%}"
+
+
+#: A column of a table: its title, and what it says of a run.
+COLUMNS: dict[str, Callable[[Record], str]] = {
+    "seconds": lambda told: f"{told['seconds']:.2f}",
+    "build": lambda told: f"{told['build_seconds']:.2f}",
+    "calibrate": seconds("calibrate"),
+    "plan": seconds("plan"),
+    "execute": seconds("execute"),
+    "waiting for the disk": waiting,
+    "pairs checked per vector": a_vector("verified_pairs"),
+    "edges": lambda told: f"{told['stats']['join']['edges']:,}",
+    "recall of pairs / per vector": recalls,
+    "store read by the run": passes,
+    "hit rate": lambda told: f"{told['stats']['io']['cache_hit_rate']:.3f}",
+    "read amplification": lambda told: f"{told['stats']['io']['read_amplification']:.4f}",
+    "GB read": lambda told: f"{told['stats']['io']['bytes_read'] / 1e9:.2f}",
+    "peak memory": lambda told: f"{told['peak_bytes'] / 1e6:.0f} MB",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper: what it shows, of which runs."""
+
+    title: str
+    columns: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+
+BOTH = (10, 100)
+PHASES = ("calibrate", "plan", "execute")
+WAYS = ("id lru", "id lfu", "id fifo", "id belady", "gorder-out belady", "gorder belady", "rcm belady", "tree belady", "block-nested belady")
+RULES = ("union", "margin-sum", "distance", "nearest", "arc", "arc-mu", "arc-radius")
+SHARES = (0.1, 0.2, 0.4, 1, 5)
+FIGURES = (
+    Figure(
+        "Figure 8: target recall",
+        ("seconds", *PHASES, "pairs checked per vector", "recall of pairs / per vector", "store read by the run"),
+        tuple(Run(f"{n} neighbors, {recall}", n, recall) for n in BOTH for recall in RECALLS),
+    ),
+    Figure(
+        "Figure 9: memory, as a cache of a percentage of the store",
+        ("seconds", "execute", "store read by the run", "hit rate", "peak memory"),
+        tuple(Run(f"{n} neighbors, {cache} %", n, cache_percent=cache) for n in BOTH for cache in CACHES),
+    ),
+    Figure(
+        "Figure 10: distance threshold",
+        ("seconds", *PHASES, "pairs checked per vector", "recall of pairs / per vector"),
+        tuple(Run(f"{n} neighbors", n) for n in EPS),
+    ),
+    Figure(
+        "Figure 11: number of buckets, as a percentage of the vectors",
+        ("build", "seconds", "pairs checked per vector", "edges", "store read by the run", "read amplification"),
+        tuple(Run(f"{share} %", build=(f"buckets={int(ROWS * share / 100)}",)) for share in SHARES),
+    ),
+    Figure(
+        "Figures 1, 12 and 15: time by phase, and the fraction that waits for the disk",
+        ("build", *PHASES, "waiting for the disk"),
+        tuple(Run(f"{n} neighbors", n) for n in BOTH),
+    ),
+    Figure(
+        "Figure 16: traffic",
+        ("GB read", "read amplification", "store read by the run"),
+        tuple(Run(f"{n} neighbors", n) for n in BOTH),
+    ),
+    Figure(
+        "Figure 17: order of the tasks and cache",
+        ("execute", "hit rate", "store read by the run"),
+        tuple(
+            Run(f"recall {recall}, {order} + {cache}", recall=recall, strategy=f"rule=union order={order} caching={cache}")
+            for recall in (0.9, 0.99)
+            for order, cache in map(str.split, WAYS)
+        ),
+    ),
+    Figure(
+        "Figure 18: which pairs are checked",
+        ("seconds", "pairs checked per vector", "edges", "recall of pairs / per vector"),
+        tuple(Run(f"{n} neighbors, {rule}", n, strategy=f"rule={rule}") for n in BOTH for rule in RULES),
+    ),
+)
+
+
+def named(options: list[str]) -> list[str]:
+    """Options of a command as the laboratory takes them."""
+    return [f"{option.removeprefix('--')}={value}" for option, value in zip(options[::2], options[1::2])]
+
+
+class Bench:
+    """Builds stores and joins them, each once."""
+
+    def __init__(self, adjoin: Path, work: Path) -> None:
+        self.adjoin, self.lab, self.work = adjoin, adjoin.parent / "adjoin-lab", work
+        self.source = Path(os.environ["ADJOIN_DATA"]) / "sift-900k.u8bin"
+        self.ledger = Ledger(work / "tables.jsonl")
+
+    def built(self, options: tuple[str, ...]) -> Record:
+        def build() -> Record:
+            store = self.work / "store"
+            told = run([self.lab, "build", self.source, store, *options])
+            self.options = options
+            return told | {"store_bytes": sum(path.stat().st_size for path in store.glob("vectors-*"))}
+
+        key = json.dumps(["build", options])
+        if key in self.ledger.records and getattr(self, "options", None) != options:
+            build()
+        return self.ledger.measured(key, build)
+
+    def joined(self, asked: Run) -> Record:
+        def join() -> Record:
+            built, stats = self.built(asked.build), self.work / "stats.json"
+            near = ["--eps", str(EPS[asked.neighbors]), "--recall", str(asked.recall)]
+            cache = ["--cache", str(int(built["store_bytes"] * asked.cache_percent / 100)), "--memory", "4GiB"]
+            counts = self.work / "counts.parquet"
+            output = ["--output", "counts", "-o", counts, "--stats", stats, "--force", "--quiet"]
+            command = [self.adjoin, "join", self.work / "store", *near, *cache, *output]
+            if asked.strategy:
+                command = [self.lab, "join", self.work / "store", *asked.strategy.split(), *named(near + cache)]
+                command += [f"counts={counts}", f"stats={stats}"]
+            told = run(command)
+            told["stats"] = json.loads(stats.read_text())
+            told["stats"]["memory"].pop("over_time", None)
+            return told | {"build_seconds": built["seconds"], "store_bytes": built["store_bytes"]}
+
+        print(asked.label, file=sys.stderr)
+        return self.ledger.measured(asked.key(), join)
+
+    def table(self, figure: Figure) -> str:
+        lines = [f"### {figure.title}", "", f"| | {' | '.join(figure.columns)} |", "|---" * (len(figure.columns) + 1) + "|"]
+        for asked in figure.runs:
+            told = self.joined(asked)
+            cells = ["refused: " + told["failed"]] if "failed" in told else [COLUMNS[name](told) for name in figure.columns]
+            lines.append(f"| {asked.label} | {' | '.join(cells)} |")
+        return "\n".join(lines) + "\n"
+
+    def seeds(self, count: int) -> str:
+        """How much depends on which vectors happen to be drawn as centers (section 6.3)."""
+        ways = {"trained": (), "random": ("centers=random",)}
+        lines = [f"### {count} seeds of the centers", "", "| centers | recall of pairs | per vector | seconds |", "|---|---|---|---|"]
+        for name, options in ways.items():
+            told = [self.joined(Run(f"{name}, seed {seed}", build=(*options, f"seed={seed}"))) for seed in range(1, count + 1)]
+            values = [[one["stats"]["recall"][what]["estimate"] for one in told] for what in ("pair", "per_vector")]
+            values.append([one["seconds"] for one in told])
+            cells = [f"{statistics.mean(of):.3f}, deviation {statistics.stdev(of):.3f}" for of in values]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("adjoin", type=Path)
+    parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    asked = parser.parse_args()
+    bench = Bench(asked.adjoin.resolve(), asked.work)
+    print("## The figures of DiskJoin\n")
+    print("Joins of a store of 900,000 image descriptors, 128 bytes each; recall 0.9 and 100 neighbors unless stated.\n")
+    for figure in FIGURES:
+        print(bench.table(figure), flush=True)
+    print(bench.seeds(50), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,446 @@
+//! Which buckets stay in memory between the queries of a batch, and between batches? Bookkeeping in bytes: who loads them
+//! and where they lie is not known here, and the time is that of the caller.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use super::s3_fifo::S3Fifo;
+use adjoin::error::{Error, Result};
+use adjoin::plan::batch::BucketCosts;
+
+/// No further use is known.
+pub(super) const NEVER: u32 = u32::MAX;
+/// Seconds of WLRU's window, and between two prefetches of WLRU and CLRU (CALL, sections III-B and III-C).
+const WINDOW_SECONDS: f64 = 60.0;
+/// Buckets that WLRU keeps for their uses within a window.
+const WINDOW_TOP: usize = 10;
+/// Buckets that WLRU and CLRU prefetch.
+const PREFETCH: usize = 20;
+/// Old uses count for less by and by: half after about so many uses of each bucket, on average.
+const USES_REMEMBERED: f64 = 16.0;
+/// Counts of uses are made small again beyond this.
+const COUNT_MAX: f64 = 1e200;
+
+/// Which bucket goes when another one needs its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retention {
+    /// The one that came longest ago.
+    Fifo,
+    /// The one that was used longest ago.
+    Lru,
+    /// The same, but for the ten that were used most in the last full minute, which go last (CALL, section III-B).
+    Wlru {
+        /// Each minute the 20 that were used most in the last one are loaded.
+        prefetches: bool,
+    },
+    /// The one whose uses are fewest and whose loading is fastest, by the product of both (CALL, section V-A, after EdgeRAG).
+    Clru {
+        /// Each minute the 20 that take longest to load are loaded.
+        prefetches: bool,
+    },
+    /// As the queues of S3-FIFO say.
+    S3Fifo,
+    /// The one that is needed latest, as far as a batch tells; of those that it does not need any more, the one whose uses
+    /// would cost least to read again for the bytes that it takes: their number times the cost of a read (Cherkasova's GDSF), but
+    /// uses are remembered of all buckets, those that are not held too, as there are few.
+    Foreseen,
+}
+
+impl Retention {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Fifo,
+        Self::Lru,
+        Self::Wlru { prefetches: false },
+        Self::Wlru { prefetches: true },
+        Self::Clru { prefetches: false },
+        Self::Clru { prefetches: true },
+        Self::S3Fifo,
+        Self::Foreseen,
+    ];
+
+    /// Its name as a strategy.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Lru => "lru",
+            Self::Wlru { prefetches: false } => "wlru",
+            Self::Wlru { prefetches: true } => "wlru-prefetch",
+            Self::Clru { prefetches: false } => "clru",
+            Self::Clru { prefetches: true } => "clru-prefetch",
+            Self::S3Fifo => "s3-fifo",
+            Self::Foreseen => "foreseen",
+        }
+    }
+}
+
+impl FromStr for Retention {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|retention| retention.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|retention| retention.name()).collect();
+            Error::option(format!("no such cache: {name}; choose one of {}", names.join(", ")))
+        })
+    }
+}
+
+/// How long a bucket stays: those with the least go first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stay(u64, f64);
+
+impl Eq for Stay {}
+
+impl PartialOrd for Stay {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Stay {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.cmp(&other.0).then(self.1.total_cmp(&other.1))
+    }
+}
+
+/// The buckets in a cache, and what decides which goes.
+pub(crate) struct Residency {
+    retention: Retention,
+    capacity: u64,
+    costs: BucketCosts,
+    held_bytes: u64,
+    held: Vec<Option<Stay>>,
+    /// The same, in this order; empty under S3-FIFO.
+    by_stay: BTreeSet<(Stay, u32)>,
+    queues: Option<S3Fifo>,
+    /// Grows with each use and each arrival.
+    time: u64,
+    /// Uses of each bucket, of which old ones count for less.
+    counts: Vec<f64>,
+    /// What the next use counts for.
+    next_counts: f64,
+    /// Uses within this window, and whether a bucket was among the first of the last one.
+    recent: Vec<u32>,
+    is_top: Vec<bool>,
+    window: u64,
+    next_uses: Vec<u32>,
+}
+
+impl Residency {
+    /// Nothing is held yet.
+    pub(crate) fn new(retention: Retention, capacity: u64, costs: BucketCosts) -> Self {
+        let buckets = costs.sizes.len();
+        assert_eq!(buckets, costs.reads.len(), "a bucket has a size and a cost");
+        let queues = (retention == Retention::S3Fifo).then(|| S3Fifo::new(capacity, buckets));
+        Self {
+            retention,
+            capacity,
+            costs,
+            held_bytes: 0,
+            held: vec![None; buckets],
+            by_stay: BTreeSet::new(),
+            queues,
+            time: 0,
+            counts: vec![0.0; buckets],
+            next_counts: 1.0,
+            recent: vec![0; buckets],
+            is_top: vec![false; buckets],
+            window: 0,
+            next_uses: vec![NEVER; buckets],
+        }
+    }
+
+    /// How many buckets there are.
+    pub(crate) fn buckets(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Bytes that a bucket takes.
+    pub(crate) fn size(&self, bucket: u32) -> u64 {
+        self.costs.sizes[bucket as usize]
+    }
+
+    /// Whether a bucket is held.
+    pub(crate) fn holds(&self, bucket: u32) -> bool {
+        self.held[bucket as usize].is_some()
+    }
+
+    /// Whether there is room for a bucket.
+    pub(crate) fn fits(&self, bucket: u32) -> bool {
+        self.held_bytes + self.size(bucket) <= self.capacity
+    }
+
+    /// Whether it asks when a bucket is used next.
+    pub(crate) fn foresees(&self) -> bool {
+        self.retention == Retention::Foreseen
+    }
+
+    /// It is so many seconds after some beginning; returns the buckets to load ahead, where a minute has passed.
+    pub(crate) fn tick(&mut self, seconds: f64) -> Vec<u32> {
+        let window = (seconds / WINDOW_SECONDS).max(0.0) as u64;
+        if window <= self.window {
+            return Vec::new();
+        }
+        // Of a window without any use nothing is known.
+        let recent = std::mem::replace(&mut self.recent, vec![0; self.held.len()]);
+        let recent = if window == self.window + 1 { recent } else { self.recent.clone() };
+        self.window = window;
+        let most_used = first_by(&recent, |&uses| f64::from(uses));
+        match self.retention {
+            Retention::Wlru { prefetches } => {
+                self.is_top.fill(false);
+                most_used.iter().take(WINDOW_TOP).for_each(|&bucket| self.is_top[bucket as usize] = true);
+                self.rank_again();
+                most_used.into_iter().take(if prefetches { PREFETCH } else { 0 }).collect()
+            }
+            Retention::Clru { prefetches: true } => {
+                first_by(&self.costs.reads, |&cost| cost).into_iter().take(PREFETCH).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Tells that a bucket is used next at a place of the batch, or [`NEVER`].
+    pub(crate) fn expect(&mut self, bucket: u32, next_use: u32) {
+        self.next_uses[bucket as usize] = next_use;
+        if self.foresees() {
+            self.rank(bucket);
+        }
+    }
+
+    /// Counts a use of a bucket, whether it is held or not.
+    pub(crate) fn note_use(&mut self, bucket: u32) {
+        self.time += 1;
+        self.recent[bucket as usize] += 1;
+        self.counts[bucket as usize] += self.next_counts;
+        self.next_counts *= 1.0 + std::f64::consts::LN_2 / (USES_REMEMBERED * self.held.len() as f64);
+        if self.next_counts > COUNT_MAX {
+            self.counts.iter_mut().for_each(|count| *count /= COUNT_MAX);
+            self.next_counts /= COUNT_MAX;
+            self.rank_again();
+        }
+        if let Some(queues) = &mut self.queues {
+            queues.note_use(bucket);
+        } else if self.retention != Retention::Fifo {
+            self.rank(bucket);
+        }
+    }
+
+    /// Notes that a bucket is there from now on.
+    ///
+    /// # Panics
+    /// Where it was there, or there is no room for it.
+    pub(crate) fn insert(&mut self, bucket: u32) {
+        assert!(!self.holds(bucket) && self.fits(bucket), "a bucket comes when there is room for it");
+        self.time += 1;
+        self.held_bytes += self.size(bucket);
+        let stay = self.stay(bucket);
+        self.held[bucket as usize] = Some(stay);
+        match &mut self.queues {
+            Some(queues) => queues.insert(bucket, self.costs.sizes[bucket as usize]),
+            None => {
+                self.by_stay.insert((stay, bucket));
+            }
+        }
+    }
+
+    /// Who goes next, of those that may; none where none of them may.
+    pub(crate) fn victim(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
+        match &mut self.queues {
+            Some(queues) => queues.victim(|bucket| self.costs.sizes[bucket as usize], may_go),
+            None => self.by_stay.iter().map(|&(_, bucket)| bucket).find(|&bucket| may_go(bucket)),
+        }
+    }
+
+    /// Lets go of a bucket.
+    ///
+    /// # Panics
+    /// Where it is not there.
+    pub(crate) fn evict(&mut self, bucket: u32) {
+        let stay = self.held[bucket as usize].take().expect("only what is held is evicted");
+        self.held_bytes -= self.size(bucket);
+        self.by_stay.remove(&(stay, bucket));
+        if let Some(queues) = &mut self.queues {
+            queues.evict(bucket, self.costs.sizes[bucket as usize]);
+        }
+    }
+
+    /// How long a bucket stays that comes or is used now.
+    fn stay(&self, bucket: u32) -> Stay {
+        let at = bucket as usize;
+        let BucketCosts { sizes, reads } = &self.costs;
+        match self.retention {
+            Retention::Fifo | Retention::Lru | Retention::S3Fifo => Stay(self.time, 0.0),
+            Retention::Wlru { .. } => Stay(self.is_top[at].into(), self.time as f64),
+            Retention::Clru { .. } => Stay(0, self.counts[at] * reads[at]),
+            Retention::Foreseen => {
+                Stay((NEVER - self.next_uses[at]).into(), self.counts[at] * reads[at] / sizes[at].max(1) as f64)
+            }
+        }
+    }
+
+    /// Gives a bucket that is held its place among the others.
+    fn rank(&mut self, bucket: u32) {
+        let stay = self.stay(bucket);
+        if let Some(before) = &mut self.held[bucket as usize] {
+            self.by_stay.remove(&(*before, bucket));
+            *before = stay;
+            self.by_stay.insert((stay, bucket));
+        }
+    }
+
+    /// Gives all their places, after something changed that all of them depend on; what depends on the time stays.
+    fn rank_again(&mut self) {
+        for bucket in 0..self.held.len() {
+            let Some(before) = self.held[bucket] else { continue };
+            let stay = match self.retention {
+                Retention::Wlru { .. } => Stay(self.is_top[bucket].into(), before.1),
+                Retention::Clru { .. } | Retention::Foreseen => self.stay(bucket as u32),
+                Retention::Fifo | Retention::Lru | Retention::S3Fifo => continue,
+            };
+            self.by_stay.remove(&(before, bucket as u32));
+            self.held[bucket] = Some(stay);
+            self.by_stay.insert((stay, bucket as u32));
+        }
+    }
+}
+
+/// The buckets whose values are not 0, the largest first, equal ones by number.
+fn first_by<V>(values: &[V], value: impl Fn(&V) -> f64) -> Vec<u32> {
+    let mut buckets: Vec<u32> =
+        (0..values.len() as u32).filter(|&bucket| value(&values[bucket as usize]) > 0.0).collect();
+    buckets.sort_by(|&a, &b| value(&values[b as usize]).total_cmp(&value(&values[a as usize])));
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn residency(retention: Retention, capacity: u64, sizes: &[u64]) -> Residency {
+        let costs = BucketCosts { sizes: sizes.to_vec(), reads: sizes.iter().map(|&size| 1.0 + size as f64).collect() };
+        Residency::new(retention, capacity, costs)
+    }
+
+    /// Uses a bucket; returns whom it took the place of, where it had to be loaded.
+    fn take(residency: &mut Residency, bucket: u32) -> Option<Vec<u32>> {
+        residency.note_use(bucket);
+        if residency.holds(bucket) {
+            return None;
+        }
+        let mut gone = Vec::new();
+        while !residency.fits(bucket) {
+            let victim = residency.victim(|_| true).unwrap();
+            residency.evict(victim);
+            gone.push(victim);
+        }
+        residency.insert(bucket);
+        Some(gone)
+    }
+
+    /// The same by a list in which those that go first come first.
+    fn take_plain(
+        retention: Retention,
+        list: &mut Vec<u32>,
+        (capacity, sizes): (u64, &[u64]),
+        bucket: u32,
+    ) -> Option<Vec<u32>> {
+        if let Some(at) = list.iter().position(|&held| held == bucket) {
+            if retention == Retention::Lru {
+                list.remove(at);
+                list.push(bucket);
+            }
+            return None;
+        }
+        let mut gone = Vec::new();
+        let held = |list: &[u32]| list.iter().map(|&bucket| sizes[bucket as usize]).sum::<u64>();
+        while held(list) + sizes[bucket as usize] > capacity {
+            gone.push(list.remove(0));
+        }
+        list.push(bucket);
+        Some(gone)
+    }
+
+    proptest! {
+        #[test]
+        fn queues_go_as_plain_lists_do(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
+            for retention in [Retention::Fifo, Retention::Lru] {
+                let (mut residency, mut list) = (residency(retention, 14, &sizes), Vec::new());
+                for &bucket in &uses {
+                    prop_assert_eq!(take(&mut residency, bucket), take_plain(retention, &mut list, (14, &sizes), bucket));
+                }
+            }
+        }
+
+        #[test]
+        fn no_cache_holds_more_than_fits(uses in prop::collection::vec((0u32..9, 0.0f64..40.0), 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
+            for retention in Retention::ALL {
+                let (mut residency, mut seconds) = (residency(retention, 10, &sizes), 0.0);
+                for &(bucket, passed) in &uses {
+                    seconds += passed;
+                    let _ = residency.tick(seconds);
+                    take(&mut residency, bucket);
+                    let held: u64 = (0..9).filter(|&bucket| residency.holds(bucket)).map(|bucket| sizes[bucket as usize]).sum();
+                    prop_assert!(held <= 10 && held == residency.held_bytes && residency.holds(bucket));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_most_used_of_the_last_minute_go_last() {
+        let mut wlru = residency(Retention::Wlru { prefetches: true }, 12, &[1; 30]);
+        // 0 is used most, then 1, and so on; none of the ten is used in the minute after.
+        (0..12).for_each(|bucket| (0..20 - bucket).for_each(|_| drop(take(&mut wlru, bucket))));
+        assert!(wlru.tick(59.0).is_empty());
+        assert_eq!(wlru.tick(60.0), (0..12).collect::<Vec<_>>(), "those of the last minute, at most 20");
+        assert_eq!(take(&mut wlru, 20), Some(vec![10]));
+        assert_eq!(take(&mut wlru, 21), Some(vec![11]));
+        assert_eq!(take(&mut wlru, 22), Some(vec![20]));
+        assert!(wlru.tick(185.0).is_empty(), "of the minute before nothing is known");
+        assert_eq!(take(&mut wlru, 23), Some(vec![0]));
+    }
+
+    #[test]
+    fn what_is_seldom_used_and_fast_to_load_goes_first() {
+        let mut clru = residency(Retention::Clru { prefetches: true }, 12, &[3, 4, 5, 4]);
+        [0, 0, 0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut clru, bucket)));
+        // About 3 x 4, 1 x 5 and 1 x 6.
+        assert_eq!(take(&mut clru, 3), Some(vec![1]));
+        assert_eq!(clru.tick(61.0), [2, 1, 3, 0]);
+    }
+
+    #[test]
+    fn what_a_batch_needs_stays_and_then_what_saves_most_reads_a_byte() {
+        let mut foreseen = residency(Retention::Foreseen, 10, &[2, 4, 4, 2]);
+        [0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut foreseen, bucket)));
+        foreseen.expect(0, 7);
+        foreseen.expect(2, 3);
+        let order: Vec<u32> = foreseen.by_stay.iter().map(|&(_, bucket)| bucket).collect();
+        assert_eq!(order, [1, 0, 2], "never, late, soon");
+        [0, 2].into_iter().for_each(|bucket| foreseen.expect(bucket, NEVER));
+        foreseen.note_use(1);
+        // One use each of 0 and 2, the reads of which cost 3 for 2 bytes and 5 for 4.
+        assert_eq!(take(&mut foreseen, 3), Some(vec![2]));
+    }
+
+    #[test]
+    fn counts_of_uses_stay_finite_and_old_ones_fade() {
+        let mut foreseen = residency(Retention::Foreseen, 2, &[1; 3]);
+        (0..100).for_each(|_| drop(take(&mut foreseen, 0)));
+        (0..60_000).for_each(|_| drop(take(&mut foreseen, 1)));
+        assert!(foreseen.counts.iter().all(|count| count.is_finite()));
+        (0..10).for_each(|_| foreseen.note_use(2));
+        assert_eq!(take(&mut foreseen, 2), Some(vec![0]));
+    }
+
+    #[test]
+    fn names_name() {
+        for retention in Retention::ALL {
+            assert_eq!(retention.name().parse::<Retention>().unwrap(), retention);
+        }
+        assert!("lfu".parse::<Retention>().unwrap_err().to_string().contains("fifo, lru, wlru"));
+    }
+}

@@ -1,0 +1,44 @@
+//! What writes and searches of a collection cost, one JSON object a line.
+//!
+//! `live writes FOLDER [NAME=VALUE]...`: writes of one row, buffered and grouped, by one writer and by many, of `rows` in all.
+//! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time; FILE is a `.u8bin`. Names:
+//! `share` of the rows that are there at first, `minutes`, `merge_at` bytes, `merge_threads`, `rate` of rows a second.
+//!
+//! The folder is made, and left.
+
+mod rows;
+mod sustained;
+mod writes;
+
+use std::path::Path;
+
+use adjoin::error::{Error, Result};
+
+/// The time that a share of some are not longer than, in microseconds; 0 where there are none.
+fn percentile_us(seconds: &mut [f64], share: f64) -> f64 {
+    seconds.sort_unstable_by(f64::total_cmp);
+    let last = seconds.len().saturating_sub(1);
+    seconds.get((last as f64 * share) as usize).map_or(0.0, |seconds| 1e6 * seconds)
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let value = |name: &str, usual: f64| {
+        let given = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        given.map_or(usual, |text| text.parse().expect("a number"))
+    };
+    match words[..] {
+        ["writes", folder, ..] => writes::run(Path::new(folder), value("rows", 100_000.0) as i64),
+        ["sustained", folder, file, ..] => {
+            let asked = sustained::Asked {
+                share: value("share", 0.9),
+                minutes: value("minutes", 2.0),
+                merge_at: value("merge_at", f64::from(16 << 20)) as u64,
+                merge_threads: value("merge_threads", 1.0) as usize,
+                rate: value("rate", 0.0),
+            };
+            sustained::run(Path::new(folder), Path::new(file), &asked)
+        }
+        _ => Err(Error::option("give writes FOLDER [NAME=VALUE]... or sustained FOLDER FILE [NAME=VALUE]...")),
+    }
+}

@@ -1,0 +1,179 @@
+//! Inserts, deletes and searches at the same time, for some minutes: what each of them gets, and what that takes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use adjoin::collection::{Collection, CollectionOptions, Durability, Merger, MergerOptions, Put, Write};
+use adjoin::context::Context;
+use adjoin::error::Result;
+use adjoin::index::IndexOptions;
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::sink::CollectHits;
+use adjoin::source::{IdKind, Ids};
+use serde_json::json;
+
+use super::percentile_us;
+use super::rows::Rows;
+
+/// Rows of a write.
+const TOGETHER: usize = 10;
+/// Rows of a file that are queries.
+const QUERIES: usize = 10_000;
+const K: u64 = 10;
+const LIST: usize = 40;
+/// Budgets of the collection and of its searches.
+const MEMORY: u64 = 1 << 30;
+const SEARCH_MEMORY: u64 = 256 << 20;
+
+/// What is asked for.
+pub(crate) struct Asked {
+    /// Share of the rows that are there at first, the others are those to come.
+    pub(crate) share: f64,
+    pub(crate) minutes: f64,
+    /// Bytes of rows in memory at which a merge begins.
+    pub(crate) merge_at: u64,
+    pub(crate) merge_threads: usize,
+    /// Rows that are inserted, and as many deleted, a second; 0 for as many as can be.
+    pub(crate) rate: f64,
+}
+
+/// The times of searches since they were asked for last.
+#[derive(Default)]
+struct Times(Mutex<Vec<f64>>);
+
+impl Times {
+    fn take(&self) -> Vec<f64> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn add(&self, seconds: f64) {
+        self.0.lock().unwrap().push(seconds);
+    }
+}
+
+/// The vectors of a file with a header of two u32: rows and dimensions.
+struct File {
+    vectors: VectorType,
+    bytes: Vec<u8>,
+}
+
+impl File {
+    fn read(path: &Path) -> std::io::Result<Self> {
+        let all = std::fs::read(path)?;
+        let dimensions = u32::from_le_bytes(all[4..8].try_into().expect("four bytes")) as usize;
+        Ok(Self { vectors: VectorType { element: Element::U8, dimensions }, bytes: all[8..].to_vec() })
+    }
+
+    fn rows(&self) -> usize {
+        self.bytes.len() / self.vectors.bytes()
+    }
+
+    /// Rows `first..first + count` with other ids; from the beginning again behind the last.
+    fn part(&self, first: usize, count: usize, id: i64) -> Rows {
+        let bytes = self.vectors.bytes();
+        let row = |row: usize| &self.bytes[row % self.rows() * bytes..][..bytes];
+        Rows::new(self.vectors, id, (first..first + count).flat_map(row).copied().collect())
+    }
+}
+
+/// Searches for one query after the other until it is told to end.
+fn search(collection: &Collection, file: &File, (times, ended): (&Times, &AtomicBool)) -> Result<()> {
+    let context = Context::default().with_memory(SEARCH_MEMORY);
+    let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
+    for number in 0.. {
+        if ended.load(Ordering::Relaxed) {
+            break;
+        }
+        let query = file.part(file.rows() - 1 - number % QUERIES, 1, 0);
+        let begun = Instant::now();
+        collection.search(&context, (&query, None), &options, Box::new(CollectHits::default()))?;
+        times.add(begun.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// A collection of the first rows of a file, all of them on disk.
+fn opened(context: &Context, folder: &Path, (file, rows): (&File, usize)) -> Result<Arc<Collection>> {
+    let (vectors, metric, ids, attributes, index) =
+        (file.vectors, Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());
+    Collection::create(context, folder, &CollectionOptions { vectors, metric, ids, attributes, index })?;
+    let collection = Collection::open(context, folder)?;
+    collection.load(&file.part(0, rows, 0), Put::Insert, Durability::Buffered)?;
+    collection.merge(context)?;
+    Ok(Arc::new(collection))
+}
+
+pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
+    let file = &File::read(file).expect("it can be read");
+    let context = Context::default().with_memory(MEMORY);
+    let others = file.rows() - QUERIES;
+    let first = (others as f64 * asked.share) as usize;
+    let collection = &opened(&context, folder, (file, first))?;
+    let (times, ended, written) = (&Times::default(), &AtomicBool::new(false), &AtomicU64::new(0));
+    let begun = Instant::now();
+    let tell = |phase: &str, seconds: f64, rows: u64| -> Result<()> {
+        let of = collection.statistics()?;
+        let mut all = times.take();
+        let mean = 1e6 * all.iter().sum::<f64>() / all.len().max(1) as f64;
+        let [p50, p99] = [0.5, 0.99].map(|share| percentile_us(&mut all, share));
+        let line = json!({"phase": phase, "at": begun.elapsed().as_secs_f64(), "searches_per_second": all.len() as f64 / seconds,
+            "mean_us": mean, "p50_us": p50, "p99_us": p99, "writes_per_second": rows as f64 / seconds,
+            "merging": of.merging, "merges": of.merges, "unmerged": of.facts.unmerged,
+            "unmerged_bytes": of.unmerged_bytes, "gone": of.facts.gone, "rows": of.facts.rows,
+            "waits": of.waits, "waited_seconds": of.waited_seconds, "log_bytes": of.facts.log_bytes,
+            "index_bytes": of.index_bytes, "resident_bytes": adjoin::device::current_resident_bytes(),
+            "last_merge_seconds": of.last_merge.map(|merge| merge.seconds), "written_bytes": of.written_bytes, "came_bytes": of.came_bytes});
+        println!("{line}");
+        Ok(())
+    };
+    std::thread::scope(|scope| -> Result<()> {
+        let searching = scope.spawn(|| search(collection, file, (times, ended)));
+        let every = Duration::from_secs(2);
+        for _ in 0..5 {
+            std::thread::sleep(every);
+            tell("idle", every.as_secs_f64(), 0)?;
+        }
+        let usual = MergerOptions::of(&context);
+        let merger = Merger::start(
+            collection,
+            MergerOptions { at_bytes: asked.merge_at, threads: asked.merge_threads, ..usual },
+        )?;
+        let writing = scope.spawn(|| -> Result<()> {
+            let begun = Instant::now();
+            for number in 0.. {
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let done = number * TOGETHER;
+                let rows = file.part((first + done) % others, TOGETHER, (first + done) as i64);
+                let gone = Ids::Int64((done as i64..(done + TOGETHER) as i64).collect());
+                collection.write(
+                    &Write { delete: Some(&gone), insert: Some(&rows), ..Write::default() },
+                    Durability::Group,
+                )?;
+                written.fetch_add(2 * TOGETHER as u64, Ordering::Relaxed);
+                if asked.rate > 0.0 {
+                    let due = Duration::from_secs_f64((done + TOGETHER) as f64 / asked.rate);
+                    std::thread::sleep(due.saturating_sub(begun.elapsed()));
+                }
+            }
+            Ok(())
+        });
+        let (until, mut before) = (Instant::now() + Duration::from_secs_f64(60.0 * asked.minutes), 0);
+        while Instant::now() < until {
+            std::thread::sleep(every);
+            let now = written.load(Ordering::Relaxed);
+            tell("all", every.as_secs_f64(), now - before)?;
+            before = now;
+        }
+        ended.store(true, Ordering::Relaxed);
+        writing.join().expect("it ends")?;
+        searching.join().expect("it ends")?;
+        drop(merger);
+        Ok(())
+    })
+}

@@ -1,0 +1,167 @@
+//! How many reads does a search of a graph index take, and what recall does it have?
+//!
+//! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER, unless they are there, and prints for
+//! lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and distances a query, queries a
+//! second, and the time of processors that a query took. Reads depend on nothing but the index and the queries; rates on the
+//! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), search-megabytes, strategy (of walks), kernel, threads, lists (numbers
+//! with commas between), rounds (how often all lists are searched with), recalls (numbers with commas between), and lone=1, which searches for one query after the
+//! other.
+
+use std::path::Path;
+
+use crate::one_query::OneQuery;
+use crate::page_orders::{PageOrder, relayout};
+use adjoin::buckets::{self, QuerySet};
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::index::{self, Index, IndexOptions};
+use adjoin::kernels::Kernel;
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions, WalkStrategy};
+use adjoin::report::LatencyStatistics;
+use adjoin::sink::CollectHits;
+use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::store::{self, BuildOptions, Store};
+
+const QUERIES: usize = 1_000;
+const K: usize = 10;
+const LISTS: &str = "20,30,40,60,80,120,160";
+const RECALLS: &str = "0.8,0.9,0.95,0.99";
+
+/// What was said as `name=value`, or what holds otherwise.
+fn named<N: std::str::FromStr>(arguments: &[String], name: &str, otherwise: N) -> Result<N> {
+    let mut values = arguments.iter().filter_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
+    let Some(text) = values.next() else { return Ok(otherwise) };
+    text.parse().map_err(|_| Error::option(format!("{text} is no {name}")))
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let [base, queries, folder, arguments @ ..] = arguments else {
+        return Err(Error::input("give BASE QUERIES FOLDER"));
+    };
+    let folder = Path::new(folder);
+    let mut options = IndexOptions::default();
+    let layout = named(arguments, "layout", PageOrder::Grown)?;
+    options.page_bytes = named(arguments, "page-bytes", options.page_bytes)?;
+    options.code_bytes = named(arguments, "code-bytes", options.code_bytes)?;
+    options.graph.degree = named(arguments, "degree", options.graph.degree)?;
+    options.method = named(arguments, "graph", options.method)?;
+    let megabytes: u64 = named(arguments, "megabytes", 8_000)?;
+    let mut context = Context::default().with_memory(named(arguments, "search-megabytes", 8_000)? * 1_000_000);
+    context.threads = named(arguments, "threads", context.threads)?;
+    if let Some(kernel) = Kernel::named(&named(arguments, "kernel", String::new())?) {
+        context.kernel = kernel;
+    }
+    let building = Context::default().with_memory(megabytes * 1_000_000);
+    let open = |file: &String| source::open(&context, std::slice::from_ref(file), &SourceOptions::default());
+    let (base, queries) = (open(base)?, open(queries)?);
+    let at = folder.join("store");
+    if !at.exists() {
+        store::build(&context, &*base, &at, &BuildOptions::default())?;
+    }
+    let IndexOptions { page_bytes, code_bytes, graph, method, .. } = options;
+    let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}-{method}-{megabytes}", graph.degree));
+    let store = Store::open(&context, &at)?;
+    if !place.exists() {
+        let built = index::build(&building, &store, &place, &options, false)?;
+        let (load, graph) = (built.load_seconds, built.graph_seconds);
+        let (order, write) = (built.layout_seconds, built.write_seconds);
+        println!("built: load {load:.1} s, graph {graph:.1} s, layout {order:.1} s, codes and writing {write:.1} s");
+        println!("recall {:.1} s, {:?}, {:?}", built.calibrate_seconds, built.io, building.memory());
+        if layout != PageOrder::Grown {
+            relayout(&context, &place, &place, layout)?;
+        }
+    }
+    let index = Index::open(&context, &place)?;
+    let facts = index.facts();
+    println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
+    let truth = truth(&context, &store, &*queries)?;
+    let strategy = match named(arguments, "strategy", String::new())?.as_str() {
+        "" => WalkStrategy::default(),
+        strategy => strategy.parse()?,
+    };
+    let lists = named(arguments, "lists", LISTS.to_owned())?;
+    println!("list  recall@10  reads  from disk  distances  queries/s  CPU ms  mean ms  p50 ms  p99 ms");
+    for _ in 0..named(arguments, "rounds", 1)? {
+        for list in lists.split(',').map(str::parse) {
+            let list = list.map_err(|_| Error::option(format!("{lists} are no lists")))?;
+            if named(arguments, "lone", 0)? == 1 {
+                measure_lone((&context, &index), &*queries, list)?;
+            } else {
+                measure((&context, &index), (&*queries, &truth), (SearchEffort::List(list), strategy))?;
+            }
+        }
+    }
+    for recall in named(arguments, "recalls", RECALLS.to_owned())?.split(',').filter_map(|recall| recall.parse().ok()) {
+        println!("asked for {recall}:");
+        measure((&context, &index), (&*queries, &truth), (SearchEffort::Recall(recall), strategy))?;
+    }
+    Ok(())
+}
+
+/// Searches, and prints what that took.
+fn measure(
+    (context, index): (&Context, &Index),
+    (queries, truth): (&dyn VectorSource, &[f32]),
+    (effort, strategy): (SearchEffort, WalkStrategy),
+) -> Result<()> {
+    let sink = CollectHits::default();
+    let options = SearchOptions { walk: strategy, ..SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1) };
+    let before = processor_ms();
+    let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
+    let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));
+    let found = found.search;
+    let read = read as f64 / found.queries as f64;
+    let processor_ms = (processor_ms() - before) / found.queries as f64;
+    let hits = sink.hits();
+    let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
+    let right: usize = hits.iter().zip(truth).map(right).sum();
+    let recall = right as f64 / (K * truth.len()) as f64;
+    let latency = found.latency_ms.map_or((0.0, 0.0, 0.0), |latency| (latency.mean, latency.p50, latency.p99));
+    println!(
+        "{list:4} {recall:10.4} {:6.1} {read:10.1} {:10.0} {:10.0} {processor_ms:7.3} {:8.2} {:7.2} {:7.2}",
+        found.reads_per_query, found.distances_per_query, found.queries_per_second, latency.0, latency.1, latency.2
+    );
+    Ok(())
+}
+
+/// Searches for one query after the other, each while nothing else is under way.
+fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource, list: usize) -> Result<()> {
+    let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
+    let (before, options) =
+        (processor_ms(), SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::List(list), 1));
+    let mut scan = queries.scan(1)?;
+    while let Some(batch) = scan.next_batch()? {
+        let bytes = queries.info().vectors.bytes();
+        for stored in batch.bytes.chunks_exact(bytes) {
+            let query = OneQuery::new(queries.info(), stored.to_vec());
+            let found = index::search(context, index, (&query, None), &options, Box::new(CollectHits::default()))?;
+            latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
+            reads += found.search.reads_per_query;
+            pages_read += found.common.io.reads.unwrap_or(0);
+        }
+    }
+    let count = latencies_ms.len() as f64;
+    let processor_ms = (processor_ms() - before) / count;
+    let latency = LatencyStatistics::of(latencies_ms).ok_or_else(|| Error::input("there are no queries"))?;
+    let (reads, pages_read) = (reads / count, pages_read as f64 / count);
+    let LatencyStatistics { mean, p50, p99, .. } = latency;
+    println!("{list:4} {reads:6.1} of {pages_read:6.1} {processor_ms:7.3} {mean:8.3} {p50:7.3} {p99:7.3}");
+    Ok(())
+}
+
+/// Milliseconds of processors that this process took so far, as the system accounts them; 0 where it does not.
+fn processor_ms() -> f64 {
+    const TICK_MS: f64 = 10.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    TICK_MS * fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
+}
+
+/// The distance of the farthest of the nearest vectors of each query.
+fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
+    let sink = CollectHits::default();
+    let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);
+    let sets = (QuerySet::Source(queries), QuerySet::Rows);
+    buckets::search(context, store, sets, &options, Box::new(sink.clone()))?;
+    Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())
+}

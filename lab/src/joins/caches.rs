@@ -1,0 +1,133 @@
+//! Caches of buckets that do not know what comes: what is held between two tasks, by other policies than those of the engine.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use adjoin::plan::{Step, Task};
+
+/// Which bucket goes when another one needs its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CachePolicy {
+    /// The one with the fewest uses since it was read; of several, the one that was used longest ago.
+    Lfu,
+    /// The one that was read longest ago.
+    Fifo,
+}
+
+/// How long a bucket stays, by its uses and its last use: the least goes first.
+type Stay = (u64, usize);
+
+struct Held<'a> {
+    policy: CachePolicy,
+    sizes: &'a [u64],
+    bytes: u64,
+    stays: Vec<Option<Stay>>,
+    by_stay: BTreeSet<(Stay, Reverse<u32>)>,
+}
+
+impl Held<'_> {
+    fn insert(&mut self, bucket: u32, stay: Stay) {
+        self.stays[bucket as usize] = Some(stay);
+        self.by_stay.insert((stay, Reverse(bucket)));
+        self.bytes += self.sizes[bucket as usize];
+    }
+
+    fn remove(&mut self, bucket: u32) -> Stay {
+        let stay = self.stays[bucket as usize].take().expect("only what is held goes");
+        self.by_stay.remove(&(stay, Reverse(bucket)));
+        self.bytes -= self.sizes[bucket as usize];
+        stay
+    }
+
+    /// Notes a use of a bucket by a task.
+    fn note_use(&mut self, bucket: u32, at: usize) {
+        if self.policy == CachePolicy::Lfu {
+            let (uses, _) = self.remove(bucket);
+            self.insert(bucket, (uses + 1, at));
+        }
+    }
+}
+
+/// The steps that carry out tasks in their order with a cache of a given size.
+///
+/// # Panics
+/// If the two buckets of a task do not fit together.
+pub(super) fn steps(tasks: &[Task], sizes: &[u64], capacity: u64, policy: CachePolicy) -> Vec<Step> {
+    let mut held = Held { policy, sizes, bytes: 0, stays: vec![None; sizes.len()], by_stay: BTreeSet::new() };
+    let mut steps = Vec::new();
+    for (at, &(i, j)) in tasks.iter().enumerate() {
+        for bucket in [i, j] {
+            if held.stays[bucket as usize].is_some() {
+                continue;
+            }
+            while held.bytes + sizes[bucket as usize] > capacity {
+                let victim =
+                    held.by_stay.iter().map(|&(_, Reverse(other))| other).find(|&other| other != i && other != j);
+                let victim = victim.expect("the two buckets of a task fit together");
+                held.remove(victim);
+                steps.push(Step::Evict(victim));
+            }
+            held.insert(bucket, (0, at));
+            steps.push(Step::Load(bucket));
+        }
+        held.note_use(i, at);
+        if i != j {
+            held.note_use(j, at);
+        }
+        steps.push(Step::Verify((i, j)));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order_of_loads(tasks: &[Task], policy: CachePolicy) -> Vec<u32> {
+        let steps = steps(tasks, &[1; 4], 3, policy).into_iter();
+        steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None }).collect()
+    }
+
+    #[test]
+    fn policies_let_go_of_what_they_are_named_for() {
+        // 3 needs a place when 0 was read first.
+        let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
+        assert_eq!(order_of_loads(&tasks, CachePolicy::Fifo), [0, 1, 2, 3, 0]);
+        // 3 needs a place when 0 and 2 were used twice, 1 once, though 1 last.
+        let tasks = [(0, 0), (2, 2), (2, 2), (0, 0), (1, 1), (3, 3), (0, 2), (1, 1)];
+        assert_eq!(order_of_loads(&tasks, CachePolicy::Lfu), [0, 2, 1, 3, 1]);
+        // Of 1 and 2, used once each, 1 goes, which was used longer ago.
+        let ties = [(0, 0), (0, 0), (1, 1), (2, 2), (3, 3), (2, 2), (1, 1)];
+        assert_eq!(order_of_loads(&ties, CachePolicy::Lfu), [0, 1, 2, 3, 1]);
+        // Uses before a bucket was last read do not count: 0 goes for 2, comes again, and has fewer than 1 when 3 comes.
+        let again = [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (2, 3), (0, 0), (2, 2), (3, 3), (1, 2)];
+        assert_eq!(order_of_loads(&again, CachePolicy::Lfu), [0, 1, 2, 3, 0, 3]);
+    }
+
+    #[test]
+    fn lfu_makes_room_by_bytes() {
+        // A bucket of 4 bytes takes the place of both that were used less, not of the one that was used most.
+        let (tasks, sizes) = ([(0, 0), (1, 1), (2, 2), (1, 1), (3, 3), (1, 1)], [2, 2, 2, 4]);
+        let steps = steps(&tasks, &sizes, 6, CachePolicy::Lfu).into_iter();
+        let evicted = steps.filter_map(|step| if let Step::Evict(bucket) = step { Some(bucket) } else { None });
+        assert_eq!(evicted.collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn the_cache_never_holds_more_than_fits() {
+        let sizes = [3, 5, 2, 7, 1];
+        let tasks: Vec<Task> = (0..5).flat_map(|i| (i..5).map(move |j| (i, j))).collect();
+        for policy in [CachePolicy::Lfu, CachePolicy::Fifo] {
+            let (mut held, mut verified) = (0, 0);
+            for step in steps(&tasks, &sizes, 12, policy) {
+                match step {
+                    Step::Load(bucket) => held += sizes[bucket as usize],
+                    Step::Evict(bucket) => held -= sizes[bucket as usize],
+                    Step::Verify(_) => verified += 1,
+                }
+                assert!(held <= 12);
+            }
+            assert_eq!(verified, tasks.len());
+        }
+    }
+}

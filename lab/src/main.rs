@@ -1,0 +1,69 @@
+//! The laboratory: what papers are compared by, and the tables of them.
+//!
+//! `adjoin-lab EXPERIMENT ARGUMENTS` runs one experiment and prints what it measured. Each module documents its arguments.
+//! The engine carries out plans; the laboratory computes those that only a table needs.
+
+#![allow(clippy::unwrap_used, reason = "a poisoned lock or a set that cannot be read has no figures")]
+
+mod batches;
+mod codes;
+mod collection;
+mod deletes;
+mod flash_tables;
+mod held_out;
+mod index;
+mod joins;
+mod layouts;
+mod one_query;
+mod other_joins;
+mod page_orders;
+mod promises;
+mod rabitq;
+mod serve;
+mod updates;
+mod vamana;
+
+use std::process::ExitCode;
+
+use adjoin::error::{Error, Result};
+
+/// An experiment, given its arguments.
+type Experiment = fn(&[String]) -> Result<()>;
+
+/// All experiments by name.
+const EXPERIMENTS: [(&str, Experiment); 13] = [
+    ("build", joins::build),
+    ("codes", codes::run),
+    ("flash-tables", flash_tables::run),
+    ("index", index::run),
+    ("join", joins::run),
+    ("layouts", layouts::run),
+    ("live", collection::run),
+    ("other-joins", other_joins::run),
+    ("promises", promises::run),
+    ("relayout", page_orders::run),
+    ("serve", serve::run),
+    ("updates", updates::run),
+    ("vamana", vamana::run),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let name = arguments.first().map_or("", String::as_str);
+            eprintln!("adjoin-lab {name}: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let experiment = arguments.first().and_then(|name| EXPERIMENTS.iter().find(|(known, _)| known == name));
+    let Some((_, experiment)) = experiment else {
+        let names = EXPERIMENTS.map(|(name, _)| name).join(", ");
+        return Err(Error::option(format!("name one of the experiments: {names}")));
+    };
+    experiment(&arguments[1..])
+}

@@ -1,0 +1,99 @@
+//! ClusterJoin (Das Sarma, He and Chaudhuri, PVLDB 7(12), 2014) on one machine, exact: each row has its home at the nearest of some
+//! centers that were drawn from the rows, and is also sent to those centers at which a row within the threshold may have its
+//! home, by the distance to the bisector of the two centers. Two homes meet at one of their centers only, by the parity of
+//! their numbers.
+
+use adjoin::error::Result;
+use adjoin::kernels::{HitMask, Panel};
+use adjoin::random::Random;
+use adjoin::workers::map_items;
+
+use super::{Counts, Joined, Options};
+
+/// Rows that are compared at once.
+const SENT: usize = 4_096;
+
+/// The home of a row, and the squared distance to its center.
+#[derive(Debug, Clone, Copy)]
+struct Home {
+    center: u32,
+    squared: u32,
+}
+
+pub(crate) fn join(joined: &Joined<'_>, options: &Options<'_>) -> Result<Counts> {
+    let rows = joined.rows.rows();
+    let count = (options.value("partitions", (rows as f64).sqrt())? as usize).clamp(1, rows);
+    let seed = options.value("seed", 1.0)? as u64;
+    let drawn = Random::new(seed, "centers of ClusterJoin").ascending_sample(count as u64, rows as u64);
+    let mut centers = Panel::zeroed(count, joined.rows.dimensions());
+    for (center, &row) in drawn.iter().enumerate() {
+        centers.row_mut(center).copy_from_slice(&joined.rows.row(row as usize)[..joined.rows.dimensions()]);
+    }
+    let homes = homes(joined, &centers)?;
+    let partitions = Partitions { joined, centers: &centers, homes: &homes };
+    let parts = map_items(
+        joined.context.threads,
+        count,
+        &joined.context.cancel,
+        || (),
+        |(), center| Ok(partitions.join(center as u32)),
+    )?;
+    let mut counts = Counts { pairs: 0, distances: (rows * count) as u64 };
+    parts.into_iter().for_each(|part| counts += part);
+    Ok(counts)
+}
+
+fn homes(joined: &Joined<'_>, centers: &Panel<u8>) -> Result<Vec<Home>> {
+    let distances = || vec![0; centers.rows()];
+    map_items(joined.context.threads, joined.rows.rows(), &joined.context.cancel, distances, |distances, row| {
+        joined.context.kernel.one_to_many(joined.rows.row(row), centers, distances);
+        let center = joined.context.kernel.first_least::<u8>(distances);
+        Ok(Home { center: center as u32, squared: distances[center] })
+    })
+}
+
+struct Partitions<'a> {
+    joined: &'a Joined<'a>,
+    centers: &'a Panel<u8>,
+    homes: &'a [Home],
+}
+
+impl Partitions<'_> {
+    /// The rows of a home among each other, and those that were sent there with these.
+    fn join(&self, center: u32) -> Counts {
+        let Joined { context, rows, limit, .. } = *self.joined;
+        let at_home: Vec<u32> =
+            (0..rows.rows() as u32).filter(|&row| self.homes[row as usize].center == center).collect();
+        let columns = context.kernel.pack(rows, &at_home);
+        let all = at_home.len() as u32;
+        let mut hits = Vec::new();
+        // Each row of the home with those before it; a tile computes some of those behind it as well.
+        let before: Vec<u32> = (0..all).collect();
+        let mut distances = context.kernel.within(rows, &at_home, &columns, &before, limit, &mut hits);
+        let of_earlier = |mask: &HitMask| mask.columns().filter(|&column| column < mask.row).count() as u64;
+        let mut pairs: u64 = hits.iter().map(of_earlier).sum();
+        for some in self.sent(center).chunks(SENT) {
+            hits.clear();
+            distances += context.kernel.within(rows, some, &columns, &vec![all; some.len()], limit, &mut hits);
+            pairs += hits.iter().map(|mask| u64::from(mask.count())).sum::<u64>();
+        }
+        Counts { pairs, distances }
+    }
+
+    /// Rows with other homes that may be within the threshold of a row of this one, and are to be compared here.
+    fn sent(&self, center: u32) -> Vec<u32> {
+        let Joined { context, rows, eps, .. } = *self.joined;
+        let own = self.centers.row(center as usize);
+        let mut to_centers = vec![0; self.centers.rows()];
+        context.kernel.one_to_many(own, self.centers, &mut to_centers);
+        let meets_here = |other: u32| other != center && (other + center).is_multiple_of(2) == (other < center);
+        let may_be_near = |row: u32, home: Home| {
+            // Computed again rather than kept; counted once, with the homes.
+            let squared = context.kernel.distance(rows.row(row as usize), own);
+            let apart = f64::from(to_centers[home.center as usize]).sqrt();
+            f64::from(squared - home.squared) <= 2.0 * eps * apart
+        };
+        let homes = (0..).zip(self.homes).filter(|(_, home)| meets_here(home.center));
+        homes.filter(|&(row, &home)| may_be_near(row, home)).map(|(row, _)| row).collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! The joins that DiskJoin is compared with in its Figure 7, in memory and with our kernels.
+//!
+//! `other_joins cluster-join|rshj FILE EPS ROWS [NAME=VALUE]...` joins the first rows of a u8bin file within a distance and prints
+//! pairs, distances computed and seconds as JSON. Names of ClusterJoin are `partitions` and `seed`; of RSHJ `tables`, `hashes` in
+//! each, `width` of a slot in thresholds, `cover` as a share of the threshold, `memory` that it may take, and `seed`.
+
+mod cluster_join;
+mod rshj;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::kernels::Panel;
+use adjoin::report::Stopwatch;
+use serde_json::json;
+
+/// What is joined: rows within a distance, given as its square.
+struct Joined<'a> {
+    context: &'a Context,
+    rows: &'a Panel<u8>,
+    eps: f64,
+    limit: u32,
+}
+
+/// What a join found, and the distances that it computed, those that decide what is compared included.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    pairs: u64,
+    distances: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.pairs += other.pairs;
+        self.distances += other.distances;
+    }
+}
+
+/// The values of options that are given as NAME=VALUE.
+struct Options<'a>(&'a [String]);
+
+impl Options<'_> {
+    fn value(&self, name: &str, usual: f64) -> Result<f64> {
+        let text = self.0.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        text.map_or(Ok(usual), number)
+    }
+}
+
+fn number<N: std::str::FromStr>(text: &str) -> Result<N> {
+    text.parse().map_err(|_| Error::option(format!("{text} is no number that fits")))
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let [way, file, eps, rows, options @ ..] = arguments else {
+        return Err(Error::option("give cluster-join or rshj, a u8bin file, a distance and how many rows"));
+    };
+    let (rows, eps): (Panel<u8>, f64) = (read(file, number(rows)?)?, number(eps)?);
+    let joined = Joined { context: &Context::default(), rows: &rows, eps, limit: (eps * eps) as u32 };
+    let watch = Stopwatch::start();
+    let Counts { pairs, distances } = match way.as_str() {
+        "cluster-join" => cluster_join::join(&joined, &Options(options))?,
+        "rshj" => rshj::join(&joined, &Options(options))?,
+        _ => return Err(Error::option(format!("{way} is neither cluster-join nor rshj"))),
+    };
+    println!("{}", json!({"pairs": pairs, "distances": distances, "seconds": watch.seconds()}));
+    Ok(())
+}
+
+/// The first rows of a u8bin file.
+fn read(file: &str, count: usize) -> Result<Panel<u8>> {
+    let bytes = std::fs::read(file).map_err(|error| Error::input(format!("{file}: {error}")))?;
+    let (header, elements) = bytes.split_at_checked(8).ok_or_else(|| Error::input(format!("{file}: too short")))?;
+    let dimensions = header[4..].iter().rev().fold(0, |n, &byte| n << 8 | usize::from(byte));
+    let mut panel = Panel::zeroed(count, dimensions);
+    let mut vectors = elements.chunks_exact(dimensions.max(1));
+    for row in 0..count {
+        let vector = vectors.next().ok_or_else(|| Error::input(format!("{file} has {row} vectors")))?;
+        panel.row_mut(row).copy_from_slice(vector);
+    }
+    Ok(panel)
+}

@@ -1,0 +1,132 @@
+//! Orders against their definitions, on graphs of odd shapes.
+
+use adjoin::random::Random;
+
+use super::*;
+
+/// A graph as lists of out-neighbors.
+type Lists = Vec<Vec<u32>>;
+
+/// Graphs with and without edges, of one part and of several, from none of whose vertices many edges go.
+fn graphs() -> Vec<(&'static str, Lists)> {
+    let mut random = Random::new(1, "graphs for layouts");
+    let mut drawn = |vertices: u32, degree: usize, reach: u32| -> Lists {
+        let of = |vertex: u32, random: &mut Random| {
+            let mut list: Vec<u32> = Vec::new();
+            for _ in 0..random.below(degree as u64 + 1) {
+                let from = vertex.saturating_sub(reach);
+                let to = (vertex + reach).min(vertices - 1);
+                let neighbor = from + random.below(u64::from(to - from) + 1) as u32;
+                if neighbor != vertex && !list.contains(&neighbor) {
+                    list.push(neighbor);
+                }
+            }
+            list
+        };
+        (0..vertices).map(|vertex| of(vertex, &mut random)).collect()
+    };
+    let near = drawn(500, 9, 12);
+    let far = drawn(300, 6, 300);
+    let groups: Lists = (0..90u32).map(|v| (v / 9 * 9..v / 9 * 9 + 9).filter(|&n| n != v).collect()).collect();
+    let star: Lists = (0..40u32).map(|v| if v == 0 { (1..40).collect() } else { vec![0] }).collect();
+    vec![
+        ("one vertex", vec![vec![]]),
+        ("two vertices", vec![vec![1], vec![]]),
+        ("no edges", vec![vec![]; 33]),
+        ("groups", groups),
+        ("a star", star),
+        ("near edges", near),
+        ("edges everywhere", far),
+    ]
+}
+
+/// OR(G) by its formula.
+fn ratio_of(lists: &Lists, order: &[u32], records: usize) -> f64 {
+    let of = |page: &[u32], vertex: u32| {
+        let near = page.iter().filter(|&other| lists[vertex as usize].contains(other)).count();
+        if page.len() == 1 { 0.0 } else { near as f64 / (page.len() - 1) as f64 }
+    };
+    let all: f64 = order.chunks(records).flat_map(|page| page.iter().map(move |&vertex| of(page, vertex))).sum();
+    all / order.len() as f64
+}
+
+fn laid(lists: &Lists, order: PageOrder, records: usize) -> (Vec<u32>, f64) {
+    let (edges, vectors) =
+        (Edges::of(0..lists.len() as u32, |vertex| &lists[vertex as usize]), vectors(lists.len(), 5));
+    let (room, vectors) = (Room::new(lists.len(), records), Some((kernel(), &vectors)));
+    let places = order.of_window(&Cancel::default(), (&edges, vectors), room, ROUNDS_MAX).unwrap();
+    let ratio = overlap_ratio(&edges, &places, room);
+    (places, ratio)
+}
+
+fn kernel() -> Kernel {
+    Kernel::detect()
+}
+
+/// Vectors drawn at random.
+fn vectors(count: usize, dimensions: usize) -> Panel<f32> {
+    let (mut random, mut panel) = (Random::new(2, "vectors for layouts"), Panel::zeroed(count, dimensions));
+    for row in 0..count {
+        panel.row_mut(row).iter_mut().for_each(|x| *x = random.below(1_000) as f32 / 7.0 - 50.0);
+    }
+    panel
+}
+
+#[test]
+fn all_orders_hold_all_vertices_with_the_ratio_that_they_report() {
+    for (name, lists) in graphs() {
+        for (order, records) in PageOrder::ALL.into_iter().flat_map(|order| [1, 4, 15, 1_000].map(|r| (order, r))) {
+            let (mut places, reported) = laid(&lists, order, records);
+            let difference = reported - ratio_of(&lists, &places, records);
+            assert!(difference.abs() < 1e-12, "{name}: {order}: {difference}");
+            places.sort_unstable();
+            assert_eq!(places, (0..lists.len() as u32).collect::<Vec<_>>(), "{name}: {order}");
+        }
+    }
+}
+
+#[test]
+fn groups_that_fit_on_a_page_lie_on_one() {
+    let (_, lists) = graphs().swap_remove(3);
+    for order in [PageOrder::Bnp, PageOrder::Grown, PageOrder::Margo, PageOrder::Bns, PageOrder::Gp2] {
+        assert!((laid(&lists, order, 9).1 - 1.0).abs() < 1e-12, "{order}");
+    }
+}
+
+#[test]
+fn orders_are_known_by_their_names() {
+    assert!(PageOrder::ALL.iter().all(|order| order.name().parse::<PageOrder>().unwrap() == *order));
+    assert!("bnx".parse::<PageOrder>().unwrap_err().to_string().contains("rows, bnp, bnf"));
+}
+
+/// Of vectors in groups that are far from each other, but whose numbers are mixed, each page has one group.
+#[test]
+fn halves_end_with_groups_of_near_vectors() {
+    let group = |vertex: u32| vertex * 7 % 10;
+    let mut panel = vectors(90, 4);
+    for vertex in 0..90 {
+        panel.row_mut(vertex)[0] += 1e4 * group(vertex as u32) as f32;
+    }
+    let order = halving::halved(&Cancel::default(), (kernel(), &panel), Room::new(90, 9)).unwrap();
+    assert!(order.chunks(9).all(|page| page.iter().all(|&vertex| group(vertex) == group(page[0]))), "{order:?}");
+}
+
+/// Two pages are no farther from their means, in plain f64, than those that they begin with.
+#[test]
+fn halves_are_nearer_to_their_means_than_at_first() {
+    for (count, dimensions) in [(20, 1), (37, 3), (64, 40)] {
+        let panel = vectors(count, dimensions);
+        let far = |page: &[u32], k: usize| {
+            let of_page = || page.iter().map(|&vertex| f64::from(panel.row(vertex as usize)[k]));
+            let mean = of_page().sum::<f64>() / page.len() as f64;
+            of_page().map(|x| (x - mean) * (x - mean)).sum::<f64>()
+        };
+        let records = count.div_ceil(2);
+        let all =
+            |order: &[u32]| order.chunks(records).map(|page| (0..dimensions).map(|k| far(page, k)).sum::<f64>()).sum();
+        let (before, room): (Vec<u32>, _) = ((0..count as u32).collect(), Room::new(count, records));
+        let after = halving::halved(&Cancel::default(), (kernel(), &panel), room).unwrap();
+        let (before, after): (f64, f64) = (all(&before), all(&after));
+        assert!(after < 0.98 * before, "{count} of {dimensions}: {after} after {before}");
+    }
+}

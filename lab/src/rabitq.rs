@@ -1,0 +1,348 @@
+//! Scalar quantisation of a rotated vector with an unbiased estimate of its distances: RaBitQ (Gao, Long, SIGMOD 2024) with
+//! several bits a dimension (Gao et al., "Practical and asymptotically optimal quantization of high-dimensional vectors",
+//! SIGMOD 2025). Where a code has fewer bits than the vector has dimensions, it is of the leading principal axes (the idea
+//! of SAQ, Li et al., 2025).
+//!
+//! A residual `r = x - c`, c the mean, becomes a point g of the grid of half-integers, which stands for `f g` with
+//! `f = |r'|^2 / <g, r'>`, r' being r along the axes. So `|q - x|^2 = |q - c|^2 + |r|^2 - 2 <q - c, r>` is estimated with
+//! `<q - c, r> = f <q', g>`, which has no error in the direction of r'.
+
+use std::fmt;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::kernels::{CodeRows, Kernel, Panel, TABLE_ENTRIES};
+use adjoin::lab::{Axes, Principal};
+use adjoin::random::Random;
+use adjoin::workers::map_items;
+
+/// Bytes of what is kept of a vector beside its grid point: `|r|^2` and f, 16 bits each.
+const FACTOR_BYTES: usize = 4;
+/// Bits a dimension, and what they leave of the variance of a normal variable (Max, "Quantizing for minimum distortion",
+/// 1960, table I).
+const BITS: [(usize, f64); 3] = [(1, 0.3634), (2, 0.1175), (4, 0.0095)];
+/// Steps of the grid that are tried for a vector, from the one that clips nothing down.
+const STEPS_TRIED: usize = 16;
+
+/// Vectors that a thread encodes together.
+const BLOCK_ROWS: usize = 1_024;
+
+/// What a query adds to the estimate of its distance to a code, for each byte of the code and each of its values.
+#[derive(Debug, Default)]
+pub(crate) struct RabitTable {
+    entries: Vec<[f32; TABLE_ENTRIES]>,
+    base: f32,
+}
+
+/// Axes, and how many bits a vector has along each.
+pub(crate) struct RabitQuantizer {
+    mean: Panel<f32>,
+    axes: Axes,
+    bits: usize,
+}
+
+impl RabitQuantizer {
+    /// Learns axes from the rows of a sample, of which there is at least one.
+    ///
+    /// # Errors
+    /// If the factors leave no byte, memory is short, or the work is cancelled.
+    pub(crate) fn train(context: &Context, sample: &Panel<f32>, code_bytes: usize, seed: u64) -> Result<Self> {
+        if code_bytes <= FACTOR_BYTES {
+            return Err(Error::option(format!(
+                "RaBitQ codes of {code_bytes} bytes; give {} or more",
+                FACTOR_BYTES + 1
+            )));
+        }
+        let principal = Principal::of(context, sample)?;
+        let room = 8 * (code_bytes - FACTOR_BYTES);
+        let left = |&(bits, left): &(usize, f64)| {
+            let (head, tail) = principal.variances.split_at((room / bits).min(sample.dimensions()));
+            left * head.iter().sum::<f64>() + tail.iter().sum::<f64>()
+        };
+        let best = BITS.iter().min_by(|a, b| left(a).total_cmp(&left(b))).expect("there are some").0;
+        let mut mean = Panel::zeroed(1, sample.dimensions());
+        mean.row_mut(0).copy_from_slice(&principal.mean);
+        let count = (room / best).min(sample.dimensions());
+        let axes = mixed(&principal, count, &mut Random::new(seed, "axes"));
+        Ok(Self { mean, axes, bits: best })
+    }
+
+    /// Bytes of the grid point.
+    fn point_bytes(&self) -> usize {
+        (self.axes.0.rows() * self.bits).div_ceil(8)
+    }
+
+    /// Bytes of a code.
+    pub(crate) fn code_bytes(&self) -> usize {
+        self.point_bytes() + FACTOR_BYTES
+    }
+
+    /// What a coordinate of the grid's number is less by.
+    fn middle(&self) -> f32 {
+        ((1 << self.bits) - 1) as f32 / 2.0
+    }
+
+    /// The residuals of vectors.
+    fn residuals(&self, vectors: &Panel<f32>) -> Panel<f32> {
+        let mut residuals = Panel::zeroed(vectors.rows(), vectors.dimensions());
+        for row in 0..vectors.rows() {
+            let from = vectors.row(row).iter().zip(self.mean.row(0));
+            residuals.row_mut(row).iter_mut().zip(from).for_each(|(to, (x, mean))| *to = x - mean);
+        }
+        residuals
+    }
+
+    /// The codes of the rows of a panel, one after the other: the same on any threads and kernel.
+    ///
+    /// # Errors
+    /// If the work is cancelled.
+    pub(crate) fn encode(&self, context: &Context, vectors: &Panel<f32>) -> Result<Vec<u8>> {
+        let (rows, dimensions) = (vectors.rows(), vectors.dimensions());
+        let encode = |block: &mut Panel<f32>, number: usize| {
+            let first = number * BLOCK_ROWS;
+            block.reset(BLOCK_ROWS.min(rows - first), dimensions);
+            for row in 0..block.rows() {
+                block.row_mut(row)[..dimensions].copy_from_slice(&vectors.row(first + row)[..dimensions]);
+            }
+            Ok(self.encode_block(context.kernel, block))
+        };
+        let state = || Panel::zeroed(0, dimensions);
+        Ok(map_items(context.threads, rows.div_ceil(BLOCK_ROWS), &context.cancel, state, encode)?.concat())
+    }
+
+    /// The codes of the vectors of a block.
+    fn encode_block(&self, kernel: Kernel, vectors: &Panel<f32>) -> Vec<u8> {
+        let residuals = self.residuals(vectors);
+        let mut turned = Panel::zeroed(0, 0);
+        self.axes.turn(kernel, &residuals, &mut turned);
+        let mut codes = Vec::with_capacity(vectors.rows() * self.code_bytes());
+        let mut point = vec![0; self.axes.0.rows()];
+        for row in 0..vectors.rows() {
+            let along = &turned.row(row)[..point.len()];
+            let factor = self.grid_point(along, &mut point);
+            for numbers in point.chunks(8 / self.bits) {
+                codes.push(numbers.iter().rev().fold(0, |byte, number| byte << self.bits | number));
+            }
+            let residual = residuals.row(row);
+            codes.extend(half_of(kernel.dot_near(residual, residual)).to_le_bytes());
+            codes.extend(half_of(factor).to_le_bytes());
+        }
+        codes
+    }
+
+    /// The point of the grid whose direction is nearest to that of `along`, of those that a few steps give; returns f.
+    fn grid_point(&self, along: &[f32], point: &mut [u8]) -> f32 {
+        let largest = along.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        let (middle, top) = (self.middle(), ((1 << self.bits) - 1) as f32);
+        let tried = if self.bits == 1 { 1 } else { STEPS_TRIED };
+        let number = |x: f32, per_step: f32| (x * per_step + middle + 0.5).clamp(0.0, top) as u8;
+        let mut best = (-1.0, 0.0, 0.0);
+        for step in 0..tried {
+            // Down to a step of which a quarter of the largest coordinate is clipped.
+            let per_step = (middle + 0.5) / largest * (1.0 + 3.0 * step as f32 / STEPS_TRIED as f32);
+            let (mut dot, mut squared, mut length) = (0.0_f32, 0.0_f32, 0.0_f32);
+            for &x in along {
+                let g = f32::from(number(x, per_step)) - middle;
+                (dot, squared, length) = (dot + x * g, squared + g * g, length + x * x);
+            }
+            let alike = dot * dot / squared;
+            if alike > best.0 {
+                best = (alike, per_step, length / dot);
+            }
+        }
+        let (_, per_step, factor) = best;
+        point.iter_mut().zip(along).for_each(|(to, &x)| *to = number(x, per_step));
+        if factor.is_finite() { factor } else { 0.0 }
+    }
+
+    /// Fills a table for a query: for each byte of a grid point, what it adds to the product of the point with the query.
+    pub(crate) fn fill_table(&self, kernel: Kernel, query: &[f32], table: &mut RabitTable) {
+        let dimensions = self.mean.dimensions();
+        let mut panel = Panel::zeroed(1, dimensions);
+        panel.row_mut(0)[..dimensions].copy_from_slice(&query[..dimensions]);
+        let residual = self.residuals(&panel);
+        let mut turned = Panel::zeroed(0, 0);
+        self.axes.turn(kernel, &residual, &mut turned);
+        table.base = kernel.dot_near(residual.row(0), residual.row(0));
+        table.entries.clear();
+        table.entries.resize(self.point_bytes(), [0.0; TABLE_ENTRIES]);
+        let along = turned.row(0)[..self.axes.0.rows()].chunks(8 / self.bits);
+        let mask = (1 << self.bits) - 1;
+        for (entries, along) in table.entries.iter_mut().zip(along) {
+            for (byte, entry) in entries.iter_mut().enumerate() {
+                let of = |(at, &x): (usize, &f32)| ((byte >> (at * self.bits) & mask) as f32 - self.middle()) * x;
+                *entry = along.iter().enumerate().map(of).sum();
+            }
+        }
+    }
+
+    /// Estimates the squared distances of the query of a table to the vectors of some rows, by their codes.
+    pub(crate) fn distances(&self, kernel: Kernel, table: &RabitTable, codes: &[u8], rows: &[u32], out: &mut [f32]) {
+        let codes = CodeRows { bytes: codes, stride: self.code_bytes() };
+        kernel.sum_lookups(&table.entries, codes, rows, out);
+        for (&row, out) in rows.iter().zip(out) {
+            let factors = &codes.bytes[row as usize * codes.stride + self.point_bytes()..][..FACTOR_BYTES];
+            let half = |at: usize| float_of(u16::from_le_bytes([factors[at], factors[at + 1]]));
+            *out = table.base + half(0) - 2.0 * half(2) * *out;
+        }
+    }
+}
+
+/// Says how it makes codes.
+impl fmt::Display for RabitQuantizer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "rabitq, {} x {}", self.bits, self.axes.0.rows())
+    }
+}
+
+/// The first axes, turned at random among themselves: vectors vary about alike along each.
+fn mixed(principal: &Principal, count: usize, random: &mut Random) -> Axes {
+    let dimensions = principal.mean.len();
+    let mix = |weights: &Vec<f64>| {
+        let mut row = vec![0.0; dimensions];
+        for (axis, weight) in weights.iter().enumerate() {
+            row.iter_mut().zip(principal.axis(axis)).for_each(|(to, x)| *to += weight * x);
+        }
+        row.into_iter()
+    };
+    Axes::of(random_axes(count, random).iter().map(mix), dimensions)
+}
+
+/// Axes of a space at random: normal numbers, made orthogonal one after the other, twice each for the rounding.
+fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    let mut axes: Vec<Vec<f64>> = Vec::with_capacity(side);
+    while axes.len() < side {
+        let mut axis: Vec<f64> = (0..side).map(|_| random.normal()).collect();
+        for other in axes.iter().chain(&axes) {
+            let along = dot(&axis, other);
+            axis.iter_mut().zip(other).for_each(|(x, o)| *x -= along * o);
+        }
+        let length = dot(&axis, &axis).sqrt();
+        if length > 1e-6 {
+            axis.iter_mut().for_each(|x| *x /= length);
+            axes.push(axis);
+        }
+    }
+    axes
+}
+
+/// The upper bits of a float that is not negative, less its sign: 8 of the exponent, 8 of the digits.
+fn half_of(x: f32) -> u16 {
+    let size = if x > 0.0 { x.min(f32::MAX / 2.0) } else { 0.0 }; // 0 too of what is not a number
+    ((size.to_bits() + (1 << 14)) >> 15) as u16
+}
+
+fn float_of(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Normal vectors of `hidden` dimensions seen from `dimensions`; as they are where both are the same.
+    fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f32> {
+        let (mut random, mut axes) = (Random::new(seed, "vectors"), Random::new(1, "hidden axes"));
+        let axes: Vec<f64> = (0..dimensions * hidden).map(|_| axes.normal()).collect();
+        let mut panel = Panel::zeroed(rows, dimensions);
+        for row in 0..rows {
+            let inner: Vec<f64> = (0..hidden).map(|_| random.normal()).collect();
+            for (k, to) in panel.row_mut(row).iter_mut().enumerate() {
+                let seen = || inner.iter().zip(&axes[k * hidden..]).map(|(x, axis)| x * axis).sum::<f64>();
+                *to = 3.0 + if hidden == dimensions { inner[k] } else { seen() } as f32;
+            }
+        }
+        panel
+    }
+
+    fn dot(x: &[f64], y: &[f64]) -> f64 {
+        x.iter().zip(y).map(|(x, y)| x * y).sum()
+    }
+
+    /// Whatever the bits, an estimate is the formula's, and the grid point lies in the direction of the vector.
+    #[test]
+    fn rabitq_estimates_by_the_formula() {
+        let context = Context::default();
+        for (dimensions, hidden, bytes, shape) in
+            [(40, 40, 9, (1, 40)), (40, 6, 9, (4, 10)), (30, 30, 12, (2, 30)), (17, 17, 13, (4, 17))]
+        {
+            let (sample, others) = (vectors(3_000, dimensions, hidden, 1), vectors(200, dimensions, hidden, 2));
+            let quantizer = RabitQuantizer::train(&context, &sample, bytes, 7).unwrap();
+            assert_eq!(quantizer.to_string(), format!("rabitq, {} x {}", shape.0, shape.1));
+            let floats = |row: &[f32]| row[..dimensions].iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+            let (mean, axes) = (floats(quantizer.mean.row(0)), &quantizer.axes.0);
+            let axes: Vec<Vec<f64>> = (0..axes.rows()).map(|axis| floats(axes.row(axis))).collect();
+            let residual =
+                |row| floats(others.row(row)).iter().zip(&mean).map(|(x, mean)| x - mean).collect::<Vec<_>>();
+            let along = |residual: &[f64]| axes.iter().map(|axis| dot(axis, residual)).collect::<Vec<_>>();
+            let codes = quantizer.encode(&context, &others).unwrap();
+            let mut table = RabitTable::default();
+            for (row, code) in codes.chunks(quantizer.code_bytes()).enumerate() {
+                let (point, factors) = code.split_at(code.len() - FACTOR_BYTES);
+                let bits = shape.0;
+                let number = |k: usize| f64::from(point[k * bits / 8] >> (k * bits % 8) & ((1 << bits) - 1) as u8);
+                let point: Vec<f64> = (0..axes.len()).map(|k| number(k) - ((1 << bits) - 1) as f64 / 2.0).collect();
+                let (own, turned) = (residual(row), along(&residual(row)));
+                let cosine = dot(&point, &turned) / (dot(&point, &point) * dot(&turned, &turned)).sqrt();
+                assert!(cosine > [0.0, 0.6, 0.85, 0.0, 0.98][bits], "{bits} {cosine}");
+                let factor = dot(&turned, &turned) / dot(&point, &turned);
+                let kept =
+                    factors.as_chunks().0.iter().map(|&half| f32::from_bits(u32::from(u16::from_le_bytes(half)) << 15));
+                for (kept, true_one) in kept.zip([dot(&own, &own), factor]) {
+                    assert!((f64::from(kept) - true_one).abs() <= 2e-3 * true_one, "{kept} {true_one}");
+                }
+                for query in 0..10 {
+                    let of_query = residual(query);
+                    let terms =
+                        [dot(&of_query, &of_query), dot(&own, &own), 2.0 * factor * dot(&along(&of_query), &point)];
+                    let estimate = terms[0] + terms[1] - terms[2];
+                    quantizer.fill_table(context.kernel, others.row(query), &mut table);
+                    let mut distance = [0.0];
+                    quantizer.distances(context.kernel, &table, code, &[0], &mut distance);
+                    let distance = f64::from(distance[0]);
+                    let size: f64 = terms.iter().map(|term| term.abs()).sum();
+                    assert!((distance - estimate).abs() <= 2e-3 * size, "{distance} {estimate}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_vary_alike_along_mixed_axes() {
+        let mut sample = Panel::zeroed(2_000, 9);
+        let mut random = Random::new(1, "rotation");
+        for row in 0..2_000 {
+            let along = sample.row_mut(row).iter_mut().enumerate();
+            along.for_each(|(k, x)| *x = (if k < 2 { 10.0 } else { 1.0 } * random.normal()) as f32);
+        }
+        let principal = Principal::of(&Context::default(), &sample).unwrap();
+        for count in [2, 9] {
+            let axes = mixed(&principal, count, &mut Random::new(2, "axes"));
+            for (i, j) in (0..count).flat_map(|i| (0..=i).map(move |j| (i, j))) {
+                let dot: f64 = axes.0.row(i).iter().zip(axes.0.row(j)).map(|(x, y)| f64::from(x * y)).sum();
+                assert!((dot - f64::from(u8::from(i == j))).abs() < 1e-6, "{i} {j}: {dot}");
+            }
+        }
+        let axes = mixed(&principal, 2, &mut Random::new(2, "axes"));
+        let leading = |axis: usize| axes.0.row(axis)[..2].iter().map(|x| x * x).sum::<f32>();
+        assert!((0..2).all(|axis| leading(axis) > 0.99));
+    }
+
+    #[test]
+    fn threads_and_kernels_change_nothing() {
+        let (sample, others) = (vectors(3_000, 21, 6, 1), vectors(2_500, 21, 6, 2));
+        let contexts = Kernel::available().into_iter().flat_map(|kernel| [1, 3].map(|threads| (kernel, threads)));
+        let results: Vec<_> = contexts
+            .map(|(kernel, threads)| {
+                let mut context = Context::default();
+                (context.kernel, context.threads) = (kernel, threads);
+                let quantizer = RabitQuantizer::train(&context, &sample, 7, 5).unwrap();
+                quantizer.encode(&context, &others).unwrap()
+            })
+            .collect();
+        assert!(results.iter().all(|codes| codes == &results[0]));
+        let refused = RabitQuantizer::train(&Context::default(), &sample, 4, 1).err().unwrap();
+        assert!(refused.to_string().contains("give 5 or more"));
+    }
+}

@@ -1,0 +1,56 @@
+//! One query at a time: by a service, and by a search of its own.
+
+use std::path::Path;
+use std::time::Instant;
+
+use adjoin::buckets::{self, QuerySet};
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::report::LatencyStatistics;
+use adjoin::sink::CollectHits;
+use adjoin::source;
+use adjoin::store::Store;
+use serde_json::json;
+
+use super::Options;
+use super::collection::Asking;
+use crate::one_query::OneQuery;
+
+/// How long each takes, in turns, of the same queries. Both must find the same.
+pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()> {
+    let asking = Asking::open(store, file, ("bucket-major", "foreseen"), options)?;
+    let context = Context::default().with_memory(options.value("memory", f64::from(1 << 30)) as u64);
+    let store = Store::open(&context, store)?;
+    let source = source::open(&context, &[file.to_owned()], &Default::default())?;
+    let stored = source.info().vectors.bytes();
+    let mut scan = source.scan(1 << 20)?;
+    let first = scan.next_batch()?.ok_or_else(|| Error::input("there are no queries"))?;
+    let [mut served, mut direct] = [const { Vec::new() }; 2];
+    for (number, bytes) in first.bytes.chunks_exact(stored).take(options.value("queries", 200.0) as usize).enumerate() {
+        let begun = Instant::now();
+        let answer = asking.service.answer(vec![asking.request(number)]).remove(0)?;
+        served.push(1e3 * begun.elapsed().as_secs_f32());
+        let query = OneQuery::new(source.info(), bytes.to_vec());
+        let begun = Instant::now();
+        let found = searched(&context, &store, &query, (asking.wanted, asking.effort))?;
+        direct.push(1e3 * begun.elapsed().as_secs_f32());
+        assert_eq!(answer.rows, found, "query {number}");
+    }
+    let of = |times| LatencyStatistics::of(times);
+    println!("{}", json!({"what": "lone", "queries": served.len(), "served_ms": of(served), "direct_ms": of(direct)}));
+    Ok(())
+}
+
+/// The rows that a search of its own finds.
+fn searched(
+    context: &Context,
+    store: &Store,
+    query: &OneQuery,
+    (wanted, effort): (QueryTarget, SearchEffort),
+) -> Result<Vec<u64>> {
+    let hits = CollectHits::default();
+    let options = SearchOptions::new(wanted, effort, 1);
+    buckets::search(context, store, (QuerySet::Source(query), QuerySet::Rows), &options, Box::new(hits.clone()))?;
+    Ok(hits.hits().remove(0).into_iter().map(|(row, _)| row).collect())
+}

@@ -1,0 +1,52 @@
+//! What serving a store costs by each order of a batch and each cache, one JSON object a line.
+//!
+//! `serve plans STORE QUERIES [NAME=VALUE]...`: what plans say, nothing is read: hit rates and bytes (CALL, Figures 9 and 13, Table
+//! III), the time of grouping (Table II) and the balance of loaders (Figure 14). Names: `nprobe`, `batch` queries, `entries` of
+//! the cache of the paper, `share` of the bytes of ours.
+//! `serve batches STORE QUERIES ORDER CACHE [NAME=VALUE]...`: batches one after the other. Names: `nprobe`, `batch`, `batches`,
+//! `share`, `memory`, `threads`, `k`, and `hits`, a file to write as k row numbers of 4 bytes for each query.
+//! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: queries that arrive when they do, whatever was answered (Figures 4
+//! and 10 to 13), timed from then. The same names, and `rate` a second, `burst` times that, `seconds` after `warm` seconds,
+//! `gather` seconds that a batch waits, `seed`.
+//! `serve lone STORE QUERIES [NAME=VALUE]...`: one query at a time by the service and by a search, in turns. Names: `queries`, and
+//! those of batches.
+
+mod arrivals;
+mod collection;
+mod lone;
+mod plans;
+mod queries;
+
+use std::path::Path;
+
+use adjoin::error::{Error, Result};
+
+/// The values of options that are given as NAME=VALUE.
+struct Options<'a>(&'a [&'a str]);
+
+impl Options<'_> {
+    fn value(&self, name: &str, usual: f64) -> f64 {
+        self.text(name).map_or(usual, |text| text.parse().expect("a number"))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    }
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["plans", store, queries, ref options @ ..] => plans::run(Path::new(store), queries, &Options(options)),
+        ["batches", store, queries, order, cache, ref options @ ..] => {
+            collection::batches(Path::new(store), queries, (order, cache), &Options(options))
+        }
+        ["replay", store, queries, order, cache, ref options @ ..] => {
+            collection::replay(Path::new(store), queries, (order, cache), &Options(options))
+        }
+        ["lone", store, queries, ref options @ ..] => lone::run(Path::new(store), queries, &Options(options)),
+        _ => Err(Error::option(
+            "give plans or lone STORE QUERIES [NAME=VALUE]..., or batches or replay STORE QUERIES ORDER CACHE [NAME=VALUE]...",
+        )),
+    }
+}

@@ -1,0 +1,219 @@
+//! What plans say of a stream of batches.
+
+use std::path::Path;
+use std::time::Instant;
+
+use adjoin::context::Context;
+use adjoin::error::Result;
+use adjoin::plan::batch::{BatchCounts, BatchStep, BucketCosts};
+use adjoin::store::Store;
+use serde_json::json;
+
+use super::{Options, queries};
+use crate::batches::{
+    Assignment, BatchOrder, Bitmaps, HashedSets, Overlap, Reading, Residency, Retention, THETA, finish_times,
+    greedy_packing, group, hit_rate, plan_batch,
+};
+
+/// Queries of a batch in table II.
+const GROUPED: [usize; 4] = [1_000, 1_500, 2_000, 2_500];
+/// Thresholds of table III.
+const THETAS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+/// Queries in the squares of figure 3.
+const OVERLAPPING: usize = 10;
+/// Loaders of the paper's setup.
+const LOADERS: usize = 8;
+/// Queries that arrive in a second, which is what the clock of a plan goes by.
+const RATE: f64 = 100.0;
+
+/// A stream of batches and the buckets that they need.
+struct Stream {
+    batches: Vec<Vec<Vec<u32>>>,
+    /// Bytes of each bucket on disk.
+    extents: Vec<u64>,
+}
+
+/// A cache of so many entries, or of a share of all bytes.
+enum Capacity {
+    Entries(u64),
+    Share(f64),
+}
+
+impl Stream {
+    /// An empty cache.
+    fn cache(&self, retention: Retention, capacity: &Capacity) -> Residency {
+        let reads: Vec<f64> = self.extents.iter().map(|&bytes| bytes as f64).collect();
+        let (sizes, capacity) = match capacity {
+            Capacity::Entries(entries) => (vec![1; self.extents.len()], *entries),
+            Capacity::Share(share) => (self.extents.clone(), (self.extents.iter().sum::<u64>() as f64 * share) as u64),
+        };
+        Residency::new(retention, capacity, BucketCosts { sizes, reads })
+    }
+
+    /// What all batches cost by an order and a cache; the first batch warms up.
+    fn play(&self, order: BatchOrder, retention: Retention, capacity: &Capacity) -> (BatchCounts, f64) {
+        let mut cache = self.cache(retention, capacity);
+        let (mut counts, mut bytes, mut queries) = (BatchCounts::default(), 0, 0);
+        for (at, lists) in self.batches.iter().enumerate() {
+            let seconds = (at * self.batches[0].len()) as f64 / RATE;
+            let plan = plan_batch(order, lists, &mut cache, seconds);
+            if at == 0 {
+                continue;
+            }
+            counts += plan.counts;
+            queries += lists.len();
+            bytes += plan
+                .steps
+                .iter()
+                .map(|step| step.loaded().map_or(0, |bucket| self.extents[bucket as usize]))
+                .sum::<u64>();
+        }
+        (counts, bytes as f64 / queries.max(1) as f64)
+    }
+
+    /// Figure 5: buckets that the first queries of groups find in the cache, and those that the others find there.
+    fn borders(&self, (reading, prefetches): (Reading, bool), capacity: &Capacity) {
+        let order = BatchOrder::Grouped { theta: THETA, reading, prefetches };
+        let mut cache = self.cache(Retention::Lru, capacity);
+        let [mut first, mut others] = [(0, 0); 2];
+        for (at, lists) in self.batches.iter().enumerate() {
+            let plan = plan_batch(order, lists, &mut cache, 0.0);
+            if at == 0 {
+                continue;
+            }
+            let groups = group(&Bitmaps::new(lists, self.extents.len() as u32), THETA, reading);
+            let heads = groups.iter().flat_map(|group| group.iter().enumerate().map(|(at, &query)| (query, at == 0)));
+            let heads: Vec<(u32, bool)> = heads.collect();
+            // What is loaded for a query, by the turn of its load: one for each query, one for what is loaded ahead after it.
+            let mut loaded = vec![0; 2 * heads.len() + 2];
+            plan.steps.iter().for_each(|step| {
+                if let BatchStep::Load { turn, .. } = *step {
+                    loaded[turn as usize] += 1;
+                }
+            });
+            for (place, &(query, is_first)) in heads.iter().enumerate() {
+                let (uses, misses) = if is_first { &mut first } else { &mut others };
+                *uses += lists[query as usize].len();
+                *misses += loaded[2 * place + 1];
+            }
+        }
+        let rate = |(uses, misses): (usize, usize)| 1.0 - misses as f64 / uses.max(1) as f64;
+        println!("{}", json!({"what": "borders", "order": order.name(), "first": rate(first), "others": rate(others)}));
+    }
+
+    fn tell(&self, what: &str, (order, retention): (BatchOrder, Retention), capacity: &Capacity) {
+        let (counts, bytes_per_query) = self.play(order, retention, capacity);
+        let theta = if let BatchOrder::Grouped { theta, .. } = order { Some(theta) } else { None };
+        let cache = match capacity {
+            Capacity::Entries(entries) => json!({"entries": entries}),
+            Capacity::Share(share) => json!({"share": share}),
+        };
+        println!(
+            "{}",
+            json!({"what": what, "order": order.name(), "cache": retention.name(), "capacity": cache, "theta": theta,
+                "hit_rate": hit_rate(&counts, true), "hit_rate_without_prefetched": hit_rate(&counts, false),
+                "loads": counts.loads, "uses": counts.uses, "bytes_per_query": bytes_per_query})
+        );
+    }
+}
+
+pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()> {
+    let context = Context::default();
+    let store = Store::open(&context, store)?;
+    let queries = queries::read(&context, file)?;
+    let lists = queries::lists(&store, &queries, options.value("nprobe", 30.0) as usize)?;
+    let extents: Vec<u64> = store.extents().iter().map(|extent| extent.bytes(false)).collect();
+    grouping(&lists, extents.len() as u32);
+    loading(&lists[0], &extents);
+    overlap(&lists, extents.len() as u32);
+    let batch = options.value("batch", 300.0) as usize;
+    let stream = Stream { batches: lists.chunks_exact(batch).map(<[_]>::to_vec).collect(), extents };
+    for (reading, prefetches) in [
+        (Reading::Similarity, false),
+        (Reading::Similarity, true),
+        (Reading::Distance, false),
+        (Reading::Distance, true),
+    ] {
+        stream.borders((reading, prefetches), &Capacity::Entries(options.value("entries", 50.0) as u64));
+    }
+    for capacity in
+        [Capacity::Entries(options.value("entries", 50.0) as u64), Capacity::Share(options.value("share", 0.1))]
+    {
+        for retention in Retention::ALL {
+            stream.tell("caches", (BatchOrder::Arrival, retention), &capacity);
+        }
+        for order in BatchOrder::ALL {
+            stream.tell("orders", (order, Retention::Lru), &capacity);
+            stream.tell("orders", (order, Retention::Foreseen), &capacity);
+        }
+        for (theta, reading) in
+            THETAS.into_iter().flat_map(|theta| [(theta, Reading::Similarity), (theta, Reading::Distance)])
+        {
+            let call = BatchOrder::Grouped { theta, reading, prefetches: true };
+            stream.tell("thetas", (call, Retention::Lru), &capacity);
+        }
+    }
+    Ok(())
+}
+
+/// Table II: the time of grouping by both forms of sets.
+fn grouping(lists: &[Vec<u32>], buckets: u32) {
+    for count in GROUPED {
+        let some = &lists[..count.min(lists.len())];
+        let begun = Instant::now();
+        let by_bitmaps = group(&Bitmaps::new(some, buckets), 0.3, Reading::Similarity);
+        let bitmap_ms = 1e3 * begun.elapsed().as_secs_f64();
+        let begun = Instant::now();
+        let by_hash = group(&HashedSets::new(some), 0.3, Reading::Similarity);
+        let hash_ms = 1e3 * begun.elapsed().as_secs_f64();
+        assert_eq!(by_bitmaps, by_hash, "both forms group alike");
+        println!(
+            "{}",
+            json!({"what": "grouping", "queries": some.len(), "groups": by_bitmaps.len(), "bitmap_ms": bitmap_ms, "hash_ms": hash_ms})
+        );
+    }
+}
+
+/// Figure 3: the share that queries have in common of the buckets that two of them look into (Jaccard).
+fn overlap(lists: &[Vec<u32>], buckets: u32) {
+    let some = &lists[..OVERLAPPING.min(lists.len())];
+    let (sets, mut common) = (Bitmaps::new(some, buckets), Vec::new());
+    let [mut neighbors, mut all] = [const { Vec::new() }; 2];
+    for a in 1..some.len() {
+        sets.common_with_earlier(a, &mut common);
+        let shares = common.iter().enumerate().map(|(b, &common)| {
+            let either = sets.size(a) + sets.size(b) - common;
+            f64::from(common) / f64::from(either.max(1))
+        });
+        all.extend(shares);
+        neighbors.extend(all.last());
+    }
+    let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len().max(1) as f64;
+    let largest = all.iter().copied().fold(0.0, f64::max);
+    println!(
+        "{}",
+        json!({"what": "overlap", "queries": some.len(), "neighbors": mean(&neighbors), "all": mean(&all), "largest": largest})
+    );
+}
+
+/// Figure 14: when the loaders of a query are done, in bytes.
+fn loading(list: &[u32], extents: &[u64]) {
+    let size = |bucket: u32| extents[bucket as usize];
+    let by_number = {
+        let mut buckets = list.to_vec();
+        buckets.sort_unstable();
+        buckets
+    };
+    let packed = greedy_packing(list, size, LOADERS);
+    for (name, order, assignment) in [
+        ("round-robin", &by_number, Assignment::RoundRobin),
+        ("greedy-packing", &packed, Assignment::RoundRobin),
+        ("shared", &by_number, Assignment::Shared),
+        ("greedy-packing-shared", &packed, Assignment::Shared),
+    ] {
+        let sizes: Vec<u64> = order.iter().map(|&bucket| size(bucket)).collect();
+        let done = finish_times(&sizes, LOADERS, assignment);
+        let mean = done.iter().sum::<u64>() as f64 / done.len() as f64;
+        println!("{}", json!({"what": "loading", "order": name, "last": done.iter().max(), "mean": mean}));
+    }
+}

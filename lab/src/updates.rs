@@ -1,0 +1,213 @@
+//! What do updates make of a graph in memory? FreshDiskANN's experiment of its sections 3.3 and 4.3.
+//!
+//! `updates FILE [NAME=VALUE ...]` takes the last 1,000 vectors of a u8bin file as queries and builds a graph over the
+//! others. Then a share of the vectors, drawn anew in each cycle, is deleted and inserted again. Each line that it
+//! prints is a record in JSON: the first of the graph as built, then one for each cycle. Names, and their values where
+//! nothing is said:
+//!
+//! - `cycles=50`, `share=0.05`
+//! - `rule=neighbors`, what a vertex has in the place of deleted out-neighbors: or `drop`, `nearest`, `replace`
+//! - `alpha=1.2`, of the build and of all updates
+//! - `passes=1` of the build: each further one inserts all vectors again
+//! - `rows=0`, how many of the vectors are taken, 0 is all; `threads=2`
+//!
+//! Recalls are those of a list of candidates whose length is chosen once, as the least with a 5-recall@5 of 0.95 before
+//! the first cycle. `lists` are vertices whose out-neighbors a step has changed, `edges` those that these did not have
+//! before, `candidates` what Algorithm 4 has to choose from, a vertex that it changes.
+
+use crate::deletes::{DeleteRule, delete};
+use crate::held_out::{QUERIES, read, truth};
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::graph::{Graph, GraphOptions, GreedySearch};
+use adjoin::kernels::Panel;
+use adjoin::random::Random;
+use adjoin::report::Stopwatch;
+use serde_json::{Value, json};
+
+const K: usize = 10;
+/// The recall before the first cycle, and of how many nearest.
+const RECALL: f64 = 0.95;
+const FEW: usize = 5;
+/// Lists by which a graph is judged as built.
+const LISTS: [usize; 7] = [10, 15, 20, 30, 40, 75, 100];
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    Study::of(arguments)?.run()
+}
+
+/// What is asked for, and the vectors.
+struct Study {
+    cycles: usize,
+    share: f64,
+    rule: DeleteRule,
+    passes: usize,
+    options: GraphOptions,
+    context: Context,
+    base: Panel<u8>,
+    queries: Panel<u8>,
+    truth: Vec<[u32; K]>,
+}
+
+/// How well searches by a list find.
+struct Found {
+    recall_of_few: f64,
+    recall: f64,
+    distances: f64,
+}
+
+/// Out-neighbors of all vertices, and who was in the graph.
+struct Snapshot(Vec<Option<Vec<u32>>>);
+
+impl Study {
+    fn of(arguments: &[String]) -> Result<Self> {
+        let (file, named) = arguments.split_first().ok_or_else(|| Error::input("give a u8bin file"))?;
+        let (mut cycles, mut share, mut rule, mut passes) = (50, 0.05, DeleteRule::default(), 1);
+        let (mut rows, mut threads, mut options) = (0, 2, GraphOptions::default());
+        for argument in named {
+            match argument.split_once('=').ok_or_else(|| Error::option(format!("{argument}: give NAME=VALUE")))? {
+                ("cycles", value) => cycles = number(value)?,
+                ("share", value) => share = number(value)?,
+                ("rule", value) => rule = value.parse()?,
+                ("alpha", value) => options.alpha = number(value)?,
+                ("passes", value) => passes = number(value)?,
+                ("rows", value) => rows = number(value)?,
+                ("threads", value) => threads = number(value)?,
+                (name, _) => return Err(Error::option(format!("there is nothing named {name}"))),
+            }
+        }
+        if !(0.0..=1.0).contains(&share) || passes == 0 {
+            return Err(Error::option("give a share of 0 to 1 and at least one pass"));
+        }
+        let context = Context::default().with_resources(Some("8GiB"), Some(threads))?;
+        let (all, queries) = read(file)?;
+        let base = if rows == 0 { all } else { first_rows(&all, rows) };
+        let truth = truth(&context, &base, &queries)?;
+        Ok(Self { cycles, share, rule, passes, options, context, base, queries, truth })
+    }
+
+    fn run(&self) -> Result<()> {
+        let watch = Stopwatch::start();
+        let mut graph = Graph::build(&self.context, &self.base, &self.options)?;
+        for pass in 1..self.passes {
+            let mut order: Vec<u32> = (0..self.base.rows() as u32).collect();
+            Random::new(pass as u64, "order of a pass").shuffle(&mut order);
+            graph.insert(&self.context, &self.base, &order)?;
+        }
+        let seconds = watch.seconds();
+        graph.verify()?;
+        let curve = LISTS.map(|list| {
+            let found = self.search(&graph, list);
+            let recalls = (found.recall_of_few, found.recall);
+            json!({ "list": list, "recall_at_5": recalls.0, "recall_at_10": recalls.1, "distances": found.distances })
+        });
+        let list = (FEW..).find(|&list| list == self.base.rows() || self.search(&graph, list).recall_of_few >= RECALL);
+        let list = list.unwrap_or(FEW);
+        self.print(&graph, 0, list, json!({ "build_seconds": seconds, "curve": curve }));
+        for cycle in 1..=self.cycles {
+            let changes = self.cycle(&mut graph, cycle)?;
+            self.print(&graph, cycle, list, changes);
+        }
+        graph.verify()
+    }
+
+    /// Deletes and inserts the same vectors; what that took and changed.
+    fn cycle(&self, graph: &mut Graph, cycle: usize) -> Result<Value> {
+        let rows = self.base.rows() as u64;
+        let mut random = Random::new(cycle as u64, "a cycle");
+        let drawn = random.ascending_sample((self.share * rows as f64).round() as u64, rows);
+        let mut drawn: Vec<u32> = drawn.into_iter().map(|vertex| vertex as u32).collect();
+        random.shuffle(&mut drawn);
+
+        let before = Snapshot::of(graph);
+        let watch = Stopwatch::start();
+        let candidates = candidates(graph, &drawn);
+        let counted = watch.seconds();
+        delete(&self.context, (&mut *graph, &self.base), &drawn, self.rule)?;
+        let delete_seconds = watch.seconds() - counted;
+        let between = Snapshot::of(graph);
+        let watch = Stopwatch::start();
+        graph.insert(&self.context, &self.base, &drawn)?;
+        let insert_seconds = watch.seconds();
+        let after = Snapshot::of(graph);
+        let (deleted, inserted) = (between.changes_from(&before), after.changes_from(&between));
+        Ok(json!({
+            "delete_seconds": delete_seconds, "delete_lists": deleted.0, "delete_edges": deleted.1,
+            "delete_candidates": candidates,
+            "insert_seconds": insert_seconds, "insert_lists": inserted.0, "insert_edges": inserted.1,
+        }))
+    }
+
+    /// Recall and distances of searches by a list.
+    fn search(&self, graph: &Graph, list: usize) -> Found {
+        let mut search = GreedySearch::new(graph);
+        let (mut found, mut found_few, mut distances) = (0, 0, 0);
+        for (query, truth) in self.truth.iter().enumerate() {
+            search.run(self.context.kernel, graph, &self.base, self.queries.row(query), list);
+            let within =
+                |k: usize| search.nearest(k).filter(|near| near.squared_distance <= f64::from(truth[k - 1])).count();
+            found += within(K);
+            found_few += within(FEW);
+            distances += search.distances();
+        }
+        let share = |found: usize, k: usize| found as f64 / (QUERIES * k) as f64;
+        let distances = distances as f64 / QUERIES as f64;
+        Found { recall_of_few: share(found_few, FEW), recall: share(found, K), distances }
+    }
+
+    /// Prints what is true of the graph after a cycle, and the rest of its record.
+    fn print(&self, graph: &Graph, cycle: usize, list: usize, rest: Value) {
+        let found = self.search(graph, list);
+        let edges: usize = (0..self.base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
+        let mut record = json!({
+            "cycle": cycle, "list": list, "recall_at_5": found.recall_of_few, "recall_at_10": found.recall,
+            "distances": found.distances, "degree": edges as f64 / graph.live().max(1) as f64,
+        });
+        if let (Value::Object(record), Value::Object(rest)) = (&mut record, rest) {
+            record.extend(rest);
+        }
+        println!("{record}");
+    }
+}
+
+impl Snapshot {
+    fn of(graph: &Graph) -> Self {
+        let vertices = 0..graph.vertices() as u32;
+        Self(vertices.map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
+    }
+
+    /// How many vertices that were in the graph then and now have other out-neighbors, and how many of these are new.
+    fn changes_from(&self, before: &Self) -> (usize, usize) {
+        let both = before.0.iter().zip(&self.0).filter_map(|(before, now)| before.as_ref().zip(now.as_ref()));
+        both.filter(|(before, now)| before != now).fold((0, 0), |(lists, edges), (before, now)| {
+            (lists + 1, edges + now.iter().filter(|neighbor| !before.contains(neighbor)).count())
+        })
+    }
+}
+
+/// Candidates of Algorithm 4, a vertex that has an out-neighbor that is to be deleted.
+fn candidates(graph: &Graph, deleted: &[u32]) -> f64 {
+    let mut is_live: Vec<bool> = (0..graph.vertices() as u32).map(|vertex| graph.is_live(vertex)).collect();
+    deleted.iter().for_each(|&vertex| is_live[vertex as usize] = false);
+    let live = |vertex: u32| graph.neighbors(vertex).iter().filter(|&&next| is_live[next as usize]).count();
+    let (mut vertices, mut candidates) = (0_usize, 0);
+    for vertex in (0..graph.vertices() as u32).filter(|&vertex| is_live[vertex as usize]) {
+        if live(vertex) < graph.neighbors(vertex).len() {
+            let of = |&next: &u32| if is_live[next as usize] { 1 } else { live(next) };
+            candidates += graph.neighbors(vertex).iter().map(of).sum::<usize>();
+            vertices += 1;
+        }
+    }
+    candidates as f64 / vertices.max(1) as f64
+}
+
+fn first_rows(all: &Panel<u8>, rows: usize) -> Panel<u8> {
+    let rows = rows.min(all.rows());
+    let mut panel = Panel::zeroed(rows, all.dimensions());
+    (0..rows).for_each(|row| panel.row_mut(row).copy_from_slice(&all.row(row)[..all.dimensions()]));
+    panel
+}
+
+fn number<N: std::str::FromStr>(text: &str) -> Result<N> {
+    text.parse().map_err(|_| Error::option(format!("{text} is no number that fits")))
+}

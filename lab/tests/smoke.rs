@@ -1,0 +1,245 @@
+//! Each experiment once on a tiny set: it runs to its end and prints figures that can be.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot run fails")]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use adjoin::context::Context;
+use adjoin::index::{self, IndexOptions};
+use adjoin::options::{Element, VectorType};
+use adjoin::output::Target;
+use adjoin::source::{self, Generated};
+use adjoin::store::{self, Store};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder with 3,000 vectors of 16 bytes, 200 queries like them, and whatever an experiment makes of these.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        for (name, rows, seed) in [("set.u8bin", 3_000, 1), ("queries.u8bin", 200, 2)] {
+            let what =
+                Generated { rows, vectors: VectorType { element: Element::U8, dimensions: 16 }, hardness: 1.0, seed };
+            let target = Target::File { path: place.path(name), force: false };
+            source::generate(&Context::default(), &what, &target).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Builds a store of the vectors.
+    fn store(&self) -> Store {
+        let context = Context::default().with_memory(256 << 20);
+        let source =
+            source::open(&context, &[self.path("set.u8bin").display().to_string()], &Default::default()).unwrap();
+        store::build(&context, &*source, &self.path("store"), &Default::default()).unwrap();
+        Store::open(&context, &self.path("store")).unwrap()
+    }
+
+    /// Builds an index of a store of the vectors.
+    fn index(&self) {
+        let context = Context::default().with_memory(256 << 20);
+        let options = IndexOptions { code_bytes: 8, ..IndexOptions::default() };
+        index::build(&context, &self.store(), &self.path("index"), &options, false).unwrap();
+    }
+
+    fn run(&self, line: &str) -> (bool, String, String) {
+        let words = line.split_whitespace();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_adjoin-lab"));
+        let done = command.args(words).current_dir(self.folder.path()).output().unwrap();
+        let [out, err] = [done.stdout, done.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (done.status.success(), out, err)
+    }
+
+    /// What an experiment prints.
+    #[track_caller]
+    fn done(&self, line: &str) -> String {
+        let (succeeded, out, err) = self.run(line);
+        assert!(succeeded, "{line}: {err}");
+        out
+    }
+
+    /// The records that an experiment prints.
+    #[track_caller]
+    fn records(&self, line: &str) -> Vec<Value> {
+        self.done(line).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+#[test]
+fn an_experiment_that_is_not_known_is_refused_with_the_names_of_all() {
+    let (succeeded, _, said) = Place::new().run("table-of-elements");
+    assert!(!succeeded && said.contains("codes, flash-tables, index"), "{said}");
+}
+
+#[test]
+fn graphs_in_memory_are_built_and_updated() {
+    let place = Place::new();
+    let built = place.done("vamana set.u8bin 2 12 24");
+    let recall = built.lines().last().and_then(|line| line.split("recall@10 ").nth(1)).unwrap();
+    assert!(recall[..6].parse::<f64>().unwrap() > 0.9, "{built}");
+    for rule in ["neighbors", "drop", "nearest", "replace"] {
+        let cycles = place.records(&format!("updates set.u8bin cycles=1 share=0.1 rule={rule}"));
+        assert_eq!(cycles.len(), 2, "{rule}: the graph as built, and after a cycle");
+    }
+}
+
+#[test]
+fn both_kinds_of_codes_are_judged() {
+    let judged = Place::new().done("codes set.u8bin l2 8");
+    assert_eq!(judged.lines().count(), 4, "{judged}");
+}
+
+#[test]
+fn indexes_are_searched_and_laid_out() {
+    let place = Place::new();
+    place.index();
+    let searched = place.done("index set.u8bin queries.u8bin . lists=20 recalls= code-bytes=8 layout=bnf");
+    assert!(searched.lines().count() >= 4, "{searched}");
+    // OR(G) by the rounds of each order, and of an index in each order.
+    let of_lines = |text: &str, columns: [usize; 2]| -> Vec<(String, String)> {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        text.lines().skip(1).map(words).map(|words| (words[columns[0]].clone(), words[columns[1]].clone())).collect()
+    };
+    let by_rounds = place.done("layouts index");
+    let tried = of_lines(&by_rounds, [0, 2]);
+    for order in ["bnf", "bns", "gp3"] {
+        let ratios: Vec<f64> =
+            tried.iter().filter(|(name, _)| name == order).map(|(_, ratio)| ratio.parse().unwrap()).collect();
+        assert!(ratios.is_sorted() && ratios.len() == 5, "more rounds are not worse: {order} {ratios:?}");
+    }
+    let laid = place.done("layouts index laid queries.u8bin");
+    let written = of_lines(&laid, [0, 1]);
+    assert_eq!(written.len(), 12, "the index as it was, and in each order: {laid}");
+    for (name, ratio) in &written[1..] {
+        let near = |(order, tried): &(String, String)| {
+            order == name && (tried.parse::<f64>().unwrap() - ratio.parse::<f64>().unwrap()).abs() < 0.001
+        };
+        assert!(tried.iter().any(near), "{name} {ratio}: {by_rounds}");
+    }
+    let (succeeded, _, said) = place.run("relayout index other best");
+    assert!(!succeeded && said.contains("rows, bnp, bnf"), "{said}");
+    assert!(place.run("relayout index other margo threads=2").2.contains("of a vector's page are neighbors"));
+}
+
+#[test]
+fn joins_by_every_order_and_cache_find_the_same_pairs() {
+    let place = Place::new();
+    place.done("build set.u8bin store centers=random buckets=60");
+    place.done("build queries.u8bin others buckets=10");
+    let stats = |named: &str| -> Value {
+        place.done(&format!("join store eps=100 cache=30000 stats=stats.json {named}"));
+        serde_json::from_str(&std::fs::read_to_string(place.path("stats.json")).unwrap()).unwrap()
+    };
+    let plain = stats("recall=1");
+    assert!(plain["join"]["pairs"].as_u64() > Some(1_000), "{plain}");
+    for order in ["tree", "block-nested", "id", "gorder", "gorder-out", "rcm"] {
+        for caching in ["belady", "lru", "lfu", "fifo"] {
+            let other = stats(&format!("recall=1 order={order} caching={caching}"));
+            assert_eq!(other["join"]["pairs"], plain["join"]["pairs"], "{order} {caching}");
+            assert_eq!(other["strategy"]["order"], order);
+            let cache = if ["lfu", "fifo"].contains(&caching) { "listed" } else { caching };
+            assert_eq!(other["strategy"]["cache"], cache);
+            // As many bytes are read as the plan predicts.
+            let [read, predicted] = [&other["io"]["bytes_requested"], &other["predicted"]["bytes_read"]];
+            assert!(read.as_u64() >= predicted.as_u64() && predicted.as_u64() > Some(0), "{order} {caching}: {other}");
+        }
+    }
+    let reads =
+        |order: &str| stats(&format!("recall=1 order={order} caching=belady"))["predicted"]["bytes_read"].as_u64();
+    assert!(reads("block-nested") < reads("id"), "an order without meaning reads more");
+    for rule in ["union", "distance", "margin", "nearest", "arc", "arc-mu", "arc-radius", "arc-radius-mu"] {
+        let of = stats(&format!("recall=0.8 rule={rule}"));
+        assert_eq!(of["strategy"]["rule"], rule);
+        assert!(of["join"]["pairs"].as_f64() >= plain["join"]["pairs"].as_f64().map(|pairs| 0.7 * pairs), "{of}");
+    }
+    assert_eq!(stats("recall=1 rule=triangle")["join"]["pairs"], plain["join"]["pairs"]);
+    for lead in ["left", "right"] {
+        let of = stats(&format!("with=others recall=1 lead={lead} trace={lead}.trace counts={lead}.csv"));
+        assert_eq!(of["strategy"]["lead"], lead);
+    }
+    let counts = |lead: &str| std::fs::read_to_string(place.path(&format!("{lead}.csv"))).unwrap();
+    assert!(counts("left") == counts("right") && counts("left").lines().count() == 3_001);
+    assert!(std::fs::read_to_string(place.path("left.trace")).unwrap().starts_with("adjoin-trace"));
+    let (succeeded, _, said) = place.run("join store eps=100 order=best");
+    assert!(!succeeded && said.contains("tree, block-nested, id, gorder, gorder-out, rcm"), "{said}");
+}
+
+#[test]
+fn joins_of_others_find_pairs() {
+    let place = Place::new();
+    let of = |join: &str| {
+        place.records(&format!("other-joins {join} set.u8bin 60 2000")).remove(0)["pairs"].as_u64().unwrap()
+    };
+    let (exact, by_hashes) = (of("cluster-join"), of("rshj"));
+    assert!(exact > 0 && by_hashes <= exact, "{by_hashes} of {exact} pairs");
+}
+
+#[test]
+fn batches_are_planned_and_served() {
+    let place = Place::new();
+    place.store();
+    let planned = place.records("serve plans store queries.u8bin nprobe=3 batch=50 entries=5");
+    let with = |what: &str| planned.iter().filter(|record| record["what"] == what).count();
+    assert_eq!((with("overlap"), with("loading"), with("caches"), with("borders")), (1, 4, 16, 4));
+    let hits = |order: &str, cache: &str| {
+        let line = format!("serve batches store queries.u8bin {order} {cache} nprobe=3 batch=20 batches=2 hits=hits");
+        assert_eq!(place.records(&line).len(), 2, "{order} {cache}");
+        std::fs::read(place.path("hits")).unwrap()
+    };
+    let expected = hits("bucket-major", "foreseen");
+    assert_eq!(expected.len(), 2 * 20 * 10 * 4);
+    for (order, cache) in [
+        ("arrival", "fifo"),
+        ("arrival", "lru"),
+        ("grouped", "wlru"),
+        ("call", "wlru-prefetch"),
+        ("call", "clru"),
+        ("call-distance", "clru-prefetch"),
+        ("bucket-major", "s3-fifo"),
+    ] {
+        assert!(hits(order, cache) == expected, "{order} {cache}");
+    }
+    assert_eq!(place.records("serve lone store queries.u8bin nprobe=3 queries=5").len(), 1);
+}
+
+#[test]
+fn writes_of_one_row_are_timed() {
+    let written = Place::new().records("live writes collection rows=400");
+    assert!(written.iter().any(|record| record["what"] == "open" && record["rows"].as_u64() > Some(0)), "{written:?}");
+}
+
+#[test]
+fn the_tables_of_modelled_devices_are_made() {
+    let place = Place::new();
+    let tables = place.done("flash-tables set.u8bin queries.u8bin list=16 degree=12 batch=32");
+    for title in [
+        "Figures 1 and 2(a)",
+        "Figure 4",
+        "Figure 13",
+        "Claims over the time of sensing a page",
+        "Figure 14",
+        "Figure 15",
+        "Figure 16",
+        "Figure 17",
+        "Figure 18",
+        "Figure 19",
+        "Figure 20",
+        "Table I",
+    ] {
+        assert!(tables.contains(&format!("## {title}")), "{title}");
+    }
+    assert!(tables.contains("graph vamana, lists of 16: recall@10") && tables.contains("5.64"), "{tables}");
+    let trace = "adjoin-trace 2\nfile 0 a\nread 0 0 4096 0 1 ok - - -\nread 0 8192 4096 9 1 ok - - -\n";
+    ["one.trace", "two.trace"].iter().for_each(|name| std::fs::write(place.path(name), trace).unwrap());
+    let jobs = place.done("flash-tables trace=one.trace trace=two.trace");
+    assert_eq!(jobs.lines().filter(|line| line.contains(".trace | ")).count(), 12, "{jobs}");
+}
