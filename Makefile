@@ -49,4 +49,4 @@ stress: tools interleavings
 # is a separate build.
 interleavings: tools
 	RUSTFLAGS="--cfg adjoin_shuttle" $(CARGO) test --release --locked --config checked.toml --quiet --target-dir target/shuttle \
-	    -p adjoin --test suite -- live::interleavings
+	    -p adjoin --test suite -- collection::interleavings

@@ -131,7 +131,7 @@ class Bench:
         return [
             self.joined("join.trace"),
             self.made("buckets.trace", "search", store, "--nprobe", 8, *asked),
-            self.made("graph.trace", "index", "search", index, "--list", 50, *asked),
+            self.made("graph.trace", "search", index, "--list", 50, *asked),
         ]
 
 

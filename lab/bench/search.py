@@ -196,7 +196,7 @@ class Bench:
 
         def search() -> Record:
             ways = ["--strategy", strategy] if strategy else []
-            told = self.asked(["index", "search", index, "-k", str(K), "-L", str(list_of), "--memory", memory, *ways])
+            told = self.asked(["search", index, "-k", str(K), "-L", str(list_of), "--memory", memory, *ways])
             return told | {"recall": self.recall(truth)}
 
         return self.measured(["search", list_of, memory, strategy, layout, navigation], search)

@@ -92,7 +92,7 @@ def pages(told: Record) -> str:
 
 def ranges(bench: Bench) -> str:
     """What walks find within a radius, and how many pages they read for that."""
-    search: list[str | Path] = ["index", "search", bench.index(), "--memory", PLENTY]
+    search: list[str | Path] = ["search", bench.index(), "--memory", PLENTY]
 
     def beside() -> Record:
         told = bench.asked([*search, "-k", str(BESIDE)], twice(bench))
@@ -166,7 +166,7 @@ class Filtered:
         effort = [] if list_of is None else ["-L", str(list_of)]
 
         def ask() -> Record:
-            search: list[str | Path] = ["index", "search", self.index, "-k", str(K), "--memory", PLENTY]
+            search: list[str | Path] = ["search", self.index, "-k", str(K), "--memory", PLENTY]
             queries = twice(self.bench) if list_of is None else self.bench.queries
             told = self.bench.asked([*search, "--where", condition, *effort], queries)
             exact = self.exact(condition)

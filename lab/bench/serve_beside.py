@@ -97,7 +97,7 @@ class Beside:
             run([self.adjoin, "index", "build", self.base, "-o", index, "--threads", str(THREADS), "--quiet"])
 
         def measure() -> Record:
-            words = ["index", "search", index, "-L", list_of, "--memory", f"{MEMORY_MB}MB"]
+            words = ["search", index, "-L", list_of, "--memory", f"{MEMORY_MB}MB"]
             lone, _ = self.search(*words, "--strategy", "walks=1")
             told, hits = self.search(*words)
             with hits.open() as lines:

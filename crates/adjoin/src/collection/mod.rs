@@ -5,22 +5,22 @@
 //! a collection reads them from the log again. The parts are those of FreshDiskANN (Singh et al., 2021, section 5),
 //! with one difference: queries are compared with each row in memory, rather than by a graph over them
 //! (`docs/decisions/0016-rows-in-memory.md`).
+//!
 //! ```
-//! use std::path::Path;
+//! use adjoin::collection::{Collection, CollectionOptions, Durability, Put};
 //! use adjoin::context::Context;
-//! use adjoin::index::{IndexEffort, IndexOptions, IndexSearchOptions};
-//! use adjoin::collection::{Collection, Durability, LiveOptions, Put};
+//! use adjoin::index::IndexOptions;
 //! use adjoin::options::{Element, Metric, VectorType};
-//! use adjoin::buckets::Wanted;
+//! use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 //! use adjoin::sink::CollectHits;
 //! use adjoin::source::{self, IdKind, Ids};
 //!
 //! let folder = tempfile::tempdir().unwrap();
-//! let (context, live) = (Context::default(), folder.path().join("live"));
+//! let (context, place) = (Context::default(), folder.path().join("vectors.collection"));
 //! let vectors = VectorType { element: Element::F32, dimensions: 8 };
 //! let (attributes, index) = (Vec::new(), IndexOptions::default());
-//! let options = LiveOptions { vectors, metric: Metric::L2, ids: IdKind::Int64, attributes, index };
-//! Collection::create(&context, &live, &options)?;
+//! let options = CollectionOptions { vectors, metric: Metric::L2, ids: IdKind::Int64, attributes, index };
+//! Collection::create(&context, &place, &options)?;
 //!
 //! // Some vectors in a file; any source will do. Rows without ids go by their numbers.
 //! let file = folder.path().join("vectors.fbin");
@@ -29,11 +29,12 @@
 //! source::generate(&context, &what, &target)?;
 //! let some = source::open(&context, &[file.display().to_string()], &Default::default())?;
 //!
-//! let collection = Collection::open(&context, &live)?;
+//! let collection = Collection::open(&context, &place)?;
 //! let written = collection.load(&*some, Put::Insert, Durability::Group)?;
 //! assert_eq!((written.rows, collection.facts().rows), (1_000, 1_000));
 //!
-//! let (hits, options) = (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::default(), 1));
+//! let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
+//! let hits = CollectHits::default();
 //! collection.search(&context, (&*some, None), &options, Box::new(hits.clone()))?;
 //! assert_eq!(hits.hits()[7], [(7, 0.0)]);
 //! assert!(collection.get(&Ids::Int64(vec![1_000]))?[0].is_none());
