@@ -1,4 +1,4 @@
-//! Who may ask: with a key where there is one, else by a name of this machine.
+//! Access control: clients show a key if the server has one, otherwise they must name this machine as the host.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,22 +6,22 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
 use crate::problem::Problem;
 
-/// Name of the header for a key beside `Authorization: Bearer`.
+/// Name of the header that carries a key, as an alternative to `Authorization: Bearer`.
 const KEY_HEADER: &str = "api-key";
 
-/// Who may ask.
+/// Clients that may send requests.
 pub(crate) enum Access {
-    /// Who shows this key.
+    /// Clients that show this key.
     Key(String),
-    /// Who names this machine as one that only itself can reach: a page in a browser, which may ask any server under the name
-    /// of its own, names another.
+    /// Clients whose `Host` is a loopback name. A web page may send requests to any server under the page's own host
+    /// name (DNS rebinding); its requests name another host.
     Loopback,
-    /// Anyone.
+    /// All clients.
     Open,
 }
 
 impl Access {
-    /// Where a server listens, with a key or none.
+    /// Chooses the access rule of a server that listens at `listen`.
     pub(crate) fn of(key: Option<&str>, listen: SocketAddr) -> Self {
         match key {
             Some(key) => Self::Key(key.to_owned()),
@@ -30,10 +30,10 @@ impl Access {
         }
     }
 
-    /// Lets a request with these headers through.
+    /// Checks that the headers of a request grant access.
     ///
     /// # Errors
-    /// Where it may not ask.
+    /// If they do not.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         match self {
             Self::Key(key) if shown(headers).is_some_and(|shown| are_equal(shown, key.as_bytes())) => Ok(()),
@@ -52,11 +52,11 @@ impl Access {
     }
 }
 
-/// Checks the headers of addressing and framing: RFC 9112, sections 3.2 and 6.1. Requests with both `Transfer-Encoding` and
-/// `Content-Length` are refused earlier (`heads.rs`).
+/// Checks the headers of addressing and framing: RFC 9112, sections 3.2 and 6.1. Requests with both `Transfer-Encoding`
+/// and `Content-Length` are refused earlier (`heads.rs`).
 ///
 /// # Errors
-/// If there is not one `Host`, or a body is transferred in another way than in chunks.
+/// If there is not exactly one `Host`, or the transfer encoding is not `chunked` alone.
 pub(crate) fn check_framing(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let hosts = headers.get_all(header::HOST).iter().count();
     if hosts > 1 || hosts == 0 && version >= Version::HTTP_11 {
@@ -72,7 +72,7 @@ pub(crate) fn check_framing(version: Version, headers: &HeaderMap) -> Result<(),
     Ok(())
 }
 
-/// The key that a client shows.
+/// Returns the key that a client shows.
 fn shown(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(key) = headers.get(KEY_HEADER) {
         return Some(key.as_bytes());
@@ -81,12 +81,12 @@ fn shown(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
 }
 
-/// Compares in a time that says nothing of where they differ.
+/// Compares in constant time, so that the duration does not reveal the first byte that differs.
 fn are_equal(shown: &[u8], key: &[u8]) -> bool {
     shown.len() == key.len() && shown.iter().zip(key).fold(0, |differ, (shown, key)| differ | (shown ^ key)) == 0
 }
 
-/// Whether a host, with a port or without, is this machine as only itself can reach it.
+/// Returns whether `host`, with or without a port, is a loopback name of this machine.
 fn names_loopback(host: &[u8]) -> bool {
     let Ok(host) = str::from_utf8(host) else { return false };
     let name = match host.rsplit_once(':') {

@@ -1,4 +1,4 @@
-//! What queries found, and how that was found, as it goes out: JSON, or a table as an Arrow stream.
+//! Answers to requests, with the hits and how they were found: as JSON, or as a table in an Arrow stream.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use serde::Serialize;
 
-/// Bytes of a hit as text, beside its id where that is a text: names, a number of 20 digits, and a float.
+/// Bytes of a hit as text, without an id that is text: member names, a number of 20 digits, and a float.
 const TEXT_BYTES_OF_HIT: u64 = 72;
-/// Bytes of a byte of an id as text, at most: an escaped control character.
+/// Maximum bytes of text per byte of an id: an escaped control character.
 const TEXT_BYTES_OF_BYTE: u64 = 6;
-/// Bytes of the rest, and of each query.
+/// Bytes of the rest of an answer, and of each query.
 const TEXT_BYTES: u64 = 2_048;
 const TEXT_BYTES_OF_QUERY: u64 = 4;
 
-/// The hits of the queries of a request.
+/// Hits of the queries of a request.
 pub(crate) struct RequestHits {
-    /// Where the hits of each query end.
+    /// End of the hits of each query.
     pub(crate) ends: Vec<usize>,
     pub(crate) rows: Vec<u64>,
     pub(crate) ids: Ids,
     pub(crate) values: Vec<f32>,
-    /// Of all that.
+    /// Reservation for the fields above.
     pub(crate) memory: Reservation,
 }
 
-/// How a request was answered: on average over the queries that were searched together.
+/// Statistics of an answer: averages over the queries that were searched together.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct AnswerFacts {
-    /// What is promised, and what is known of it; null where only a number of probes was asked for.
+    /// The promised recall and its evidence; null if the request gave only a number of probes.
     pub(crate) recall: Option<Recall>,
-    /// Queries that were searched together.
+    /// Number of queries that were searched together.
     pub(crate) batch_queries: u64,
     pub(crate) probes_per_query: Option<f64>,
     pub(crate) bytes_per_query: f64,
@@ -49,7 +49,7 @@ pub(crate) struct AnswerFacts {
 }
 
 impl AnswerFacts {
-    /// Of a search that has ended.
+    /// Returns the statistics of a finished search.
     pub(crate) fn of(statistics: &SearchStatistics) -> Self {
         let SearchStatistics { common, search } = statistics;
         Self {
@@ -63,7 +63,7 @@ impl AnswerFacts {
         }
     }
 
-    /// Adds how one of so many queries was answered that a service answers.
+    /// Adds one of the `queries` queries of a request, answered by a service.
     pub(crate) fn add(&mut self, answer: &serve::Answer, queries: usize) {
         let share = 1.0 / queries as f64;
         self.recall = answer.recall;
@@ -74,7 +74,7 @@ impl AnswerFacts {
     }
 }
 
-/// An answer.
+/// Hits of a request, and how they were found.
 pub(crate) struct Answer {
     pub(crate) metric: Metric,
     pub(crate) found: RequestHits,
@@ -82,14 +82,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Bytes of it as text, at most.
+    /// Returns the maximum size of the answer as text, in bytes.
     pub(crate) fn text_bytes(&self) -> u64 {
         let RequestHits { ends, rows, ids, .. } = &self.found;
         let of_ids = if ids.kind() == IdKind::Utf8 { TEXT_BYTES_OF_BYTE * ids.bytes() } else { 0 };
         TEXT_BYTES + TEXT_BYTES_OF_QUERY * ends.len() as u64 + TEXT_BYTES_OF_HIT * rows.len() as u64 + of_ids
     }
 
-    /// It as JSON.
+    /// Writes the answer as JSON.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
         let name = value_field(self.metric).name().clone();
@@ -101,7 +101,7 @@ impl Answer {
             for hit in start..end {
                 text.extend_from_slice(if hit == start { b"{\"id\":" } else { b",{\"id\":" });
                 write_id(&mut text, ids, hit, rows[hit]);
-                // In few digits; JSON has no number for a distance that is beyond f32.
+                // Debug format prints the shortest digits. JSON has no number for a distance above the range of f32.
                 let _ = match values[hit] {
                     value if value.is_finite() => write!(text, ",\"{name}\":{value:?}}}"),
                     _ => write!(text, ",\"{name}\":null}}"),
@@ -116,11 +116,11 @@ impl Answer {
         text
     }
 
-    /// The hits as a table: columns `query` (its number in the request), `rank` (from 1), `id` and `distance`, `similarity` or
-    /// `score`.
+    /// Writes the hits as a table with the columns `query` (its number in the request), `rank` (from 1), `id`, and
+    /// `distance`, `similarity` or `score`.
     ///
     /// # Errors
-    /// Where Arrow refuses: never for columns of one length.
+    /// If Arrow refuses: never for columns of equal length.
     pub(crate) fn to_arrow(&self) -> std::result::Result<Vec<u8>, ArrowError> {
         let RequestHits { ends, rows, ids, values, .. } = &self.found;
         let (mut queries, mut ranks, mut start) = (Vec::new(), Vec::new(), 0);
@@ -144,7 +144,7 @@ impl Answer {
     }
 }
 
-/// Writes the id of a hit; its row number where rows have none.
+/// Writes the id of a hit, or its row number if rows have no ids.
 fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
     let _ = match ids {
         Ids::Utf8(texts) => serde_json::to_writer(text, &String::from_utf8_lossy(texts.get(hit))).map_err(Into::into),
@@ -154,17 +154,18 @@ fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
 }
 
 impl RequestHits {
-    /// Nothing yet.
+    /// Returns an empty set of hits.
     pub(crate) fn none(ids: IdKind, memory: Reservation) -> Self {
         Self { ends: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), values: Vec::new(), memory }
     }
 
-    /// Lets the hits that are added next be further ones of the last query.
+    /// Reopens the last query, so that the hits added next belong to it.
     pub(crate) fn reopen(&mut self) {
         self.ends.pop();
     }
 
-    /// Adds the hits of a query: those of a range in a batch. `reserve` is given the bytes that they take, and those held already.
+    /// Adds the hits of a query, a range of a batch. `reserve` receives the bytes that they take and the bytes already
+    /// held.
     ///
     /// # Errors
     /// If the memory for clients does not hold them.
@@ -185,7 +186,7 @@ impl RequestHits {
         Ok(())
     }
 
-    /// Bytes of all that, with what vectors that grow have to spare.
+    /// Returns the bytes of all hits, including the spare capacity of growing vectors.
     fn held_bytes(&self) -> u64 {
         2 * (8 * self.ends.len() as u64 + 12 * self.rows.len() as u64 + self.ids.held_bytes())
     }

@@ -1,4 +1,4 @@
-//! Attributes of rows in requests: an object for each row becomes a row of a table, and no value becomes another one.
+//! Columns of rows in requests: an object per row becomes a row of a table, and no value is changed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,13 +15,13 @@ use serde_json::value::RawValue;
 
 use crate::problem::Problem;
 
-/// Most characters of a value or a name that a message quotes.
+/// Maximum number of characters of a value or name that a message quotes.
 const QUOTED_MAX: usize = 60;
 
-/// Builds the table of the attributes of `rows` rows from an object for each.
+/// Builds a table with the columns `attributes` of `rows` rows, from one object per row.
 ///
 /// # Errors
-/// If there are not as many objects as rows, or one has a name or a value that the rows cannot have.
+/// If the number of objects is not `rows`, or an object has a name or a value that the columns do not allow.
 pub(crate) fn table_of(
     attributes: &[Attribute],
     objects: Option<Vec<&RawValue>>,
@@ -63,7 +63,7 @@ fn left_out(attributes: &[Attribute]) -> Problem {
     ))
 }
 
-/// An object that rows with these attributes may have.
+/// Returns an object that rows with these columns may have.
 fn example(attributes: &[Attribute]) -> String {
     let shown = attributes.first().map(|Attribute { name, .. }| {
         let mut members = serde_json::Map::new();
@@ -73,7 +73,7 @@ fn example(attributes: &[Attribute]) -> String {
     shown.unwrap_or_else(|| "{}".to_owned())
 }
 
-/// A message of the parser without its line and column, which count from the beginning of an object.
+/// Returns a message of the parser without its line and column, which count from the start of an object.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.as_str(), |(words, _)| words).to_owned()
@@ -87,7 +87,7 @@ fn quoted(text: &str) -> String {
     cut
 }
 
-/// Values of an attribute. Texts of dates and timestamps are parsed by the collection, as those of every source.
+/// Values of a column. Dates and timestamps stay text: the collection parses them, as it does for every source.
 enum Column {
     Text(StringBuilder),
     Int64(Int64Builder),
@@ -118,7 +118,7 @@ impl Column {
         }
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     fn len(&mut self) -> usize {
         self.builder().len()
     }
@@ -132,7 +132,7 @@ impl Column {
         }
     }
 
-    /// Appends a value of JSON.
+    /// Appends a JSON value.
     ///
     /// # Errors
     /// If the value is of another type: a description of the expected one.
@@ -158,7 +158,7 @@ impl Column {
     }
 }
 
-/// The integer that a number of JSON is exactly, as `1`, `1.0` and `10e-1` are 1.
+/// Returns the integer that equals a JSON number: `1`, `1.0` and `10e-1` are all 1. `None` if there is none.
 fn integer(json: &str) -> Option<i64> {
     let (mantissa, exponent) = match json.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()),
@@ -184,7 +184,7 @@ fn integer(json: &str) -> Option<i64> {
     format!("{sign}{significant}{}", "0".repeat(zeros as usize)).parse().ok()
 }
 
-/// The f64 of a number of JSON: the nearest one of a decimal fraction, the same one of an integer.
+/// Returns the f64 for a JSON number: the nearest one for a decimal fraction, an equal one for an integer.
 fn float(json: &str) -> Option<f64> {
     if !json.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return None;
@@ -220,7 +220,7 @@ impl<'de> Visitor<'de> for OneObject<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        // A value is taken as raw text: its nesting needs no stack, and its digits are all there.
+        // Raw text keeps all digits, and its nesting needs no stack.
         while let Some((name, value)) = members.next_entry::<Cow<'de, str>, &RawValue>()? {
             let Some(at) = self.attributes.iter().position(|attribute| attribute.name == name) else {
                 let known: Vec<&str> = self.attributes.iter().map(|attribute| &*attribute.name).collect();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any text of digits is the integer that exact arithmetic gives.
+        /// Checks that integers in any notation equal the result of exact arithmetic.
         #[test]
         fn integers_agree_with_exact_arithmetic(whole in "-?[0-9]{1,18}", fraction in "[0-9]{0,6}", exponent in -8..8i32) {
             let dot = if fraction.is_empty() { "" } else { "." };
@@ -365,7 +365,7 @@ mod tests {
             prop_assert_eq!(integer(&text), exact.and_then(|exact| exact.try_into().ok()));
         }
 
-        /// Every object is read or refused.
+        /// Checks that every object is read or refused.
         #[test]
         fn no_object_panics(value in "[\\[\\]{}\":,0-9a-z.eE+-]{0,60}") {
             let text = format!("[{{\"i\": {value}}}, {{\"f\": {value}, \"t\": {value}, \"s\": {value}, \"d\": {value}}}]");

@@ -1,8 +1,8 @@
-//! Answers to batches of requests, from what is served: the one place that knows how a search is done.
+//! Answers batches of requests: the only module that knows how the store, index or collection is searched.
 //!
-//! There are two lanes, so that cheap requests do not wait for expensive ones. Queries of the quick lane that are asked of a store
-//! are answered by a [`Service`], which keeps buckets in memory. All others are answered by a search: those of the long lane in a
-//! part of the memory that leaves enough for the quick lane.
+//! There are two lanes, so that cheap requests do not wait for expensive ones. For a store, a [`Service`], which keeps
+//! buckets in memory, answers the queries of the quick lane. Searches answer all others. Searches of the long lane run
+//! in a part of the memory that leaves enough for the quick lane.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -24,40 +24,40 @@ use crate::costs::Costs;
 use crate::request::{Request, SEED, Together};
 use crate::served::{Facts, Generation, Served};
 
-/// Of the memory that is free after opening, the fraction that searches have. The rest holds the next generation while it is
-/// opened, and the long lane of a store.
+/// Fraction of the memory free after opening that searches get. The rest is for the next generation while it is opened,
+/// and for the long lane of a store.
 const SEARCH_SHARE: (u64, u64) = (3, 4);
-/// The fraction that the service of a store has whose rows have attributes.
+/// Fraction for a store with columns, since its filtered searches run in the long lane.
 const FILTERED_SHARE: (u64, u64) = (1, 2);
-/// The most hits of a query of the quick lane.
+/// Maximum number of hits of a query in the quick lane.
 const QUICK_K: u64 = 100;
-/// The longest list of a query of the quick lane.
+/// Maximum list size of a query in the quick lane.
 const QUICK_LIST: usize = 1_024;
-/// One part in this number of the buckets, at most, is probed by a query of the quick lane.
+/// A query of the quick lane probes at most one in this number of the buckets.
 const QUICK_PROBES_PART: u32 = 4;
-/// A request costs as much as comparing this number of bytes, and each query of it as this number, whatever they are compared
-/// with: without it the pace of searches in few rows would say nothing of searches in many.
+/// Fixed cost of a request and of each query, in bytes compared. Without it, the pace measured on few rows would not
+/// apply to many rows.
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
 const QUERY_BYTES: f64 = (16 << 10) as f64;
-/// Of what a service has, the share that queries have which wait for it, and how many these may be.
+/// Waiting queries get one part in this number of the service's memory, and their count is within these bounds.
 const WAITING_SHARE: u64 = 16;
 const WAITING: (u64, u64) = (64, 8_192);
 
 /// One part in this number of the memory must be free before the long lane of an index takes half of what is free.
 const LONG_PART: u64 = 4;
-/// How many hits most ask for.
+/// Number of hits that most requests ask for.
 const USUAL_K: u64 = 10;
-/// How long a generation waits for the memory of searches before it is tried again later.
+/// How long a new generation waits for the memory of searches before it is retried later.
 const TAKE_UP_WAIT: Duration = Duration::from_secs(2);
-/// How long the first search may take: of a large store on a cold disk.
+/// Time limit of the first search, which may read a large store from a cold disk.
 const TRIAL: Duration = Duration::from_secs(3_600);
 
-/// Requests that wait for one another.
+/// Queue of requests that wait for one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Requests that a search answers in a fraction of the time that it takes to compare all rows.
+    /// Requests answered in a fraction of the time that comparing all rows takes.
     Quick,
-    /// Requests whose answers may take long.
+    /// Requests that may take long.
     Long,
 }
 
@@ -65,28 +65,29 @@ impl Lane {
     pub(crate) const ALL: [Self; 2] = [Self::Quick, Self::Long];
 }
 
-/// Searches what is served.
+/// Searches the open store, index or collection.
 pub(crate) struct Backend {
     folder: PathBuf,
-    /// Whatever is opened is held in this budget, searches in a part of it.
+    /// Holds everything that is opened; searches get a part of it.
     context: Context,
     search: Context,
-    /// Held shared by threads that use the service and by the quick lane; alone while the service is replaced, or a request of the long
-    /// lane needs all of the memory. Nothing else waits for it.
+    /// Read lock: the quick lane and threads that use the service. Write lock: replacing the service, or a request of
+    /// the long lane that needs all of the memory. Nothing else waits for this lock.
     turn: RwLock<()>,
-    /// Of a store; `None` if it could not be opened or has failed: then searches do its work. The lock is held for moments only.
+    /// Service of a store; `None` if it could not be opened or has failed, in which case searches do its work. The lock
+    /// is held only briefly.
     service: Mutex<Option<Arc<Service>>>,
-    /// What is held for clients.
+    /// Memory held for clients.
     clients: MemoryBudget,
     served: RwLock<Arc<Served>>,
     generation: Mutex<Generation>,
     costs: Mutex<Costs>,
-    /// Cancelled when nobody waits for a search any more.
+    /// Canceled when no client waits for a search anymore.
     end: Cancel,
 }
 
 impl Backend {
-    /// Opens what is in a folder, and searches it once to see that memory suffices.
+    /// Opens the store, index or collection in `folder`, and runs one search to check that memory suffices.
     ///
     /// # Errors
     /// As [`Served::open`] and a search.
@@ -99,7 +100,8 @@ impl Backend {
             Served::Store(_) | Served::Index(_) => {
                 let free = context.budget().free();
                 let share = if served.is_filtered()? { FILTERED_SHARE } else { SEARCH_SHARE };
-                // The next generation may need a little more than this one, if that leaves half of the memory to searches.
+                // Leave room to open the next generation, at 5/4 of the size of this one, unless that leaves searches
+                // less than half.
                 let beside_next = free.saturating_sub((before - free) / 4 * 5).max(free / 2);
                 context.with_reserved((free / share.1 * share.0).min(beside_next), "serving")?
             }
@@ -124,8 +126,8 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Asks what is nearest to a vector, of a store with the recall that is usual: what it takes to learn how far queries look
-    /// for that is known then, and nobody waits for it later.
+    /// Runs one search for the nearest rows. For a store, this calibrates the default recall, so that no client waits
+    /// for that.
     fn try_one(&self) -> Result<()> {
         let facts = self.facts();
         if facts.rows == 0 {
@@ -144,33 +146,33 @@ impl Backend {
         tried
     }
 
-    /// What is served now.
+    /// Returns the generation that is served now.
     pub(crate) fn served(&self) -> Arc<Served> {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is told of it.
+    /// Returns metadata of the generation that is served now.
     pub(crate) fn facts(&self) -> Facts {
         self.served().facts()
     }
 
-    /// What is held for clients.
+    /// Returns the budget of the memory held for clients.
     pub(crate) fn clients(&self) -> &MemoryBudget {
         &self.clients
     }
 
-    /// What everything works with.
+    /// Returns the context that holds everything that is opened.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// What the service of a store has done since it was opened.
+    /// Returns statistics of the store's service since it was opened.
     pub(crate) fn service_statistics(&self) -> Option<ServeStatistics> {
         lock(&self.service).as_ref().map(|service| service.statistics())
     }
 
-    /// The lane of a request: the long one for exact answers, filters, thresholds, many hits or probes, and for a recall of which
-    /// is not known yet how it is reached.
+    /// Chooses the lane of a request. The long lane takes exact searches, filters, thresholds, many hits or probes,
+    /// long lists, and a recall that has not been calibrated yet.
     pub(crate) fn lane(&self, search: &SearchOptions) -> Lane {
         let served = self.served();
         let buckets = served.facts().buckets;
@@ -190,8 +192,8 @@ impl Backend {
         }
     }
 
-    /// Predicts the bytes of vectors that the queries of a request are compared with: those of the probed buckets if their
-    /// number is given, otherwise as many as earlier queries of the same kind.
+    /// Predicts the bytes of vectors that the queries of a request are compared with: all in the probed buckets if
+    /// `nprobe` is given, otherwise as many as earlier queries of the same kind.
     pub(crate) fn predicted_bytes(&self, search: &SearchOptions, queries: usize) -> f64 {
         let Facts { rows, buckets, .. } = self.facts();
         let fraction = match (search.effort, buckets) {
@@ -202,18 +204,19 @@ impl Backend {
         self.bytes_compared(queries, rows as f64 * fraction)
     }
 
-    /// Bytes of vectors that queries are compared with, each with `distances` vectors, and what else they cost in such bytes.
+    /// Returns the cost of `queries` queries that are compared with `distances` vectors each, in bytes: the vectors and
+    /// the fixed costs.
     pub(crate) fn bytes_compared(&self, queries: usize, distances: f64) -> f64 {
         let bytes = distances * self.facts().vectors.bytes() as f64;
         REQUEST_BYTES + queries as f64 * (QUERY_BYTES + bytes)
     }
 
-    /// Takes up a generation that was published since this one was opened, or starts a failed service again. Requests go on
-    /// while the generation is opened; the answers wait only while the service is replaced. Returns whether a generation was
-    /// taken up.
+    /// Opens a generation that was published since this one was opened, or restarts a failed service. Requests are
+    /// accepted while the generation is opened; answers wait only while the service is replaced. Returns whether a new
+    /// generation is served.
     ///
     /// # Errors
-    /// If the generation cannot be opened: the one before is served, and the next call tries again.
+    /// If the generation cannot be opened: the old one is still served, and the next call tries again.
     pub(crate) fn take_up(&self) -> Result<bool> {
         let now = Generation::of(&self.folder);
         let mut generation = lock(&self.generation);
@@ -246,14 +249,14 @@ impl Backend {
         Ok(true)
     }
 
-    /// Waits until no search holds the memory next to the service.
+    /// Waits until no search holds memory outside the service.
     fn wait_for_searches(&self) {
         let mut context = self.context.clone();
         context.cancel = context.cancel.with_deadline(Some(Instant::now() + TAKE_UP_WAIT));
         drop(context.for_run(context.budget().free() + 1, "serving"));
     }
 
-    /// Opens the generation that the folder has now.
+    /// Opens the current generation of the folder.
     fn open_next(&self) -> Result<Served> {
         let (before, next) = (self.facts(), Served::open(&self.context, &self.folder)?);
         let after = next.facts();
@@ -268,7 +271,7 @@ impl Backend {
         Ok(next)
     }
 
-    /// Opens a service of a store in the memory of the service before, which no search uses any more.
+    /// Opens a service of `store` in the memory of the old service, which no search uses anymore.
     fn replace_service(&self, store: &Arc<Store>) -> Result<()> {
         let before = lock(&self.service).take();
         drop(before);
@@ -288,7 +291,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Answers all requests of a lane, and gives the answer of each with its place.
+    /// Answers all requests of a lane; calls `give` with the index of each request and its answer.
     pub(crate) fn answer(&self, lane: Lane, requests: &[&Request], give: &mut dyn FnMut(usize, Result<Answer>)) {
         let places: Vec<usize> = (0..requests.len()).collect();
         if lane == Lane::Quick {
@@ -305,14 +308,14 @@ impl Backend {
         refused.into_iter().for_each(|(k, error)| self.search_in_all((requests, k), error, give));
     }
 
-    /// Lets `answer` use the service, which is not replaced meanwhile; `None` if there is none that works.
+    /// Calls `answer` with the service, which is not replaced during the call, or with `None` if no service works.
     fn with_service<R>(&self, answer: impl FnOnce(Option<&Service>) -> R) -> R {
         let _turn = self.turn.read().unwrap_or_else(PoisonError::into_inner);
         let service = lock(&self.service).clone();
         answer(service.as_deref().filter(|service| !service.has_failed()))
     }
 
-    /// Searches for requests of the long lane in a part of the memory, next to the quick lane.
+    /// Searches for requests of the long lane in a part of the memory, while the quick lane runs.
     fn search_in_part(
         &self,
         (requests, places): (&[&Request], Vec<usize>),
@@ -329,7 +332,7 @@ impl Backend {
         self.search(&part, (requests, places), give);
     }
 
-    /// Searches again for a request, for which its part of the memory did not suffice, in all of it.
+    /// Searches in all of the memory for a request that did not fit into a part of it.
     fn search_in_all(
         &self,
         (requests, k): (&[&Request], usize),
@@ -337,19 +340,20 @@ impl Backend {
         give: &mut dyn FnMut(usize, Result<Answer>),
     ) {
         if self.facts().buckets.is_none() {
-            // The quick lane waits meanwhile: what fits into all of the memory is not refused because others use some of it.
+            // The quick lane waits meanwhile: a request that fits into the whole memory must not fail because others
+            // use some of it.
             let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
             return self.search(&self.search, (requests, vec![k]), give);
         }
         self.with_service(|service| match service {
-            // A service knows no filters.
+            // A service does not support filters.
             Some(_) if requests[k].search.filter.is_some() => give(k, Err(refused)),
             Some(service) => self.serve(service, (requests, vec![k]), give),
             None => self.search(&self.search, (requests, vec![k]), give),
         });
     }
 
-    /// Lets a service answer some of the requests, as many queries at once as may wait for it.
+    /// Answers requests with the service, which gets as many queries at once as may wait for it.
     fn serve(
         &self,
         service: &Service,
@@ -373,7 +377,7 @@ impl Backend {
             });
             service.answer_each(asked.collect(), |number, answer| {
                 let (k, query) = some[number];
-                // It may have failed before.
+                // Its request may have failed already.
                 let Some(gathered) = &mut open[k] else { return };
                 let whole = match answer.and_then(|answer| gathered.add(query, answer, &self.clients)) {
                     Ok(false) => return,
@@ -390,8 +394,8 @@ impl Backend {
         }
     }
 
-    /// Searches for some of the requests, those that want the same together. Where a search fails, each request of it is
-    /// searched for alone, so that it fails for its own faults only.
+    /// Searches for requests, with equal targets searched together. If such a search fails, each of its requests is
+    /// searched alone, so that a request fails only for its own faults.
     fn search(
         &self,
         context: &Context,
@@ -413,15 +417,15 @@ impl Backend {
         }
     }
 
-    /// Gives up searches that are under way: the server ends, and their clients did not wait.
+    /// Cancels running searches at shutdown, when their clients no longer wait.
     pub(crate) fn end_searches(&self) {
         self.end.cancel();
     }
 
-    /// Lets go of what is served; of a collection all writes are durable then.
+    /// Closes the store, index or collection. All writes to a collection are then durable.
     ///
     /// # Errors
-    /// Where its log cannot be written.
+    /// If the log of the collection cannot be written.
     pub(crate) fn close(self) -> Result<()> {
         let served = self.served.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(Served::Collection { collection, _merger: merger }) = Arc::into_inner(served) else { return Ok(()) };
@@ -429,7 +433,7 @@ impl Backend {
         Arc::into_inner(collection).map_or(Ok(()), adjoin::collection::Collection::close)
     }
 
-    /// Searches once for requests that want the same.
+    /// Runs one search for requests with equal targets.
     fn search_together(&self, context: &Context, requests: &[&Request]) -> Result<Vec<Answer>> {
         let served = self.served();
         let Facts { metric, ids, .. } = served.facts();
@@ -440,7 +444,7 @@ impl Backend {
             lock(&found).push(RequestHits::none(ids, reserve(&self.clients, 0, 0)?));
         }
         let sink = Sharing { found: &found, queries, clients: &self.clients };
-        // Given up when nobody waits for it any more.
+        // The search is canceled after the last deadline, as no client waits for it then.
         let deadline = requests.iter().map(|request| request.deadline).max();
         let mut context = context.clone();
         context.cancel = self.end.with_deadline(deadline);
@@ -452,14 +456,14 @@ impl Backend {
     }
 
     fn learn(&self, search: &SearchOptions, distances: f64) {
-        // The cost of a number of probes is known without.
+        // A given number of probes has a known cost.
         if !matches!(search.effort, SearchEffort::Probes(_)) {
             lock(&self.costs).learn(search, distances, self.facts().rows);
         }
     }
 }
 
-/// A service of a store with memory of its own.
+/// Opens a service of a store, with memory of its own.
 fn open_service(context: &Context, store: &Arc<Store>) -> Result<Service> {
     let share = context.budget().total() / WAITING_SHARE;
     let waiting_max = share / ServeOptions::waiting_bytes(store.manifest().vectors.dimensions);
@@ -467,11 +471,11 @@ fn open_service(context: &Context, store: &Arc<Store>) -> Result<Service> {
     Service::open(context, store.clone(), ServeOptions { waiting_max, seed: SEED, ..ServeOptions::default() })
 }
 
-/// What the queries of a request have found so far.
+/// Answers received so far for the queries of a request.
 struct Gathered {
     found: Vec<Option<serve::Answer>>,
     left: usize,
-    /// Of the hits.
+    /// Reservation for the hits.
     memory: Reservation,
 }
 
@@ -480,10 +484,10 @@ impl Gathered {
         Self { found: vec![None; queries], left: queries, memory }
     }
 
-    /// Adds what a query found; returns whether that was the last.
+    /// Adds the answer to a query. Returns whether it was the last.
     ///
     /// # Errors
-    /// Where the memory for clients does not hold it.
+    /// If the memory for clients does not hold it.
     fn add(&mut self, query: usize, answer: serve::Answer, clients: &MemoryBudget) -> Result<bool> {
         let more = reserve(clients, bytes_of(&answer), self.memory.bytes())?;
         self.memory.join(more);
@@ -492,10 +496,10 @@ impl Gathered {
         Ok(self.left == 0)
     }
 
-    /// All of it.
+    /// Combines the answers of all queries.
     ///
     /// # Errors
-    /// Where the memory for clients does not hold it.
+    /// If the memory for clients does not hold them.
     fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(RequestHits, AnswerFacts)> {
         let Self { found: each, mut memory, .. } = self;
         let (queries, mut told) = (each.len(), AnswerFacts::default());
@@ -505,19 +509,19 @@ impl Gathered {
             found.push((&answer.rows, (&answer.ids, 0), &answer.values), |bytes, held| {
                 reserve(clients, bytes, held + memory.bytes())
             })?;
-            // Gone, so that all of it is held once only.
+            // Shrink the reservation, so that each hit is counted once.
             memory.shrink(memory.bytes() - bytes_of(&answer));
         }
         Ok((found, told))
     }
 }
 
-/// Bytes of what a query found.
+/// Returns the bytes of the answer to a query.
 fn bytes_of(answer: &serve::Answer) -> u64 {
     (answer.rows.len() * (size_of::<u64>() + size_of::<f32>())) as u64 + answer.ids.bytes()
 }
 
-/// The places of requests that are searched for together, of those in `places`, in the order of the first of each group.
+/// Groups the requests in `places` that can be searched together, in the order of the first of each group.
 fn groups(requests: &[&Request], places: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for &k in places {
@@ -531,7 +535,7 @@ fn groups(requests: &[&Request], places: &[usize]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Hands hits to the requests whose queries found them.
+/// Hands hits to the requests of their queries.
 struct Sharing<'a> {
     found: &'a Mutex<Vec<RequestHits>>,
     queries: &'a Together<'a>,
@@ -567,11 +571,11 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory for what clients get, in addition to the `held` bytes of the same request.
+/// Reserves memory for the answer to a request, in addition to the `held` bytes of that request.
 ///
 /// # Errors
-/// If it is not free: [`ErrorKind::Budget`] if the request holds most of the memory itself, otherwise
-/// [`ErrorKind::Overloaded`], as other requests hold it and will give it back.
+/// If it is not free: [`ErrorKind::Budget`] if the request itself holds most of the memory, otherwise
+/// [`ErrorKind::Overloaded`], since other requests will release it.
 fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation> {
     clients.reserve(bytes).map_err(|refused| {
         let total = format_bytes(refused.total);
@@ -584,7 +588,7 @@ fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation>
     })
 }
 
-/// Whether a failure is one of what is served rather than of a request.
+/// Returns whether an error is a fault of the server or its data, not of the request.
 pub(crate) fn is_ours(error: &Error) -> bool {
     !matches!(
         error.kind(),
@@ -602,7 +606,7 @@ mod tests {
 
     const PAIRS: VectorType = VectorType { element: Element::U8, dimensions: 2 };
 
-    /// Publishes a store of rows in a folder, in place of one that is there.
+    /// Publishes a store of `rows` rows in a folder, replacing an existing one.
     fn publish(folder: &Path, rows: usize) {
         let stored: Vec<u8> = (0..2 * rows).map(|number| number as u8).collect();
         let part = Part { rows, stored: &stored, ids: &Ids::None };
@@ -636,7 +640,7 @@ mod tests {
         assert!(!backend.take_up().unwrap());
     }
 
-    /// What a supervisor asks for does not wait while the service is replaced.
+    /// Checks that metadata and statistics do not wait while the service is replaced.
     #[test]
     fn statistics_are_told_while_the_service_is_replaced() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The threads that search, one for each lane: one batch after the other, of all requests that have arrived meanwhile.
+//! Search threads, one per lane. Each runs one batch at a time, of the requests that arrived during the last one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ impl Drop for AbandonAtLast<'_> {
     }
 }
 
-/// Starts the thread of a lane; it ends when the queue is closed and empty.
+/// Starts the thread of a lane. It ends when the queue is closed and empty.
 ///
 /// # Errors
-/// If the system gives no thread.
+/// If the system cannot start a thread.
 pub(crate) fn start(
     (backend, lane): (Arc<Backend>, Lane),
     queue: Arc<Queue>,
@@ -42,7 +42,7 @@ pub(crate) fn start(
     std::thread::Builder::new().name("adjoin batches".into()).spawn(work).map_err(no_thread)
 }
 
-/// Answers the jobs of a batch whose clients still wait. Returns what these took; `None` if there are none.
+/// Answers the jobs of a batch, unless their clients no longer wait. Returns the cost, or `None` if there are none.
 fn run((backend, lane): (&Backend, Lane), metrics: &Metrics, batch: Vec<Job>) -> Option<Outcome> {
     let begun = Instant::now();
     let (jobs, late): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(|job| job.request.deadline > begun);
@@ -77,7 +77,7 @@ fn run((backend, lane): (&Backend, Lane), metrics: &Metrics, batch: Vec<Job>) ->
                 answer
             });
             metrics.queued(queued);
-            let _ = reply.send(answer.map_err(Problem::from)); // a client that is gone
+            let _ = reply.send(answer.map_err(Problem::from)); // fails if the client has disconnected
         });
     }));
     if answered.is_err() {
@@ -86,6 +86,6 @@ fn run((backend, lane): (&Backend, Lane), metrics: &Metrics, batch: Vec<Job>) ->
         replies.into_iter().flatten().for_each(|(_, reply)| drop(reply.send(Err(bug()))));
         return None;
     }
-    // A batch of errors says nothing of the pace.
+    // A batch of errors is no evidence of the pace.
     Some(Outcome { seconds: begun.elapsed().as_secs_f64(), ..outcome }).filter(|outcome| outcome.bytes > 0.0)
 }

@@ -1,4 +1,4 @@
-//! Bodies of requests as they arrive, each piece reserved before the next is waited for.
+//! Bodies of requests: memory for each piece is reserved before the next piece is read.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use hyper::body::Body as _;
 use crate::encoding::Encoding;
 use crate::problem::Problem;
 
-/// How long the whole of a body may take to arrive.
+/// Time limit for a whole body to arrive, in seconds.
 const ARRIVAL_SECONDS: u64 = 30;
-/// Bytes that are reserved at once.
+/// Bytes to reserve at once.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// A body that is there.
+/// A body that has arrived.
 pub(crate) struct BodyBytes {
     pub(crate) bytes: Vec<u8>,
-    /// Of the bytes, as many times as was asked for.
+    /// Reservation: the bytes times [`Limits::times`].
     pub(crate) memory: Reservation,
 }
 
-/// What bodies may be.
+/// Limits of a body.
 pub(crate) struct Limits<'a> {
     pub(crate) bytes: u64,
-    /// How many times its bytes a body takes until it is understood.
+    /// Memory that a body takes until it is parsed, as a multiple of its size.
     pub(crate) times: u64,
     pub(crate) clients: &'a MemoryBudget,
 }
 
-/// Takes in a body, and decodes it as its headers say.
+/// Reads a body, and decodes it according to its headers.
 ///
 /// # Errors
-/// If it is too large, too slow, cut off or not encoded as it says, or there is no room for it now.
+/// If it is too large, too slow, cut off or not encoded as declared, or no memory is free for it now.
 pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let encoding = Encoding::of(headers)?;
     if encoding == Encoding::Identity {
@@ -61,7 +61,7 @@ async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<
     let mut room = 0;
     while let Some(frame) = body.frame().await {
         let cut = |error| Problem::bad_request(format!("the body was cut off: {error}"));
-        let Ok(data) = frame.map_err(cut)?.into_data() else { continue }; // trailers say nothing to us
+        let Ok(data) = frame.map_err(cut)?.into_data() else { continue }; // trailers are ignored
         let bytes = (held.bytes.len() + data.len()) as u64;
         if bytes > limits.bytes {
             return Err(too_large(limits));
@@ -77,7 +77,7 @@ async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<
     Ok(held)
 }
 
-/// The memory for bodies is taken.
+/// Returns the problem for a body that finds the memory for bodies taken.
 pub(crate) fn crowded<E>(_: E) -> Problem {
     Problem::crowded("other requests take the memory that is for bodies now; try again later", 1)
 }

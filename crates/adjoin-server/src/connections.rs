@@ -1,8 +1,8 @@
-//! Connections: how many there may be, how slow a client may be, and how they end.
+//! Connections: their maximum number, limits on slow clients, and shutdown.
 //!
-//! If clients hold all connections, supervisors and writers are still answered: some connections are kept for them. A client that
-//! connects then gets a kept connection for one request. If all of these are taken, it takes the place of the oldest client that
-//! has not sent its request yet.
+//! If clients hold all connections, supervisors and writers are still answered: some connections are reserved for them.
+//! A client that connects then gets a reserved connection for one request. If all of these are taken, it replaces the
+//! oldest client that has not sent its request yet.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -29,29 +29,30 @@ use crate::heads::InspectedStream;
 use crate::metrics::Metrics;
 use crate::problem::{KIND, Problem};
 
-/// Bytes that a connection may buffer of what comes: its headers, and the body piece by piece.
+/// Bytes of input that a connection may buffer: the headers, and the body piece by piece.
 const BUFFER_BYTES: usize = 16 << 10;
-/// What a connection takes in memory: that, and what is known of it.
+/// Memory of a connection: its buffer and its state.
 pub(crate) const CONNECTION_BYTES: u64 = BUFFER_BYTES as u64 + (8 << 10);
-/// How long the head of a request may take to come, from the start of a connection or the answer before.
+/// Time limit for the head of a request to arrive, from the start of a connection or the previous answer.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// How long a client may take nothing of what is sent to it.
+/// How long a client may read nothing of what is sent to it.
 const SEND_TIME: Duration = Duration::from_secs(30);
-/// Connections that are kept for [`KEPT_PATHS`] when all others are taken.
+/// Connections reserved for [`KEPT_PATHS`] when all others are taken.
 pub(crate) const KEPT: u64 = 16;
-/// Requests that are answered on kept connections: a supervisor must see that the server lives, and writers go on.
+/// Requests that are answered on reserved connections: a supervisor must see that the server is alive, and writers must
+/// be able to continue.
 const KEPT_PATHS: [&str; 5] = ["/livez", "/readyz", "/metrics", "/v1/vectors", "/v1/vectors/delete"];
-/// How long clients that are under way when the server ends are still taken in: what is said of a server that ends needs a
-/// moment to get around.
+/// How long connections are still accepted after the server starts to shut down: load balancers need a moment to
+/// notice.
 const LAST_CALL: Duration = Duration::from_millis(250);
-/// How long requests that were taken in may take when the server ends.
+/// Time limit for accepted requests at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(60);
-/// The answer to a client that connects when there are as many connections as there may be.
+/// Returns the problem for a client that connects when all connections are taken.
 fn crowded() -> Problem {
     Problem::unavailable("as many clients are connected as memory allows; try again later")
 }
 
-/// The bytes of that answer.
+/// Returns that problem as the bytes of a response.
 fn crowded_response() -> Vec<u8> {
     let body = crowded().body();
     let length = body.len();
@@ -61,7 +62,7 @@ fn crowded_response() -> Vec<u8> {
     [head.into_bytes(), body].concat()
 }
 
-/// Answers a request on a kept connection, which ends then.
+/// Answers a request on a reserved connection, if it is for one of [`KEPT_PATHS`]. The connection is then closed.
 async fn answer_kept(request: Request, next: Next) -> Response {
     let mut response = match KEPT_PATHS.contains(&request.uri().path()) {
         true => next.run(request).await,
@@ -71,21 +72,22 @@ async fn answer_kept(request: Request, next: Next) -> Response {
     response
 }
 
-/// A kept connection.
+/// A reserved connection.
 #[derive(Default)]
 struct OpenConnection {
-    /// Whether its request has arrived: then it is not given to another client.
+    /// Whether its request has arrived. If so, it is not given to another client.
     has_request: AtomicBool,
     /// Notified when another client takes its place.
     ended: Notify,
 }
 
-/// Kept connections that are taken, the oldest first.
+/// Reserved connections in use, oldest first.
 #[derive(Default)]
 struct OpenConnections(Mutex<VecDeque<Arc<OpenConnection>>>);
 
 impl OpenConnections {
-    /// Takes a kept connection, in place of the oldest without a request if there is no other. `None` if all have one.
+    /// Takes a reserved connection, replacing the oldest without a request if none is free. `None` if all have
+    /// requests.
     fn take(&self) -> Option<Arc<OpenConnection>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.len() as u64 >= KEPT {
@@ -97,16 +99,16 @@ impl OpenConnections {
         Some(kept)
     }
 
-    /// Gives a kept connection back.
+    /// Frees a reserved connection.
     fn give_back(&self, kept: &Arc<OpenConnection>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, kept));
     }
 }
 
-/// What a connection is served with.
+/// State shared by all connections.
 struct Listening {
     router: Router,
-    /// Answers requests on kept connections.
+    /// Answers requests on reserved connections.
     kept_router: Router,
     metrics: Arc<Metrics>,
     slots: Arc<Semaphore>,
@@ -114,8 +116,8 @@ struct Listening {
     graceful: GracefulShutdown,
 }
 
-/// Takes in at most `most` connections, and the kept ones, until `stop` is there, and a moment longer; then waits until those that
-/// are open have their answers. `draining` is called in between.
+/// Serves at most `most` connections and the reserved ones until `stop` completes, and for a moment longer. Then calls
+/// `draining` and waits until all open connections have their answers.
 pub(crate) async fn run(
     (listener, most): (TcpListener, usize),
     router: Router,
@@ -148,20 +150,20 @@ pub(crate) async fn run(
 }
 
 impl Listening {
-    /// Takes in connections for ever.
+    /// Accepts connections forever.
     async fn take_in(&self, listener: &TcpListener) {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) => {
                     tracing::warn!("a connection could not be taken in: {error}");
-                    tokio::time::sleep(Duration::from_millis(50)).await; // until others have ended
+                    tokio::time::sleep(Duration::from_millis(50)).await; // until other connections have closed
                 }
             }
         }
     }
 
-    /// Serves a connection, if there is room for it.
+    /// Serves a connection if one is free.
     fn admit(&self, stream: TcpStream) {
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
             return self.serve(stream, slot);
@@ -170,7 +172,7 @@ impl Listening {
             Some(kept) => self.serve_kept(stream, kept),
             None => {
                 self.metrics.answered(503);
-                // As far as it goes at once.
+                // One write that does not block: the rest of the answer is dropped if the client does not read it.
                 let _ = stream.into_std().and_then(|mut stream| stream.write(&crowded_response()));
             }
         }
@@ -189,7 +191,7 @@ impl Listening {
         });
     }
 
-    /// Serves one request of a kept connection.
+    /// Serves one request on a reserved connection.
     fn serve_kept(&self, stream: TcpStream, kept: Arc<OpenConnection>) {
         let (router, own) = (TowerToHyperService::new(self.kept_router.clone()), kept.clone());
         let service = service_fn(move |request| {
@@ -215,9 +217,9 @@ fn http() -> http1::Builder {
     builder
 }
 
-/// The stream of a client, with a bound on how long a send takes and checks of request heads.
+/// Wraps the stream of a client to limit the time of each send and to check the heads of requests.
 fn inspected(stream: TcpStream) -> InspectedStream<Pin<Box<TimeoutStream<TcpStream>>>> {
-    let _ = stream.set_nodelay(true); // answers are whole: nothing more comes to be sent with them
+    let _ = stream.set_nodelay(true); // answers are written whole, so there is nothing to wait for
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(SEND_TIME));
     InspectedStream::new(Box::pin(stream))

@@ -1,19 +1,19 @@
-//! The cost of a query before it is searched for: the fraction of all rows that it is compared with, by what it asks for.
+//! Predicted cost of a query: the fraction of all rows that it will be compared with, by kind of query.
 
 use adjoin::query::SearchOptions;
 
-/// The weight of the last answer in a known cost.
+/// Weight of the last answer in a known cost.
 const LEARNED: f64 = 0.2;
-/// Kinds of queries whose cost is known, at most; the least recently answered kind is forgotten.
+/// Maximum number of kinds with a known cost; the least recently answered kind is forgotten.
 const KINDS_MAX: usize = 64;
 
-/// Known costs. They are fractions of the rows, so that they stay meaningful while a collection grows; and each kind of
-/// queries has its own, so that one expensive kind does not raise the predictions of the others.
+/// Known costs, by kind of query. They are fractions of the rows, so that they stay valid while a collection grows.
+/// Each kind has its own, so that one expensive kind does not raise the predictions of the others.
 #[derive(Default)]
 pub(crate) struct Costs {
-    /// The most recently answered kind is the last.
+    /// Kinds with their costs, the most recently answered last.
     kinds: Vec<(SearchOptions, f64)>,
-    /// Over all kinds.
+    /// Mean over all kinds.
     mean: Option<f64>,
 }
 
@@ -24,10 +24,10 @@ impl Costs {
         known.or(self.mean).unwrap_or(1.0)
     }
 
-    /// Learns from a query that was compared with `distances` of `rows` rows.
+    /// Records that a query was compared with `distances` of `rows` rows.
     pub(crate) fn learn(&mut self, search: &SearchOptions, distances: f64, rows: u64) {
         if rows == 0 {
-            return; // of an empty collection any cost is the same
+            return; // an empty collection gives no evidence
         }
         let now = (distances / rows as f64).min(1.0);
         let mean = |known: f64| (1.0 - LEARNED) * known + LEARNED * now;

@@ -1,4 +1,4 @@
-//! Bodies that clients compress: decoded piece by piece, each piece reserved before it is held.
+//! Compressed bodies, decoded piece by piece. Memory for each piece is reserved before it is decoded.
 
 use std::io::{self, Read};
 
@@ -9,14 +9,14 @@ use flate2::bufread::GzDecoder;
 use crate::body::{BodyBytes, Limits, crowded, too_large};
 use crate::problem::Problem;
 
-/// Bytes that are decoded at once.
+/// Bytes to decode at once.
 const STEP_BYTES: usize = 64 << 10;
-/// Memory of a decoder, without the window of zstd: the window takes no more memory than was decoded so far.
+/// Memory of a decoder, without the window of zstd, which takes no more memory than was decoded so far.
 const DECODER_BYTES: u64 = 256 << 10;
 /// Largest window of zstd: the size that RFC 8878 recommends to support.
 const WINDOW_LOG_MAX: u32 = 23;
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Identity,
@@ -25,13 +25,13 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Encodings of bodies, as in the header `Accept-Encoding`.
+    /// Supported encodings, as in the header `Accept-Encoding`.
     pub(crate) const KNOWN: &'static str = "gzip, zstd";
 
     /// Reads `Content-Encoding`.
     ///
     /// # Errors
-    /// If it is not one that can be decoded, or several are named.
+    /// If the encoding is not supported, or several are named.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let mut found = Self::Identity;
         for value in headers.get_all(header::CONTENT_ENCODING) {
@@ -51,10 +51,10 @@ impl Encoding {
         Ok(found)
     }
 
-    /// Decodes a whole body. The decoded bytes count against the limit on bodies and against their memory.
+    /// Decodes a whole body. The decoded bytes count against the body limit and the memory for bodies.
     ///
     /// # Errors
-    /// If it is not encoded so, cut off, too large when decoded, or there is no memory for it now.
+    /// If the body is not valid in this encoding, cut off or too large when decoded, or no memory is free for it now.
     pub(crate) fn decode(self, body: &[u8], limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
         let _decoder = limits.clients.reserve(DECODER_BYTES).map_err(crowded)?;
         let mut decoded = Decoded { held: BodyBytes { bytes: Vec::new(), memory: reserve(limits, 0)? }, limits };
@@ -66,7 +66,7 @@ impl Encoding {
                     let mut decoder = GzDecoder::new(rest);
                     decoded.fill(&mut decoder, "gzip")?;
                     rest = decoder.into_inner();
-                    // Zeros after the last member are padding, as for every reader of gzip.
+                    // Zeros after the last member are padding, which every reader of gzip accepts.
                     if rest.iter().all(|&byte| byte == 0) {
                         break;
                     }
@@ -92,12 +92,12 @@ fn damaged(name: &str, error: &io::Error) -> Problem {
     Problem::bad_request(format!("the body is not {name}, as its content encoding says: {error}; compress it again"))
 }
 
-/// Memory of decoded bytes: the window of zstd has them once more.
+/// Reserves memory for decoded bytes, which the window of zstd holds a second time.
 fn reserve(limits: &Limits<'_>, bytes: u64) -> Result<Reservation, Problem> {
     limits.clients.reserve((limits.times + 1) * bytes).map_err(crowded)
 }
 
-/// Bytes that were decoded so far.
+/// Bytes decoded so far.
 struct Decoded<'a> {
     held: BodyBytes,
     limits: &'a Limits<'a>,
@@ -109,7 +109,8 @@ impl Decoded<'_> {
         loop {
             let start = bytes.len();
             if bytes.capacity() < start + STEP_BYTES {
-                // Doubles, so that growing copies each byte once on average; both buffers exist meanwhile.
+                // Capacity doubles, so that growing copies each byte once on average. Both buffers exist during the
+                // copy.
                 let more = STEP_BYTES.max(start).min((limits.bytes as usize).saturating_sub(start) + 1);
                 memory.join(reserve(limits, (bytes.capacity().max(start + more) - bytes.capacity()) as u64)?);
                 bytes.reserve_exact(more);
@@ -200,7 +201,7 @@ mod tests {
             [(Encoding::Gzip, gzip(&zeros)), (Encoding::Zstd, zstd::encode_all(&zeros[..], 3).unwrap())]
         {
             assert_eq!(problem(encoding, &body, 1 << 20).0, 413);
-            assert_eq!(problem(encoding, &body, 60 << 20).0, 429); // of 16 MiB for all clients
+            assert_eq!(problem(encoding, &body, 60 << 20).0, 429); // all clients share 16 MiB
         }
         let mut wide = zstd::Encoder::new(Vec::new(), 3).unwrap();
         wide.window_log(WINDOW_LOG_MAX + 1).unwrap();
@@ -228,7 +229,7 @@ mod tests {
     }
 
     proptest! {
-        /// Damaged bodies are decoded or refused.
+        /// Checks that damaged bodies are decoded or refused.
         #[test]
         fn no_body_panics(at in 0..200usize, byte in any::<u8>(), cut in 0..400usize) {
             let text: Vec<u8> = (0..500u32).map(|k| (k * k % 97) as u8).collect();

@@ -1,6 +1,7 @@
-//! Requests with both `Transfer-Encoding` and `Content-Length`. A proxy in front of the server may believe the other of the two,
-//! and take a part of the body for a request of its own. hyper drops the length and goes on, so the bytes of a connection are
-//! inspected before it gets them: the head of such a request is spoiled, which hyper answers with 400 and a closed connection.
+//! Refuses requests with both `Transfer-Encoding` and `Content-Length`. A proxy in front of the server may trust the
+//! other header of the two, and take a part of the body for a separate request (request smuggling). hyper ignores the
+//! length and continues, so this module inspects the bytes of a connection first. It corrupts the head of such a
+//! request, which hyper answers with 400 and a closed connection.
 
 use std::io;
 use std::pin::Pin;
@@ -8,10 +9,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Longest line that is inspected; hyper refuses longer heads.
+/// Maximum length of an inspected line; hyper refuses longer heads.
 const LINE_BYTES_MAX: usize = 32 << 10;
 
-/// A connection whose requests are inspected while they are read.
+/// A connection that inspects its requests as they are read.
 pub(crate) struct InspectedStream<S> {
     stream: S,
     inspector: Inspector,
@@ -62,11 +63,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InspectedStream<S> {
     }
 }
 
-/// Where in its requests a connection is.
+/// Parser state of a connection.
 #[derive(Default)]
 struct Inspector {
     place: Place,
-    /// The line at hand, of a head or between chunks.
+    /// Current line, of a head or between chunks.
     line: Vec<u8>,
     head: Head,
 }
@@ -76,18 +77,18 @@ struct Inspector {
 enum Place {
     #[default]
     Head,
-    /// A body, or a chunk with the line break after it, of which this many bytes are left.
+    /// A body, or a chunk with the line break after it, of which `left` bytes are left.
     Body {
         left: u64,
         is_chunk: bool,
     },
     ChunkSize,
     Trailers,
-    /// The framing is unknown: hyper refuses the request and closes the connection.
+    /// Unknown framing: hyper refuses the request and closes the connection.
     Lost,
 }
 
-/// Framing headers of the head at hand.
+/// Framing headers of the current head.
 #[derive(Default)]
 struct Head {
     has_lines: bool,
@@ -96,7 +97,7 @@ struct Head {
 }
 
 impl Inspector {
-    /// Follows some bytes, and spoils the end of a head that must be refused.
+    /// Parses `bytes`, and corrupts the end of a head that must be refused.
     fn inspect(&mut self, bytes: &mut [u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -123,7 +124,7 @@ impl Inspector {
                         self.place = self.after_line();
                         self.line.clear();
                         if self.place == Place::Lost && self.head.is_ambiguous() {
-                            rest[taken - 1] = 0; // no line of a head may have this byte
+                            rest[taken - 1] = 0; // hyper refuses a head with this byte
                         }
                     }
                 }
@@ -141,7 +142,7 @@ impl Inspector {
                 self.head.has_lines = true;
                 Place::Head
             }
-            Place::Head if !self.head.has_lines => Place::Head, // a line break before a request
+            Place::Head if !self.head.has_lines => Place::Head, // an empty line before a request
             Place::Head if self.head.is_ambiguous() => Place::Lost,
             Place::Head => match std::mem::take(&mut self.head) {
                 Head { is_chunked: true, .. } => Place::ChunkSize,
@@ -217,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes in any pieces are followed, in little memory.
+        /// Checks that any bytes are parsed in any pieces, with bounded memory.
         #[test]
         fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), piece in 1..50usize, at in 0..200usize) {
             let mut near = FINE.as_bytes().to_vec();

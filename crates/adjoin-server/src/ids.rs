@@ -24,7 +24,7 @@ impl<'de> Deserialize<'de> for GivenIds {
 
 struct AllIds;
 
-/// An id.
+/// One id of a request.
 enum Id<'a> {
     Int64(i64),
     Text(std::borrow::Cow<'a, str>),

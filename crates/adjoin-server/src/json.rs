@@ -1,4 +1,4 @@
-//! Requests to search as JSON: vectors become stored bytes while they are read, and whatever is too much ends the reading.
+//! Search requests as JSON. Vectors become stored bytes as they are parsed, and parsing stops at the first excess.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use crate::ids::GivenIds;
 use crate::problem::Problem;
 use crate::request::QUERIES_MAX;
 
-/// Members of a request beside its queries; in the query string of a request whose body is not JSON.
+/// Members of a search request, also accepted in the query string if the body is not JSON.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Members {
     pub(crate) queries: Option<Vectors>,
-    /// In place of queries: names of rows whose vectors these are.
+    /// Ids of rows: their vectors are the queries, instead of `queries`.
     pub(crate) like: Option<GivenIds>,
     pub(crate) k: Option<u64>,
     pub(crate) radius: Option<f64>,
@@ -27,16 +27,16 @@ pub(crate) struct Members {
     pub(crate) list: Option<usize>,
     pub(crate) r#where: Option<String>,
     pub(crate) deadline_ms: Option<u64>,
-    /// Type of the elements of a raw body.
+    /// Element type of a raw body.
     pub(crate) element: Option<String>,
 }
 
 impl Members {
-    /// A request to search, for messages.
+    /// Example of a search request, for messages.
     pub(crate) const EXAMPLE: &'static str = r#"{"queries": [[0.5, 1.5]], "k": 10}"#;
 }
 
-/// Some vectors, end to end, little-endian; those in JSON become f32.
+/// Vectors, end to end, little-endian. Vectors from JSON are f32.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Vectors {
     pub(crate) rows: usize,
@@ -44,11 +44,11 @@ pub(crate) struct Vectors {
     pub(crate) stored: Vec<u8>,
 }
 
-/// Reads the members of an object, which serde would also take from a list, in the order of its declaration. `example` is an
-/// object that would be right.
+/// Parses the members of an object. serde alone would also accept a list, in the order of the declaration. `example` is
+/// a valid object, for messages.
 ///
 /// # Errors
-/// If the body is no object, or has other members than `T`.
+/// If the body is no object, or has members that `T` does not have.
 pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Result<T, Problem> {
     if body.trim_ascii_start().first() != Some(&b'{') {
         let what = if body.trim_ascii().is_empty() { "the body is empty" } else { "the body is not a JSON object" };
@@ -57,7 +57,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> R
     parse(body)
 }
 
-/// Reads a value from JSON.
+/// Parses a value from JSON.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("the body is not as expected: {error}")))
 }
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for AllRows {
     }
 }
 
-/// The row of a number, whose elements go to the end of all bytes.
+/// Parser of row `number`, whose elements are appended to the bytes of all rows.
 struct Row<'a> {
     number: usize,
     into: &'a mut Vec<u8>,
@@ -193,13 +193,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes is read or refused.
+        /// Checks that every body is read or refused.
         #[test]
         fn no_body_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = object::<Members>(&bytes, "");
         }
 
-        /// The same near what is right.
+        /// Checks that every body close to a valid one is read or refused.
         #[test]
         fn no_body_that_is_almost_right_panics(at in 0..60usize, byte in any::<u8>()) {
             let mut text = br#"{"queries":[[1,2.5],[3,-4e3]],"k":10,"recall":0.9,"where":"a"}"#.to_vec();
@@ -207,7 +207,7 @@ mod tests {
             let _ = object::<Members>(&text, "");
         }
 
-        /// Numbers are those of the text, rounded to f32.
+        /// Checks that the numbers equal those in the text, rounded to f32.
         #[test]
         fn numbers_are_those_of_the_text(rows in proptest::collection::vec(proptest::collection::vec(-1e30f32..1e30, 3), 1..5)) {
             let text = serde_json::json!({ "queries": rows }).to_string();

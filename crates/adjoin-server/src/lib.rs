@@ -1,13 +1,13 @@
-//! What is nearest to these queries, asked over HTTP? A store, an index or a collection that is served.
+//! HTTP server that searches a store, an index or a collection.
 //!
-//! A request goes this way: `connections.rs` takes it off the wire within limits, `access.rs` asks who may, `routes.rs`
-//! reads its body, `request.rs` makes queries of it (from JSON in `json.rs`, a table, or raw bytes), the `queue.rs` of its lane
-//! admits it by its predicted cost (`costs.rs`) and puts it into the next batch, `backend.rs` searches for the batch, `answer.rs`
-//! makes text of what was found. What goes wrong is a `problem.rs` (RFC 9457) with the words of the engine; what was done is
-//! counted in `metrics.rs`.
+//! A request passes these modules: `connections.rs` reads it from the wire within limits, `access.rs` checks access,
+//! `routes.rs` reads its body, and `request.rs` turns that (JSON through `json.rs`, a table, or raw bytes) into
+//! queries. The `queue.rs` of its lane admits it by its predicted cost (`costs.rs`) and adds it to the next batch.
+//! `backend.rs` searches for the batch, and `answer.rs` formats the hits. Failures become a `problem.rs` (RFC 9457)
+//! with the message of the engine. `metrics.rs` counts.
 //!
-//! All that is held for clients is reserved from a part of the budget that searches do not touch, so that a burst of requests
-//! is refused rather than felt.
+//! All memory held for clients is reserved from a part of the budget that searches do not use, so that a burst of
+//! requests is refused and does not slow down running searches.
 #![forbid(unsafe_code)]
 
 mod access;

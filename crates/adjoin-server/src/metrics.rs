@@ -1,4 +1,4 @@
-//! What was done, counted, as Prometheus reads it.
+//! Counters and histograms in the format of Prometheus.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use adjoin::device::current_resident_bytes;
 use adjoin::serve::ServeStatistics;
 
-/// Upper ends of the buckets of durations, in seconds.
+/// Upper bounds of the histogram buckets of durations, in seconds.
 const SECONDS: [f64; 15] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, f64::INFINITY];
-/// Upper ends of the buckets of queries in a batch.
+/// Upper bounds of the histogram buckets of queries per batch.
 const QUERIES: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, f64::INFINITY];
 
-/// Classes of the status of a response.
+/// Classes of response status.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// Why a request was not taken.
+/// Reasons to reject a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoadShedding {
-    /// There was no room, or it would have been late.
+    /// There was no memory or capacity for it, or it was predicted to miss its deadline.
     Crowded,
-    /// The server is ending, or has all the connections that it may have.
+    /// The server is shutting down, or all connections are taken.
     Closed,
     /// Its deadline passed.
     Late,
@@ -38,7 +38,7 @@ impl LoadShedding {
         }
     }
 
-    /// Why a response says that a request was not taken, where it does.
+    /// Returns the reason that a response status stands for, if it stands for one.
     pub(crate) fn of(status: u16) -> Option<Self> {
         match status {
             429 => Some(Self::Crowded),
@@ -52,9 +52,9 @@ impl LoadShedding {
 /// All counts since the start.
 #[derive(Default)]
 pub(crate) struct Metrics {
-    /// From the arrival of requests to their responses.
+    /// Durations from the arrival of requests to their responses.
     request_seconds: Histogram<15>,
-    /// From the arrival of requests to the start of their batches.
+    /// Durations from the arrival of requests to the start of their batches.
     queue_seconds: Histogram<15>,
     batch_queries: Histogram<9>,
     responses: [AtomicU64; 5],
@@ -66,23 +66,23 @@ pub(crate) struct Metrics {
     generations_refused: AtomicU64,
 }
 
-/// What is true at a moment.
+/// Current values that are read when metrics are requested.
 pub(crate) struct Gauges {
     pub(crate) budget_bytes: u64,
     pub(crate) waiting: usize,
     pub(crate) rows: u64,
-    /// Of a store, since this generation of it was taken up.
+    /// Statistics of a store's service since the current generation was opened.
     pub(crate) service: Option<ServeStatistics>,
 }
 
 impl Metrics {
-    /// A response to a search or a write, after so long.
+    /// Records a response to a search or a write, and how long it took.
     pub(crate) fn responded(&self, status: u16, seconds: Duration) {
         self.request_seconds.add(&SECONDS, seconds.as_secs_f64());
         self.answered(status);
     }
 
-    /// A response, however long it took.
+    /// Counts a response of which the duration is not recorded.
     pub(crate) fn answered(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
         self.responses[class].fetch_add(1, Ordering::Relaxed);
@@ -91,39 +91,39 @@ impl Metrics {
         }
     }
 
-    /// A batch begins.
+    /// Records a batch that starts.
     pub(crate) fn batch(&self, queries: u64) {
         self.batch_queries.add(&QUERIES, queries as f64);
     }
 
-    /// A request has waited so long for its batch.
+    /// Records how long a request waited for its batch.
     pub(crate) fn queued(&self, waited: Duration) {
         self.queue_seconds.add(&SECONDS, waited.as_secs_f64());
     }
 
-    /// Queries were answered, for which so many bytes were read.
+    /// Counts answered queries, and the bytes read for them.
     pub(crate) fn searched(&self, queries: u64, read_bytes: u64) {
         self.queries.fetch_add(queries, Ordering::Relaxed);
         self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
     }
 
-    /// A connection begins; it ends when what is returned is dropped.
+    /// Counts a connection as open until the returned guard is dropped.
     pub(crate) fn connected(&self) -> Connected<'_> {
         self.connections.fetch_add(1, Ordering::Relaxed);
         Connected(self)
     }
 
-    /// A new generation of what is served was taken up.
+    /// Counts a new generation that was opened.
     pub(crate) fn generation(&self) {
         self.generations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A new generation of what is served could not be opened.
+    /// Counts a new generation that could not be opened.
     pub(crate) fn generation_refused(&self) {
         self.generations_refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All of it in Prometheus' text format, version 0.0.4.
+    /// Returns all metrics in the text format of Prometheus, version 0.0.4.
     pub(crate) fn text(&self, now: &Gauges) -> String {
         let mut text = String::new();
         let named = "adjoin_request_duration_seconds";
@@ -174,7 +174,7 @@ impl Metrics {
     }
 }
 
-/// A connection that is open.
+/// Guard of an open connection.
 pub(crate) struct Connected<'a>(&'a Metrics);
 
 impl Drop for Connected<'_> {
@@ -183,10 +183,10 @@ impl Drop for Connected<'_> {
     }
 }
 
-/// Values by ranges.
+/// Counts of values, by range.
 struct Histogram<const N: usize> {
     counts: [AtomicU64; N],
-    /// The sum in millionths.
+    /// Sum in millionths.
     sum: AtomicU64,
 }
 
@@ -216,7 +216,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// One line for each of the labels of a name.
+/// Writes one line for each set of labels of a metric.
 fn family(text: &mut String, (name, kind, help): (&str, &str, &str), values: impl IntoIterator<Item = (String, u64)>) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     for (labels, value) in values {

@@ -1,4 +1,4 @@
-//! What is served, where, and to whom.
+//! Options of a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,26 +6,26 @@ use std::path::PathBuf;
 use adjoin::error::{Error, Result};
 pub use tracing::Level;
 
-/// How a server is started.
+/// Options of a server: the folder, the address and access control.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Folder of the store, the index or the collection.
+    /// Folder of the store, index or collection.
     pub folder: PathBuf,
-    /// Where to listen: an address and a port, 0 for any that is free.
+    /// Address and port to listen on; port 0 takes any free port.
     pub listen: SocketAddr,
-    /// What clients must show; none where whoever reaches the server may ask.
+    /// Key that clients must show; `None` if clients need no key.
     pub key: Option<String>,
-    /// Whether anyone may ask from other machines too.
+    /// Allows clients on other machines without a key.
     pub insecure: bool,
-    /// What is logged, on standard error.
+    /// Log level on standard error.
     pub level: Level,
 }
 
 impl ServerOptions {
-    /// Checks that not everybody may ask unless that is wanted.
+    /// Checks that other machines have no access without a key unless `insecure` is set.
     ///
     /// # Errors
-    /// Where other machines reach the server without a key, or the key cannot be sent.
+    /// If other machines can reach the server without a key, or the key cannot be sent in a header.
     pub fn check(&self) -> Result<()> {
         if let Some(key) = &self.key {
             let may_be_sent = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());

@@ -1,4 +1,4 @@
-//! What went wrong with a request, as problem details (RFC 9457), in the words of the engine.
+//! Failures of requests, as problem details (RFC 9457) with the message of the engine.
 
 use adjoin::error::{Error, ErrorKind};
 use adjoin::message::{Argument, Mention};
@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use crate::encoding::Encoding;
 
-/// The type of the body.
+/// Media type of the body.
 pub(crate) const KIND: &str = "application/problem+json";
 
 /// A refusal or a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    /// What happened, in one line that stands alone.
+    /// One line that describes the problem and stands alone.
     pub(crate) detail: String,
-    /// After how many seconds it makes sense to try again.
+    /// Seconds after which a retry makes sense.
     pub(crate) retry_after: Option<u64>,
 }
 
-/// The members of RFC 9457. The type is `about:blank`: the status says what kind of problem it is.
+/// Members of RFC 9457. The type is `about:blank`: the status says what kind of problem it is.
 #[derive(Serialize)]
 struct Details<'a> {
     r#type: &'static str,
@@ -39,41 +39,41 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// The deadline of a request is past.
+    /// Returns the problem of a request that passed its deadline.
     pub(crate) fn late() -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "the deadline of the request passed before it was answered")
     }
 
-    /// There is no room for it now.
+    /// Returns the problem of a request that the server has no capacity for now.
     pub(crate) fn crowded(detail: impl Into<String>, retry_after: u64) -> Self {
         Self { retry_after: Some(retry_after), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
-    /// The server is about to end.
+    /// Returns the problem of a request to a server that is shutting down.
     pub(crate) fn draining() -> Self {
         Self::unavailable("the server is ending; ask another one")
     }
 
-    /// The thread that would have done the work has ended.
+    /// Returns the problem of a request whose worker thread has ended.
     pub(crate) fn failed() -> Self {
         Self::unavailable("the thread that answers this has ended on a bug of the server; start the server again")
     }
 
-    /// The server takes in nobody now.
+    /// Returns the problem of a request that the server cannot accept now.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 
-    /// The body of the response.
+    /// Returns the body of the response.
     pub(crate) fn body(&self) -> Vec<u8> {
         let Self { status, detail, .. } = self;
         let title = status.canonical_reason().unwrap_or_default();
         let details = Details { r#type: "about:blank", title, status: status.as_u16(), detail };
-        serde_json::to_vec(&details).unwrap_or_default() // of strings and a number: it cannot fail
+        serde_json::to_vec(&details).unwrap_or_default() // cannot fail for strings and a number
     }
 }
 
-/// An option as a request names it; what the server was started with is a flag.
+/// Returns the name of an option in requests, or its flag if it was set when the server was started.
 fn as_member(Mention { argument, value }: &Mention) -> String {
     let name = match argument {
         Argument::Memory | Argument::Threads => format!("--{}", argument.name()),

@@ -1,9 +1,10 @@
-//! Requests that wait to be searched, and which of them are searched next. Requests are admitted by their predicted cost, in bytes
-//! of vectors to compare, so that an admitted request is answered before its deadline; those that arrive while a batch runs form
-//! the next (CALL, section 3).
+//! Admission queue: decides which requests are accepted, and which are searched next. Requests are admitted by their
+//! predicted cost, in bytes of vectors to compare, so that an admitted request is answered before its deadline.
+//! Requests that arrive during a batch form the next one (CALL, section 3).
 //!
-//! A prediction can be wrong by any factor, for example after a collection has grown. So a prediction alone never refuses a
-//! request: if no other request runs or waits, the request is admitted, and its duration corrects the prediction.
+//! A prediction can be wrong by any factor, for example after a collection has grown. So a prediction alone never
+//! refuses a request: if no other request runs or waits, the request is admitted, and its duration corrects the
+//! prediction.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,58 +16,61 @@ use crate::answer::Answer;
 use crate::problem::Problem;
 use crate::request::Request;
 
-/// Requests that wait, at most.
+/// Maximum number of waiting requests.
 const WAITING_MAX: usize = 16_384;
-/// Queries of a batch, at most.
+/// Maximum number of queries in a batch.
 const BATCH_QUERIES_MAX: usize = 8_192;
-/// How long a batch may be predicted to take: whoever arrives meanwhile waits for its end.
+/// Maximum predicted duration of a batch; requests that arrive during it wait for its end.
 const BATCH_SECONDS_MAX: f64 = 1.0;
-/// How many times as long as predicted something may take.
+/// Safety factor on predicted durations.
 const MARGIN: f64 = 1.25;
-/// Longest time, in seconds, after which a refused client is asked to try again.
+/// Maximum number of seconds after which a refused client is asked to retry.
 const RETRY_AFTER_MAX: f64 = 60.0;
-/// The weight of the last batch in what is known of the pace.
+/// Weight of the last batch in the pace.
 const LEARNED: f64 = 0.2;
-/// How many times slower than the last batch the pace may be: what was learned from other work is forgotten at once.
+/// Maximum factor by which the last batch may be faster than the pace. A pace measured on other work is forgotten at
+/// once.
 const SLOWER_MAX: f64 = 4.0;
 
-/// A request on its way to the search.
+/// An admitted request.
 pub(crate) struct Job {
     pub(crate) request: Request,
-    /// Bytes of vectors that it is predicted to be compared with.
+    /// Predicted bytes of vectors to compare it with.
     pub(crate) bytes: f64,
     pub(crate) arrived: Instant,
     pub(crate) reply: oneshot::Sender<Result<Answer, Problem>>,
 }
 
-/// What a batch has taken.
+/// Cost of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
-    /// Bytes of vectors that were compared, or predicted for the requests that failed.
+    /// Bytes of vectors compared; predicted bytes for the requests that failed.
     pub(crate) bytes: f64,
     pub(crate) seconds: f64,
-    /// Whether each request was answered. Otherwise `seconds` is only a lower bound of the time that `bytes` take.
+    /// Whether each request was answered. Otherwise `seconds` is only a lower bound on the time that `bytes` take.
     pub(crate) is_whole: bool,
 }
 
-/// Bytes of vectors that are compared in a second.
+/// Bytes of vectors compared per second; `None` until measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct ServiceRate(Option<f64>);
 
 impl ServiceRate {
-    /// How long so many bytes are predicted to take; 0 where nothing is known yet.
+    /// Predicts how many seconds `bytes` take; 0 if the pace is unknown.
     fn seconds(self, bytes: f64) -> f64 {
         self.0.map_or(0.0, |pace| bytes / pace)
     }
 
     /// Returns the pace corrected by a batch that has ended.
     fn corrected(self, Outcome { bytes, seconds, is_whole }: Outcome) -> Self {
-        // A batch that failed early is no evidence. One that was cut off after its predicted time is slower than predicted.
+        // A batch that failed early is no evidence. One that was cut off after its predicted time is slower than
+        // predicted.
         if !is_whole && (bytes <= 0.0 || seconds <= self.seconds(bytes)) {
             return self;
         }
         let now = bytes.max(1.0) / seconds.max(1e-6);
-        // The mean is one of durations, which are predicted: a mean of rates would let one fast batch hide many slow ones.
+        // The mean is one of durations, which are predicted: a mean of rates would let one fast batch hide many slow
+        // ones.
         let mean = |pace| 1.0 / ((1.0 - LEARNED) / pace + LEARNED / now);
         Self(Some(self.0.map_or(now, |pace| f64::max(mean(pace), now / SLOWER_MAX))))
     }
@@ -76,7 +80,7 @@ impl ServiceRate {
 struct State {
     waiting: VecDeque<Job>,
     waiting_bytes: f64,
-    /// When the running batch is predicted to end; `None` if none runs.
+    /// Predicted end of the running batch; `None` if none runs.
     busy_until: Option<Instant>,
     pace: ServiceRate,
     is_closed: bool,
@@ -84,11 +88,11 @@ struct State {
     is_abandoned: bool,
 }
 
-/// Jobs in the order in which they arrived.
+/// Jobs in the order of their arrival.
 pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
-    /// Tells the time; tests pass a clock that they move.
+    /// Clock; tests pass one that they control.
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
@@ -102,7 +106,8 @@ impl Queue {
     /// Admits a job.
     ///
     /// # Errors
-    /// If the queue is closed or full, or if other jobs run or wait and this one is predicted to miss its deadline after them.
+    /// If the queue is closed or full, or if other jobs run or wait and this one is predicted to miss its deadline
+    /// after them.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Problem> {
         let mut state = self.lock();
         if state.is_abandoned {
@@ -113,7 +118,7 @@ impl Queue {
         }
         let now = (self.clock)();
         let seconds = state.seconds_until_done(job.bytes, now);
-        // From then on nothing is ahead of the job, so it is admitted.
+        // By then the queue is predicted to be empty, so that the job would be admitted.
         let retry_after = state.seconds_until_done(0.0, now).clamp(1.0, RETRY_AFTER_MAX).ceil() as u64;
         if state.waiting.len() >= WAITING_MAX {
             return Err(Problem::crowded(format!("{WAITING_MAX} requests wait already; try again later"), retry_after));
@@ -157,7 +162,7 @@ impl Queue {
         state.busy_until = None;
     }
 
-    /// Refuses all jobs, waiting ones included: the thread that takes batches has ended.
+    /// Refuses all jobs, including waiting ones, because the thread that takes batches has ended.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         state.is_abandoned = !state.is_closed;
@@ -167,18 +172,18 @@ impl Queue {
         waiting.into_iter().for_each(|job| drop(job.reply.send(Err(Problem::failed()))));
     }
 
-    /// Whether no batch is taken any more although the queue was not closed.
+    /// Returns whether the thread that takes batches ended although the queue was not closed.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.lock().is_abandoned
     }
 
-    /// Admits nothing more; what waits is still done.
+    /// Stops admitting jobs; waiting jobs are still processed.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.arrived.notify_all();
     }
 
-    /// Requests that wait.
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.len()
     }
@@ -189,20 +194,20 @@ impl Queue {
 }
 
 impl State {
-    /// Whether no job runs or waits.
+    /// Returns whether no job runs or waits.
     fn is_idle(&self) -> bool {
         self.busy_until.is_none() && self.waiting.is_empty()
     }
 
-    /// Predicts the seconds until a job of `bytes` is done that is submitted now.
+    /// Predicts the seconds until a job of `bytes` is done if it is submitted now.
     fn seconds_until_done(&self, bytes: f64, now: Instant) -> f64 {
         let running = self.busy_until.map_or(0.0, |until| until.saturating_duration_since(now).as_secs_f64());
         running + self.pace.seconds(self.waiting_bytes + bytes)
     }
 }
 
-/// How many of the jobs that wait are done together, at least one, and their bytes: as many as are predicted to end before the
-/// first deadline among them.
+/// Returns the number of waiting jobs in the next batch, at least one, and their bytes: as many as are predicted to end
+/// before the first deadline among them.
 fn batch_of(waiting: &VecDeque<Job>, pace: ServiceRate, now: Instant) -> (usize, f64) {
     let (mut bytes, mut queries, mut left) = (0.0, 0, BATCH_SECONDS_MAX);
     for (count, job) in waiting.iter().enumerate() {
@@ -227,7 +232,7 @@ mod tests {
     use super::*;
     use crate::request::SEED;
 
-    /// A clock that stands still until it is moved.
+    /// Clock that advances only when a test moves it.
     #[derive(Clone)]
     struct Clock(Arc<Mutex<Instant>>);
 
@@ -258,20 +263,20 @@ mod tests {
             Job { request, bytes, arrived, reply: oneshot::channel().0 }
         }
 
-        /// A queue that knows no pace.
+        /// Returns a queue without a known pace.
         fn queue(&self) -> Queue {
             let clock = self.clone();
             Queue { clock: Box::new(move || clock.now()), ..Queue::default() }
         }
 
-        /// A queue that has compared a thousand bytes in a second.
+        /// Returns a queue with a pace of a thousand bytes per second.
         fn paced_queue(&self) -> Queue {
             let queue = self.queue();
             queue.ended(Some(whole(1_000.0, 1.0)));
             queue
         }
 
-        /// Lets the queue run a batch that takes `seconds`; returns the number of its jobs.
+        /// Runs a batch of the queue that takes `seconds`; returns the number of its jobs.
         fn run_batch(&self, queue: &Queue, seconds: f64) -> usize {
             let batch = queue.next_batch().unwrap();
             self.advance(seconds);
@@ -306,7 +311,8 @@ mod tests {
         queue.submit(clock.job(1e18, 1_000)).unwrap();
     }
 
-    /// A pace that is a million times too slow refuses requests only while another one runs, and each of those corrects it.
+    /// Checks that a pace a million times too slow refuses requests only while another one runs, and that each of those
+    /// corrects it.
     #[test]
     fn a_wrong_pace_is_corrected_by_the_requests_that_it_would_refuse() {
         let clock = Clock::new();
@@ -324,7 +330,8 @@ mod tests {
         assert_eq!(refused, 1, "before the first of them has ended");
     }
 
-    /// A batch that was cut off by its deadline lowers the pace; a batch that failed at once does not raise it.
+    /// Checks that a batch cut off by its deadline lowers the pace, and that a batch that failed at once does not raise
+    /// it.
     #[test]
     fn batches_that_fail_correct_the_pace_in_one_direction() {
         let pace = ServiceRate::default().corrected(whole(100.0, 1.0));
@@ -340,7 +347,7 @@ mod tests {
         for deadline_ms in [60_000, 60_000, 900, 60_000] {
             queue.submit(clock.job(200.0, deadline_ms)).unwrap();
         }
-        // Three take 600 ms, four would take 800 where 900 / 1.25 are left.
+        // Three jobs take 600 ms. Four would take 800 ms, but only 900 / 1.25 = 720 ms are left.
         assert_eq!([clock.run_batch(&queue, 0.6), clock.run_batch(&queue, 0.2)], [3, 1]);
     }
 

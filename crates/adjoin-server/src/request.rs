@@ -1,4 +1,4 @@
-//! Queries that were asked, and what is wanted of them; those of several requests as one source for a search.
+//! Parsed search requests; their queries form one source for a search.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,9 +15,9 @@ use crate::ids::GivenIds;
 use crate::json::{Members, Vectors};
 use crate::problem::Problem;
 
-/// Most queries of a request.
+/// Maximum number of queries of a request.
 pub(crate) const QUERIES_MAX: usize = 4_096;
-/// Most hits that a query may ask for.
+/// Maximum number of hits per query.
 pub(crate) const K_MAX: u64 = 10_000;
 
 /// Seed of calibrations.
@@ -38,20 +38,20 @@ pub(crate) fn search_options(members: &Members) -> std::result::Result<SearchOpt
     Ok(SearchOptions { filter, ..SearchOptions::new(target, effort, SEED) })
 }
 
-/// A request to search.
+/// A search request.
 pub(crate) struct Request {
     pub(crate) search: SearchOptions,
     pub(crate) vectors: VectorType,
     pub(crate) rows: usize,
-    /// The queries, end to end, as their type says.
+    /// Queries, end to end, in the layout of their type.
     pub(crate) stored: Vec<u8>,
     pub(crate) deadline: Instant,
-    /// Of the queries.
+    /// Reservation for the queries.
     pub(crate) _memory: Reservation,
 }
 
 impl Request {
-    /// One of its queries, as floats.
+    /// Returns query `number` as floats.
     pub(crate) fn query(&self, number: usize) -> Vec<f32> {
         let bytes = &self.stored[number * self.vectors.bytes()..][..self.vectors.bytes()];
         match self.vectors.element {
@@ -63,10 +63,10 @@ impl Request {
     }
 }
 
-/// Raw little-endian vectors of a type.
+/// Counts the vectors in a raw little-endian body.
 ///
 /// # Errors
-/// Where the body is not a whole number of them, too many, or none.
+/// If the body is empty, not a whole number of vectors, or has too many.
 pub(crate) fn raw(vectors: VectorType, body: &[u8]) -> std::result::Result<usize, Problem> {
     let (bytes, of_one) = (body.len(), vectors.bytes());
     if bytes == 0 || !bytes.is_multiple_of(of_one) {
@@ -78,10 +78,10 @@ pub(crate) fn raw(vectors: VectorType, body: &[u8]) -> std::result::Result<usize
     queries_count((bytes / of_one) as u64)
 }
 
-/// So many queries of a request.
+/// Checks the number of queries of a request, and returns it.
 ///
 /// # Errors
-/// Where they are too many.
+/// If there are too many.
 pub(crate) fn queries_count(rows: u64) -> std::result::Result<usize, Problem> {
     match usize::try_from(rows) {
         Ok(rows @ ..=QUERIES_MAX) => Ok(rows),
@@ -89,20 +89,20 @@ pub(crate) fn queries_count(rows: u64) -> std::result::Result<usize, Problem> {
     }
 }
 
-/// The vectors that a request in JSON must have.
+/// Returns the query vectors of a JSON request.
 ///
 /// # Errors
-/// Where there are none.
+/// If there are none.
 pub(crate) fn queries_of(queries: Option<Vectors>) -> std::result::Result<Vectors, Problem> {
     let none =
         || Problem::bad_request("queries is missing or empty; give a list of vectors, or in `like` the ids of rows");
     queries.filter(|queries| queries.rows > 0).ok_or_else(none)
 }
 
-/// The ids of rows that a request is like: there are some, and not too many.
+/// Returns the ids of rows that a request is like: their vectors are its queries.
 ///
 /// # Errors
-/// Where there are none or too many.
+/// If there are none or too many.
 pub(crate) fn names_of(like: GivenIds) -> std::result::Result<Ids, Problem> {
     if like.0.is_empty() {
         return Err(Problem::bad_request("like is empty; give a list of ids"));
@@ -111,17 +111,17 @@ pub(crate) fn names_of(like: GivenIds) -> std::result::Result<Ids, Problem> {
     Ok(like.0)
 }
 
-/// Some rows in memory as a source, of one request after the other.
+/// Rows of one or more requests as a source in memory.
 pub(crate) struct Together<'a> {
     info: SourceInfo,
     parts: Vec<Part<'a>>,
-    /// Where the rows of each end.
+    /// End of the rows of each part.
     ends: Vec<u64>,
-    /// How messages call it.
+    /// Name of the source in messages.
     name: &'static str,
 }
 
-/// The rows of one request.
+/// Rows of one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub(crate) rows: usize,
@@ -130,13 +130,13 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Together<'a> {
-    /// The queries of some requests, which are of one type.
+    /// Creates a source of the queries of requests, which have the same type.
     pub(crate) fn queries(vectors: VectorType, requests: &[&'a Request]) -> Self {
         let part = |request: &&'a Request| Part { rows: request.rows, stored: &request.stored, ids: &Ids::None };
         Self::new(vectors, IdKind::None, (requests.iter().map(part).collect(), "queries"))
     }
 
-    /// The rows of some parts, which messages call by a name.
+    /// Creates a source of the rows of some parts, called `name` in messages.
     pub(crate) fn new(vectors: VectorType, ids: IdKind, (parts, name): (Vec<Part<'a>>, &'static str)) -> Self {
         let mut rows = 0;
         let mut end_of = |part: &Part<'_>| {
@@ -147,7 +147,7 @@ impl<'a> Together<'a> {
         Self { info: SourceInfo { rows, vectors, ids, rounded_from_f64: false }, parts, ends, name }
     }
 
-    /// The part that has a row, and the row's number there.
+    /// Returns the part that contains a row, and the row's number in it.
     pub(crate) fn part_of(&self, row: u64) -> (usize, u64) {
         let part = self.ends.partition_point(|&end| end <= row);
         let before = if part == 0 { 0 } else { self.ends[part - 1] };
@@ -166,7 +166,7 @@ impl VectorSource for Together<'_> {
     }
 
     fn scan_bytes(&self, _batch_bytes: u64) -> u64 {
-        0 // it holds nothing beside what it delivers
+        0 // it holds only what it delivers
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {
@@ -201,10 +201,10 @@ impl VectorScan for Scan<'_> {
     }
 }
 
-/// The type of the elements of a raw body: that of what is served where nothing is said.
+/// Returns the element type of a raw body. The default is the type of the served rows.
 ///
 /// # Errors
-/// Where there is no such type.
+/// If there is no type of that name.
 pub(crate) fn element_of(said: Option<&str>, served: Element) -> std::result::Result<Element, Problem> {
     said.map_or(Ok(served), |name| name.parse().map_err(Problem::from))
 }

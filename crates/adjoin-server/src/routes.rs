@@ -1,4 +1,4 @@
-//! What can be asked, and how answers go out.
+//! Routes of the API, and the responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,48 +41,48 @@ const JSON: &str = "application/json";
 const RAW: &str = "application/octet-stream";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 
-/// What can be asked, as OpenAPI 3.1.
+/// Description of the API as OpenAPI 3.1.
 const OPENAPI: &str = include_str!("../assets/openapi.json");
 
-/// A page to look at: it loads nothing from elsewhere.
+/// Page for browsers; it loads nothing from other hosts.
 const PAGE: &str = include_str!("../assets/page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
                            style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'";
 
-/// When a request is given up whose client says nothing of it, and the latest that a client may say.
+/// Default and maximum deadline of a request, in milliseconds.
 const DEADLINE_MS: u64 = 30_000;
 const DEADLINE_MS_MAX: u64 = 600_000;
-/// Bytes of a body in JSON that is understood at once; of a larger one other requests do not wait for the end.
+/// Maximum size of a body that is parsed at once; parsing a larger one must not block other requests.
 const AT_ONCE_BYTES: usize = 64 << 10;
-/// How many times its bytes a body in JSON takes until it is understood: `0,` becomes four bytes, in a vector that doubles.
+/// Memory to parse a JSON body, as a multiple of its size: `0,` becomes four bytes, in a vector that doubles.
 const JSON_TIMES: u64 = 5;
-/// The same of one whose bytes are the vectors, which are copied where they are searched.
+/// Memory for a body of raw vectors, as a multiple of its size: the search copies them.
 const RAW_TIMES: u64 = 2;
 
-/// One part in this number of the memory must be free before rows are looked up by their names.
+/// One part in this number of the memory must be free before rows are looked up by id.
 const LOOK_UP_PART: u64 = 4;
-/// Bytes of a name that is looked up, beside its own, which came with the body.
+/// Bytes to look up an id, in addition to the id itself, which is part of the body.
 const NAME_BYTES: u64 = 128;
 
-/// All that requests are answered with.
+/// State shared by all requests.
 pub(crate) struct Server {
     pub(crate) backend: Arc<Backend>,
-    /// One for each lane, in their order.
+    /// One queue per lane, in the order of [`Lane::ALL`].
     pub(crate) queues: [Arc<Queue>; Lane::ALL.len()],
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access: Access,
-    /// Most bytes of a body.
+    /// Maximum size of a body in bytes.
     pub(crate) body_bytes: u64,
     pub(crate) is_draining: AtomicBool,
-    /// Writes that are under way at the same time.
+    /// Permits for concurrent writes.
     pub(crate) writes: Arc<Semaphore>,
-    /// Rows that are looked up by their names at the same time: one request's.
+    /// Permit to look up rows by id: one request at a time.
     pub(crate) look_ups: Arc<Semaphore>,
-    /// Cancelled when the server is to end: writes that wait for merges or memory are refused then.
+    /// Canceled at shutdown: writes that wait for merges or memory are then refused.
     pub(crate) stop_writes: Cancel,
 }
 
-/// What is answered where.
+/// Builds the router.
 pub(crate) fn router(server: &Arc<Server>) -> Router {
     let guarded = Router::new()
         .route("/v1/search", post(search))
@@ -107,7 +107,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .with_state(server.clone())
 }
 
-/// Counts responses, from the arrival of their requests.
+/// Counts responses and their time since the arrival of the request.
 async fn count(State(server): State<Arc<Server>>, request: HttpRequest, next: Next) -> Response {
     let (begun, method, path) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
@@ -121,7 +121,7 @@ async fn count(State(server): State<Arc<Server>>, request: HttpRequest, next: Ne
     response
 }
 
-/// Refuses requests that servers and proxies may understand differently.
+/// Refuses requests that servers and proxies may interpret differently.
 async fn well_formed(request: HttpRequest, next: Next) -> Response {
     match access::check_framing(request.version(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -129,7 +129,7 @@ async fn well_formed(request: HttpRequest, next: Next) -> Response {
     }
 }
 
-/// Lets through who may ask.
+/// Refuses requests that [`Access`] does not allow.
 async fn guard(State(server): State<Arc<Server>>, request: HttpRequest, next: Next) -> Response {
     match server.access.check(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -227,7 +227,7 @@ async fn delete(State(server): State<Arc<Server>>, headers: HeaderMap, body: Bod
     write(server, &headers, body, writes::delete).await
 }
 
-/// A write to the collection, on a thread that may wait for others, for merges and for the disk.
+/// Runs a write to the collection on a thread that may block on other writes, on merges and on the disk.
 async fn write(
     server: Arc<Server>,
     headers: &HeaderMap,
@@ -255,12 +255,12 @@ async fn write(
     Ok(([(header::CONTENT_TYPE, JSON)], text).into_response())
 }
 
-/// Does work that may take longer where other requests do not wait for it.
+/// Runs work on `bytes` bytes; if they are many, without blocking other requests.
 fn apart<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     if bytes > AT_ONCE_BYTES { tokio::task::block_in_place(work) } else { work() }
 }
 
-/// The type of a body, one of some.
+/// Returns the type of a body, which must be one of `known`.
 fn content_type<'a>(headers: &HeaderMap, known: &[&'a str]) -> Result<&'a str, Problem> {
     let said = headers.get(header::CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
     let said = said.split(';').next().unwrap_or_default().trim();
@@ -270,10 +270,10 @@ fn content_type<'a>(headers: &HeaderMap, known: &[&'a str]) -> Result<&'a str, P
     })
 }
 
-/// The queries that a request brings.
+/// Queries of a request.
 enum Queries {
     Vectors(Vectors, Reservation),
-    /// Those of rows with these names.
+    /// Vectors of the rows with these ids.
     Names(Ids),
 }
 
@@ -314,7 +314,7 @@ fn of_arrow(server: &Server, held: BodyBytes, members: Members) -> Result<(Membe
     Ok((members, Queries::Vectors(Vectors { rows, kind, stored }, memory)))
 }
 
-/// The vectors of rows with some names, which takes as long as it takes to read what is served up to the last of them.
+/// Looks up the vectors of rows by id. This takes as long as reading all rows up to the last of them.
 async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vectors, Reservation), Problem> {
     let late = |_| Problem::late();
     let turn = tokio::time::timeout_at(deadline.into(), server.look_ups.clone().acquire_owned());
@@ -322,11 +322,11 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
     let (kind, rows) = (server.backend.facts().vectors, names.len());
     let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES), 0)?;
     let (served, mut context) = (server.backend.served(), server.backend.context().clone());
-    // Nobody waits for it after that.
+    // The client has given up by then.
     context.cancel = context.cancel.with_deadline(Some(deadline));
     let found = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        // Searches hold that memory for moments; a collection has its rows in memory.
+        // Searches hold that memory only briefly; a collection has its rows in memory.
         let run = context.for_run(context.budget().total() / LOOK_UP_PART, "looking up rows by their names");
         let context = match (&*served, run) {
             (Served::Store(_) | Served::Index(_), Ok(run)) => run,
@@ -344,7 +344,7 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
     Ok((Vectors { rows, kind, stored }, memory))
 }
 
-/// What a request asks for, but for its queries.
+/// A search request without its queries.
 struct SearchBody {
     search: SearchOptions,
     deadline: Instant,
@@ -370,7 +370,7 @@ impl SearchBody {
     }
 }
 
-/// The answer as a client accepts it, held in memory that is reserved until it is sent.
+/// Formats the answer as the client accepts it. Its memory is reserved until it is sent.
 fn respond(server: &Server, headers: &HeaderMap, answer: &Answer) -> Result<Response, Problem> {
     let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
     let (bytes, held) = (answer.text_bytes(), answer.found.memory.bytes());
@@ -382,7 +382,7 @@ fn respond(server: &Server, headers: &HeaderMap, answer: &Answer) -> Result<Resp
     Ok(([(header::CONTENT_TYPE, kind)], Bytes::from_owner(Sent { text, _memory: memory })).into_response())
 }
 
-/// Bytes on their way out.
+/// Bytes of a response that is being sent.
 struct Sent {
     text: Vec<u8>,
     _memory: Reservation,
@@ -394,11 +394,11 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-/// Memory for what a client sends or gets, beside what is held for that already.
+/// Reserves memory for a request or its answer, in addition to the `held` bytes of that request.
 fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation, Problem> {
     let (needed, all) = (bytes.saturating_add(held), clients.total());
     let reserved = clients.reserve(bytes);
-    // A request that takes most of the memory itself would be refused again and again.
+    // A request that takes most of the memory itself would be refused at every retry.
     if reserved.is_err() && needed > all / 4 * 3 {
         let [needed, all] = [needed, all].map(format_bytes);
         return Err(Problem::new(
@@ -410,7 +410,7 @@ fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation,
     reserved.map_err(crowded)
 }
 
-/// An answer that cannot be written is a bug.
+/// Returns the problem for an answer that cannot be written, which is a bug.
 fn unwritable(error: impl std::fmt::Display) -> Problem {
     tracing::error!("an answer cannot be written: {error}");
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be written, on a bug of the server")

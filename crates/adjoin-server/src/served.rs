@@ -1,4 +1,4 @@
-//! What is served: a store, an index or a collection that is open.
+//! The open store, index or collection that a server searches.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use serde::Serialize;
 
 use crate::request::SEED;
 
-/// What is open.
+/// An open store, index or collection.
 pub(crate) enum Served {
     Store(Arc<Store>),
     Index(Box<Index>),
     Collection { collection: Arc<Collection>, _merger: Merger },
 }
 
-/// What is told of it.
+/// Metadata returned by `/v1/info`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Facts {
     pub(crate) kind: &'static str,
@@ -35,9 +35,9 @@ pub(crate) struct Facts {
     pub(crate) vectors: VectorType,
     pub(crate) metric: Metric,
     pub(crate) ids: IdKind,
-    /// Of a store.
+    /// Number of buckets of a store.
     pub(crate) buckets: Option<u32>,
-    /// Of a collection, the number of the last write.
+    /// Sequence number of the last write to a collection.
     pub(crate) sequence: Option<u64>,
 }
 
@@ -50,10 +50,10 @@ impl Served {
         }
     }
 
-    /// Opens what is in a folder.
+    /// Opens the store, index or collection in `folder`.
     ///
     /// # Errors
-    /// Where there is nothing that can be served, it is damaged, or the budget does not hold it.
+    /// If there is none, it is damaged, or the budget does not hold it.
     pub(crate) fn open(context: &Context, folder: &Path) -> Result<Self> {
         Ok(match kind_of(context, folder)? {
             Some(Kind::Store) => Self::Store(Arc::new(Store::open(context, folder)?)),
@@ -72,7 +72,7 @@ impl Served {
         })
     }
 
-    /// What is told of it now.
+    /// Returns the current metadata.
     pub(crate) fn facts(&self) -> Facts {
         match self {
             Self::Store(store) => {
@@ -114,10 +114,10 @@ impl Served {
         }
     }
 
-    /// Names and types of the attributes that conditions may ask for.
+    /// Returns the names and types of the columns that filters may use.
     ///
     /// # Errors
-    /// Where they cannot be read.
+    /// If they cannot be read.
     pub(crate) fn attributes(&self) -> Result<Vec<(String, String)>> {
         match self {
             Self::Store(store) => store.attributes(),
@@ -129,7 +129,7 @@ impl Served {
         }
     }
 
-    /// Why it cannot be written to any more, if that is so.
+    /// Returns why writes are no longer possible, if they are not.
     pub(crate) fn failure(&self) -> Option<String> {
         match self {
             Self::Collection { collection, .. } => collection.failure(),
@@ -137,10 +137,10 @@ impl Served {
         }
     }
 
-    /// The collection, where it is one.
+    /// Returns the collection.
     ///
     /// # Errors
-    /// Where it is not.
+    /// If a store or an index is served.
     pub(crate) fn collection(&self) -> Result<&Arc<Collection>> {
         match self {
             Self::Collection { collection, .. } => Ok(collection),
@@ -151,7 +151,7 @@ impl Served {
         }
     }
 
-    /// That what is wanted has a meaning here.
+    /// Checks that the effort and the filter are supported here.
     ///
     /// # Errors
     /// Where it has none.
@@ -162,7 +162,7 @@ impl Served {
         search.effort.check_for(self.kind())
     }
 
-    /// Whether a search for what is asked knows how far it must look, or learns that in a moment.
+    /// Returns whether the effort of a search is calibrated already, or can be calibrated in a moment.
     pub(crate) fn is_calibrated(&self, search: &SearchOptions) -> bool {
         let QueryTarget::Nearest(k) = search.target else { return false };
         let known = |is_calibrated: &dyn Fn(f64) -> bool| match search.effort {
@@ -176,10 +176,10 @@ impl Served {
         }
     }
 
-    /// The vectors of rows by their names, as they are stored; none of a name that no row has.
+    /// Returns the stored vectors of rows by id; `None` for an id that no row has.
     ///
     /// # Errors
-    /// Where the names are of another kind than those of the rows, or what is served cannot be read.
+    /// If the ids are not of the kind of the rows' ids, or reading fails.
     pub(crate) fn vectors_named(&self, context: &Context, names: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
         match self {
             Self::Store(store) => load::vectors_named(context, store, names),
@@ -188,18 +188,18 @@ impl Served {
         }
     }
 
-    /// Whether it is a store whose searches can have conditions.
+    /// Returns whether this is a store with columns, so that searches can have filters.
     ///
     /// # Errors
-    /// Where its attributes cannot be read.
+    /// If its columns cannot be read.
     pub(crate) fn is_filtered(&self) -> Result<bool> {
         Ok(matches!(self, Self::Store(_)) && !self.attributes()?.is_empty())
     }
 
-    /// Finds what is wanted of each query.
+    /// Searches for the target of each query.
     ///
     /// # Errors
-    /// As the search of its kind.
+    /// As the search of the store, index or collection.
     pub(crate) fn search(
         &self,
         context: &Context,
@@ -217,17 +217,17 @@ impl Served {
     }
 }
 
-/// When what is in a folder was published: changes with every generation.
+/// Identifies the published generation of a folder: changes with every generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Generation(Option<(u64, i64, i64)>);
 
 impl Generation {
-    /// That of a folder now.
+    /// Reads the current generation of `folder`.
     pub(crate) fn of(folder: &Path) -> Self {
         use std::os::unix::fs::MetadataExt;
         let manifest: PathBuf = folder.join(adjoin::store::format::MANIFEST_FILE);
         let facts = manifest.metadata().ok();
-        // A manifest appears by a rename: a new one is a file of its own.
+        // A manifest is published by a rename, so that a new one has its own inode.
         Self(facts.map(|facts| (facts.ino(), facts.mtime(), facts.mtime_nsec())))
     }
 }

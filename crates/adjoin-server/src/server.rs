@@ -1,4 +1,4 @@
-//! A server from its start to its end.
+//! A server from start to shutdown.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -25,30 +25,31 @@ use crate::options::ServerOptions;
 use crate::queue::Queue;
 use crate::routes::{Server, router};
 
-/// Threads that talk to clients, and their stacks.
+/// Threads that serve clients, and their stack size.
 const THREADS: usize = 2;
 const STACK_BYTES: usize = 512 << 10;
-/// Writes to a collection that are under way at the same time: the log makes those durable together.
+/// Maximum number of concurrent writes to a collection; the log makes them durable together.
 pub(crate) const WRITES: usize = 8;
-/// How long writes that wait for the disk may take when the server ends; those that are acknowledged are safe in any case.
+/// Time limit at shutdown for writes that wait for the disk. Acknowledged writes are safe in any case.
 const END_TIME: Duration = Duration::from_secs(10);
-/// What they and the libraries hold.
+/// Memory of these threads and the libraries.
 const RUNTIME_BYTES: u64 = 4 << 20;
-/// One part in so many of the budget is for clients, of that one half for connections, and one part in so many for a body.
+/// One part in `CLIENTS_PART` of the budget is for clients, half of it for connections. One part in `BODY_PART` of the
+/// rest is the limit of a body.
 const CLIENTS_PART: u64 = 8;
 const BODY_PART: u64 = 16;
-/// Limits of what these parts come to.
+/// Upper limits of these parts.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 const CONNECTIONS_MAX: u64 = 4_096;
-/// Files that may be open beside connections.
+/// Files that may be open in addition to connections.
 const FILES: u64 = 256 + KEPT;
-/// How often is looked whether the server is to end, and whether something new was published.
+/// Intervals of the checks for shutdown and for new generations.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TAKE_UP_EVERY: Duration = Duration::from_secs(1);
-/// How many times the time until the next try doubles after generations that were refused.
+/// Maximum number of times that the retry interval doubles after generations that could not be opened.
 const TAKE_UP_DOUBLINGS: u32 = 5;
 
-/// How the memory for clients is divided.
+/// Division of the memory for clients.
 struct Division {
     connections: u64,
     clients: u64,
@@ -66,11 +67,11 @@ impl Division {
     }
 }
 
-/// Serves what `options` name until `stop` is set, then answers what was taken in and returns. `listening` is told where, once
-/// requests are answered there.
+/// Serves the folder of `options` until `stop` is set, then answers all accepted requests and returns. Calls
+/// `listening` with the address as soon as it accepts requests.
 ///
 /// # Errors
-/// Where an option makes no sense, what is to be served cannot be opened, the budget is too small, or the address is taken.
+/// If an option is invalid, the folder cannot be opened, the budget is too small, or the address is taken.
 pub fn serve(
     context: &Context,
     options: &ServerOptions,
@@ -81,7 +82,7 @@ pub fn serve(
     let mut context = context.clone();
     context.progress = Arc::new(Logged::default());
     let context = &context;
-    // Another one in this process has set where logs go.
+    // This fails if other code in this process has already set up logging.
     let _ = tracing_subscriber::fmt()
         .with_max_level(options.level)
         .with_ansi(false)
@@ -127,7 +128,7 @@ pub fn serve(
     }
     queues.iter().for_each(|queue| queue.close());
     for batches in batches {
-        let _ = batches.join(); // it says itself what went wrong
+        let _ = batches.join(); // the thread logs its own failure
     }
     drop(server);
     runtime.shutdown_timeout(END_TIME);
@@ -145,11 +146,11 @@ fn start_batches(
     lanes.map(|(lane, queue)| batches::start((backend.clone(), lane), queue.clone(), metrics.clone())).collect()
 }
 
-/// Puts lines that a person should read once into the log; nobody asks for the progress of each search.
+/// Logs each note of the engine once, and ignores the progress of searches.
 #[derive(Default)]
 struct Logged(Mutex<HashSet<String>>);
 
-/// Different lines that are known to have been logged, at most.
+/// Maximum number of lines remembered as logged.
 const LINES_KNOWN_MAX: usize = 64;
 
 impl Progress for Logged {
@@ -176,14 +177,14 @@ fn cannot_listen(listen: SocketAddr, error: std::io::Error) -> Error {
     Error::device(format!("cannot listen on {listen}: {error}; name another address with --listen")).caused_by(error)
 }
 
-/// Returns when the server is to end.
+/// Completes when the server is to shut down.
 async fn stopped(stop: Cancel) {
     while !stop.is_cancelled() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// Takes up generations that are published. If one cannot be opened, it is tried again, less and less often.
+/// Opens new generations as they are published. If one cannot be opened, it is retried at growing intervals.
 async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
     let (mut wait, mut refused) = (TAKE_UP_EVERY, 0);
     loop {
@@ -206,7 +207,7 @@ async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
     }
 }
 
-/// Files that this process may have open: as many as it may allow itself.
+/// Returns how many files this process may open, after raising its limit as far as allowed.
 fn files_max() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };

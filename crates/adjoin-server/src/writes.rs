@@ -1,4 +1,4 @@
-//! Rows of a collection that come and go.
+//! Inserts, updates and deletes of rows of a collection.
 
 use std::path::PathBuf;
 
@@ -22,20 +22,20 @@ use crate::json::{self, Vectors};
 use crate::problem::Problem;
 use crate::request::{Part, Together};
 
-/// How many times its bytes a body of rows takes until these are in the log: `{}` becomes a reference to it.
+/// Memory of a body of rows until they are in the log, as a multiple of its size: `{}` becomes a reference to it.
 pub(crate) const WRITE_TIMES: u64 = 12;
-/// How messages call the rows of a request.
+/// Name of the rows of a request in messages.
 const ROWS: &str = "vectors";
 
-/// Returns the answer to a write that failed. If `is_alone`, nothing else took memory meanwhile, so the budget is too small;
-/// otherwise the client may send the write again. `log_failed` if the log cannot be written now, for example on a full disk.
+/// Returns the answer to a failed write. If `is_alone`, nothing else used memory meanwhile, so the budget is too small;
+/// otherwise the client may retry. `log_failed` means that the log cannot be written now, for example on a full disk.
 pub(crate) fn problem_of(error: &Problem, is_alone: bool, log_failed: bool) -> Problem {
     match error.status {
         StatusCode::INTERNAL_SERVER_ERROR if log_failed => Problem::unavailable(error.detail.clone()),
         StatusCode::INSUFFICIENT_STORAGE if !is_alone => {
             Problem::crowded("other writes and merges take the memory that this one needs; write it again later", 1)
         }
-        // The write waited in vain and changed nothing.
+        // The write timed out and changed nothing.
         StatusCode::GATEWAY_TIMEOUT => {
             Problem::unavailable("merges are behind, or others hold the memory for this write; write it again later")
         }
@@ -44,14 +44,14 @@ pub(crate) fn problem_of(error: &Problem, is_alone: bool, log_failed: bool) -> P
     }
 }
 
-/// Rows that come.
+/// Rows to write.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UpsertRequest<'a> {
     vectors: Vectors,
     #[serde(default)]
     ids: GivenIds,
-    /// An object for each row.
+    /// Column values: one object per row.
     #[serde(borrow)]
     attributes: Option<Vec<&'a RawValue>>,
     #[serde(default)]
@@ -60,7 +60,7 @@ struct UpsertRequest<'a> {
     durability: DurabilityName,
 }
 
-/// Rows that go: those of some ids, or those that meet a condition.
+/// Rows to delete: by id, or by a filter.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DeleteRequest {
@@ -95,10 +95,10 @@ impl From<DurabilityName> for Durability {
     }
 }
 
-/// Writes the rows that a body in JSON has.
+/// Writes the rows of a JSON body.
 ///
 /// # Errors
-/// Where the body is not as expected, or as [`Collection::write`].
+/// If the body is not as expected, or as [`Collection::write`].
 pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
     let coming: UpsertRequest<'_> = json::object(body, r#"{"ids": [1], "vectors": [[0.5, 1.5]]}"#)?;
     let manifest = collection.manifest();
@@ -119,7 +119,7 @@ pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std:
     Ok(collection.write_until(&write, coming.durability.into(), cancel)?)
 }
 
-/// Says which ids `rows` vectors should have.
+/// Describes the ids that `rows` vectors should have.
 fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
     let (name, one) = if expected == IdKind::Utf8 { ("texts", "a text") } else { ("integers", "an integer") };
     match (given.len(), given.kind()) {
@@ -128,10 +128,10 @@ fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
     }
 }
 
-/// Deletes the rows that a body in JSON names.
+/// Deletes the rows that a JSON body selects.
 ///
 /// # Errors
-/// Where the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
+/// If the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
 pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
     let DeleteRequest { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
     Ok(match (ids, r#where) {
@@ -146,10 +146,10 @@ pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> s
     })
 }
 
-/// Numbers of f32 as another type of elements, which must hold them: integers exactly, f16 rounded.
+/// Converts f32 values to another element type, which must represent them: integers exactly, f16 rounded.
 ///
 /// # Errors
-/// Names the first that it does not hold.
+/// Names the first value that the type cannot represent.
 fn as_element(floats: Vec<u8>, element: Element) -> std::result::Result<Vec<u8>, Problem> {
     if element == Element::F32 {
         return Ok(floats);
@@ -173,7 +173,7 @@ fn as_element(floats: Vec<u8>, element: Element) -> std::result::Result<Vec<u8>,
     Ok(stored)
 }
 
-/// Rows with their attributes.
+/// Rows with their columns.
 struct Rows<'a> {
     of: Together<'a>,
     table: Option<RecordBatch>,

@@ -1,4 +1,4 @@
-//! In a cgroup with little memory, as in a container: the budget that nobody gives is part of what there is.
+//! Tests in a cgroup with little memory, as in a container: the default budget is a fraction of its limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::process::Command;
 use crate::place::{Place, ran, skip};
 
 const LIMIT_BYTES: u64 = 300_000_000;
-/// What the limit comes to in whole pages.
+/// The limit in whole pages, as messages print it.
 const LIMIT_IN_WORDS: &str = "300.0 MB of this cgroup";
 
-/// A cgroup that is limited, for as long as this is there.
+/// A cgroup with a memory limit; removed when dropped.
 struct Cgroup {
     folder: PathBuf,
-    /// Where it says how often it reached for more than it has.
+    /// File that counts processes killed for lack of memory.
     killed: &'static str,
 }
 
 impl Cgroup {
-    /// One of whichever version can be made here, by root.
+    /// Creates a cgroup of the version that this system has. `None` unless the user is root.
     fn new() -> Option<Self> {
         let made = |at: &str, limit: &str, killed| {
             let folder = Path::new(at).join(format!("adjoin-test-{}", std::process::id()));
@@ -30,7 +30,7 @@ impl Cgroup {
             .or_else(|| made("/sys/fs/cgroup", "memory.max", "memory.events"))
     }
 
-    /// The command in it.
+    /// Returns the command that runs in the cgroup.
     fn run(&self, place: &Place, arguments: &[&str]) -> Command {
         let enter = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
         let inner = place.command(arguments);
@@ -40,7 +40,7 @@ impl Cgroup {
         command
     }
 
-    /// How many processes in it were ended for want of memory, where the system counts them.
+    /// Returns how many processes of the cgroup were killed for lack of memory, if the system counts them.
     fn killed(&self) -> u64 {
         let text = fs::read_to_string(self.folder.join(self.killed)).unwrap();
         let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -71,7 +71,7 @@ fn a_set_larger_than_the_memory_of_a_cgroup_is_joined_within_that() {
     assert!(memory["kept"] == true && memory["share_of"] == "cgroup" && memory["share"] == 0.5, "{memory}");
     let share = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "other", "--memory", "70%"]));
     assert!(share.code == Some(0) && share.said.contains(&format!("70 % of the {LIMIT_IN_WORDS}")), "{}", share.said);
-    // Given as a size, it needs no explanation.
+    // A budget given as a size needs no explanation.
     let given = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "store", "--memory", "100MB"]));
     assert!(given.code == Some(0) && given.said.ends_with("; the budget is 100.0 MB\n"), "{}", given.said);
     let too_much = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "fourth", "--memory", "310MB"]));

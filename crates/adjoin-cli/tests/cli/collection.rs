@@ -1,9 +1,9 @@
-//! `adjoin live`: made, written to, searched, merged, described, and what is refused.
+//! `adjoin live`: creating, writing, searching, merging and describing a collection, and refusals.
 
 use crate::inputs::fbin;
 use crate::place::Place;
 
-/// A collection with nine vectors of the plane, named by their numbers.
+/// Creates a collection of nine vectors of the plane, with their numbers as ids.
 pub(crate) fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0., 0., -1.]));
@@ -13,7 +13,7 @@ pub(crate) fn small() -> Place {
     place
 }
 
-/// Hits of a search, as CSV: query, distance and id of each, those of the same distance by their ids.
+/// Parses the hits of a search from CSV, and sorts them by query, distance and id.
 pub(crate) fn by_distance(csv: &str) -> Vec<(u32, f64, u32)> {
     let hit = |line: &str| {
         let words: Vec<&str> = line.split(',').collect();
@@ -41,7 +41,7 @@ fn hits_are_those_of_a_store_before_and_after_a_merge() {
     assert_eq!(place.done("verify set.live").out, "sound: all checksums match, 9 rows, 64 B of log\n");
 }
 
-/// Lines without the ranks of equal hits, whose order is that in which they came.
+/// Returns the lines without ranks, since the order of equal hits is arbitrary.
 fn sorted(hits: &str) -> Vec<String> {
     let of = |line: &str| {
         let words: Vec<&str> = line.split(',').collect();
@@ -150,7 +150,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(place.done("info set.live").out.contains("vectors      9 of"));
 }
 
-/// Rows on disk, rows in memory and others that are gone: every command that takes a source takes what is there.
+/// Checks that every command that accepts a source accepts a collection with rows on disk, in memory, and deleted.
 #[test]
 fn what_is_there_now_is_a_source() {
     let place = small();

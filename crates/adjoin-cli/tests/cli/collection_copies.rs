@@ -1,4 +1,4 @@
-//! `adjoin collection snapshot` and `adjoin collection backup`: what is there now, as a file and as a collection of its own.
+//! `adjoin collection snapshot` and `adjoin collection backup`: the current rows, as a file and as a separate collection.
 
 use std::process::Stdio;
 
@@ -27,7 +27,7 @@ fn a_file_and_a_copy_are_what_is_there() {
     place.done("collection create other.live --dimensions 2");
     place.done("collection write other.live --insert rows.parquet --quiet");
     assert_eq!(hits("other.live"), wanted);
-    // The copy goes its own way, and takes the place of an older one.
+    // The copy is independent, and can replace an older copy.
     place.done("collection write copy.live --delete gone --upsert set.fbin --quiet");
     assert_eq!(hits("set.live"), wanted);
     assert_eq!(told(&place, "copy.live")["stats"]["rows"], 9);
@@ -84,7 +84,7 @@ fn what_it_takes_is_told() {
     }
 }
 
-/// A process writes while copies are made: each has what was acknowledged before, and of the write that is under way whole parts.
+/// Checks copies made while another process writes: each has all acknowledged rows, and a prefix of the running write.
 #[test]
 fn copies_of_what_another_process_writes_are_sound() {
     let place = Place::on_disk();

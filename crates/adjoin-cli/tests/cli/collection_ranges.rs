@@ -1,4 +1,4 @@
-//! `adjoin search` within a radius: rows on disk, rows in memory, and others that are gone, against the formula.
+//! `adjoin live search` within a radius, compared with the formula: rows on disk, in memory, and deleted.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use crate::place::Place;
 const ROWS: usize = 600;
 const DIMENSIONS: usize = 6;
 
-/// Vectors by their ids.
+/// Vectors by id.
 type Rows = BTreeMap<usize, Vec<f64>>;
 
-/// Those of a file of f32 vectors.
+/// Reads the vectors of a file of f32 vectors.
 fn rows_of(bytes: &[u8]) -> Vec<Vec<f64>> {
     let floats: Vec<f64> = bytes[8..].as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes).into()).collect();
     floats.chunks_exact(DIMENSIONS).map(<[f64]>::to_vec).collect()
 }
 
-/// A distance, or a similarity with its sign turned.
+/// Returns a distance, or a negated similarity.
 fn far(metric: &str, a: &[f64], b: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
     match metric {
@@ -25,7 +25,7 @@ fn far(metric: &str, a: &[f64], b: &[f64]) -> f64 {
     }
 }
 
-/// That a search finds of each query the rows within a threshold, and no others; returns how many.
+/// Checks that a search finds exactly the rows within the threshold of each query; returns how many.
 fn check(place: &Place, (metric, threshold): (&str, f64), rows: &Rows, queries: &[Vec<f64>]) -> usize {
     let (option, most) = if metric == "l2" { ("--radius", threshold) } else { ("--min-similarity", -threshold) };
     let asked = format!("search set.live --queries queries.fbin {option} {threshold} -L {ROWS} --quiet");
@@ -66,7 +66,7 @@ fn what_lies_within_a_threshold_is_found_wherever_it_is() {
             counts.push(thresholds.map(|threshold| check(&place, (metric, threshold), &rows, &queries)));
             place.done("collection merge set.live --quiet");
             if round == 1 {
-                // Of what is on disk then, a third goes and some are replaced; some are new, and near the queries.
+                // Delete a third of the rows on disk, replace some, and insert some near the queries.
                 let gone: String = (0..ROWS).step_by(3).map(|id| format!("{id}\n")).collect();
                 place.write("gone", gone.as_bytes());
                 rows.retain(|id, _| id % 3 != 0);

@@ -1,5 +1,5 @@
-//! `adjoin live` where the machine or the input is not as it should be: one line says what is wrong, the exit code is 2, and what
-//! was there is there.
+//! `adjoin live` with bad input or on a machine with problems: one line states the problem, the exit code is 2, and
+//! existing data is unchanged.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,14 +11,14 @@ use crate::collection::small;
 use crate::inputs::fbin;
 use crate::place::{Place, Ran, SmallDisk, ran};
 
-/// That a run said one line and ended as one that is refused; what is on disk may be more than before.
+/// Checks that a run printed one line and was refused; it may have added files.
 fn refused(of: Ran, words: &[&str]) {
     let lines: Vec<&str> = of.said.lines().filter(|line| !line.contains("refuses direct reads")).collect();
     assert_eq!((of.code, of.out.as_str(), lines.len()), (Some(2), "", 1), "{}", of.said);
     assert!(lines[0].starts_with("adjoin: ") && words.iter().all(|word| lines[0].contains(word)), "{}", of.said);
 }
 
-/// What all rows are, by their distance to the origin.
+/// Returns all rows, by their distance to the origin.
 fn content(place: &Place, live: &str) -> String {
     place.done(&format!("search {live} --queries origin.fbin -k 100000 -L 100000 --quiet")).out
 }
@@ -101,7 +101,7 @@ fn a_second_writer_is_refused_while_the_first_writes() {
         "collection merge set.live",
         "collection backup copy.live set.live --force",
     ] {
-        // The lock is taken a moment after its file is there.
+        // The process takes the lock shortly after it creates the lock file.
         let mut second = place.run(line);
         for _ in 0..100 {
             if second.code != Some(0) {
@@ -118,7 +118,7 @@ fn a_second_writer_is_refused_while_the_first_writes() {
     assert_eq!(place.done("search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 15);
 }
 
-/// A collection as a later version may write it: its manifest, or its log, is whole and of version 2.
+/// Checks a collection of a later version: its manifest or its log is valid and of version 2.
 #[test]
 fn what_a_newer_version_wrote_is_left_alone() {
     let lines = [
@@ -171,7 +171,7 @@ fn ids_of_another_kind_are_refused() {
     }
 }
 
-/// "give --memory X" suffices when it is followed once, whatever the shape.
+/// Checks for many shapes that following the advice "give --memory X" once suffices.
 #[test]
 fn advice_on_memory_suffices_when_followed_once() {
     let place = Place::new();
@@ -198,7 +198,7 @@ fn advice_on_memory_suffices_when_followed_once() {
             let budget = first.said.split("--memory ").nth(1).and_then(|rest| rest.split(' ').next());
             let budget = budget.unwrap_or_else(|| panic!("{line}: {}", first.said));
             let second = place.run(&format!("{line} --memory {budget} --quiet"));
-            // The program that is not optimized holds more than the budget counts.
+            // An unoptimized program holds more than the budget counts, and ends with code 1.
             assert!(matches!(second.code, Some(0 | 1)), "{line} with {budget}: {}", second.said);
         }
     }

@@ -1,4 +1,4 @@
-//! `adjoin dedupe`: what stays is as it was, in every column and in its order.
+//! `adjoin dedupe`: kept rows are unchanged in every column, and keep their order.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,7 +23,8 @@ use crate::place::Place;
 
 const GROUP_ROWS: usize = 64;
 
-/// Rows of which every third is a near copy of the one before, with columns of many kinds; `first` is the first id.
+/// Returns rows with columns of many types, of which every third is a near copy of the previous one. `first` is the
+/// first id.
 fn shard(first: i64, rows: usize) -> RecordBatch {
     let ids = Int64Array::from_iter_values(first..first + rows as i64);
     let group = |row: usize| row - usize::from(row % 3 == 2);
@@ -80,7 +81,7 @@ fn write(path: &Path, table: &RecordBatch) {
     writer.close().unwrap();
 }
 
-/// A file's rows, and how many each of its row groups has.
+/// Reads a file: its rows, and the number of rows of each row group.
 fn read(path: &Path) -> (RecordBatch, Vec<usize>) {
     let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
     let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows() as usize).collect();
@@ -97,19 +98,19 @@ fn ids_of(table: &RecordBatch, column: &str) -> Vec<i64> {
     table.column_by_name(column).unwrap().as_primitive::<Int64Type>().values().to_vec()
 }
 
-/// The rows whose id stays.
+/// Returns the rows whose id is not in `gone`.
 fn without(table: &RecordBatch, gone: &BTreeSet<i64>) -> RecordBatch {
     let stays: BooleanArray = ids_of(table, "id").iter().map(|id| Some(!gone.contains(id))).collect();
     arrow_select::filter::filter_record_batch(table, &stays).unwrap()
 }
 
-/// Ids that a join would remove.
+/// Returns the ids that a join would remove.
 fn to_remove(place: &Place, threshold: &str) -> BTreeSet<i64> {
     place.done(&format!("join data {threshold} --output keep -o keep.parquet --quiet --force"));
     ids_of(&read(&place.path("keep.parquet")).0, "id").into_iter().collect()
 }
 
-/// A data set as Hugging Face lays it out.
+/// Writes a data set in the layout of Hugging Face.
 fn data_set(place: &Place) -> [RecordBatch; 3] {
     let shards = [shard(0, 200), shard(200, 1), shard(201, 150)];
     let names = ["train-00000.parquet", "train-00001.parquet", "more/train-00002.parquet"];
@@ -169,7 +170,7 @@ fn the_row_that_is_asked_for_stays() {
     let place = Place::new();
     let shards = data_set(&place);
     place.done("dedupe data -o plain --eps 0.01 --removed plain.parquet --quiet");
-    // The later of two stays, which is the near copy.
+    // The rule keeps the later of two rows, which is the near copy.
     let line = [
         "dedupe",
         "data",
@@ -206,7 +207,7 @@ fn equal_texts_go_first_and_are_not_compared() {
     let place = Place::new();
     let texts = ["One  two", "one two!", "One  two", "three", "", "", "x", "y"].map(Some);
     let texts: StringArray = texts.into_iter().chain([None, None]).collect();
-    // Near in their vectors are 6 and 7 alone.
+    // Only the vectors of rows 6 and 7 are near each other.
     let vectors =
         (0..10).map(|row: i32| Some(vec![Some(if row == 7 { 600.01 } else { 100.0 * row as f32 }), Some(1.0)]));
     let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 2);
@@ -221,7 +222,7 @@ fn equal_texts_go_first_and_are_not_compared() {
     assert!(said.contains("of 10 rows 2 equal another in text, 1 are near one that stays; 7 stay"), "{said}");
     let (listed, _) = removed("--exact-text normalize(text)");
     assert!(listed.contains("\n1,0,,equal text\n2,0,,equal text\n5,4,"), "{listed}");
-    // The last of each stays; of those that are near, the one before.
+    // Of equal texts the last row is kept, but of near vectors the first.
     let words = [
         "dedupe",
         "a.parquet",
@@ -279,7 +280,7 @@ fn files_of_every_format_stay_what_they_are() {
     place.done("build a.fbin -o store --quiet");
     place.refused("dedupe store -o out --eps 1", &["store is a store", "name the data set"]);
     place.done("dedupe a.fbin -o out-a.fbin --eps 1 --quiet --force");
-    // Several files go to a folder, which appears at once.
+    // Several input files produce a folder, which is published at once.
     fs::create_dir(place.path("set")).unwrap();
     place.write("set/a.fbin", &fbin(2, &rows));
     place.write("set/b.fbin", &fbin(2, &[]));
@@ -351,7 +352,7 @@ fn rows_without_a_vector_stay_where_they_may_be_skipped() {
     assert_eq!(statistics["io"]["bytes_written"], place.read("out.parquet").len());
 }
 
-/// The set of [`shard`] as lines, of which some end otherwise than others and some hold nothing.
+/// Writes the rows of [`shard`] as JSON lines with different line endings, some of them blank.
 fn json_lines(table: &RecordBatch) -> Vec<u8> {
     let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
     writer.write(table).unwrap();
@@ -390,7 +391,7 @@ fn lines_that_stay_are_copied_byte_by_byte_and_pairs_are_those_of_a_table() {
             before.split_inclusive(|byte| *byte == b'\n').filter(stays).flatten().copied().collect();
         assert!(place.read("out.jsonl") == expected, "{memory}");
     }
-    // The order of two files of which one has integers alone, and one no rows.
+    // Order by a column that is integer in one file and fractional in another; a third file has no rows.
     fs::create_dir(place.path("set")).unwrap();
     place.write("set/0.jsonl", b"");
     place.write("set/1.jsonl", b"{\"v\":[1,0],\"score\":10}\n{\"v\":[5,0],\"score\":2}\n");
@@ -408,7 +409,7 @@ fn lines_that_stay_are_copied_byte_by_byte_and_pairs_are_those_of_a_table() {
     place.done("dedupe mixed.jsonl -o yes.jsonl --eps 1 --quiet");
 }
 
-/// Whatever moment it is killed at, the data set is there whole or not at all, and the next run succeeds.
+/// Checks that a run killed at any moment leaves the whole data set or nothing, and that the next run succeeds.
 #[test]
 fn a_run_that_is_killed_leaves_nothing_or_the_whole() {
     let place = Place::new();
@@ -454,7 +455,7 @@ fn row_numbers_name_the_rows_of_a_set_without_ids() {
     assert_eq!((rows("id"), rows("kept_id")), (vec![2, 4], vec![0, 1]));
 }
 
-/// A column `id` that cannot be one, or whose ids are not wanted.
+/// Checks a column `id` of a type that ids cannot have; `--no-ids` ignores it.
 #[test]
 fn rows_that_go_are_named_by_number_where_ids_are_not_wanted() {
     let place = Place::new();
@@ -508,7 +509,7 @@ fn what_cannot_be_written_at_the_end_is_refused_before_the_work() {
         place.refused(&format!("{line} nowhere/s.json"), &["nowhere is missing"]);
         place.refused(&format!("{line} folder"), &["folder is a folder"]);
         place.refused(&format!("{line} a.fbin/s.json"), &["a.fbin is not a folder"]);
-        // A place where files cannot be made, whoever asks.
+        // A folder in which no user can create files.
         place.refused(&format!("{line} /proc/s.json"), &["/proc"]);
         assert!(!place.path("out.fbin").exists() && !place.path("out.csv").exists(), "{line}");
     }
@@ -528,7 +529,7 @@ fn files_of_a_glob_keep_their_way_below_its_first_wildcard() {
     assert_eq!(place.read("one/en/x.fbin"), fbin(1, &[]));
     assert_eq!(place.read("two/b/de/x.fbin"), fbin(1, &[50.0, 150.0]));
     assert_eq!(place.read("three/a/de/x.fbin"), fbin(1, &[0.1, 100.1]));
-    // Files that are named one by one are called by their names alone.
+    // Files named one by one keep only their file names.
     place.done("dedupe set/b/de/x.fbin -o x.fbin --eps 1 --quiet");
     place.refused("dedupe set/b/de/x.fbin set/a/de/x.fbin -o no --eps 1", &["would both be called x.fbin"]);
 }

@@ -1,4 +1,4 @@
-//! From files to pairs.
+//! Joins from source files to pairs.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::inputs::{fbin, sample};
 use crate::pairs::{of_csv, pairs_of};
 use crate::place::Place;
 
-/// Pairs of the sample at a cosine of at least 0.9.
+/// Pairs of the sample with a cosine of at least 0.9.
 const SAMPLE_PAIRS: usize = 35_159;
 
 #[test]
@@ -77,7 +77,7 @@ fn rows_without_a_usable_vector_are_skipped_on_demand_and_keep_their_numbers() {
     assert!(said.contains("2 rows without a usable vector skipped"), "{said}");
 }
 
-/// A folder as `hf download` leaves it.
+/// Reads a folder as `hf download` leaves it.
 #[test]
 fn a_downloaded_folder_is_read_with_its_folders() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `adjoin explain` of what no store was built of.
+//! `adjoin explain` of sources for which no store was built.
 
 use crate::inputs::{fbin, write_parquet};
 use crate::place::Place;
@@ -10,7 +10,7 @@ fn figures(place: &Place, line: &str) -> serde_json::Value {
     serde_json::from_str(&ran.out).unwrap()
 }
 
-/// What is said of the threshold that was asked for.
+/// Returns the figures for the requested threshold.
 fn asked(figures: &serde_json::Value) -> &serde_json::Value {
     let thresholds = figures["explain"]["thresholds"].as_array().unwrap();
     thresholds.iter().find(|at| at["asked"] == true).unwrap()

@@ -26,7 +26,7 @@ fn place() -> Place {
     place
 }
 
-/// Lines of the result of a join, ascending, without their values where they have some.
+/// Returns the lines of a join's result in ascending order, cut to `columns` columns.
 fn lines(place: &Place, arguments: &[&str], columns: usize) -> Vec<String> {
     let ran = place.run_words(&[&["join"], arguments, &["--exact", "--quiet", "-o", "-"]].concat());
     assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.said);

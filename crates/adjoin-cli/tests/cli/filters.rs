@@ -21,7 +21,7 @@ fn built() -> Place {
     place
 }
 
-/// Ids of what a query at the origin finds of rows that meet a condition.
+/// Returns the ids that a query at the origin finds among the rows that pass a filter.
 fn found(place: &Place, condition: &str) -> Vec<String> {
     let line = ["search", "set.store", "--queries", "queries.fbin", "-k", "9", "--quiet", "--where", condition];
     let ran = place.run_words(&line);

@@ -1,4 +1,4 @@
-//! Results for rows: how many neighbors each has, which are connected by chains of pairs, which to remove.
+//! Results per row: neighbor counts, clusters of rows connected by pairs, and rows to remove.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn sample_join(rest: &str) -> String {
     format!("join {SAMPLE} --id-column name --min-similarity 0.95 --exact {rest}")
 }
 
-/// The lines of a CSV file after its header.
+/// Returns the lines of a CSV file after its header.
 fn lines(place: &Place, name: &str, header: &str) -> Vec<String> {
     let text = place.text(name);
     let (first, rest) = text.split_once('\n').unwrap();
@@ -71,7 +71,7 @@ fn without_a_file_only_the_summary_is_told() {
     }
 }
 
-/// Rows of which each is near the next alone, and some that are near no other.
+/// Writes `rows` rows, each near only its neighbors in sequence, and `others` rows near none.
 fn chain(place: &Place, rows: u32, others: u32) {
     let values = (0..rows).map(f64::from).chain((0..others).map(|row| 1e6 + 10.0 * f64::from(row)));
     let bytes: Vec<u8> = values.flat_map(|value| (value as f32).to_le_bytes()).collect();
@@ -109,7 +109,7 @@ fn a_cluster_of_many_rows_is_warned_of_and_a_small_one_is_not() {
         let said = place.done("join chain.fbin --eps 1 --exact --output clusters").said;
         assert_eq!(said.contains("warning: one cluster has"), warned, "{rows} of {}: {said}", rows + others);
     }
-    // Rows that are removed for one kept row are a cluster of a deduplication.
+    // Rows that are removed in favor of one kept row form a cluster of a deduplication.
     for (equal, warned) in [(99, false), (150, true)] {
         let values = (0..equal).map(|_| 0.0).chain((0..50).map(|row| 10.0 + 10.0 * f64::from(row)));
         let bytes: Vec<u8> = values.flat_map(|value| (value as f32).to_le_bytes()).collect();
@@ -144,7 +144,8 @@ fn options_for_other_results_are_refused() {
     assert_eq!(place.text("there.csv"), "of old");
 }
 
-/// Whoever takes out all rows of an id would lose the one that is kept.
+/// Checks that ids which occur twice do not name rows to keep: removing all rows of an id would also remove the kept
+/// one.
 #[test]
 fn rows_to_keep_are_not_named_by_ids_that_are_there_twice() {
     let place = Place::new();
@@ -156,7 +157,8 @@ fn rows_to_keep_are_not_named_by_ids_that_are_there_twice() {
     assert_eq!(lines(&place, "gone.csv", "id,kept_id,distance"), ["1,0,0.0"]);
 }
 
-/// What is sorted for standard output goes to the place for temporary files; a store is only read.
+/// Checks that a store in a read-only folder is enough: results for standard output are sorted in the folder for
+/// temporary files.
 #[test]
 fn a_store_that_may_only_be_read_gives_results_of_rows() {
     let place = Place::new();

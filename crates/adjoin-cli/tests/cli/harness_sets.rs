@@ -13,12 +13,12 @@ use parquet::file::properties::WriterProperties;
 
 /// Rows of a row group.
 const GROUP_ROWS: u64 = 500;
-/// Rows that lie near each other.
+/// Rows that are near each other.
 const CLUSTER_ROWS: u64 = 20;
-/// Elements of vectors of a set, about.
+/// Approximate number of vector elements in a set.
 const ELEMENTS: u64 = 400_000;
 
-/// Elements of vectors.
+/// Element types of vectors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Element {
     F32,
@@ -26,7 +26,7 @@ pub(crate) enum Element {
     I8,
 }
 
-/// What ids are.
+/// Type of the ids.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IdLength {
     Number,
@@ -34,7 +34,7 @@ pub(crate) enum IdLength {
     Text(usize),
 }
 
-/// How a set looks.
+/// Size and types of a set.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) rows: u64,
@@ -42,11 +42,11 @@ pub(crate) struct Shape {
     pub(crate) dimensions: usize,
     pub(crate) element: Element,
     pub(crate) ids: IdLength,
-    /// Bytes of a column of text.
+    /// Bytes per value of a text column.
     pub(crate) text_bytes: usize,
-    /// Vectors that differ; the others are copies.
+    /// Number of distinct vectors; the others are copies.
     pub(crate) distinct: u64,
-    /// A threshold within which most rows of a cluster lie.
+    /// Threshold within which most rows of a cluster are.
     pub(crate) eps: f64,
 }
 
@@ -76,12 +76,13 @@ impl Shape {
             ids,
             text_bytes: one(random, &[0, 100, 3_000]),
             distinct: if random.below(4) == 0 { rows / 100 + 1 } else { rows },
-            // Of two vectors of a cluster each element differs by the difference of two numbers of deviation 2.
+            // Each element of two vectors of a cluster differs by the difference of two numbers with standard deviation
+            // 2.
             eps: (dimensions as f64 * 8.0).sqrt(),
         }
     }
 
-    /// The option that keeps the columns of a set.
+    /// Returns the option that keeps the columns of a set.
     pub(crate) fn columns(&self) -> &'static str {
         if self.text_bytes > 0 { "--attributes number,text" } else { "--attributes number" }
     }
@@ -93,7 +94,7 @@ impl Shape {
         }
     }
 
-    /// The elements of a row.
+    /// Returns the elements of a row.
     fn vector(&self, row: u64, seed: u64) -> Vec<f32> {
         let number = row % self.distinct;
         let mut center = Random::new(number / CLUSTER_ROWS, "center");
@@ -133,7 +134,7 @@ impl Shape {
     }
 }
 
-/// Writes `count` rows of a set, from a row on.
+/// Writes `count` rows of a set, starting at row `first`.
 pub(crate) fn write_set(path: &Path, shape: &Shape, (first, count): (u64, u64), seed: u64) {
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(GROUP_ROWS as usize)).build();
     let mut writer = None;

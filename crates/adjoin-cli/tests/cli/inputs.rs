@@ -8,18 +8,18 @@ use arrow_array::types::Float32Type;
 use arrow_array::{ArrayRef, FixedSizeListArray, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 
-/// 24,000 embeddings with names; 35,159 pairs have a cosine of at least 0.9.
+/// Returns the path of 24,000 embeddings with names; 35,159 pairs have a cosine of at least 0.9.
 pub(crate) fn sample() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sample.parquet").into()
 }
 
-/// A file of f32 vectors whose header says what they are.
+/// Returns a file of f32 vectors with a header of their number and dimensions.
 pub(crate) fn fbin(dimensions: usize, elements: &[f32]) -> Vec<u8> {
     let counts = [elements.len() / dimensions, dimensions].map(|count| (count as u32).to_le_bytes()).concat();
     [counts, elements.iter().flat_map(|element| element.to_le_bytes()).collect()].concat()
 }
 
-/// A NumPy file with this header.
+/// Returns a NumPy file with this header.
 pub(crate) fn npy(header: &str, elements: &[u8]) -> Vec<u8> {
     let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
     let header = format!("{header:<width$}\n", width = padded - 1);
@@ -46,7 +46,7 @@ pub(crate) fn write_columns(path: &Path, columns: &[(&str, ArrayRef)]) {
     writer.close().unwrap();
 }
 
-/// The lines of a table behind its head, sorted.
+/// Returns the sorted lines of a table without its header.
 pub(crate) fn lines(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().skip(1).collect();
     lines.sort_unstable();

@@ -1,5 +1,5 @@
-//! Processes that write to a collection or merge it, killed at random moments: what was acknowledged is there, what was deleted is
-//! not, by every way to ask for it, and the next process goes on with that.
+//! Processes that write to a collection or merge it are killed at random moments. All ways to read then return the
+//! acknowledged rows and no deleted ones, and the next process continues from there.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -13,18 +13,18 @@ use adjoin::source::Ids;
 use crate::inputs::fbin;
 use crate::place::Place;
 
-/// Ids are below this: rows of more than one of the writes that a source is parted into.
+/// Upper bound of the ids. A source with this many rows is split into more than one write.
 const IDS: usize = 2_500;
 const DIMENSIONS: usize = 112;
-/// Processes that are killed; with `ADJOIN_EVERY_FAULT` more.
+/// Number of processes to kill, and the number with `ADJOIN_EVERY_FAULT`.
 const KILLS: (usize, usize) = (8, 500);
 
-/// Which write each row is of, by their ids; none where there is no row.
+/// The write that each row is from, by id; `None` if there is no row.
 type Versions = Vec<Option<usize>>;
 
-/// What a process does.
+/// Work of a process.
 enum Task {
-    /// Deletes rows, then puts those below an id in the place of those that are there.
+    /// Deletes rows, then inserts or replaces those below an id.
     Write {
         deleted: BTreeSet<usize>,
         rows: usize,
@@ -41,7 +41,7 @@ impl Task {
         Self::Write { deleted, rows: random.below(IDS as u64 + 1) as usize }
     }
 
-    /// The words of the command, whose files are written.
+    /// Returns the words of the command, and writes its input files.
     fn words(&self, place: &Place, version: usize, random: &mut Random) -> Vec<&'static str> {
         let Self::Write { deleted, rows } = self else { return vec!["live", "merge", "set.live", "--quiet"] };
         place.write("gone", deleted.iter().map(|id| format!("{id}\n")).collect::<String>().as_bytes());
@@ -54,8 +54,8 @@ impl Task {
         words
     }
 
-    /// That what is found is what the task makes of what was there: all of it where it was acknowledged; otherwise it may have
-    /// ended between two of its writes.
+    /// Checks that the rows found are the result of the task: all of it if it was acknowledged, otherwise up to the end
+    /// of one of its writes.
     fn check(&self, before: &Versions, found: &Versions, version: usize, is_acknowledged: bool) {
         let mut wanted = before.clone();
         let done = found.iter().take_while(|of| **of == Some(version)).count();
@@ -80,8 +80,8 @@ fn vector(id: usize, version: usize) -> Vec<f32> {
     vector
 }
 
-/// The rows that there are, every id asked for, then all found by their distances to a query: by a walk from page to page, which
-/// is to find all, as a scan of the rows would.
+/// Returns the rows of the collection, looked up by id. Checks that a search by distance, with a list long enough to be
+/// exhaustive, finds the same rows.
 fn found(place: &Place) -> Versions {
     let collection = Collection::open_read_only(&Context::default(), &place.path("set.live")).unwrap();
     let got = collection.get(&Ids::Int64((0..IDS as i64).collect())).unwrap();
@@ -112,8 +112,8 @@ fn found(place: &Place) -> Versions {
     found
 }
 
-/// Runs a command and kills it after some time, if it has not ended; returns whether it was killed, and whether what it did was
-/// acknowledged.
+/// Runs a command and kills it after some time unless it has ended. Returns whether it was killed, and whether its work
+/// was acknowledged.
 fn killed(place: &Place, words: &[&str], after: Duration) -> (bool, bool) {
     let mut child = place.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(after);
@@ -131,7 +131,7 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
     place.write("query.fbin", &fbin(DIMENSIONS, &[0.0; DIMENSIONS]));
     let (mut random, mut there) = (Random::new(1, "kills"), vec![None; IDS]);
     let wanted = if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { KILLS.1 } else { KILLS.0 };
-    // How long the commands take that write, and those that merge: guessed at first.
+    // Longest durations so far of commands that write and commands that merge, with guesses as start values.
     let mut longest = [Duration::from_millis(50), Duration::from_millis(300)];
     let (mut kills, mut ended) = ([0; 2], 0);
     for version in 1.. {

@@ -1,5 +1,5 @@
-//! What runs that were killed leave goes with the next run; what living ones have stays. And the place that is chosen for
-//! what is temporary.
+//! The next run removes leftovers of killed runs, but no files of running processes. Also tests the choice of the
+//! folder for temporary files.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::place::Place;
 use crate::signals::{holds, holds_one, wait_until_begun};
 
-/// A run that was started and has come to where `begun` holds, in which it stands still.
+/// Starts a run, and stops it once `begun` holds.
 fn stopped(place: &Place, line: &str, begun: impl Fn() -> bool) -> Child {
     let words: Vec<&str> = line.split(' ').collect();
     let mut child = place.command(&words).stderr(Stdio::null()).spawn().unwrap();
@@ -25,7 +25,7 @@ fn go_on(mut child: Child) -> Option<i32> {
     child.wait().unwrap().code()
 }
 
-/// Kills runs after so many milliseconds, and some more after each.
+/// Kills a run after each of these delays, in milliseconds.
 fn kill_after(place: &Place, line: &str, delays_ms: &[u64]) {
     let words: Vec<&str> = line.split(' ').collect();
     for &delay in delays_ms {
@@ -81,7 +81,8 @@ fn what_a_living_join_has_stays() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 32 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 32 -o small.fbin --quiet");
-    // A folder is its owner's once the lock in it says so: one that is taken before that is made again.
+    // A folder is owned once its lock file has content; before that, another process may take it and its owner creates
+    // another.
     let is_owned = |path: &Path| path.ends_with("owner.lock") && path.metadata().is_ok_and(|facts| facts.len() > 0);
     let is_owned_result = |path: &Path| path.to_string_lossy().contains(".adjoin-result-") && is_owned(path);
     let moments: [&dyn Fn() -> bool; 2] = [&|| holds(&place, "/vectors.bin"), &|| holds_one(&place, is_owned_result)];

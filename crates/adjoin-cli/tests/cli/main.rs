@@ -1,4 +1,4 @@
-//! The command line as its users meet it: the built binary, run in temporary folders.
+//! Tests of the command line as users see it: the built binary, run in temporary folders.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

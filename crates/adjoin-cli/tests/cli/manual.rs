@@ -1,4 +1,4 @@
-//! What is made from the flags: the manual page and what shells complete.
+//! Output generated from the flags: the manual page and shell completions.
 
 use crate::place::Place;
 

@@ -1,4 +1,4 @@
-//! Files whose pages or record batches are large: what they grow to counts before it is there.
+//! Files with large pages or record batches: their decoded size is reserved before they are decoded.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::place::Place;
 
 const ROWS: usize = 12_000;
 const DIMENSIONS: usize = 512;
-/// Bytes of the only page of the vectors, decompressed.
+/// Decompressed bytes of the only page of the vectors.
 const PAGE_BYTES: usize = ROWS * DIMENSIONS * 4;
 
-/// A file as DuckDB makes it: lists that say their length nowhere, in one page.
+/// Writes a file as DuckDB does: lists of undeclared length, in one page.
 fn write_large_page(place: &Place, name: &str) {
     let mut state = 1u32;
     let mut element = || {
@@ -42,7 +42,7 @@ fn write_large_page(place: &Place, name: &str) {
     writer.close().unwrap();
 }
 
-/// Where all vectors are equal, every vector of a sample has all others as neighbors.
+/// Checks a calibration on equal vectors, where every vector of a sample has all others as neighbors.
 #[test]
 fn a_calibration_of_equal_vectors_keeps_its_budget() {
     let place = Place::new();
@@ -67,8 +67,8 @@ fn a_page_s_real_size_is_part_of_the_least_budget_and_that_is_kept() {
     }
 }
 
-/// Every phase of a command is counted in what its first refusal names, whichever phase that comes from. Exit code 1 is not
-/// looked at: a program that is not optimised holds more code.
+/// Checks that the budget named by the first refusal covers every phase of a command, whichever phase refused. Exit
+/// code 1 is accepted, because the code of an unoptimized program takes more memory.
 #[test]
 fn a_budget_that_is_named_is_not_refused_again() {
     let place = Place::new();

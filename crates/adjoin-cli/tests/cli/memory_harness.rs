@@ -1,9 +1,13 @@
-//! Every command with `--memory`, over random sets, from the least budget upward: the budget that a refusal names suffices, every
-//! larger one does too, and the process never holds more than its budget. The peak is read from outside, by GNU `time`.
+//! Runs every command with `--memory` on random sets, starting from the smallest budget. The budget that a refusal
+//! names suffices, so does every larger one, and the process never exceeds its budget. GNU `time` measures the peak
+//! from outside.
 //!
-//! Environment variables set the extent: `ADJOIN_MEMORY_RUNS` is the number of runs, `ADJOIN_MEMORY_SEED` the seed of the first
-//! set, `ADJOIN_MEMORY_ONLY` a part of the names of the commands, and `ADJOIN_MEMORY_PROGRAM` the program, if it is not the one
-//! that was built with the test.
+//! These environment variables set the extent:
+//!
+//! - `ADJOIN_MEMORY_RUNS`: number of runs
+//! - `ADJOIN_MEMORY_SEED`: seed of the first set
+//! - `ADJOIN_MEMORY_ONLY`: a part of the names of the commands to run
+//! - `ADJOIN_MEMORY_PROGRAM`: the program, by default the one built with the test
 
 use std::fmt;
 use std::path::Path;
@@ -14,26 +18,26 @@ use crate::options::least_budget;
 use crate::place::{Place, Ran, ran, skip};
 use adjoin::random::Random;
 
-/// Runs if the environment does not say.
+/// Default number of runs.
 const RUNS: u64 = 0;
-/// The budget with which folders are built.
+/// Options for building the folders, with an ample budget.
 const AMPLE: &str = "--memory 2GB --quiet --force";
-/// Budgets that are tried after the one that a refusal named, as multiples of it.
+/// Budgets to try after the one that a refusal named, as multiples of it.
 const LARGER: [f64; 4] = [1.07, 1.3, 1.9, 3.5];
-/// Budgets that may be refused before one suffices.
+/// Number of refusals allowed before a budget must suffice.
 const REFUSALS_MAX: u64 = 1;
-/// The budget of the first run.
+/// Budget of the first run.
 const FIRST_BUDGET: &str = "16MB";
 /// Bytes of the unit in which GNU `time` reports.
 const KIB: u64 = 1 << 10;
-/// What a program that was built without optimization holds beyond a budget: its code takes more pages.
+/// Bytes by which an unoptimized program may exceed its budget: its code takes more pages.
 const UNOPTIMIZED_BYTES: f64 = 4e6;
 
-/// A command, as a line in which a word in braces stands for something that is drawn.
+/// A command to try. Words of its line in braces are replaced by random choices.
 struct Tried {
     name: &'static str,
     line: &'static str,
-    /// The folder that it changes, which every run gets a copy of.
+    /// Folder that the command changes; every run gets a copy of it.
     changes: Option<&'static str>,
 }
 
@@ -45,7 +49,7 @@ const fn changes(name: &'static str, line: &'static str, folder: &'static str) -
     Tried { name, line, changes: Some(folder) }
 }
 
-/// Every command that has `--memory`, some with several results.
+/// All commands that have `--memory`, some with several kinds of results.
 const COMMANDS: &[Tried] = &[
     reads("build", "build set.parquet {columns} -o out.store"),
     changes("append", "append store --new beyond.parquet", "store"),
@@ -94,7 +98,7 @@ const COMMANDS: &[Tried] = &[
     reads("groundtruth sample", "groundtruth set.parquet --eps {eps} --sample 100 -o out.{table}"),
 ];
 
-/// What was not as it should be.
+/// A failed check.
 struct Fault {
     seed: u64,
     name: &'static str,
@@ -108,7 +112,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A place with a set of vectors, and all folders that commands of the table read.
+/// A folder with a set of vectors and all folders that the commands read.
 struct Sets {
     place: Place,
     shape: Shape,
@@ -129,7 +133,7 @@ impl Sets {
         Self { place, shape, seed }
     }
 
-    /// Builds what is not there yet.
+    /// Builds a folder if it does not exist.
     fn has(&self, name: &str) {
         if self.place.path(name).exists() {
             return;
@@ -170,7 +174,7 @@ impl Sets {
         assert_eq!(ran.code, Some(0), "seed {}: adjoin {line}: {}", self.seed, ran.said);
     }
 
-    /// A command with what is drawn in it.
+    /// Returns the line of a command with its random choices.
     fn line(&self, command: &Tried, random: &mut Random) -> String {
         let mut chosen = |of: &[&str]| of[random.below(of.len() as u64) as usize].to_owned();
         let table = chosen(&["parquet", "csv", "jsonl"]);
@@ -196,7 +200,8 @@ impl Sets {
         }
     }
 
-    /// Runs a command with a budget, on a copy of what it changes. Returns the peak of the process as well.
+    /// Runs a command with a budget, on a copy of the folder that it changes. Also returns the peak memory of the
+    /// process.
     fn run(&self, command: &Tried, line: &str, budget: &str) -> (Ran, u64) {
         if let Some(folder) = command.changes {
             self.place.removed(folder);
@@ -216,7 +221,7 @@ impl Sets {
         (ran, peak.trim().parse::<u64>().unwrap() * KIB)
     }
 
-    /// Tries a command with the least budget that it names, and with larger ones.
+    /// Tries a command with the smallest budget that it names, and with larger ones.
     fn try_command(&self, command: &Tried, random: &mut Random, faults: &mut Vec<Fault>) -> u64 {
         self.prepare(command);
         self.try_line((command, &self.line(command, random)), faults)
@@ -236,7 +241,7 @@ impl Sets {
         }
     }
 
-    /// Tries a command as it is typed.
+    /// Tries a command line.
     fn try_line(&self, (command, line): (&Tried, &str), faults: &mut Vec<Fault>) -> u64 {
         let (mut runs, mut refusals, mut budget) = (0, 0, FIRST_BUDGET.to_owned());
         let mut fault = |budget: &str, what: String| {
@@ -280,7 +285,7 @@ impl Sets {
     }
 }
 
-/// How a run was not within its budget, or ended as none should.
+/// Describes how a run exceeded its budget or ended with an unexpected code.
 fn over(ran: &Ran, peak: u64, budget: &str) -> Option<String> {
     let bytes = budget.trim_end_matches("MB").parse::<f64>().unwrap() * 1e6;
     let is_optimized = !program().contains("/debug/");
@@ -288,22 +293,22 @@ fn over(ran: &Ran, peak: u64, budget: &str) -> Option<String> {
     if peak as f64 > allowed {
         return Some(format!("held {:.1} of {budget}, exit code {:?}", peak as f64 / 1e6, ran.code));
     }
-    // 1 is the code of a promise that was not kept: the recall, if it is not the memory.
+    // Code 1 means that recall or memory missed its target; memory is checked above.
     let ends_well = matches!(ran.code, Some(0..=2));
     (!ends_well).then(|| format!("ended with {:?}: {}", ran.code, ran.said.trim()))
 }
 
-/// The program that is run.
+/// Returns the program to run.
 fn program() -> String {
     std::env::var("ADJOIN_MEMORY_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_adjoin").to_owned())
 }
 
-/// Whether a file or folder of a place is the result of a run.
+/// Returns whether a file or folder is the result of a run.
 fn is_result(name: &str) -> bool {
     ["out.", "kept.", "removed."].iter().any(|start| name.starts_with(start))
 }
 
-/// The words of a line; those in quotes are one.
+/// Splits a line into words; quoted words stay together.
 fn words(line: &str) -> Vec<&str> {
     let parts = line.split('"').enumerate();
     parts.flat_map(|(k, part)| if k % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
@@ -319,12 +324,12 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A number that a variable gives, or another one.
+/// Returns the number in an environment variable, or the default.
 fn number_of(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }
 
-/// Whether peaks can be read.
+/// Returns whether peaks can be measured.
 fn can_measure() -> bool {
     let there = Path::new("/usr/bin/time").exists();
     if !there {
@@ -333,7 +338,7 @@ fn can_measure() -> bool {
     there
 }
 
-/// Hits of 20 queries have 20 MB of ids.
+/// Checks searches with long ids: the hits of 20 queries have 20 MB of ids.
 #[test]
 fn searches_with_long_ids_keep_the_budget_that_they_name() {
     if !can_measure() {

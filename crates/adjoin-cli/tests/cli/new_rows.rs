@@ -1,11 +1,11 @@
-//! `adjoin join STORE --new MORE`: what a join of all rows finds, of new rows.
+//! `adjoin join STORE --new MORE`: finds the pairs of new rows that a join of all rows would find.
 
 use serde_json::Value;
 
 use crate::inputs::{fbin, lines, sample};
 use crate::place::Place;
 
-/// Rows 0 to 4 on a line, and four that come to them.
+/// Rows 0 to 4 on a line, and four new rows.
 const OLD: [f32; 5] = [0.0, 1.0, 2.0, 10.0, 20.0];
 const NEW: [f32; 4] = [1.25, 10.5, 10.75, 99.0];
 
@@ -48,13 +48,13 @@ fn rows_that_came_are_counted_and_left_out() {
     assert_eq!(lines(&of("--output counts -o - --quiet").out), ["5,2", "6,2", "7,2", "8,0"]);
     let said = of("--output keep -o gone.csv --kept kept.csv --stats stats.json").said;
     assert_eq!(place.text("kept.csv").lines().collect::<Vec<_>>(), ["id", "8"], "{said}");
-    // The nearest row that stays is an old one: of the new ones none does that is near.
+    // The nearest kept row is an old one: no new row nearby is kept.
     assert_eq!(lines(&place.text("gone.csv")), ["5,1,0.25", "6,3,0.5", "7,3,0.75"]);
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     let join = &statistics["join"];
     assert_eq!((&statistics["rows"], &join["new_rows"], &join["with_rows"]), (&5.into(), &4.into(), &Value::Null));
     assert_eq!((&join["pairs"], &statistics["recall"]["pair"]["low"]), (&5.into(), &1.0.into()));
-    // Without old rows near them, the first of new ones stays.
+    // Without old rows nearby, the first of the new ones is kept.
     let place = Place::new();
     place.write("old.fbin", &fbin(1, &[500.0]));
     place.write("new.fbin", &fbin(1, &NEW));
@@ -110,7 +110,7 @@ fn what_cannot_come_is_refused() {
     }
 }
 
-/// A tenth of a set comes to the rest: found is what a join of all finds, for less than half of its distances.
+/// Checks that joining a new tenth of a set finds the pairs of a full join with less than half of its distances.
 #[test]
 fn a_tenth_that_comes_is_joined_as_with_all() {
     let place = Place::new();
@@ -147,13 +147,13 @@ fn texts_that_came_since_are_named() {
     let place = Place::new();
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     let same = format!("join set.store --new {} --id-column name --min-similarity 0.999 --exact", sample());
-    // As with append, rows whose ids are there are refused.
+    // Rows whose ids exist are refused, as in append.
     let refused = ["was used by an earlier row (24000 such rows in all)", "--on-duplicate-id keep"];
     place.refused(&same, &refused);
     place.refused(&format!("append set.store --new {} --id-column name", sample()), &refused);
     let same = same + " --on-duplicate-id keep";
     let said = place.done(&format!("{same} --output counts -o - --quiet")).out;
-    // Each row came again: it is near itself, at least.
+    // Each row was added a second time, so that it has at least its copy as a neighbor.
     assert_eq!(said.lines().count(), 24_001);
     assert!(said.lines().skip(1).all(|line| !line.ends_with(",0")), "{}", &said[..200]);
 }
@@ -182,7 +182,7 @@ fn rows_come_to_a_store_and_others_go() {
     );
     let manifest: Value = serde_json::from_str(&place.done("info named.store --json").out).unwrap();
     assert_eq!((&manifest["removed_rows"], &manifest["built_rows"]), (&2.into(), &5.into()));
-    // Rows without ids go by their numbers, which the others keep.
+    // Rows without ids are identified by their numbers, which do not change when others are deleted.
     place.write("gone.txt", b"0\n3\n");
     place.done("append old.store --delete gone.txt --quiet");
     place.done("append old.store --new new.fbin --quiet");

@@ -1,4 +1,4 @@
-//! Options that choose how, never what.
+//! Options that change how a result is computed, but not the result.
 
 use crate::inputs::fbin;
 use crate::pairs::{Pairs, pairs_of};
@@ -57,7 +57,7 @@ fn stores_are_the_same_bytes_on_any_threads_and_kernels() {
     assert!(contents("--seed 2", "four") != expected);
 }
 
-/// The budget that a refusal says would do.
+/// Returns the budget that a refusal advises.
 pub(crate) fn least_budget(said: &str) -> String {
     let from = said.split("give --memory ").nth(1).unwrap_or_else(|| panic!("no remedy: {said}"));
     from.split(' ').next().unwrap().into()

@@ -1,4 +1,4 @@
-//! Results read back: every format as the same list.
+//! Reads results of every format into a common list.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
@@ -8,10 +8,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::place::Place;
 
-/// Left and right id as text, and the value's bits, ascending.
+/// Left id, right id and bits of the value, in ascending order.
 pub(crate) type Pairs = Vec<(String, String, u32)>;
 
-/// The pairs of a result and the names of its columns.
+/// Returns the pairs of a result and the names of its columns.
 pub(crate) fn pairs_of(place: &Place, name: &str) -> (Vec<String>, Pairs) {
     match name.rsplit_once('.').unwrap().1 {
         "parquet" => of_parquet(place, name),
@@ -49,7 +49,7 @@ fn ids(batch: &RecordBatch, column: usize) -> Vec<String> {
     }
 }
 
-/// The pairs of CSV text whose ids hold no commas or quotes, or are quoted as a whole.
+/// Parses the pairs of CSV text; ids must not contain line breaks.
 pub(crate) fn of_csv(text: &str) -> (Vec<String>, Pairs) {
     let mut lines = text.lines().map(fields);
     let columns = lines.next().unwrap();
@@ -60,7 +60,7 @@ pub(crate) fn of_csv(text: &str) -> (Vec<String>, Pairs) {
     (columns, sorted(pairs.collect()))
 }
 
-/// Fields of a CSV line; inside quotes, commas are text and two quotes are one.
+/// Splits a CSV line into fields; inside quotes, commas are text and two quotes are one.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

@@ -1,4 +1,4 @@
-//! A temporary folder, and the command run in it.
+//! A temporary folder in which tests run the command.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A folder of files that a test makes.
+/// A folder of test files.
 pub(crate) struct Place(tempfile::TempDir);
 
-/// What a run of the command left.
+/// Exit code and output of a run.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -21,7 +21,7 @@ impl Place {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// One whose files are surely not held in memory, as where temporary files lie they may be.
+    /// Creates a folder on disk; the default folder for temporary files may be in memory.
     pub(crate) fn on_disk() -> Self {
         Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
@@ -42,7 +42,8 @@ impl Place {
         String::from_utf8(self.read(name)).unwrap()
     }
 
-    /// All files of this name or within a folder of this name, with their bytes; none where nothing is there.
+    /// Returns the file of this name, or all files in the folder of this name, with their bytes; empty if neither
+    /// exists.
     pub(crate) fn tree(&self, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
         let (path, mut all) = (self.path(name), Vec::new());
         if path.is_dir() {
@@ -55,33 +56,33 @@ impl Place {
         all
     }
 
-    /// The names of all files and folders in the place.
+    /// Returns the names of all files and folders in this folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// The files of a folder, by their names in it.
+    /// Returns the files of a folder, by their names in it.
     pub(crate) fn names_and_bytes(&self, name: &str) -> Vec<(String, Vec<u8>)> {
         let of = |(path, bytes): (PathBuf, Vec<u8>)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes);
         self.tree(name).into_iter().map(of).collect()
     }
 
-    /// Removes a file or folder, where it is there.
+    /// Removes a file or folder, if it exists.
     pub(crate) fn removed(&self, name: &str) {
         let path = self.path(name);
         let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
 
-    /// The command with arguments, not yet started.
+    /// Returns the command with arguments, not yet started.
     pub(crate) fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_adjoin"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
-        command.env("TMPDIR", self.0.path()); // where stores are built that have no result to lie beside
+        command.env("TMPDIR", self.0.path()); // stores without a result next to them are built here
         command
     }
 
-    /// Runs the command with arguments that are parted by single spaces.
+    /// Runs the command with arguments separated by single spaces.
     pub(crate) fn run(&self, line: &str) -> Ran {
         self.run_words(&line.split(' ').collect::<Vec<_>>())
     }
@@ -91,7 +92,7 @@ impl Place {
         ran(self.command(arguments))
     }
 
-    /// The command as a user runs it who may write nothing here, if such a user can be had: root gives up its rights.
+    /// Returns the command as run by a user without write permission here, if possible: root drops its privileges.
     pub(crate) fn powerless(&self, arguments: &[&str]) -> Option<Command> {
         if !rustix::process::geteuid().is_root() {
             return Some(self.command(arguments));
@@ -109,8 +110,8 @@ impl Place {
         Some(command)
     }
 
-    /// The command as a user whom the system gives so many threads in all, if such a user can be had: one with no other
-    /// process, who may write here.
+    /// Returns the command as run by a user with a limit of `threads` threads and write permission here, if possible.
+    /// The user has no other processes.
     pub(crate) fn with_threads(&self, threads: usize, arguments: &[&str]) -> Option<Command> {
         if !rustix::process::geteuid().is_root() {
             skip("root", "processes of this user are not known, so no limit can be set");
@@ -133,25 +134,25 @@ impl Place {
         Some(limited(arguments))
     }
 
-    /// Runs the command, which must succeed. Returns what it printed.
+    /// Runs the command, which must succeed. Returns its output.
     pub(crate) fn done(&self, line: &str) -> Ran {
         let ran = self.run(line);
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.said);
         ran
     }
 
-    /// Runs the command, which must refuse: with exit code 2, nothing on standard output, one line that contains all
-    /// of `words`, and every file as before.
+    /// Runs the command, which must refuse: with exit code 2, nothing on standard output, one line that contains all of
+    /// `words`, and no change to any file.
     pub(crate) fn refused(&self, line: &str, words: &[&str]) {
         self.refused_words(&line.split(' ').collect::<Vec<_>>(), words);
     }
 
-    /// The same for arguments with spaces in them.
+    /// Runs the command like [`Place::refused`], with arguments that may contain spaces.
     pub(crate) fn refused_words(&self, arguments: &[&str], words: &[&str]) {
         self.refuses(self.command(arguments), arguments, words);
     }
 
-    /// The same for a command that is made already.
+    /// Runs an existing command like [`Place::refused`].
     pub(crate) fn refuses(&self, command: Command, arguments: &[&str], words: &[&str]) {
         let before = self.listing();
         let Ran { code, out, said } = ran(command);
@@ -165,7 +166,7 @@ impl Place {
         assert_eq!(self.listing(), before, "{arguments:?}");
     }
 
-    /// Every file and folder, hidden ones too, with the length of files.
+    /// Returns every file and folder, including hidden ones, with the length of files.
     pub(crate) fn listing(&self) -> Vec<(PathBuf, Option<u64>)> {
         let mut found = Vec::new();
         list(self.0.path(), &mut found);
@@ -174,11 +175,11 @@ impl Place {
     }
 }
 
-/// A small disk, until this is dropped.
+/// A small disk, unmounted when dropped.
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Makes the folder `disk` of a place a disk of so many bytes, where this user may do that.
+    /// Mounts a disk of `bytes` bytes at the folder `disk`, if this user may do so.
     pub(crate) fn new(place: &Place, bytes: u64) -> Option<Self> {
         let at = place.path("disk");
         fs::create_dir(&at).unwrap();
@@ -198,7 +199,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Says that a test lacks something; fails where `ADJOIN_REQUIRE` lists it.
+/// Prints that a test lacks a requirement; fails if `ADJOIN_REQUIRE` lists it.
 pub(crate) fn skip(need: &str, why: &str) {
     let required = std::env::var("ADJOIN_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|required| required == need), "ADJOIN_REQUIRE={required}, but {why}");
@@ -211,7 +212,7 @@ pub(crate) fn ran(mut command: Command) -> Ran {
     Ran { code: output.status.code(), out: text(output.stdout), said: text(output.stderr) }
 }
 
-/// Lines that depend on the machine.
+/// Returns whether a line depends on the machine.
 fn is_note(line: &str) -> bool {
     ["refuses direct reads", "refuses io_uring", "are rounded to f32"].iter().any(|note| line.contains(note))
 }

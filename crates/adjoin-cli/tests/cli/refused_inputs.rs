@@ -1,4 +1,4 @@
-//! Inputs that are not what they must be: one line that names file, row, value and remedy, and nothing left behind.
+//! Invalid inputs: one line names the file, the row, the value and a remedy, and no files are left behind.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use rustix::fs::{FileType, Mode};
 use crate::inputs::{fbin, npy, write_columns, write_parquet};
 use crate::place::Place;
 
-/// Refused alike by every command that reads sources.
+/// Checks that every command that reads sources refuses these.
 fn refused_by_all(place: &Place, sources: &str, threshold: &str, words: &[&str]) {
     let metric = if threshold.starts_with("--eps") { "l2" } else { "cosine" };
     place.refused(&format!("build {sources} --metric {metric} -o store"), words);
     place.refused(&format!("join {sources} {threshold} -o pairs.parquet"), words);
     place.refused(&format!("join {sources} {threshold}"), words);
-    // a ground truth skips nothing, so it must not advise to
+    // A ground truth skips no rows, so it must not advise that.
     let words: Vec<&str> = words.iter().filter(|word| !word.starts_with("--on-bad")).copied().collect();
     place.refused(&format!("groundtruth {sources} {threshold} -o pairs.csv"), &words);
 }

@@ -1,4 +1,4 @@
-//! Options without a meaning, and places where nothing can be written.
+//! Invalid options, and paths that cannot be written.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -72,7 +72,7 @@ fn numbers_sizes_and_names() {
     }
 }
 
-/// Guesses that go by the names of other tools get advice that helps, not the flag with the most letters in common.
+/// Checks that flags of other tools get useful advice, not the flag with the most letters in common.
 #[test]
 fn flags_that_are_likely_guesses() {
     let place = with_set_and_store();
@@ -222,7 +222,7 @@ fn names_that_are_taken_or_cannot_be() {
     assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
 }
 
-/// Whatever a command writes keeps away from whatever it reads, by which name and link ever.
+/// Checks that no command overwrites its input, under any name or link.
 #[test]
 fn results_that_would_replace_what_is_read() {
     let place = with_set_and_store();
@@ -307,7 +307,7 @@ fn budgets_that_are_too_small() {
 fn results_that_cannot_fit_on_the_disk() {
     let place = Place::new();
     place.done("gen --rows 1000000 --dimensions 2 --element u8 -o many.u8bin --quiet");
-    // Half a million million pairs: ten terabytes.
+    // Half a trillion pairs: ten terabytes.
     let join = "join many.u8bin --buckets 10 --eps 1000 --exact -o pairs.csv --quiet";
     place.refused(join, &["pairs.csv would take about", "the disk has", "stricter threshold", "--yes"]);
     place.done("gen --rows 2000 --dimensions 2 --element u8 -o few.u8bin --quiet");

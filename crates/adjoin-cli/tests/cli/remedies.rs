@@ -1,4 +1,4 @@
-//! Remedies that messages about inputs name: each is followed once, as it says, and then the command works.
+//! Remedies in messages about inputs: following each one once makes the command work.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ fn vectors(rows: &[Option<[f32; 2]>]) -> ArrayRef {
     Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(rows, 2))
 }
 
-/// Files of every kind that a message advises about.
+/// Creates every kind of file that a message advises about.
 fn place() -> Place {
     let place = Place::new();
     let plain = || vectors(&[Some([1.0, 0.0]), Some([0.0, 1.0]), Some([1.0, 1.0])]);
@@ -61,7 +61,8 @@ fn place() -> Place {
     place
 }
 
-/// A command that fails, the remedy that its message names, and the command that follows it; none if another program does.
+/// A failing command, the remedy in its message, and the command that follows it; empty if the remedy uses another
+/// program.
 const REMEDIES: &[(&str, &str, &str)] = &[
     // Files and folders.
     ("join mixed --eps 2 -o -", "name those to read by a glob such as mixed/*.fbin", "join mixed/*.fbin --eps 2 -o -"),
@@ -162,7 +163,7 @@ fn names_that_are_not_text_are_written_and_read_or_refused() {
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = run(&[word("verify"), &store]);
     assert_eq!(code, Some(0), "{said}");
-    // A folder whose files have such names is read, and written again under the same names.
+    // A folder whose files have such names can be read, and written again under those names.
     place.done("dedupe names -o without --eps 0 --quiet");
     for folder in [&b"a"[..], b"\xff"] {
         assert!(place.path("without").join(name(folder)).join("v.fbin").is_file());

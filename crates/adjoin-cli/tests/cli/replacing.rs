@@ -1,4 +1,4 @@
-//! `--force`: what is there is replaced whole, or stays as it was.
+//! `--force`: existing files are replaced as a whole, or unchanged.
 
 use crate::inputs::fbin;
 use crate::place::Place;
@@ -52,7 +52,7 @@ fn a_folder_with_something_else_in_it_is_never_a_store() {
     place.done("join empty --eps 1");
 }
 
-/// Whoever is first or last: what is there afterwards is one whole store.
+/// Checks that concurrent builds leave one whole store, whichever ends last.
 #[test]
 fn two_builds_at_once_leave_one_sound_store() {
     for _ in 0..10 {

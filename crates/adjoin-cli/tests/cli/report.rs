@@ -1,4 +1,4 @@
-//! The page of a result: right figures, safe against what names hold, and whole in a real browser.
+//! The HTML report of a result: correct figures, safe against hostile names, and complete in a real browser.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use parquet::file::properties::WriterProperties;
 use crate::inputs::fbin;
 use crate::place::{Place, skip};
 
-/// A result with statistics, and names that try to get out.
+/// Creates a result with statistics, and names that try to break out of the script.
 fn joined() -> Place {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 8 --seed 2 -o set.fbin");
@@ -26,7 +26,7 @@ fn joined() -> Place {
     place
 }
 
-/// The JSON that the page draws.
+/// Returns the JSON that the page draws.
 pub(crate) fn data(place: &Place, page: &str) -> serde_json::Value {
     let text = place.text(page);
     let (_, rest) = text.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
@@ -51,13 +51,13 @@ fn every_format_gives_the_same_page() {
     let members = csv["clusters"].as_array().unwrap().iter().map(|cluster| cluster.as_array().unwrap().len());
     assert_eq!(csv["clustered_rows"], members.sum::<usize>());
     assert!(csv["names"][0][1].as_str().unwrap().starts_with("name </script><b>"));
-    // Pairs come in another order from another run; what is told of them is the same.
+    // Another run writes pairs in another order; their figures must agree.
     for key in ["total", "curve", "sizes", "clusters_total", "clustered_rows"] {
         assert_eq!(csv[key], lines[key], "{key}");
     }
 }
 
-/// Rows without ids go by their number in all of the set.
+/// Checks that rows without ids are named by their number in the whole set.
 #[test]
 fn names_lie_in_one_file_or_in_many() {
     let place = joined();
@@ -130,7 +130,8 @@ fn nothing_is_a_page_in_every_format() {
     }
 }
 
-/// 007 is another id than 7, and ids need not go on as the first thousand lines begin; nor need distances be whole.
+/// Checks that 007 and 7 are different ids, that later ids may differ in kind from the first thousand lines, and that
+/// distances may be fractional.
 #[test]
 fn ids_in_text_are_taken_as_they_are_written() {
     let place = Place::new();
@@ -145,7 +146,7 @@ fn ids_in_text_are_taken_as_they_are_written() {
     assert!(named("007", "agent") && named("7", "number") && named("abc", ""));
 }
 
-/// A file that says of 400 rows that each has the same text of 4 MB.
+/// Writes a file in which 400 rows refer to one text of 4 MB.
 fn write_repeated_text(place: &Place, name: &str) {
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(["a".repeat(4 << 20)]));
     let names = DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0; 400]), texts);
@@ -161,7 +162,7 @@ fn write_repeated_text(place: &Place, name: &str) {
     writer.close().unwrap();
 }
 
-/// Exit code 1 would say that more was held than the budget allows.
+/// Checks that names are read within the budget: exit code 1 would mean that more memory was held.
 #[test]
 fn names_are_read_within_the_budget_whatever_their_files_grow_to() {
     let place = Place::new();

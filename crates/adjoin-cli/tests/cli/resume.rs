@@ -1,5 +1,5 @@
-//! A second try: builds and joins that were killed go on with `--resume`, give what they would have given, and do again no
-//! more than they were in the middle of.
+//! Killed builds and joins continue with `--resume`: their results equal the ones of an uninterrupted run, and they
+//! repeat only the step that was interrupted.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::place::Place;
 use crate::signals::{holds, wait_until_begun};
 
-/// Processes that are killed of each command; with `ADJOIN_EVERY_FAULT` more.
+/// Number of processes to kill per command, and the number with `ADJOIN_EVERY_FAULT`.
 const KILLS: (usize, usize) = (10, 200);
 
 fn kills() -> usize {
     if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { KILLS.1 } else { KILLS.0 }
 }
 
-/// Runs a command and kills it after some time; what it said where it had ended.
+/// Runs a command and kills it after some time; returns its messages if it had ended.
 fn said_unless_killed(place: &Place, line: &str, after: Duration) -> Option<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let mut child = place.command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -30,7 +30,7 @@ fn said_unless_killed(place: &Place, line: &str, after: Duration) -> Option<Stri
     (!is_killed).then_some(said)
 }
 
-/// Runs a command until it has made a file whose path contains `part`, then ends it by a signal; what it said.
+/// Runs a command until it has created a file with `part` in its path, then ends it by a signal; returns its messages.
 fn ended_at(place: &Place, line: &str, part: &str, signal: Signal) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let mut child = place.command(&words).stderr(Stdio::piped()).spawn().unwrap();
@@ -45,16 +45,16 @@ fn number(statistics: &serde_json::Value, object: &str, name: &str) -> f64 {
     statistics[object][name].as_f64().unwrap_or_else(|| panic!("{object}.{name} of {statistics}"))
 }
 
-/// What was found out of runs that were killed.
+/// Measurements of killed runs.
 #[derive(Default)]
 struct Repeated {
     kills: usize,
-    /// Shares of the work of a whole run that each kill made to be done again, at most.
+    /// Maximum fraction of the work of a whole run that each kill caused to be repeated.
     shares: Vec<f64>,
 }
 
-/// Kills runs of `line`, which writes `result` as `plain` has it, at seeded moments, one or several times before it may end;
-/// `share` tells from a finished run what share of the work was done twice.
+/// Kills runs of `line` at seeded moments, one or more times in a row, and checks that `result` ends up equal to that
+/// of an uninterrupted run. `share` returns the fraction of the work that a finished run repeated.
 fn kill_and_resume(place: &Place, line: &str, result: &str, share: impl Fn(&Place, &str) -> f64) -> Repeated {
     let mut random = Random::new(1, "kills");
     let (mut told, begun) = (Repeated::default(), Instant::now());
@@ -88,7 +88,7 @@ fn compared_twice(place: &Place, _said: &str) -> f64 {
     number(&statistics, "resume", "verified_pairs_repeated_max") / number(&statistics, "join", "verified_pairs")
 }
 
-/// Of a build, by the distances to centers that it computed.
+/// Returns the repeated fraction of a build, in distances to centers.
 fn computed_twice(_place: &Place, said: &str) -> f64 {
     let Some((_, told)) = said.split_once("assigned before, at most ") else { return 0.0 };
     let mut numbers = told.split(' ').filter_map(|word| word.replace(',', "").parse::<f64>().ok());
@@ -157,7 +157,7 @@ fn a_killed_build_goes_on_and_writes_the_same_bytes() {
         place.names_and_bytes("store") == place.names_and_bytes("plain"),
         "a build that is not kept writes the same"
     );
-    // Before the first rows are kept centers are trained, which is most of the work of so small a set.
+    // Training the centers precedes the first checkpoint, and is most of the work on so small a set.
     assert!(told.shares.iter().all(|&share| share <= 1.0), "a kill costs no more than a run: {:?}", told.shares);
 }
 
@@ -228,7 +228,7 @@ fn a_changed_source_or_option_is_refused() {
     assert!(ran.said.contains("run 2 of this build: "), "{}", ran.said);
 }
 
-/// Other bytes of the same number, whose time of writing was put back.
+/// Checks a source with changed bytes of equal length and a restored modification time.
 #[test]
 fn a_source_that_was_changed_unseen_is_refused() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `adjoin serve`: the same hits as `adjoin search`, in every shape of bodies, and what is refused.
+//! `adjoin serve`: returns the hits of `adjoin search`, for every kind of body, and refusals.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::inputs::{fbin, sample};
 use crate::place::Place;
 use crate::serving::Serving;
 
-/// A store of 8 vectors of the plane.
+/// Creates a store of 8 vectors of the plane.
 pub(crate) fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0.]));
@@ -187,7 +187,7 @@ fn rows_are_named_by_their_ids_and_conditions_hold() {
     assert!(some.iter().all(is_named) && !all.iter().all(is_named), "{all:?} {some:?}");
 }
 
-/// The hits of each query are those of the vectors of the rows that it names.
+/// Checks that rows given by id are searched for by their vectors.
 #[test]
 fn rows_are_searched_for_by_their_names() {
     let place = small();
@@ -216,7 +216,7 @@ fn rows_are_searched_for_by_their_names() {
     }
 }
 
-/// What `/openapi.json` lists is there by the methods that it names, and nothing else of what is there is missing.
+/// Checks that `/openapi.json` lists exactly the existing paths, with their methods and limits.
 #[test]
 fn the_description_names_what_there_is() {
     let place = small();
@@ -248,7 +248,8 @@ fn the_description_names_what_there_is() {
     assert_eq!(said, ["k", "queries", "deadline_ms"].map(|name| &limits[name]));
 }
 
-/// Many hits, and thresholds, are answered exactly in a lane of their own; few hits still come with the recall of a rule.
+/// Checks that many hits and thresholds are answered exactly in the long lane, while few hits still have the recall of
+/// a rule.
 #[test]
 fn large_requests_are_answered_exactly_and_leave_small_ones_alone() {
     let place = Place::new();
@@ -326,7 +327,7 @@ fn queries_come_as_a_table() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Queries as an Arrow stream of lists.
+/// Returns queries as an Arrow stream of lists.
 pub(crate) fn queries(rows: &[Option<Vec<f32>>]) -> Vec<u8> {
     let mut lists = ListBuilder::new(Float32Builder::new());
     rows.iter().for_each(|row| match row {
@@ -336,7 +337,7 @@ pub(crate) fn queries(rows: &[Option<Vec<f32>>]) -> Vec<u8> {
     stream(Arc::new(lists.finish()))
 }
 
-/// The same of vectors of the plane as lists of one length, in f64.
+/// Returns vectors of the plane as an Arrow stream of fixed-size lists of f64.
 fn fixed_queries(values: [f64; 4]) -> Vec<u8> {
     let mut lists = FixedSizeListBuilder::new(Float64Builder::new(), 2);
     for row in values.chunks(2) {

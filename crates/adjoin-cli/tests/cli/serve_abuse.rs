@@ -1,4 +1,4 @@
-//! `adjoin serve` among clients that are slow, many, broken or hostile: others are answered, and nothing grows.
+//! `adjoin serve` with slow, numerous, broken or hostile clients: others are still answered, and resources do not grow.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use crate::place::Place;
 use crate::serve::small;
 use crate::serving::{Serving, response};
 
-/// How long something may take to come about before a test gives up.
+/// Time limit for an expected event before a test fails.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn answers(serving: &Serving) {
@@ -29,7 +29,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Files and sockets that a server has open.
+/// Returns the number of files and sockets that a server has open.
 fn open_files(serving: &Serving) -> usize {
     fs::read_dir(format!("/proc/{}/fd", serving.pid())).unwrap().count()
 }
@@ -40,8 +40,8 @@ fn resident_bytes(serving: &Serving) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// A thousand connections that say nothing, or half of something, or garbage, and then go: others are answered meanwhile, and
-/// afterwards all is as before.
+/// Opens a thousand connections that send nothing, half a request or garbage, then closes them. Other clients are
+/// answered meanwhile, and afterwards the server holds no more than before.
 #[test]
 fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_behind() {
     let place = small();
@@ -62,7 +62,7 @@ fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_
             3 => "\u{1}\u{2}\u{3} garbage \r\n\r\n GET / HTTP/9\r\n\r\n".repeat(10),
             _ => String::new(),
         };
-        let _ = stream.write_all(said.as_bytes()); // garbage may be hung up on at once
+        let _ = stream.write_all(said.as_bytes()); // the server may close at the first garbage
         if k % 2 == 0 {
             let _ = stream.shutdown(Shutdown::Write);
         }
@@ -76,7 +76,7 @@ fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// While idle clients hold all connections, searches are refused, but those that look after the server and writers are answered.
+/// Checks that searches are refused while idle clients hold all connections, but supervisors and writers are answered.
 #[test]
 fn clients_that_there_is_no_room_for_are_told_so_until_others_have_gone() {
     let place = Place::new();
@@ -106,16 +106,16 @@ fn bodies_that_are_too_much_are_refused_before_they_are_read() {
     let head = "POST /v1/search HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n";
     stream.write_all(format!("{head}content-length: {}\r\n\r\n", u64::MAX / 2).as_bytes()).unwrap();
     assert!(response(stream).problem(413).contains("a body may have"));
-    // Chunks without an end: refused as soon as they are more.
+    // Endless chunks are refused once they exceed the limit.
     let mut stream = serving.connect();
     stream.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).unwrap();
     let chunk = format!("{:x}\r\n{}\r\n", 60_000, " ".repeat(60_000));
     let sent = (0..2 + most / 30_000).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count() as u64;
     assert!(sent <= 2 + most / 30_000);
     let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes); // what was not read resets the connection
+    let _ = stream.read_to_end(&mut bytes); // unread input resets the connection
     assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&bytes));
-    // A body of the largest size that says nothing that it may say.
+    // Bodies of the maximum size with invalid content.
     for body in [vec![b'['; most as usize], vec![0; most as usize], b"[1e999]".repeat(most as usize / 7)] {
         serving.ask("POST /v1/search\ncontent-type: application/json", &body).problem(400);
     }
@@ -126,7 +126,7 @@ fn bodies_that_are_too_much_are_refused_before_they_are_read() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// One after the other on one connection, garbage behind them.
+/// Sends requests ahead on one connection, followed by garbage.
 #[test]
 fn requests_that_are_sent_ahead_are_answered_in_their_order() {
     let place = small();
@@ -147,7 +147,7 @@ fn requests_that_are_sent_ahead_are_answered_in_their_order() {
     answers(&serving);
 }
 
-/// SIGTERM while clients ask: what was sent before is answered.
+/// Sends SIGTERM while clients wait: accepted requests are answered.
 #[test]
 fn a_server_that_ends_answers_what_it_took_in() {
     let place = Place::new();
@@ -161,7 +161,7 @@ fn a_server_that_ends_answers_what_it_took_in() {
     let asked = || {
         let mut stream = serving.connect();
         stream.write_all(head.as_bytes()).unwrap();
-        // The server says so when it begins to take the request in.
+        // The server sends this when it starts to read the body.
         let goes_on = b"HTTP/1.1 100 Continue\r\n\r\n";
         let mut said = vec![0; goes_on.len()];
         stream.read_exact(&mut said).unwrap();
@@ -177,7 +177,7 @@ fn a_server_that_ends_answers_what_it_took_in() {
     assert!(code == Some(0) && said.contains("ending: what was taken in is answered"), "{code:?} {said}");
 }
 
-/// What is damaged while it is served fails in words; what is published anew is taken up.
+/// Checks that a damaged store fails with a message, and that a newly published store is opened.
 #[test]
 fn damage_is_told_and_a_new_store_is_taken_up() {
     let place = small();
@@ -216,16 +216,17 @@ fn a_late_request_is_told_so_and_the_next_is_answered() {
         let head = format!("POST /v1/search?k=10&exact=true&deadline_ms={deadline_ms}");
         serving.ask(&format!("{head}\ncontent-type: application/octet-stream"), &queries)
     };
-    // As long as a request may wait, so that no machine is too slow for it.
+    // The maximum deadline, so that the test does not depend on the speed of the machine.
     assert_eq!(ask(600_000).status, 200);
-    // The 12.8 billion differences of bytes take longer than that on any machine.
+    // The 12.8 billion byte differences take longer than 1 ms on any machine.
     ask(1).problem(504);
     assert_eq!(ask(600_000).status, 200, "and afterwards all is as before");
     let shed = ["crowded", "late"].map(|reason| serving.metric(&format!("adjoin_shed_total{{reason=\"{reason}\"}}")));
     assert_eq!(shed, [0.0, 1.0]);
 }
 
-/// Hits that the memory for clients does not hold: the request is refused for good, and what is found meanwhile is not kept.
+/// Checks hits that exceed the memory for clients: the request is refused for good, and the hits found so far are
+/// released.
 #[test]
 fn hits_beyond_memory_are_refused_for_good_and_given_up_when_they_are_late() {
     let place = Place::new();
@@ -239,7 +240,7 @@ fn hits_beyond_memory_are_refused_for_good_and_given_up_when_they_are_late() {
     };
     assert!(all(100, 600_000).problem(507).contains("ask for fewer"));
     assert_eq!(all(4_000, 500).status / 100, 5);
-    // Nothing goes on for those that are late.
+    // Late requests are canceled.
     let near = serving.post("/v1/search", &json!({"queries": [[7, 7]], "k": 1, "nprobe": 1}));
     assert_eq!(near.status, 200, "{near:?}");
     assert!(resident_bytes(&serving) < 64_000_000, "{}", resident_bytes(&serving));

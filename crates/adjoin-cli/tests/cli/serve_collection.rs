@@ -1,4 +1,4 @@
-//! `adjoin serve` of indexes, and of a collection that clients change.
+//! `adjoin serve` with indexes, and with a collection that clients change.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn an_index_is_served() {
     assert_eq!(ids_of(&found), wanted);
     let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
     assert!(refused.contains("for a graph index give list, recall or exact"), "{refused}");
-    // A recall of 1 is no estimate: everything is compared.
+    // A recall of 1 is not estimated: every row is compared.
     let exact = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "exact": true})).json();
     let all = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "recall": 1})).json();
     assert_eq!((ids_of(&exact), ids_of(&all)), (wanted.clone(), wanted));
@@ -91,7 +91,7 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
     assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row is called b"));
 }
 
-/// Searches of an empty collection say nothing of the time that searches of a large one take.
+/// Checks that searches of an empty collection do not affect the predicted time of searches after it has grown.
 #[test]
 fn a_collection_that_was_searched_while_empty_is_searched_after_it_has_grown() {
     let place = Place::new();
@@ -107,7 +107,7 @@ fn a_collection_that_was_searched_while_empty_is_searched_after_it_has_grown() {
     assert_eq!([find(), find(), find()], [200; 3]);
 }
 
-/// What was acknowledged is there after the process was killed.
+/// Checks that acknowledged writes survive a killed process.
 #[test]
 fn a_write_outlives_the_server() {
     let place = Place::new();
@@ -122,7 +122,8 @@ fn a_write_outlives_the_server() {
     assert_eq!(ids_of(&found), (0..20).map(|id| json!(id)).collect::<Vec<_>>());
 }
 
-/// A disk that is full refuses writes and says so; once there is room, writes are taken again, without a restart.
+/// Checks that writes are refused with a message while the disk is full, and accepted again without a restart once it
+/// has space.
 #[test]
 fn a_full_disk_ends_no_server() {
     let place = Place::new();
@@ -133,11 +134,11 @@ fn a_full_disk_ends_no_server() {
     assert_eq!((put(0).status, serving.get("/readyz").status), (200, 200));
     let mut filler = 1 << 20;
     while filler > 0 {
-        // What does not fit is there as far as it does.
+        // A write that does not fit still fills the disk.
         let _ = std::fs::write(place.path(&format!("disk/filler-{filler}")), vec![1; filler]);
         filler /= 2;
     }
-    // What is left of the last block of the log is soon full.
+    // The free part of the last block of the log is soon used up.
     let refused = (1..2_000).map(put).find(|answer| answer.status != 200).expect("the disk is full");
     let detail = refused.problem(503);
     assert!(detail.contains("the write was not taken") && detail.contains("No space left"), "{detail}");
@@ -156,7 +157,7 @@ fn a_full_disk_ends_no_server() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// A budget in which no merge fits is refused when the server starts, with one that suffices.
+/// Checks that a server refuses to start with a budget in which no merge fits, and names one that suffices.
 #[test]
 fn a_budget_too_small_for_merges_is_refused_at_the_start() {
     let place = Place::new();

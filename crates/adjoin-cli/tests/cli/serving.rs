@@ -1,4 +1,4 @@
-//! A server that runs, and clients that speak to it in bytes.
+//! A running server, and clients that send raw bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,16 +10,16 @@ use serde_json::Value;
 
 use crate::place::Place;
 
-/// Bound on waiting for bytes that never arrive. No result depends on it: a slow machine stays far below.
+/// Time limit for bytes that never arrive. No result depends on it: a slow machine stays far below.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// A server that runs until this is dropped.
+/// A running server, killed when dropped.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
-/// What a server sent.
+/// A response of the server.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -32,7 +32,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What it says is wrong; it is a problem of this status.
+    /// Returns the detail of the response, which must be a problem with this status.
     pub(crate) fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         assert!(self.head.contains("content-type: application/problem+json"), "{}", self.head);
@@ -43,7 +43,7 @@ impl Response {
 }
 
 impl Serving {
-    /// Starts `adjoin serve` with these arguments at a port that is free, and waits until it listens.
+    /// Starts `adjoin serve` with these arguments on a free port, and waits until it listens.
     pub(crate) fn start(place: &Place, arguments: &str) -> Self {
         let words = format!("serve --listen 127.0.0.1:0 {arguments}");
         let words: Vec<&str> = words.split(' ').collect();
@@ -68,12 +68,12 @@ impl Serving {
         stream
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on a new connection.
     pub(crate) fn ask(&self, head: &str, body: &[u8]) -> Response {
         self.ask_under("localhost", head, body)
     }
 
-    /// The same under another name of the server.
+    /// Sends a request that names `host` as the server.
     pub(crate) fn ask_under(&self, host: &str, head: &str, body: &[u8]) -> Response {
         let mut stream = self.connect();
         let (line, headers) = head.split_once('\n').unwrap_or((head, ""));
@@ -83,7 +83,7 @@ impl Serving {
             "{line} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
         );
         stream.write_all(text.as_bytes()).unwrap();
-        let _ = stream.write_all(body); // where it is refused before it is read, the connection is gone
+        let _ = stream.write_all(body); // fails if the server refuses before it has read the body
         response(stream)
     }
 
@@ -96,25 +96,25 @@ impl Serving {
         self.ask(&format!("POST {path}\ncontent-type: application/json"), body.to_string().as_bytes())
     }
 
-    /// The value of a line of `/metrics`.
+    /// Returns the value of a line of `/metrics`.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = String::from_utf8(self.get("/metrics").body).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
     }
 
-    /// Asks the server to end.
+    /// Sends SIGTERM to the server.
     pub(crate) fn terminate(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
 
-    /// Asks the server to end, and waits until it has. Returns its exit code and what it said.
+    /// Ends the server and waits for it. Returns its exit code and messages.
     pub(crate) fn end(self) -> (Option<i32>, String) {
         self.terminate();
         self.wait()
     }
 
-    /// Waits until the server, which was asked to, has ended. Returns its exit code and what it said.
+    /// Waits for a server that is shutting down. Returns its exit code and messages.
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -129,7 +129,7 @@ impl Drop for Serving {
     }
 }
 
-/// What comes on a connection until it is closed.
+/// Reads a connection until it is closed.
 pub(crate) fn response(mut stream: TcpStream) -> Response {
     let mut bytes = Vec::new();
     let ended = stream.read_to_end(&mut bytes);

@@ -1,4 +1,4 @@
-//! Interrupted work ends in order: its exit code says which signal, and nothing temporary stays behind.
+//! Interrupted work ends cleanly: the exit code identifies the signal, and no temporary files are left.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,13 +8,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::place::Place;
 
-/// Bound on waiting for an event that never occurs. No result depends on it: a slow machine stays far below.
+/// Time limit for an event that never occurs. No result depends on it: a slow machine stays far below.
 const PATIENCE: Duration = Duration::from_secs(1_800);
-/// Rows of the first set that is tried; each further one has twice as many.
+/// Rows of the first set to try; each further one has twice as many.
 const ROWS: usize = 200_000;
 const ATTEMPTS: usize = 3;
 
-/// Interrupts runs of `line`, in which `set.fbin` is the source and `store` a store of it, as soon as `begun` holds.
+/// Interrupts runs of `line` as soon as `begun` holds. `set.fbin` is the source, and `store` a store of it.
 fn interrupt(line: &str, begun: impl Fn(&Place) -> bool) {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let ended = (0..ATTEMPTS).find_map(|attempt| interrupt_once(line, ROWS << attempt, signal, &begun));
@@ -25,7 +25,7 @@ fn interrupt(line: &str, begun: impl Fn(&Place) -> bool) {
     }
 }
 
-/// `None` where the run was over before the signal.
+/// Interrupts one run; `None` if it ended before the signal.
 fn interrupt_once(line: &str, rows: usize, signal: Signal, begun: &impl Fn(&Place) -> bool) -> Option<Output> {
     let place = Place::new();
     place.done(&format!("gen --rows {rows} --dimensions 64 -o set.fbin --quiet"));
@@ -48,7 +48,7 @@ fn interrupt_once(line: &str, rows: usize, signal: Signal, begun: &impl Fn(&Plac
     Some(output)
 }
 
-/// Waits until the run has begun what is waited for; false where it ended without.
+/// Waits until `begun` holds; returns false if the run ended before.
 pub(crate) fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !begun() {
@@ -61,14 +61,14 @@ pub(crate) fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> b
     true
 }
 
-/// Whether the folder holds a file or folder whose path contains `part`.
+/// Returns whether the folder contains a file or folder with `part` in its path.
 pub(crate) fn holds(place: &Place, part: &str) -> bool {
     holds_one(place, |path| path.to_string_lossy().contains(part))
 }
 
-/// Whether the folder holds a file or folder of which `is_it` says so.
+/// Returns whether the folder contains a file or folder for which `is_it` holds.
 pub(crate) fn holds_one(place: &Place, is_it: impl Fn(&Path) -> bool) -> bool {
-    // Unlike a whole listing, this bears files that come and go.
+    // Unlike a full listing, this tolerates files that appear and disappear meanwhile.
     let mut waiting = vec![place.path("")];
     while let Some(folder) = waiting.pop() {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
@@ -81,7 +81,7 @@ pub(crate) fn holds_one(place: &Place, is_it: impl Fn(&Path) -> bool) -> bool {
     false
 }
 
-/// How many times the thread that watches for signals has blocked; `None` unless it is blocked now.
+/// Returns how many times the signal thread has blocked; `None` unless it is blocked now.
 fn watcher_waits(process: u32) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let file = |task: &Path, name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
@@ -131,7 +131,7 @@ fn a_join_of_a_store_is_interrupted_while_it_compares() {
     }
 }
 
-/// A join in a place with a set, begun by `env` with what it is to do on a signal, and hung up once it builds its store.
+/// Starts a join through `env` with an option that sets its signal handling, and sends SIGHUP once it builds its store.
 fn hung_up(env: &str) -> Option<(Place, Output)> {
     if !Command::new("env").args([env, "true"]).status().is_ok_and(|status| status.success()) {
         println!("skipped: env does not know {env}");
@@ -143,7 +143,7 @@ fn hung_up(env: &str) -> Option<(Place, Output)> {
     command.args([env, env!("CARGO_BIN_EXE_adjoin"), "join", "set.fbin", "--eps", "0.1", "-o", "pairs.csv"]);
     command.current_dir(place.path("")).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    drop(child.stderr.take()); // as where the terminal is gone: nobody hears what it says
+    drop(child.stderr.take()); // as after a closed terminal: nothing reads its messages
     assert!(wait_until_begun(&mut child, || holds(&place, ".adjoin-store-")), "it ends before it can be hung up");
     kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -183,13 +183,13 @@ fn a_join_whose_reader_ends_with_it_is_interrupted() {
     let words = ["join", "set.fbin", "--eps", "100", "-o", "-"];
     let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
-    // The rest of the pairs is far more than a pipe holds: from here on the join waits for its reader.
+    // The remaining pairs exceed the capacity of a pipe: from here on the join waits for its reader.
     std::io::BufRead::read_line(&mut reader, &mut String::new()).unwrap();
     let pid = child.id();
     assert!(wait_until_begun(&mut child, || watcher_waits(pid).is_some()));
     let waits = watcher_waits(pid);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    // The thread that watches for signals blocks again once it has handled this one.
+    // The signal thread blocks again once it has handled this signal.
     assert!(wait_until_begun(&mut child, || watcher_waits(pid) > waits));
     drop(reader);
     let output = child.wait_with_output().unwrap();
@@ -214,7 +214,7 @@ fn the_making_of_a_set_is_interrupted() {
 #[test]
 fn progress_goes_to_standard_error_line_by_line() {
     let place = Place::new();
-    // Long enough for a line every few seconds, then interrupted.
+    // Let it run long enough to print a few lines of progress, then interrupt it.
     let words = ["gen", "--rows", "1000000000", "--dimensions", "2", "--element", "u8", "-o", "big.u8bin"];
     let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));

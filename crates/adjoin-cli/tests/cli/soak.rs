@@ -1,5 +1,6 @@
-//! A server under everything at once: writers, searchers, large, malformed and slow requests, restarts and kills. Once it is
-//! quiet it answers each cheap request; it keeps what it acknowledged, never answers 500, and stays within its budget.
+//! A server under mixed load: writers, searchers, large, malformed and slow requests, restarts and kills. Once the load
+//! ends, the server answers each cheap request. It keeps all acknowledged writes, never answers 500, and stays within
+//! its budget.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -23,21 +24,21 @@ const DIMENSIONS: usize = 24;
 const ROWS: u64 = 3_000;
 const WRITERS: u64 = 3;
 const SEARCHERS: u64 = 3;
-/// Budgets of the server, one round each, over and over.
+/// Budgets of the server, used in turn by the rounds.
 const BUDGETS: [(&str, u64); 3] = [("64MB", 64_000_000), ("256MB", 256_000_000), ("2GB", 2_000_000_000)];
 /// Requests of each client in a round.
 const REQUESTS: usize = 25;
-/// Rounds of a short run: every budget, ended in order and killed.
+/// Rounds of a short run: every budget, with orderly shutdowns and kills.
 const ROUNDS: u64 = 6;
-/// A cheap request succeeds this long after the server is quiet. Only the long run measures it.
+/// Time limit for a cheap request after the load ends. Only the long run measures it.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// Bound on waiting for a server that never recovers. No result of a short run depends on it.
+/// Time limit for a server that never recovers. No result of a short run depends on it.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// Versions that a row may have, by id; 0 if it is absent. More than one after a write whose answer was lost.
+/// Versions that a row may have, by id; 0 if it is absent. There is more than one after a write without an answer.
 type Versions = BTreeMap<u64, Vec<u64>>;
 
-/// What all clients of a round share.
+/// State that all clients of a round share.
 struct Round {
     address: SocketAddr,
     pid: u32,
@@ -48,7 +49,7 @@ struct Round {
 }
 
 impl Round {
-    /// Sends a request and returns its status and body; `None` if the server went away.
+    /// Sends a request and returns its status and body; `None` if the server died.
     fn ask(&self, client: &'static str, head: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
         self.count_down();
         let answer = self.try_ask(head, body);
@@ -63,7 +64,7 @@ impl Round {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         let head = format!("{head}\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.write_all(&[head.as_bytes(), body].concat()); // a refusal may close before the body is sent
+        let _ = stream.write_all(&[head.as_bytes(), body].concat()); // fails if the server refuses before it has read the body
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
@@ -80,7 +81,7 @@ impl Round {
         let mut left = self.kill_after.lock().unwrap();
         *left = left.saturating_sub(1);
         if *left == 0 {
-            let _ = kill_process(Pid::from_raw(self.pid as i32).unwrap(), Signal::KILL); // it may be dead already
+            let _ = kill_process(Pid::from_raw(self.pid as i32).unwrap(), Signal::KILL); // it may have ended
         }
     }
 
@@ -123,7 +124,7 @@ impl Round {
         }
     }
 
-    /// Requests that cost much: many queries, large k, everything within a radius, metrics next to them.
+    /// Sends expensive requests: many queries, large k, large radius, and metrics in between.
     fn ask_much(&self, requests: usize) {
         let mut random = Random::new(self.seed, "large");
         for _ in 0..requests {
@@ -150,7 +151,7 @@ impl Round {
         }
     }
 
-    /// Connections that stop in the middle of a request; they are kept until the returned value is dropped.
+    /// Opens connections that stop in the middle of a request; they are kept until the returned value is dropped.
     fn hold_connections(&self) -> Vec<TcpStream> {
         let starts: [&[u8]; 3] =
             [b"", b"GET /live", b"POST /v1/search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"];
@@ -162,7 +163,7 @@ impl Round {
         (0..30).filter_map(open).collect()
     }
 
-    /// All clients at once, until each has sent its requests.
+    /// Runs all clients concurrently, until each has sent its requests.
     fn run(&self, requests: usize, versions: &mut [Versions]) {
         let held = self.hold_connections();
         std::thread::scope(|scope| {
@@ -178,7 +179,7 @@ impl Round {
         drop(held);
     }
 
-    /// Repeats each cheap request until it succeeds; returns how long the slowest took.
+    /// Repeats each cheap request until it succeeds; returns the time of the slowest.
     fn recover(&self, versions: &mut [Versions]) -> Duration {
         let (begun, id) = (Instant::now(), 0);
         let (version, json) = (self.seed * 1_000_000 + 999_999, "content-type: application/json");
@@ -206,7 +207,7 @@ impl Round {
     }
 }
 
-/// A vector that holds its id and its version, so that a row says which write it is of.
+/// Returns a vector that contains its id and version, so that a row identifies its write.
 fn vector(id: u64, version: u64) -> Vec<u64> {
     let mut vector = vec![0; DIMENSIONS];
     (vector[0], vector[1], vector[2]) = (id, version / 1_000_000, version % 1_000_000);
@@ -214,7 +215,7 @@ fn vector(id: u64, version: u64) -> Vec<u64> {
     vector
 }
 
-/// Compares the rows of the closed collection with what was acknowledged, and settles versions that were uncertain.
+/// Compares the rows of the closed collection with the acknowledged writes, and settles uncertain versions.
 fn check_rows(place: &Place, folder: &str, all: &mut [Versions]) {
     let collection = Collection::open_read_only(&Context::default(), &place.path(folder)).unwrap();
     for versions in all {
@@ -241,7 +242,7 @@ fn resident_bytes_max(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Seconds of a long run, from the environment.
+/// Returns the duration of a long run, in seconds from the environment.
 fn long_run() -> Option<Duration> {
     let seconds = std::env::var("ADJOIN_SOAK_SECONDS").ok()?;
     Some(Duration::from_secs(seconds.parse().expect("ADJOIN_SOAK_SECONDS is a number of seconds")))

@@ -1,4 +1,4 @@
-//! `--stats`: every key is there, whatever was run.
+//! `--stats`: every run writes every key.
 
 use adjoin::device::{FileSystem, Operation, Trace, TracedOperation};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::inputs::fbin;
 use crate::place::Place;
 
-/// The keys of the statistics of a join; a leaf is `true` where a run of this version must fill it.
+/// Returns the keys of a join's statistics; a leaf is `true` if this version must fill it.
 fn keys() -> Value {
     let interval = || json!({"estimate": true, "low": true, "high": true});
     json!({
@@ -61,14 +61,14 @@ fn told(place: &Place, line: &str) -> Value {
     serde_json::from_str(&place.text("stats.json")).unwrap()
 }
 
-/// Those of a join.
+/// Returns the statistics of a join, with their keys checked.
 fn statistics(place: &Place, line: &str) -> Value {
     let statistics = told(place, line);
     check("statistics", &keys(), &statistics);
     statistics
 }
 
-/// The part that is common to all commands; the rest is one object of the name of the command.
+/// Returns the part common to all commands; the rest is an object with the name of the command.
 fn common(mut told: Value, command: &str) -> Value {
     let all = told.as_object_mut().unwrap();
     assert!(all["command"] == command && all["version"] == 2, "{all:?}");
@@ -77,7 +77,7 @@ fn common(mut told: Value, command: &str) -> Value {
     told
 }
 
-/// Refuses keys that are in one only, at every depth where both have objects.
+/// Checks that both have equal keys, at every depth at which both are objects.
 fn assert_same_keys(at: &str, one: &Value, other: &Value) {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return };
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>(), "keys of {at}");
@@ -107,7 +107,7 @@ fn the_common_part_has_the_same_keys_for_every_command() {
     }
 }
 
-/// The same vectors joined from the source and from a store differ by what the build wrote on the way.
+/// Checks that a join of a source counts the bytes its build spills, compared with a join of a store.
 #[test]
 fn what_a_build_writes_on_the_way_is_counted() {
     let place = Place::new();
@@ -117,7 +117,7 @@ fn what_a_build_writes_on_the_way_is_counted() {
     let of_source = spilled(&format!("join set.u8bin {join}"));
     place.done("build set.u8bin -o store --quiet");
     let of_store = spilled(&format!("join store {join}"));
-    // Most of the 25.6 MB of vectors have no room in 32 MB.
+    // Most of the 25.6 MB of vectors do not fit in 32 MB.
     assert!(of_source > of_store + (10 << 20), "{of_source} {of_store}");
 }
 
@@ -178,7 +178,7 @@ fn more_work_is_never_counted_as_less() {
     assert!(io["bytes_read"].as_u64() >= io["bytes_requested"].as_u64() && io["passes"].as_f64() >= Some(1.0));
 }
 
-/// A join that would hold more holds no more than its budget, as the system counts it, and reads more instead.
+/// Checks that a large join stays within a small budget, as measured by the system, and reads more instead.
 #[test]
 fn a_small_budget_is_kept_by_reading_more() {
     let place = Place::new();
@@ -195,7 +195,7 @@ fn a_small_budget_is_kept_by_reading_more() {
     }
 }
 
-/// A trace is there whole, or not at all.
+/// Checks that a failed join writes no trace, not even part of one.
 #[test]
 fn a_join_that_fails_leaves_no_trace() {
     let place = Place::new();
@@ -219,7 +219,7 @@ fn the_device_is_told_and_a_trace_names_every_read() {
     let buckets = |read: &&TracedOperation| {
         read.operation == Operation::Read && trace.name(read.file).to_str().unwrap().contains("vectors")
     };
-    // The pass that makes the plan reads the store as well, and counts.
+    // The planning pass also reads the store, and its reads count.
     assert_eq!(trace.operations().iter().filter(buckets).count() as u64, by_pread["io"]["reads"].as_u64().unwrap());
     let written = |asked: &&TracedOperation| asked.operation == Operation::Write;
     assert!(trace.operations().iter().filter(written).map(|asked| asked.bytes).sum::<u64>() > 0);

@@ -1,4 +1,4 @@
-//! What goes to which stream, and what happens when one is closed or full.
+//! Standard output and standard error: what each receives, and the effect of a closed or full stream.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -77,7 +77,7 @@ fn a_reader_that_leaves_early_is_no_fault() {
     }
 }
 
-/// A reader that leaves early ends a run that was for it alone; what else was asked for is written all the same.
+/// Checks that a reader that leaves early ends only the output to it; other requested files are still written.
 #[test]
 fn what_else_was_asked_for_is_written_though_the_reader_leaves() {
     let place = with_set_and_store();

@@ -1,9 +1,9 @@
-//! `adjoin join --output keep --target-rows`: the threshold that leaves so many rows.
+//! `adjoin join --output keep --target-rows`: finds the threshold that leaves a number of rows.
 
 use crate::inputs::{fbin, sample};
 use crate::place::Place;
 
-/// The number before some words in a line.
+/// Returns the number before `words` in a line.
 fn number_before(said: &str, words: &str) -> f64 {
     let before = said.split(words).next().unwrap().split_whitespace().last();
     before.unwrap_or_else(|| panic!("{words}: {said}")).replace(',', "").parse().unwrap()
@@ -12,7 +12,7 @@ fn number_before(said: &str, words: &str) -> f64 {
 #[test]
 fn of_a_small_set_the_threshold_is_the_one_that_comes_nearest() {
     let place = Place::new();
-    // Rows of a line, each a little farther from the one before.
+    // Rows on a line, with growing gaps.
     let places: Vec<f32> = (0..400).map(|row: u16| f32::from(row) * (1.0 + f32::from(row) / 400.0)).collect();
     place.write("set.fbin", &fbin(1, &places));
     for wanted in [40, 120, 300] {
@@ -28,7 +28,7 @@ fn of_a_small_set_the_threshold_is_the_one_that_comes_nearest() {
 #[test]
 fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported() {
     let place = Place::new();
-    // Pairs of rows, those of each a little farther apart than those of the one before.
+    // Pairs of rows, with slowly growing distances between the two.
     let places: Vec<f32> =
         (0..400u16).flat_map(|k| [0.0, 1.0 + f32::from(k) / 1_000.0].map(|x| x + 3.0 * f32::from(k))).collect();
     place.write("set.fbin", &fbin(1, &places));
@@ -38,7 +38,7 @@ fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported(
         let kept = place.text("kept.csv").lines().count() - 1;
         assert!(kept.abs_diff(wanted) <= 1, "{kept} of {wanted}: {said}");
     }
-    // Four of five rows are equal: no threshold leaves half of them.
+    // Each five rows are equal, so no threshold leaves half of the rows.
     let places: Vec<f32> = (0..500u16).map(|row| 3.0 * f32::from(row / 5) * f32::from(row / 5)).collect();
     place.write("equal.fbin", &fbin(1, &places));
     let ran = place.run("join equal.fbin --output keep --target-rows 250 --exact");

@@ -1,11 +1,11 @@
-//! A system that gives no more threads: one line, exit code 2, and nothing is left behind.
+//! A system that grants no more threads: one line, exit code 2, and no files remain.
 
 use crate::place::{Place, Ran, ran};
 
-/// Threads of a user for whom every command here works.
+/// Number of threads with which every command here works.
 const ENOUGH: usize = 24;
 
-/// Runs the command with one thread in all, two, three, until it works; it must say why it does not.
+/// Runs the command with a limit of one thread, two, three, until it works; each failure must state the reason.
 fn until_it_works(place: &Place, line: &str) {
     let arguments: Vec<&str> = line.split(' ').collect();
     let before = place.listing();

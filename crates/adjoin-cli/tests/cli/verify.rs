@@ -1,4 +1,4 @@
-//! `adjoin verify`: silence is not enough; it says that a store is sound, or which part of it is not.
+//! `adjoin verify`: reports that a store is sound, or which part is damaged.
 
 use adjoin::store::Manifest;
 use adjoin::store::format::checksum;
@@ -14,7 +14,7 @@ fn store() -> (Place, String) {
     (place, format!("store/{vectors}"))
 }
 
-/// A store as a later version may write it: its manifest is whole, its version is 3.
+/// Checks a store of a later version: its manifest is valid, its version is 3.
 #[test]
 fn a_store_of_a_newer_version() {
     let (place, _) = store();
@@ -27,7 +27,7 @@ fn a_store_of_a_newer_version() {
     }
 }
 
-/// Puts text into the manifest of the store and makes its checksum right.
+/// Inserts text into the manifest of the store and updates its checksum.
 fn edit(place: &Place, before: &str, more: &str) {
     let text = place.text("store/manifest.json");
     let digits = Manifest::decode(&place.path("store"), text.as_bytes()).unwrap().manifest_xxh3;
@@ -37,7 +37,7 @@ fn edit(place: &Place, before: &str, more: &str) {
     place.write("store/manifest.json", [&blank[..at], &digits, &blank[at + 16..]].concat().as_bytes());
 }
 
-/// A folder says what it is; where a store is wanted, nothing else will do, and nothing else is replaced.
+/// Checks that a folder states its kind, and that other kinds are not accepted as a store and not replaced.
 #[test]
 fn folders_of_other_kinds() {
     for (kind, words) in [
@@ -47,7 +47,8 @@ fn folders_of_other_kinds() {
     ] {
         let (place, _) = store();
         edit(&place, r#""format_version""#, &format!(r#""kind": "{kind}", "#));
-        // These take an index as it is, and a collection as a source: here one without pages, or without a log.
+        // These commands accept an index as it is, and a collection as a source; here one without pages or without a
+        // log.
         let no_pages = ["no file for the role pages", "build the index again"];
         let no_log = ["missing field `salt`", "bring the folder back from a backup"];
         for line in ["join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
@@ -68,7 +69,8 @@ fn folders_of_other_kinds() {
     }
 }
 
-/// What a later version may add to a store is no damage, nothing to delete, and goes with the store.
+/// Checks that files added by a later version are no damage, are not deleted as leftovers, and are replaced with the
+/// store.
 #[test]
 fn a_role_of_a_later_version() {
     let (place, _) = store();
@@ -93,7 +95,7 @@ fn a_role_of_a_later_version() {
     assert!(!place.path("store/codes.bin").exists() && place.path("store/mine.txt").exists());
 }
 
-/// Names in a folder and in a manifest come from outside: none forges a line or steers the terminal.
+/// Checks that names in a folder or a manifest, which are untrusted, cannot forge a line or control the terminal.
 #[test]
 fn names_are_printed_without_their_control_characters() {
     let (place, _) = store();
@@ -118,7 +120,7 @@ fn names_are_printed_without_their_control_characters() {
     is_plain(&place.done("info store").out);
 }
 
-/// Verifies what is damaged: the lines that it says, the last of which is the error.
+/// Verifies a damaged store; returns the printed lines, the last of which is the error.
 fn damaged(place: &Place, line: &str) -> Vec<String> {
     let before = place.listing();
     let Ran { code, out, said } = place.run(line);
@@ -139,7 +141,7 @@ fn a_sound_store() {
     assert!(ran.out.contains("delete it"), "{}", ran.out);
 }
 
-/// Files of editors, of programs that copy, and of network file systems, in folders of every kind.
+/// Checks that files of editors, sync tools and network file systems are reported in folders of every kind.
 #[test]
 fn files_of_others_are_named_in_every_folder() {
     let (place, _) = store();

@@ -1,19 +1,19 @@
-//! When requests come.
+//! Arrival times of requests.
 
 use std::time::Duration;
 
 use adjoin::random::Random;
 
-/// Times between arrivals are Weibull-distributed of this shape, as CALL (section 5) has them, which does not print its
-/// parameters: at 0.5 arrivals come in clusters, with a deviation of 2.2 times the mean.
+/// Shape of the Weibull distribution of the times between arrivals. CALL (section 5) uses that distribution, but does
+/// not print its parameters. At 0.5, arrivals cluster: the standard deviation is 2.2 times the mean.
 const SHAPE: f64 = 0.5;
-/// The mean of such times in units of their scale: the gamma function at 1 + 1 / shape, which is at 3.
+/// Mean of that distribution in units of its scale: the gamma function at 1 + 1 / shape = 3.
 const MEAN: f64 = 2.0;
-/// In a second there is a burst with this chance, in which so many times as many come (CALL, section 5).
+/// Chance of a burst in a second, and the factor of the rate during it (CALL, section 5).
 const BURST_CHANCE: f64 = 0.1;
 const BURST_TIMES: f64 = 3.0;
 
-/// Moments since the start at which requests come, ascending: `rate` a second on average outside of bursts.
+/// Returns the arrival times since the start, in ascending order: `rate` per second on average outside of bursts.
 pub(super) fn arrivals(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
     let (mut times, mut bursts) = (Random::new(seed, "arrivals"), Random::new(seed, "bursts"));
     let mut rate_of_next = || if bursts.uniform() < BURST_CHANCE { BURST_TIMES * rate } else { rate };
@@ -21,7 +21,7 @@ pub(super) fn arrivals(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
     loop {
         // The inverse of the distribution function, in units of the mean; 1 - u is above 0.
         let mut left = (-(1.0 - times.uniform()).ln()).powf(1.0 / SHAPE) / MEAN;
-        // It passes as fast as requests come: in a burst three times as fast.
+        // It elapses at the rate of arrivals: three times as fast in a burst.
         while left > now * (second + 1.0 - at) {
             left -= now * (second + 1.0 - at);
             (second, now) = (second + 1.0, rate_of_next());

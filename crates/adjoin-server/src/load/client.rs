@@ -1,4 +1,4 @@
-//! A client that speaks just as much of HTTP/1.1 as asking takes, so that little of the machine goes to it.
+//! Minimal HTTP/1.1 client that only sends requests and reads status codes, so that it takes little of the machine.
 
 use std::io::{BufRead, BufReader, Error as IoError, ErrorKind, Read, Write, copy, sink};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use adjoin::error::{Error, Result};
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Bytes of the head of an answer, at most.
+/// Maximum number of bytes of the head of an answer.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
 
-/// Where to ask.
+/// Address of the requests.
 pub(super) struct Target {
     address: SocketAddr,
-    /// The first lines of each request.
+    /// First lines of each request.
     head: String,
 }
 
-/// A connection that is used again while it lasts.
+/// A connection that is reused until it is closed.
 pub(super) struct Client<'a> {
     target: &'a Target,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Target {
-    /// Of an address such as `http://127.0.0.1:7700/v1/search`.
+    /// Parses an address such as `http://127.0.0.1:7700/v1/search`.
     ///
     /// # Errors
-    /// Where it is none, or has no such host.
+    /// If it is not such an address, or its host is unknown.
     pub(super) fn of(url: &str, key: Option<&str>) -> Result<Self> {
         let wrong = || Error::option(format!("{url} is no address; write it like http://127.0.0.1:7700/v1/search"));
         let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
@@ -50,7 +50,7 @@ impl Target {
         Ok(Self { address, head })
     }
 
-    /// The bytes of a request with a body.
+    /// Returns the bytes of a request with a body.
     pub(super) fn request(&self, body: &[u8]) -> Vec<u8> {
         let mut bytes = format!("{}content-length: {}\r\n\r\n", self.head, body.len()).into_bytes();
         bytes.extend_from_slice(body);
@@ -59,15 +59,15 @@ impl Target {
 }
 
 impl<'a> Client<'a> {
-    /// Without a connection yet.
+    /// Creates a client that is not connected yet.
     pub(super) fn none(target: &'a Target) -> Self {
         Self { target, stream: None }
     }
 
-    /// With one.
+    /// Creates a client and connects it.
     ///
     /// # Errors
-    /// Where nobody listens.
+    /// If no server listens.
     pub(super) fn connect(target: &'a Target) -> Result<Self> {
         let mut client = Self::none(target);
         let refused = |error: IoError| Error::device(format!("{}: {error}", target.address)).caused_by(error);
@@ -83,8 +83,8 @@ impl<'a> Client<'a> {
         Ok(BufReader::new(stream))
     }
 
-    /// Sends a request and takes the answer; returns its status. A connection that the server has closed meanwhile, as it may,
-    /// is made anew.
+    /// Sends a request, reads the answer and returns its status. Opens a new connection if the server has closed the
+    /// old one, which it may do at any time.
     pub(super) fn ask(&mut self, request: &[u8]) -> std::io::Result<u16> {
         let (mut stream, is_old) = match self.stream.take() {
             Some(stream) => (stream, true),
@@ -101,7 +101,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The status of the answer to a request, and whether the connection can be used again.
+/// Sends a request. Returns the status of the answer, and whether the connection can be reused.
 fn exchange(stream: &mut BufReader<TcpStream>, request: &[u8]) -> std::io::Result<(u16, bool)> {
     stream.get_mut().write_all(request)?;
     answer(stream)

@@ -1,6 +1,6 @@
-//! How does a server bear requests that come when they want to? Arrivals are decided beforehand, requests made beforehand and
-//! sent at their moments, whether earlier ones were answered or not (an open loop); latency counts from the moment at which a
-//! request was to be sent, so that a server that stops for a second is charged for all who would have come in it.
+//! Load generator with an open loop: arrival times and requests are computed in advance, and each request is sent at
+//! its time even if earlier ones have not been answered. Latency counts from the intended time, so that a server that
+//! stalls for a second is charged for all requests of that second.
 
 mod arrivals;
 mod client;
@@ -19,60 +19,61 @@ use serde::Serialize;
 use self::arrivals::arrivals;
 use self::client::{Client, Target};
 
-/// How long a thread sleeps at once, so that it ends soon when it is to.
+/// Maximum duration of one sleep, so that a thread notices cancellation soon.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Stack of a thread that waits for answers.
+/// Stack size of a thread that waits for answers.
 const STACK_BYTES: usize = 128 << 10;
-/// Latencies are told apart to a thousandth, up to ten minutes, in microseconds: powers of two of both.
+/// Latencies are recorded in microseconds up to ten minutes, to a thousandth. Both limits are powers of two.
 const GROUPING_POWER: u8 = 10;
 const VALUE_POWER: u8 = 30;
 const MICROSECONDS_MAX: u64 = 600_000_000;
 
-/// What is sent, and when.
+/// What to send, and when.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// Where searches are answered: `http://HOST:PORT/PATH`.
+    /// Address that answers searches: `http://HOST:PORT/PATH`.
     pub url: String,
-    /// What is shown as a key.
+    /// Key to send.
     pub key: Option<String>,
-    /// Requests a second on average outside of bursts.
+    /// Requests per second, on average outside of bursts.
     pub rate: f64,
-    /// For so long.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Seed of the arrivals.
+    /// Seed of the arrival times.
     pub seed: u64,
-    /// Requests that may be under way at the same time.
+    /// Maximum number of concurrent requests.
     pub connections: usize,
 }
 
-/// What came of it.
+/// Outcome of a load test.
 #[derive(Debug, Clone, Serialize)]
 pub struct LoadReport {
-    /// Requests that were sent.
+    /// Requests sent.
     pub requests: u64,
-    /// Of these, answered with 200.
+    /// Requests answered with 200.
     pub answered: u64,
-    /// Refused with 429 or 503.
+    /// Requests refused with 429 or 503.
     pub refused: u64,
-    /// Given up with 504.
+    /// Requests that passed their deadline (504).
     pub late: u64,
-    /// With any other status, or no answer at all.
+    /// Requests with any other status, or without an answer.
     pub failed: u64,
-    /// Why the first of these failed.
+    /// Reason of the first such failure.
     pub failure: Option<String>,
-    /// From the first moment to the last answer.
+    /// Seconds from the first moment to the last answer.
     pub seconds: f64,
-    /// Answered in a second.
+    /// Answers per second.
     pub answered_per_second: f64,
-    /// From the intended moments to the answers.
+    /// Latencies from the intended times to the answers.
     pub latency_ms: Option<LatencyStatistics>,
-    /// From the moments at which they were really sent to the refusals.
+    /// Latencies from the actual sending to the refusals.
     pub refusal_ms: Option<LatencyStatistics>,
-    /// How late the latest request was sent: more than a few milliseconds say that the client, not the server, was too slow.
+    /// Delay of the request that was sent latest. If it is more than a few milliseconds, the client was too slow, not
+    /// the server.
     pub sent_late_ms_max: f64,
 }
 
-/// How requests ended, and when.
+/// Counts and times of the requests, by outcome.
 struct Tally {
     answered: Times,
     refused: Times,
@@ -82,11 +83,10 @@ struct Tally {
     sent_late_us_max: u64,
 }
 
-/// Sends requests with these bodies, one after the other and from the first again, at moments that the seed decides: those
-/// before `cancel`.
+/// Sends requests with `bodies`, in a cycle, at times that the seed determines, until `cancel` is set.
 ///
 /// # Errors
-/// Where an option makes no sense, or nobody listens at the address.
+/// If an option is invalid, or no server listens at the address.
 pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Result<LoadReport> {
     check(options, bodies)?;
     let target = Target::of(&options.url, options.key.as_deref())?;
@@ -114,7 +114,7 @@ pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Resul
         for _ in 0..options.connections.min(moments.len()) {
             let builder = std::thread::Builder::new().name("load".into()).stack_size(STACK_BYTES);
             builder.spawn_scoped(scope, work).map_err(|error| {
-                cancel.cancel(); // those that began end
+                cancel.cancel(); // started threads stop
                 no_thread(error)
             })?;
         }
@@ -124,7 +124,7 @@ pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Resul
     Ok(tally.report(begun.elapsed().as_secs_f64()))
 }
 
-/// Sleeps until a moment; false where the work is to stop before it.
+/// Sleeps until `moment`; returns false if canceled before.
 fn sleep_until(moment: Instant, cancel: &Cancel) -> bool {
     loop {
         if cancel.is_cancelled() {
@@ -195,7 +195,7 @@ impl Tally {
     }
 }
 
-/// Times in microseconds.
+/// Histogram of times in microseconds.
 struct Times {
     counts: Histogram,
     count: u64,
@@ -218,7 +218,7 @@ impl Times {
         }
     }
 
-    /// None of none.
+    /// Returns the statistics; `None` if there are no times.
     fn statistics(&self) -> Option<LatencyStatistics> {
         let ms = |microseconds: u64| microseconds as f64 / 1e3;
         let share = |share: f64| {

@@ -1,4 +1,4 @@
-//! Files of a collection. Checksums are put right after the damage, so that what lies behind them is reached.
+//! Files of a collection. Checksums are corrected after the damage, so that it reaches the code after the checks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::mutate::mutate;
 use crate::{MEMORY_MAX, check_error, fuzz_each};
 
 const LIVE: &str = "data/live";
-/// Budget of the process that opens one.
+/// Budget of the process that opens a collection.
 const BUDGET: u64 = 96 << 20;
-/// One case in so many is run: each opens, searches and writes.
+/// One case in this number is run, since each opens, searches and writes.
 const SHARE: u64 = 10;
 const VECTORS: VectorType = VectorType { element: Element::F32, dimensions: 3 };
 /// Rows of the source.
@@ -31,12 +31,12 @@ const ROWS: u32 = 20;
 const HEADER_BYTES: usize = 64;
 const HEAD_BYTES: usize = 40;
 
-/// A collection that was merged and written to, beside a source of its vectors.
+/// A collection with a merge and later writes, and a source of its vectors.
 struct Whole {
     device: SimulatedDevice,
 }
 
-/// The source of the vectors on a device.
+/// Opens the source of the vectors on a device.
 fn rows_on(context: &Context) -> Result<Arc<dyn VectorSource>> {
     open(context, &["data/rows.jsonl".into()], &SourceOptions::default())
 }
@@ -74,14 +74,14 @@ impl Whole {
         Self { device }
     }
 
-    /// The file whose name begins so.
+    /// Returns the path of the file with a name that starts with `start`.
     fn path(&self, start: &str) -> PathBuf {
         let names = self.device.list(Path::new(LIVE)).unwrap();
         let name = names.iter().find(|name| name.to_str().unwrap().starts_with(start)).unwrap();
         Path::new(LIVE).join(name)
     }
 
-    /// Opens, searches, writes and verifies with another file; how that ends.
+    /// Opens, searches, writes to and verifies the collection with another file; returns the first error.
     fn survive(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let device = self.device.after_crash(Keep::Everything);
         device.put(path, bytes);
@@ -101,7 +101,7 @@ impl Whole {
         };
         let worked = worked();
         for error in [worked.as_ref().err(), verify(&context, Path::new(LIVE)).as_ref().err()].into_iter().flatten() {
-            // Or the rows, where they are no longer of the collection's kind.
+            // The error may name the rows, if the damaged collection is of another type.
             let name = if error.to_string().contains(LIVE) { LIVE } else { "rows.jsonl" };
             assert!(error.kind() == ErrorKind::Budget || error.kind() != ErrorKind::Cancelled);
             if error.kind() != ErrorKind::Budget {
@@ -111,7 +111,7 @@ impl Whole {
         worked
     }
 
-    /// Damages a file in many ways; some of the damaged collections still do what they should.
+    /// Mutates a file; checks that some of the damaged collections still work.
     fn fuzz(&self, target: &str, start: &str, put_right: impl Fn(&mut Vec<u8>, &mut Random)) {
         let path = self.path(start);
         let whole = self.device.bytes(&path).unwrap();
@@ -134,7 +134,7 @@ fn put_number(bytes: &mut [u8], at: usize, number: u64) {
     bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
 }
 
-/// Puts the checksums of a log right, and mostly its chain.
+/// Corrects the checksums of a log, and in most cases its chain.
 fn seal_log(bytes: &mut [u8], random: &mut Random) {
     if bytes.len() < HEADER_BYTES {
         return;

@@ -1,4 +1,4 @@
-//! Inputs that are as they should be, made here.
+//! Valid inputs, from which the mutations start.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use rawzip::CompressionMethod;
 
 const ROWS: usize = 12;
 
-/// A file of counts, then rows.
+/// Returns a file with a header of counts, followed by rows.
 pub(crate) fn counted_file(vectors: VectorType) -> Vec<u8> {
     let counts = [ROWS as u32, vectors.dimensions as u32].map(u32::to_le_bytes).concat();
     [counts, elements(vectors)].concat()
 }
 
-/// A file of rows that are each counted.
+/// Returns a file in which a count precedes each row.
 pub(crate) fn counted_rows(vectors: VectorType) -> Vec<u8> {
     let count = (vectors.dimensions as i32).to_le_bytes();
     elements(vectors).chunks(vectors.bytes()).flat_map(|row| [&count[..], row].concat()).collect()
@@ -46,7 +46,7 @@ fn elements(vectors: VectorType) -> Vec<u8> {
     }
 }
 
-/// Tables of vectors as fixed and as plain lists, with numbers and with texts as ids, and a column besides.
+/// Returns tables of vectors as fixed-size and as plain lists, with integer and with text ids, and another column.
 fn tables() -> Vec<RecordBatch> {
     let values = Float32Array::from_iter_values((0..ROWS * 3).map(|i| i as f32));
     let item = Arc::new(Field::new("item", DataType::Float32, true));
@@ -71,13 +71,13 @@ pub(crate) fn parquet() -> Vec<Vec<u8>> {
         Compression::GZIP(GzipLevel::default()),
         Compression::BROTLI(BrotliLevel::default()),
         Compression::LZ4_RAW,
-        Compression::UNCOMPRESSED, // of version 2 without a dictionary: deltas that can be damaged
+        Compression::UNCOMPRESSED, // version 2 without a dictionary: deltas that can be damaged
     ];
     let versions = [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0];
     let mut files = Vec::new();
     for table in tables() {
-        // Texts as deltas are left out: the Parquet crate makes room for as many lengths as such a page claims, up to
-        // 8 GiB of zeros that are never touched, and nobody can look at the claim before it without inflating the page.
+        // No delta encoding of texts: the Parquet crate allocates as many lengths as such a page claims, up to 8 GiB of
+        // zeros that are never touched. The claim cannot be checked beforehand without decompressing the page.
         let has_text_ids = table.column_by_name("id").is_some_and(|ids| *ids.data_type() == DataType::Utf8);
         let ids_encoding = if has_text_ids { Encoding::PLAIN } else { Encoding::DELTA_BINARY_PACKED };
         for (k, compression) in compressions.into_iter().enumerate() {
@@ -117,7 +117,7 @@ pub(crate) fn arrow() -> Vec<Vec<u8>> {
     files
 }
 
-/// Lines of objects, with numbers and with texts as ids.
+/// Returns lines of objects, with integer and with text ids.
 pub(crate) fn json_lines() -> Vec<Vec<u8>> {
     let of_numbers = |row| format!("{{\"id\":{row},\"v\":[{row},0.5,-1e2],\"s\":{{\"t\":\"text {}\"}}}}\n", row % 4);
     let of_texts =
@@ -126,7 +126,8 @@ pub(crate) fn json_lines() -> Vec<Vec<u8>> {
     vec![lines(&of_numbers), lines(&of_texts)]
 }
 
-/// Zips of vectors with texts as ids and an array besides, as `numpy.savez` and `numpy.savez_compressed` write them.
+/// Returns zip files of vectors with text ids and another array, as `numpy.savez` and `numpy.savez_compressed` write
+/// them.
 pub(crate) fn npz(vectors: VectorType) -> Vec<Vec<u8>> {
     let texts = (0..ROWS as u32).flat_map(|row| [(b'a' as u32 + row).to_le_bytes(), [0; 4]].concat()).collect();
     let of = |descr: &str, shape: &str, values: Vec<u8>| {
@@ -161,7 +162,7 @@ pub(crate) fn npz(vectors: VectorType) -> Vec<Vec<u8>> {
     vec![zip(false), zip(true)]
 }
 
-/// Files of vectors, with their names, of which stores are made.
+/// Returns source files for stores, with their names.
 pub(crate) fn sources() -> [(&'static str, Vec<u8>); 3] {
     [
         ("a.u8bin", counted_file(VectorType { element: Element::U8, dimensions: 5 })),

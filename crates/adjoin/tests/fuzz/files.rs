@@ -1,4 +1,4 @@
-//! Files in memory, on a device of their own.
+//! Files in memory, on their own device.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ impl Files {
         self.0.insert(name.to_owned(), Arc::new(bytes));
     }
 
-    /// A device that holds them in a folder.
+    /// Returns a device with these files in a folder.
     pub(crate) fn device(&self, folder: &Path) -> Arc<SimulatedDevice> {
         let device = SimulatedDevice::new(FaultPlan::None);
         self.0.iter().for_each(|(name, bytes)| device.put(folder.join(name), bytes));

@@ -1,4 +1,4 @@
-//! Files of an index. Checksums are put right after the damage, so that what lies behind them is reached.
+//! Files of an index. Checksums are corrected after the damage, so that it reaches the code after the checks.
 
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
@@ -19,9 +19,9 @@ use crate::{MEMORY_MAX, check_error, corpus, fuzz_each};
 
 /// Budget of the process that opens an index.
 const BUDGET: u64 = 64 << 20;
-/// One case in so many is run: each opens, searches and verifies.
+/// One case in this number is run, since each opens, searches and verifies.
 const SHARE: u64 = 10;
-/// Bytes of pages and of blocks of ids, each with a checksum of what follows.
+/// Bytes of a page, and of a block of ids. Each starts with a checksum of the rest.
 const PAGE_BYTES: usize = 4_096;
 
 /// An index, its files in memory, and a file of queries.
@@ -62,7 +62,7 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
 }
 
 impl Whole {
-    /// Opens, searches and verifies the index with these files; whether it was searched.
+    /// Opens, searches and verifies the index with these files; returns whether the search succeeded.
     fn survive(&self, files: &Files) -> bool {
         let at = self.folder.path().join("index");
         let queries = open(&Context::default(), std::slice::from_ref(&self.queries), &SourceOptions::default());
@@ -83,7 +83,7 @@ impl Whole {
         let searched = searched();
         match &searched {
             Err(error) if error.kind() == ErrorKind::Budget => {}
-            // Or the queries, where they are no longer of the index's kind.
+            // The error may name the queries, if the damaged index is of another type.
             Err(error) => check_error(error, self.folder.path().to_str().unwrap()),
             Ok(()) => {}
         }
@@ -98,7 +98,7 @@ impl Whole {
         searched.is_ok()
     }
 
-    /// The index with another file of a role, which the manifest tells of as it is.
+    /// Returns the index with `bytes` as the file of a role, which the manifest describes correctly.
     fn with(&self, role: Role, bytes: Vec<u8>) -> Files {
         let (mut manifest, mut files) = (self.manifest.clone(), self.files.clone());
         let facts = &mut manifest.files[role];
@@ -121,7 +121,7 @@ fn pick<'a>(random: &mut Random, indexes: &'a [Whole]) -> &'a Whole {
     &indexes[random.below(indexes.len() as u64) as usize]
 }
 
-/// Damages the files of a role in many ways; some of the damaged indexes are still searched.
+/// Mutates the files of a role; checks that some of the damaged indexes can still be searched.
 fn fuzz_role(target: &str, role: Role, put_right: impl Fn(&mut Vec<u8>)) {
     let indexes = indexes();
     let corpus: Vec<Vec<u8>> = indexes.iter().map(|index| index.bytes(role)).collect();
@@ -136,7 +136,7 @@ fn fuzz_role(target: &str, role: Role, put_right: impl Fn(&mut Vec<u8>)) {
     eprintln!("{target}: {searched} are searched");
 }
 
-/// Puts the checksums of pages, or of blocks of ids, right.
+/// Corrects the checksums of pages or of blocks of ids.
 fn seal(bytes: &mut [u8]) {
     for (number, page) in (0..).zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
         let checksum = xxh3_64_with_seed(&page[8..], number);
@@ -198,7 +198,7 @@ fn manifests_of_indexes() {
     });
 }
 
-/// A manifest that says something else, with the right checksum.
+/// Returns a manifest with a changed field and a correct checksum.
 fn changed(random: &mut Random, manifest: &IndexManifest) -> IndexManifest {
     let mut manifest = manifest.clone();
     let number = edge(random, manifest.rows as usize);

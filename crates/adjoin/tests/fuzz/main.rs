@@ -1,9 +1,10 @@
-//! Bytes from outside, damaged in every way that comes to mind: each parser ends with a result or with one line that
-//! names the file, within little memory.
+//! Fuzz tests of all parsers of untrusted bytes. Each returns a result or a one-line error that names the file, within
+//! a small amount of memory.
 //!
-//! A case is a number; it decides the input and what is done to it. `ADJOIN_FUZZ_CASES` says how many cases each target
-//! runs, `ADJOIN_FUZZ_FROM` the first of them. A case that fails says its number; `ADJOIN_FUZZ_FROM=number
-//! ADJOIN_FUZZ_CASES=1` repeats it. Where the process itself dies, `ADJOIN_FUZZ_LOUD=1` prints each number before its case.
+//! The number of a case determines its input and its mutations. `ADJOIN_FUZZ_CASES` sets the number of cases per
+//! target, and `ADJOIN_FUZZ_FROM` the first case. A failed case prints its number; `ADJOIN_FUZZ_FROM=number
+//! ADJOIN_FUZZ_CASES=1` repeats it. If the process itself dies, set `ADJOIN_FUZZ_LOUD=1` to print each number before
+//! its case.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -25,22 +26,22 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// Cases of each target where the environment does not say: a few seconds in all.
+/// Default number of cases per target, which take a few seconds in all.
 const CASES: u64 = 5_000;
-/// Most memory that an input of some kilobytes may take.
+/// Maximum memory for an input of a few kilobytes.
 const MEMORY_MAX: usize = 64 << 20;
 
-/// One target at a time: what is allocated is counted for the whole process.
+/// Runs one target at a time, since allocations are counted for the whole process.
 static AT_WORK: Mutex<()> = Mutex::new(());
 static QUIET_HOOK: Once = Once::new();
 
-/// Runs `case` on the random numbers of each case.
+/// Runs `case` for each case number.
 #[track_caller]
 fn fuzz(target: &str, memory_max: usize, case: impl FnMut(&mut Random)) {
     fuzz_each(target, 1, memory_max, case);
 }
 
-/// The same for one case in `share`: for cases that take long.
+/// Runs one case in `share`, for cases that take long.
 #[track_caller]
 fn fuzz_each(target: &str, share: u64, memory_max: usize, mut case: impl FnMut(&mut Random)) {
     let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +74,7 @@ fn fuzz_each(target: &str, share: u64, memory_max: usize, mut case: impl FnMut(&
     }
 }
 
-/// That an error is one line that contains `name`.
+/// Checks that an error is one line that contains `name`.
 #[track_caller]
 fn check_error(error: &Error, name: &str) {
     let message = error.to_string();
@@ -113,7 +114,7 @@ fn sizes() {
     });
 }
 
-/// Words of conditions and orders.
+/// Words of filters and orders.
 const SQL_WORDS: &[&str] = &[
     "a",
     "b.c",
@@ -169,7 +170,7 @@ const SQL_WORDS: &[&str] = &[
     "ß",
 ];
 
-/// Conditions and orders of random words, also long chains and deep nests of them, on a stack as small as a server's.
+/// Checks filters and orders of random words, including long chains and deep nests, on a stack as small as a server's.
 #[test]
 fn sql() {
     fuzz_each("sql", 10, MEMORY_MAX, |random| {
@@ -193,7 +194,7 @@ fn sql() {
     });
 }
 
-/// A reader that believes a length would be caught: this is what the tests above compare with.
+/// Checks that the tests above catch a parser that trusts a length.
 #[test]
 #[should_panic(expected = "bytes of memory")]
 fn canary_a_parser_that_believes_a_length_is_caught() {

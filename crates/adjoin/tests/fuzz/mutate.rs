@@ -1,8 +1,8 @@
-//! What is done to bytes.
+//! Mutations of bytes.
 
 use adjoin::random::Random;
 
-/// A number at which something changes: of bits, of signs, of what a format allows, of the input's own length.
+/// Returns a number at a boundary: of bit widths, signs, limits of a format, or the length of the input.
 pub(crate) fn edge(random: &mut Random, len: usize) -> u64 {
     const EDGES: &[u64] = &[
         0,
@@ -34,7 +34,7 @@ pub(crate) fn edge(random: &mut Random, len: usize) -> u64 {
     }
 }
 
-/// Changes `bytes` in one to four ways; `others` lend pieces.
+/// Mutates `bytes` one to four times; some mutations insert pieces of `others`.
 pub(crate) fn mutate(random: &mut Random, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
     for _ in 0..1 + random.below(4) {
         once(random, bytes, others);
@@ -64,7 +64,7 @@ fn once(random: &mut Random, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
     }
 }
 
-/// A place in so many bytes, its end included; rather in a header or footer.
+/// Returns an offset from 0 to `len`, more often in a header or footer.
 fn place(random: &mut Random, len: usize) -> usize {
     let len = len as u64;
     let at = match random.below(4) {
@@ -76,7 +76,7 @@ fn place(random: &mut Random, len: usize) -> usize {
     at as usize
 }
 
-/// Sets a field of 4 or 8 bytes, or one of variable length, to an edge.
+/// Sets a field of 4 or 8 bytes, or of variable length, to a boundary value.
 fn field(random: &mut Random, bytes: &mut [u8], at: usize) {
     let value = edge(random, bytes.len());
     let stored = match random.below(3) {
@@ -99,7 +99,7 @@ fn variable(mut value: u64) -> Vec<u8> {
     stored
 }
 
-/// Replaces the next number that is written in decimal digits.
+/// Replaces the next decimal number in the text.
 fn number_in_text(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
     let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit) else { return };
     let start = at + start;

@@ -1,4 +1,4 @@
-//! Files of vectors.
+//! Source files.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::files::Files;
 use crate::mutate::mutate;
 use crate::{MEMORY_MAX, check_error, corpus, fuzz};
 
-/// Opens and scans; what is delivered must be what was announced.
+/// Opens and scans files; checks that the rows agree with the announced numbers.
 fn read(files: &Files, names: &[&str]) -> Result<u64> {
     let names: Vec<String> = names.iter().map(|name| format!("nowhere/{name}")).collect();
     let mut context = Context::default();
@@ -30,7 +30,7 @@ fn read(files: &Files, names: &[&str]) -> Result<u64> {
     Ok(rows)
 }
 
-/// Damages files of one name.
+/// Mutates files of one name.
 fn damaged(target: &str, name: &str, memory_max: usize, corpus: &[Vec<u8>]) {
     let whole = |bytes: &Vec<u8>| {
         let mut files = Files::default();
@@ -100,7 +100,8 @@ fn json_lines() {
     damaged("json lines", "a.jsonl", MEMORY_MAX, &corpus::json_lines());
 }
 
-/// Some shards of different kinds, one or several of them damaged: rows must still run through all of them.
+/// Checks sets of shards of different formats, some of them damaged: row numbers must still be consecutive across all
+/// shards.
 #[test]
 fn sets_of_shards() {
     let parquet = corpus::parquet();

@@ -1,4 +1,4 @@
-//! Files of a store. Checksums are put right after the damage, so that what lies behind them is reached.
+//! Files of a store. Checksums are corrected after the damage, so that it reaches the code after the checks.
 
 use std::path::Path;
 
@@ -25,10 +25,10 @@ use crate::{MEMORY_MAX, check_error, corpus, fuzz, fuzz_each};
 
 /// Budget of the process that opens a store.
 const BUDGET: u64 = 64 << 20;
-/// One case in so many is run where each joins ten times.
+/// One crafted case in this number is run, since each joins ten times.
 const CRAFTED_SHARE: u64 = 10;
 
-/// A store, its files in memory.
+/// A store with its files in memory.
 struct Whole {
     folder: tempfile::TempDir,
     files: Files,
@@ -38,7 +38,7 @@ struct Whole {
 fn stores() -> Vec<Whole> {
     let sources = corpus::sources();
     let plain = sources.iter().map(|(name, bytes)| whole(name, bytes, None).unwrap());
-    // Those with a column of ids are sorted by it too.
+    // Sources with a column of ids also give a store that is sorted by it.
     let sorted = sources.iter().filter_map(|(name, bytes)| whole(name, bytes, Some("id".into())).ok());
     let all: Vec<Whole> = plain.chain(sorted).collect();
     assert!(all.len() > sources.len(), "some are sorted");
@@ -77,7 +77,7 @@ impl Whole {
         let context = self.context(files);
         let read = || -> Result<()> {
             let store = Store::open(&context, &self.path())?;
-            // One of them is not of the store's kind, and is refused.
+            // The centers have one of the two types, so that the other one is refused.
             let buckets = Buckets::of(&store);
             [buckets.centers::<u8>().map(drop), buckets.centers::<f32>().map(drop)]
                 .into_iter()
@@ -115,7 +115,7 @@ impl Whole {
         context
     }
 
-    /// Type and number of what buckets hold.
+    /// Returns the types and sizes that buckets are decoded with.
     fn facts(&self) -> BucketFacts {
         let Manifest { vectors, ids, source_rows, .. } = self.manifest;
         BucketFacts { vectors, ids, source_rows, is_sorted: self.manifest.sorted_by.is_some() }
@@ -146,7 +146,7 @@ fn manifests() {
     });
 }
 
-/// Puts the checksum of a manifest right, if it still has one.
+/// Corrects the checksum of a manifest, if it still has one.
 fn seal_manifest(bytes: &mut [u8]) {
     let key = b"\"manifest_xxh3\": \"";
     let Some(at) = bytes.windows(key.len()).position(|window| window == key).map(|at| at + key.len()) else { return };
@@ -220,11 +220,11 @@ impl Whole {
     }
 }
 
-/// A store whose maker knows the format: facts of the manifest, entries of the table and what is in buckets are changed,
-/// lengths that follow from them too, and every checksum is right.
+/// A store forged with knowledge of the format: facts of the manifest, entries of the table and content of buckets are
+/// changed, and so are the lengths derived from them. All checksums are correct.
 struct Crafted {
     manifest: Manifest,
-    /// Where buckets lie, and what the table says of that.
+    /// Actual extents of the buckets, and extents according to the table.
     laid: Vec<Extent>,
     extents: Vec<Extent>,
     centers: Vec<u8>,
@@ -235,7 +235,7 @@ impl Crafted {
     fn of(store: &Whole) -> Self {
         let bytes = |role| store.files.0[&store.manifest.files[role].name].to_vec();
         let mut manifest = store.manifest.clone();
-        // A name that binds no buckets to it.
+        // This name has no tag that binds the buckets to it.
         manifest.files[Role::Vectors].name = "vectors.bin".into();
         Self {
             manifest,
@@ -297,7 +297,7 @@ impl Crafted {
         }
     }
 
-    /// Where the row numbers and ids of a bucket are looked for.
+    /// Returns the byte range with the row numbers and ids of a bucket.
     fn body(&self, bucket: usize) -> std::ops::Range<u64> {
         let Extent { offset, body_bytes, .. } = self.laid[bucket];
         offset + HEADER_BYTES as u64..offset + body_bytes
@@ -311,9 +311,9 @@ impl Crafted {
         self.vectors[at..at + 8].copy_from_slice(&number.to_le_bytes());
     }
 
-    /// The files, every checksum right.
+    /// Returns the files with correct checksums.
     fn seal(mut self, store: &Whole) -> Files {
-        // Buckets lie where they lay, whatever the table says of them.
+        // Buckets keep their actual extents, regardless of the table.
         for extent in &self.laid {
             let range = extent.offset as usize..(extent.offset + extent.bytes(true)) as usize;
             let mut bucket = self.vectors[range.clone()].to_vec();
@@ -346,7 +346,7 @@ impl Crafted {
     }
 }
 
-/// Plans and joins into every sink; what is refused for want of memory, or as ids do not tell rows apart, is no fault.
+/// Plans and joins with every sink. Rules that name rows by id are skipped if ids occur twice.
 fn join_all(context: &Context, folder: &Path) -> Result<()> {
     let store = Store::open(context, folder)?;
     let predicate = match store.manifest().metric {
@@ -375,7 +375,8 @@ fn join_all(context: &Context, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What `verify` calls sound joins without an error; what it does not ends with one line, or joins as well.
+/// Checks that stores which `verify` calls sound join without an error, and that others join or return a one-line
+/// error. Lack of memory is no fault.
 #[test]
 fn crafted_stores() {
     let stores = stores();
@@ -402,7 +403,7 @@ fn crafted_stores() {
     assert!(sound > 0 && joined > 0, "{sound} sound, {joined} joined");
 }
 
-/// Puts the checksums of a bucket right, and says so many bytes of ids as there are.
+/// Corrects the checksums of a bucket, and its number of id bytes.
 fn seal_bucket(bucket: &mut [u8], body_bytes: usize) {
     if bucket.len() < HEADER_BYTES {
         return;

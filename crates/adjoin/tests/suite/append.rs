@@ -1,4 +1,4 @@
-//! The next generation of a store: are its rows those that stayed and those that came, and is it a store like any other?
+//! The next generation of a store: has it the kept and the appended rows, and does it work like any other store?
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn grow(setup: &Setup, folder: &Path, new: Option<&Set>, delete: Option<&Ids>) -
     append(&setup.context(), folder, &Append { new, delete, on_bad, on_duplicate_id })
 }
 
-/// The store in a folder, every byte of it as written.
+/// Opens a store and verifies every byte of it.
 fn opened(folder: &Path) -> Store {
     let context = Setup::default().context();
     let report = verify(&context, folder).unwrap();
@@ -35,7 +35,7 @@ fn pairs(store: &Store, predicate: Predicate) -> Vec<Pair> {
     Built::collect(&setup.context(), store.into(), &setup.join_options(predicate)).unwrap().pairs
 }
 
-/// The ids of all rows, in the order of rows.
+/// Returns the ids of all rows, in the order of rows.
 fn ids_of(store: &Store) -> Vec<String> {
     let (folder, context) = (tempfile::tempdir().unwrap(), Setup::default().context());
     let path = folder.path().join("counts.csv");
@@ -103,7 +103,7 @@ fn the_join_of_a_store_that_has_grown_is_that_of_all_rows() {
             };
             let wanted: Vec<String> = (0..300).filter(|row| !gone.contains(row)).map(id).collect();
             assert_eq!(ids_of(&store), wanted, "{what}");
-            // Who had opened the old one goes on with it.
+            // Readers that opened the old generation keep it.
             assert_same(&pairs(&built.store, predicate), &old.true_pairs(predicate), &what);
         }
     }
@@ -121,7 +121,7 @@ fn rows_come_and_go_again_and_again_until_the_buckets_are_too_old() {
         let [_, new] = before.split_at(there.rows());
         let delete = Ids::Int64(goes.iter().map(|&row| row as i64).collect());
         let report = grow(&setup, &built.path(), Some(&new), Some(&delete)).unwrap();
-        // Only rows that were there go, and each once.
+        // Only existing rows are deleted, each once.
         let went: Vec<u64> = goes.into_iter().filter(|row| *row < there.rows() && !gone.contains(row)).collect();
         assert_eq!(
             (report.removed_rows, report.missing_ids),
@@ -139,7 +139,7 @@ fn rows_come_and_go_again_and_again_until_the_buckets_are_too_old() {
     let [_, more] = set.split_at(399);
     let error = error_of(grow(&setup, &built.path(), Some(&more), None)).to_string();
     assert!(error.contains("was built of 160 rows") && error.contains("161 rows came"), "{error}");
-    // Rows go still.
+    // Rows can still be deleted.
     assert!(files_of(&built.path()) == before);
     let report = grow(&setup, &built.path(), None, Some(&Ids::Int64(vec![5, 5, -1, 1 << 40]))).unwrap();
     assert_eq!((report.new_rows, report.removed_rows, report.missing_ids), (0, 1, 2));
@@ -173,7 +173,7 @@ fn the_bytes_depend_on_neither_budget_nor_threads() {
     assert!(after == files_of(&build().path()), "nothing is left");
     let said = refused.unwrap_err().to_string();
     let named = said.split_once("give memory ").unwrap().1.split_once("MB").unwrap().0.parse::<u64>().unwrap();
-    // What is named suffices for every step; less may do as well, and the least spills.
+    // The named budget suffices for every step. A smaller one may also suffice, and the smallest spills.
     let (mut memory, mut least) = (named * 1_000_000, None);
     while let (Ok(spilled), after) = with(memory, 1) {
         least = Some((spilled, after));
@@ -191,7 +191,8 @@ fn the_bytes_depend_on_neither_budget_nor_threads() {
     );
 }
 
-/// A bucket of more equal vectors than an extent may have goes on in further extents, which fill up one after the other.
+/// Checks that a bucket with more equal vectors than an extent may hold continues in further extents, which are filled
+/// one after the other.
 #[test]
 fn buckets_that_were_split_grow() {
     let vectors = adjoin::options::VectorType { element: Element::U8, dimensions: 8_192 };
@@ -236,7 +237,7 @@ fn what_cannot_come_is_refused_and_leaves_the_store_as_it_is() {
     refused(&of(Element::F32, 5).with_ids(&[70, 71, 72, 73, 74, 75, 76, 77, 70, 79]), &["the id 70 of row 8"]);
     refused(&named(60).with_missing(&[4]), &["row 4"]);
 
-    // The row that has an id can go for the one that comes with it; or both stay.
+    // Either the row with an id is deleted before its replacement is appended, or both are kept.
     let skipping = setup.clone().skipping_bad_rows();
     let delete = Ids::Int64((55..60).collect());
     let report = grow(&skipping, &built.path(), Some(&named(55).with_missing(&[9])), Some(&delete)).unwrap();
@@ -247,7 +248,7 @@ fn what_cannot_come_is_refused_and_leaves_the_store_as_it_is() {
         ..setup.clone()
     };
     assert_eq!(grow(&keep, &built.path(), Some(&named(50)), None).unwrap().manifest.duplicate_ids, 10);
-    // What was kept twice stays so, and is no reason to refuse others.
+    // Existing duplicates are kept, and do not cause other rows to be refused.
     assert_eq!(grow(&setup, &built.path(), Some(&named(90)), None).unwrap().manifest.duplicate_ids, 10);
     assert_eq!(opened(&built.path()).manifest().source_rows, 90);
     assert_eq!(OnBad::Skip, skipping.build.on_bad);

@@ -1,6 +1,6 @@
-//! Several builds, or joins, into one place at the same time, or after one that was killed: whoever comes first or last,
-//! what is there is one whole result, and whoever fails takes nothing from the others. Of builds the second is refused;
-//! where there are no locks, all of them go on.
+//! Concurrent builds or joins with the same output, or a run after a killed one. In any order, the output is one whole
+//! result, and a run that fails does not affect the others. A second build is refused; without file locks, all builds
+//! continue.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ use crate::harness::{Set, Setup, error_of};
 
 const STORE: &str = "data/store";
 
-/// A set during whose second scan, of two, something else happens.
+/// A set that runs an action during the second of two scans.
 struct Meanwhile<'a> {
     set: &'a Set,
     scans: AtomicU64,
@@ -78,13 +78,13 @@ fn options(force: bool) -> BuildOptions {
     BuildOptions { force, buckets: Some(4), ..BuildOptions::default() }
 }
 
-/// Builds as a process of its own does: with a budget that others do not share.
+/// Builds like a separate process: with a budget that it does not share.
 fn into_store(context: &Context, source: &dyn VectorSource, force: bool) -> Result<()> {
     let context = context.clone().with_memory(context.memory_bytes());
     build(&context, source, Path::new(STORE), &options(force)).map(|_| ())
 }
 
-/// The files of the store, which is whole and has nothing beside it.
+/// Returns the files of the store, which must be whole and have no other files.
 #[track_caller]
 fn whole(device: &SimulatedDevice, context: &Context) -> BTreeMap<String, Vec<u8>> {
     let report = verify(context, Path::new(STORE)).unwrap();
@@ -94,7 +94,7 @@ fn whole(device: &SimulatedDevice, context: &Context) -> BTreeMap<String, Vec<u8
     names.map(|name| (name.clone(), device.bytes(Path::new(STORE).join(&name)).unwrap())).collect()
 }
 
-/// The store that a set makes when nobody disturbs it.
+/// Returns the store of a set that is built without interference.
 fn alone(set: &Set) -> BTreeMap<String, Vec<u8>> {
     let (device, context) = machine();
     into_store(&context, set, false).unwrap();
@@ -143,7 +143,7 @@ fn a_lock_that_was_left_is_no_obstacle_and_no_part_of_a_store() {
     assert!(whole(&device, &context) == alone(&other));
 }
 
-/// Of runs that were killed all goes; of one that lives, and of what nobody can tell of, nothing.
+/// Checks that all leftovers of killed runs are removed, but nothing of a running one or of an unknown owner.
 #[test]
 fn folders_whose_owner_is_gone_are_removed_and_no_others() {
     let [one, _] = sets();
@@ -172,7 +172,7 @@ fn folders_whose_owner_is_gone_are_removed_and_no_others() {
     left.sort();
     assert_eq!(device.list(Path::new("data")).unwrap(), left);
 
-    // The process of the living one dies.
+    // Simulate the death of the process that holds the lock.
     let later = device.after_crash(Keep::Everything);
     drop(OwnFolder::create(&context_on(&later).device, Path::new("data"), "result").unwrap());
     left.retain(|name| !living.path().ends_with(name));
@@ -191,7 +191,7 @@ fn where_there_are_no_locks_nothing_is_removed() {
     assert_eq!(device.list(Path::new("data")).unwrap(), names);
 }
 
-/// Whoever makes a folder while another removes what is abandoned gets one that stays.
+/// Checks that a folder created while another run removes leftovers is kept.
 #[test]
 fn many_make_folders_of_their_own_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -251,7 +251,7 @@ fn a_build_that_fails_takes_nothing_from_another() {
     }
 }
 
-/// The one that made the folder ends first, with an error, while another writes into it.
+/// Checks that a folder is kept if the build that created it fails while another one writes into it.
 #[test]
 fn a_folder_stays_while_another_build_is_in_it() {
     let [one, other] = sets();

@@ -1,4 +1,4 @@
-//! Budgets that are too small are refused with the least that would do, and that does.
+//! Budgets that are too small are refused with the smallest sufficient one, which then works.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use adjoin::sink::{PairBatch, PairSink, Written};
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, assert_same, error_of};
 
-/// The budget that a refusal asks for, in bytes.
+/// Returns the budget that a refusal asks for, in bytes.
 fn asked_for(message: &str) -> u64 {
     let number = message.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next());
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{message}")) * 1_000_000
@@ -34,7 +34,7 @@ fn sparse_sets() -> [(Set, f64); 2] {
     [(make(Shape::Clustered, Element::F32, 3000, 64, 1), 2.0), (make(Shape::Uniform, Element::F16, 300, 2000, 3), 20.0)]
 }
 
-/// Its bucket graph is complete, or nearly.
+/// Returns a set and a threshold with a complete or nearly complete bucket graph.
 fn dense_set() -> (Set, f64) {
     (make(Shape::Clustered, Element::U8, 20_000, 16, 2), 20.0)
 }
@@ -67,8 +67,8 @@ fn the_least_budget_of_a_join_is_enough() {
     }
 }
 
-/// How many edges a graph has is known only after the pass that finds them: until then the refusal counts none, after
-/// it the refusal is final.
+/// Checks a join with many edges. Before the pass that finds them, the named budget counts no edges; after it, the
+/// named budget suffices.
 #[test]
 fn the_least_budget_of_a_join_with_many_edges_is_known_after_its_pass() {
     let (set, eps) = dense_set();
@@ -85,7 +85,7 @@ fn the_least_budget_of_a_join_with_many_edges_is_known_after_its_pass() {
     }
 }
 
-/// Remembers how large the largest batch was.
+/// Records the size of the largest batch.
 struct Largest(Arc<AtomicU64>);
 
 impl PairSink for Largest {
@@ -103,7 +103,7 @@ impl PairSink for Largest {
     }
 }
 
-/// Many threads have many batches waiting for a slow sink; together they hold no more than is reserved.
+/// Checks that many threads with many batches for a slow sink hold no more memory than is reserved.
 #[test]
 fn batches_that_wait_hold_what_is_reserved_for_them() {
     let (set, eps) = dense_set();

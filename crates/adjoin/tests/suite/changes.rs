@@ -1,4 +1,4 @@
-//! A source that somebody writes to while a store is built from it: never a mixture of before and after.
+//! A source that is changed while a store is built from it: the store never mixes old and new rows.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use adjoin::store::build;
 
 use crate::harness::{Setup, error_of};
 
-/// When a file was written last, before and after it is written again.
+/// Modification time of a file that is rewritten.
 #[derive(Debug, Clone, Copy)]
 enum Clock {
     GoesOn,
-    /// As where both fall between two ticks, or a copy keeps the time of what it was copied from.
+    /// Unchanged, as between two ticks of the clock, or in a copy that preserves times.
     Stands,
 }
 
@@ -39,7 +39,7 @@ impl Progress for WritesAt {
     fn note(&self, _line: &str) {}
 }
 
-/// 300 vectors of `.u8bin`, which differ with `version` in their last row.
+/// Writes 300 vectors as `.u8bin`; the last row depends on `version`.
 fn write(path: &Path, version: u8, clock: Clock) {
     let mut bytes = [300u32, 4].map(u32::to_le_bytes).concat();
     bytes.extend((0..1_200).map(|k| (k * 7 % 251) as u8));
@@ -63,7 +63,7 @@ fn a_source_that_changes_while_it_is_read_is_refused_and_named() {
             let source = open(&setup.context(), &sources, &SourceOptions::default()).unwrap();
             let store = folder.path().join("store");
             let built = build(&setup.context(), &*source, &store, &setup.build);
-            // Nothing was read before the first phase, so a change that no clock shows leaves one state of the file.
+            // A change before the first read that the modification time does not show leaves only one state to see.
             if phase == "none" || (phase == "check" && matches!(clock, Clock::Stands)) {
                 built.unwrap();
                 continue;

@@ -1,4 +1,4 @@
-//! A collection: what was acknowledged is there, whatever happens, and nothing else.
+//! Collections: acknowledged writes are never lost, and no other rows appear.
 
 mod attributes;
 mod background;
@@ -39,25 +39,25 @@ use crate::harness::{Set, Setup};
 pub(crate) const LIVE: &str = "data/live";
 const DIMENSIONS: usize = 3;
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: DIMENSIONS };
-/// Ids are below this.
+/// Upper bound of the ids.
 const IDS: u64 = 40;
 const QUERY: [u8; DIMENSIONS] = [7, 100, 200];
 
-/// The vectors that there should be, by their ids.
+/// Expected vectors, by id.
 pub(crate) type Model = BTreeMap<i64, [u8; DIMENSIONS]>;
 
-/// What one write does.
+/// Content of one write.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Step {
     delete: Vec<i64>,
     insert: Model,
     upsert: Model,
-    /// Instead of all that: vectors go whose first value is below this.
+    /// If set, the write only deletes vectors with a first value below this.
     delete_below: Option<u8>,
 }
 
 impl Step {
-    /// Some that can be done where these vectors are.
+    /// Draws a step that is valid for the existing vectors.
     pub(crate) fn draw(random: &mut Random, there: &Model) -> Self {
         let mut step = Self::default();
         if random.below(12) == 0 {
@@ -94,7 +94,7 @@ impl Step {
     }
 }
 
-/// Vectors with their ids and attributes as a source.
+/// Returns vectors with their ids and columns as a source.
 pub(crate) fn set(model: &Model) -> Carried {
     let ids: Vec<i64> = model.keys().copied().collect();
     Carried::of(Set::of_stored(VECTORS, model.values().flatten().copied().collect()).with_ids(&ids))
@@ -105,14 +105,14 @@ pub(crate) fn context_on(device: &SimulatedDevice) -> Context {
     Setup { threads: 1, ..Setup::default() }.context_on(device)
 }
 
-/// A disk without a collection.
+/// Returns a disk without a collection.
 fn bare_device() -> SimulatedDevice {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/unrelated", b"stays");
     device
 }
 
-/// A disk with an empty collection.
+/// Returns a disk with an empty collection.
 pub(crate) fn device() -> SimulatedDevice {
     let device = bare_device();
     create(&context_on(&device)).unwrap();
@@ -123,18 +123,18 @@ pub(crate) fn create(context: &Context) -> Result<()> {
     Collection::create(context, Path::new(LIVE), &options_of_steps())
 }
 
-/// Of a collection that [`Step`]s are for.
+/// Returns options of a collection that accepts [`Step`]s.
 fn options_of_steps() -> CollectionOptions {
     let attributes = ["name:text", "size:int64"].map(|text| text.parse().unwrap()).to_vec();
     CollectionOptions { attributes, ..options(VECTORS, Metric::L2, IdKind::Int64) }
 }
 
-/// Of a collection with the usual graph.
+/// Returns options of a collection with the default graph.
 pub(crate) fn options(vectors: VectorType, metric: Metric, ids: IdKind) -> CollectionOptions {
     CollectionOptions { vectors, metric, ids, attributes: Vec::new(), index: IndexOptions::default() }
 }
 
-/// What there is, by every way to ask for it, which must all say the same.
+/// Returns the content of a collection, read in every way; all ways must agree.
 pub(crate) fn content(context: &Context, collection: &Collection) -> std::result::Result<Model, String> {
     let model = rows(collection).map_err(|error| error.to_string())?;
     if collection.facts().rows != model.len() as u64 {
@@ -157,14 +157,14 @@ pub(crate) fn content(context: &Context, collection: &Collection) -> std::result
     Ok(model)
 }
 
-/// All that there is, by its ids.
+/// Returns all rows, looked up by id.
 fn rows(collection: &Collection) -> Result<Model> {
     let all: Vec<i64> = (0..IDS as i64).collect();
     let got = collection.get(&Ids::Int64(all.clone()))?;
     Ok(all.iter().zip(got).filter_map(|(&id, vector)| Some((id, vector?.try_into().unwrap()))).collect())
 }
 
-/// What a search should find in a model: squared distances to the query, and ids.
+/// Returns the hits that a search should find in a model: squared distances to the query, and ids.
 fn by_distance(model: &Model) -> Vec<(f64, i64)> {
     let squared = |vector: &[u8]| vector.iter().zip(QUERY).map(|(&x, y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
     sorted(model.iter().map(|(&id, vector)| (squared(vector), id)).collect())
@@ -175,19 +175,19 @@ fn sorted(mut rows: Vec<(f64, i64)>) -> Vec<(f64, i64)> {
     rows
 }
 
-/// What a collection should say of a vector.
+/// Returns the row that a collection should have for a vector.
 fn row(vector: &[u8]) -> CollectionRow {
     let (name, size) = attributes_of(vector[0]);
     let name = name.map_or(AttributeValue::Null, AttributeValue::Text);
     CollectionRow { vector: vector.to_vec(), attributes: vec![name, AttributeValue::Int64(size)] }
 }
 
-/// All that a search finds, the same way.
+/// Returns all hits of a search as squared distances and ids.
 fn found(context: &Context, collection: &Collection) -> Result<Vec<(f64, i64)>> {
     found_below(context, collection, None)
 }
 
-/// The same of vectors whose first value is below one.
+/// Returns all hits of a search among vectors with a first value below `below`.
 fn found_below(context: &Context, collection: &Collection, below: Option<u8>) -> Result<Vec<(f64, i64)>> {
     let (queries, hits) = (Set::of_stored(VECTORS, QUERY.to_vec()), CollectHits::default());
     let mut options = SearchOptions::new(QueryTarget::Nearest(2 * IDS), SearchEffort::default(), 1);

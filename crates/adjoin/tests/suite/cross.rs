@@ -1,4 +1,4 @@
-//! Two sets joined with each other: is the result that of plain loops, whichever set leads, and is what is promised so?
+//! Join of two sets: does it equal plain loops, in both orders of the sets, and are promises kept?
 
 use adjoin::join::{JoinEffort, JoinOptions, Sets, join, prepare};
 use adjoin::options::{Element, Metric};
@@ -13,14 +13,14 @@ use crate::harness::{Built, Set, Setup, assert_same, error_of};
 use crate::model::thresholds;
 use crate::oracle::Pair;
 
-/// Both sets in stores, with about so many rows in a bucket of each.
+/// Builds stores of both sets, with about `rows_of_bucket` rows per bucket.
 fn built(sets: [&Set; 2], metric: Metric, rows_of_bucket: [u64; 2]) -> Option<[Built; 2]> {
     let setup = Setup::default().with_metric(metric).skipping_bad_rows();
     let build = |set: &Set, rows: u64| setup.clone().with_buckets(1 + (set.rows() / rows) as u32).build(set).ok();
     Some([build(sets[0], rows_of_bucket[0])?, build(sets[1], rows_of_bucket[1])?])
 }
 
-/// Joins both ways, by rules that miss nothing, at thresholds all over the distances.
+/// Joins in both directions with exact rules, at thresholds across all distances.
 fn check(sets: [&Set; 2], metric: Metric, quantiles: &[f64], what: &str) {
     let Some([a, b]) = built(sets, metric, [12, 5]) else { return };
     let every = match metric {
@@ -79,7 +79,7 @@ fn sets_of_every_size_and_range_are_joined() {
     assert!(joined.pairs.is_empty(), "nothing is near");
 }
 
-/// A store with itself: each row with itself and, on both sides, with every other that is near.
+/// Checks a join of a store with itself: each row is paired with itself, and in both directions with every near row.
 #[test]
 fn a_set_is_joined_with_itself() {
     let set = make(Shape::Repeated, Element::U8, 300, 6, 4);
@@ -116,7 +116,8 @@ fn either_set_leads_in_any_order_and_the_one_that_reads_less_is_chosen() {
     assert!(error.to_string().contains("lead=left"), "{error}");
 }
 
-/// Pair recall, and the mean share of the pairs of a row on the left and on the right, over rows that have some.
+/// Returns pair recall, and the mean fraction of pairs found per row of the left and of the right set, over rows with
+/// pairs.
 fn recalls(found: &[Pair], truth: &[Pair]) -> [f64; 3] {
     let mean = |row: fn(&Pair) -> u64| {
         let mut counts = std::collections::BTreeMap::<u64, [f64; 2]>::new();
@@ -127,8 +128,8 @@ fn recalls(found: &[Pair], truth: &[Pair]) -> [f64; 3] {
     [found.len() as f64 / truth.len() as f64, mean(|pair| pair.0), mean(|pair| pair.1)]
 }
 
-/// Sets so small that the samples are all vectors: the promise must then hold to the pair, on both sides, and what is told
-/// be so.
+/// Checks sets so small that the samples are all vectors. The promised and the reported recall must then be exact, for
+/// pairs and for the vectors of both sides.
 #[test]
 fn the_recall_of_pairs_and_of_the_vectors_of_either_side_is_as_promised_and_told() {
     for (element, eps) in [(Element::U8, 60.0), (Element::F32, 0.9)] {
@@ -152,7 +153,8 @@ fn the_recall_of_pairs_and_of_the_vectors_of_either_side_is_as_promised_and_told
     }
 }
 
-/// Sets of which a part is sampled: a rule is calibrated that finds less than all, and the estimates are near the truth.
+/// Checks sets of which only a part is sampled: the calibrated rule finds less than everything, and the estimates are
+/// close to the truth.
 #[test]
 fn a_sample_of_either_set_tells_the_recall() {
     let [a, b] = [4_000, 3_000].map(|rows| clump(Element::U8, rows, rows, 8));
@@ -171,7 +173,7 @@ fn a_sample_of_either_set_tells_the_recall() {
     }
 }
 
-/// Lines of a result of the join of two sets, by any sink for rows.
+/// Returns the lines of the join of two sets, written by any sink for rows.
 fn lines<'a>(
     sets: Sets<'a>,
     predicate: Predicate,

@@ -1,4 +1,4 @@
-//! Stores that are not as they were written: refused with an error that names the file, never with a wrong result.
+//! Damaged stores: an error names the file, and no wrong result is returned.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::harness::{Built, Set, Setup, error_of, files_of, within_seconds};
 
 const PREDICATE: Predicate = Predicate::L2 { eps: 1.0 };
 
-/// Wants ids, drops everything.
+/// Requests ids and discards everything.
 struct DiscardIds;
 
 impl PairSink for DiscardIds {
@@ -45,7 +45,7 @@ fn file_starting_with(folder: &Path, start: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// Changes a file, runs `work`, and changes it back.
+/// Changes a file, runs `work`, and restores the file.
 fn with_damage<R>(path: &Path, damage: impl FnOnce(&mut Vec<u8>), work: impl FnOnce() -> R) -> R {
     let whole = std::fs::read(path).unwrap();
     let mut damaged = whole.clone();
@@ -57,7 +57,7 @@ fn with_damage<R>(path: &Path, damage: impl FnOnce(&mut Vec<u8>), work: impl FnO
     result
 }
 
-/// Opens the store anew and joins.
+/// Opens the store again and joins.
 fn open_and_join(folder: &Path, rule: Rule, sink: Box<dyn PairSink>) -> Result<()> {
     let setup = Setup { rule, ..Setup::default() };
     let context = setup.context();
@@ -89,7 +89,7 @@ fn a_flipped_byte_of_a_bucket_is_found() {
                     let error = error_of(open_and_join(&built.path(), rule, Box::new(DiscardIds)));
                     assert_corrupt(&error, &path);
                     assert!(error.to_string().contains(&format!("bucket {number}")), "{error}");
-                    // Ids are read, and checked, only where they are wanted.
+                    // Ids are read and verified only if they are requested.
                     let without_ids = open_and_join(&built.path(), rule, Box::new(Discard));
                     assert_eq!(without_ids.is_ok(), at >= body, "byte {at} of bucket {number}");
                 }
@@ -104,7 +104,7 @@ fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
     let built = store();
     let path = file_starting_with(&built.path(), "vectors-");
     let context = Setup::default().context();
-    let queries = make(Shape::Clustered, Element::F16, 200, 5, 9); // the rows of the store: each bucket has some
+    let queries = make(Shape::Clustered, Element::F16, 200, 5, 9); // equal to the rows of the store, so every bucket has some
     let search_for = |queries: &Set| {
         let (sink, options) =
             (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::Exact, 1));
@@ -180,7 +180,7 @@ fn a_missing_file_is_named() {
     assert_eq!((error.kind(), error.to_string().contains("is not a store")), (ErrorKind::Input, true), "{error}");
 }
 
-/// Cut off after it was opened: the join ends with an error and does not hang.
+/// Checks that a join of a store that was truncated after opening returns an error and does not hang.
 #[test]
 fn a_store_that_shrinks_while_it_is_open_is_noticed() {
     for rule in [Rule::MarginSum, Rule::Triangle] {
@@ -195,7 +195,7 @@ fn a_store_that_shrinks_while_it_is_open_is_noticed() {
     }
 }
 
-/// Two stores of one shape with their buckets' files exchanged: each is whole in itself, together they are not.
+/// Checks two stores of equal shape with swapped bucket files: each file is valid, but the combination is not.
 #[test]
 fn a_file_of_another_store_is_refused() {
     let setup = Setup::default().with_buckets(1);

@@ -1,34 +1,34 @@
-//! Random sets that are hard in one way each.
+//! Random sets, each difficult in one way.
 
 use adjoin::options::Element;
 use adjoin::random::Random;
 
 use crate::harness::Set;
 
-/// What vectors look like.
+/// Distribution of the vectors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
     /// Independent elements.
     Uniform,
-    /// A few clusters of different tightness.
+    /// A few clusters of different density.
     Clustered,
     /// Small integers, so that many distances are equal and sums are exact.
     Lattice,
-    /// Clusters, and three rows of ten repeat an earlier one.
+    /// Clusters, in which three of ten rows repeat an earlier one.
     Repeated,
-    /// Clusters far from the origin: coordinates differ in their last bits.
+    /// Clusters far from the origin: coordinates differ only in their last bits.
     Offset(f64),
-    /// Clusters with elements of this size.
+    /// Clusters with elements of this magnitude.
     Scaled(f64),
 }
 
-/// Shapes that an element type can hold.
+/// Returns the shapes that an element type can represent.
 pub(crate) fn shapes(element: Element) -> &'static [Shape] {
     use Shape::{Clustered, Lattice, Offset, Repeated, Scaled, Uniform};
     match element {
         Element::U8 | Element::I8 => &[Uniform, Clustered, Lattice, Repeated],
         Element::F16 => &[Uniform, Clustered, Lattice, Repeated, Offset(1000.0), Scaled(1e-7), Scaled(1e4)],
-        // Squares underflow at 1e-30 and 1e-22, overflow at 1e30, and do so now and then at 1e19.
+        // Squares underflow at 1e-30 and 1e-22, overflow at 1e30, and occasionally overflow at 1e19.
         Element::F32 => &[
             Uniform,
             Clustered,
@@ -43,7 +43,7 @@ pub(crate) fn shapes(element: Element) -> &'static [Shape] {
     }
 }
 
-/// Such a set.
+/// Returns a random set of a shape.
 pub(crate) fn make(shape: Shape, element: Element, rows: usize, dimensions: usize, seed: u64) -> Set {
     let mut random = Random::new(seed, "datasets");
     let values = match shape {
@@ -56,7 +56,7 @@ pub(crate) fn make(shape: Shape, element: Element, rows: usize, dimensions: usiz
     Set::of(element, dimensions, &placed).in_batches_of(1 + random.below(100) as usize)
 }
 
-/// A value of about -2 to 2 at the place that the shape and the element type want.
+/// Moves a value from about -2 to 2 into the range of the shape and the element type.
 fn placed(value: f64, shape: Shape, element: Element) -> f64 {
     match (shape, element) {
         (Shape::Lattice, Element::U8) => value + 2.0,

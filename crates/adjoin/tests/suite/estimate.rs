@@ -1,4 +1,4 @@
-//! Estimates of what a join would find, against every pair in f64.
+//! Estimates of a join's result size, compared with all pairs in f64.
 
 use adjoin::estimate::{AtThreshold, Estimate, Question, estimate};
 use adjoin::join::JoinEffort;
@@ -11,7 +11,7 @@ use adjoin::store::{BuildOptions, OnBad};
 use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Set, Setup, error_of};
 
-/// The truth: pairs, and rows that go where of near ones the first stays.
+/// Returns the true numbers of pairs, and of rows removed if the first of near rows is kept.
 fn truth(set: &Set, predicate: Predicate) -> (f64, f64) {
     let pairs = set.true_pairs(predicate);
     let mut gone = vec![false; set.rows() as usize];
@@ -39,7 +39,7 @@ fn predicate(metric: Metric, threshold: f64) -> Predicate {
     }
 }
 
-/// The result has values of f32: a threshold that lies between two of those tells the same pairs apart as f64 does.
+/// Moves a threshold between two f32 values. Values of a result are f32, and it separates them as in f64.
 fn between_values(threshold: f64) -> f64 {
     f64::from(threshold as f32) * (1.0 + 3e-8)
 }
@@ -49,7 +49,7 @@ fn of_a_set_that_is_compared_whole_every_figure_is_exact() {
     for element in [Element::F32, Element::U8, Element::F16, Element::I8] {
         for (number, &shape) in shapes(element).iter().enumerate() {
             if matches!(shape, Shape::Scaled(_)) {
-                continue; // lengths beyond f32 have no thresholds that can be typed
+                continue; // lengths above f32 have no valid threshold
             }
             let set = make(shape, element, 300, 6, number as u64);
             for metric in [Metric::L2, Metric::Cosine] {
@@ -59,7 +59,7 @@ fn of_a_set_that_is_compared_whole_every_figure_is_exact() {
                 let wanted = predicate(metric, between_values(middle).clamp(-1.0, 1e9));
                 let told = asked(&ask(&set, &build, Some(wanted)));
                 if usable.common.skipped_rows > 0 {
-                    continue; // the oracle knows no rows that are left out
+                    continue; // the oracle does not skip rows
                 }
                 let (pairs, removed) = truth(&set, wanted);
                 let what = format!("{element} {shape:?} {metric} {wanted:?}");
@@ -71,7 +71,7 @@ fn of_a_set_that_is_compared_whole_every_figure_is_exact() {
     }
 }
 
-/// Vectors of which about every third is near an earlier one, some of these near each other too.
+/// Returns vectors of which about every third is near an earlier one, some of these near each other.
 fn families(rows: usize, dimensions: usize, seed: u64) -> Set {
     let mut random = Random::new(seed, "families");
     let mut values: Vec<f64> = Vec::with_capacity(rows * dimensions);

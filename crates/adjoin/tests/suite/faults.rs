@@ -1,5 +1,5 @@
-//! Builds, joins and searches on a disk that fails, tears, fills up or loses its power, at every operation: a result is there
-//! whole or not at all, and what was there before is not lost.
+//! Builds, joins and searches on a disk that fails, tears writes, fills up or loses power, at every operation. The
+//! result is whole or absent, and existing results are not lost.
 
 mod forgetful;
 mod subjects;
@@ -19,7 +19,7 @@ pub(crate) use forgetful::{Forgetful, Forgets};
 use subjects::{Build, Growth, IndexBuild, Join, Subject, Wanted};
 use trials::Trials;
 
-/// A budget so small that everything which can go to temporary files does.
+/// Returns a setup with so small a budget that everything that can spill to temporary files does.
 pub(crate) fn spilling() -> Setup {
     Setup { memory: least_memory(), ..Setup::default().with_buckets(6) }
 }
@@ -34,8 +34,8 @@ fn small(seed: u64) -> Set {
     make(Shape::Clustered, Element::F32, 60, 3, seed)
 }
 
-/// The least budget with which the build ends: less than a whole megabyte below the one that a refusal asks for, or
-/// above it by the room for the ids of the largest bucket.
+/// Returns the smallest budget in 32 KiB steps with which the build succeeds. It is near the one that a refusal names:
+/// less than 1 MB below, or above by the memory for the ids of the largest bucket.
 fn least_memory() -> u64 {
     let with = |memory| Setup { memory, ..Setup::default().with_buckets(6) }.build(&large(1));
     let said = error_of(with(RUNTIME_BYTES + 1)).to_string();
@@ -179,7 +179,7 @@ fn a_join_that_sorts_on_disk_under_every_fault() {
         .filter(|operation| operation.path.to_string_lossy().contains(".adjoin-sorted-"))
         .count();
     assert!(runs > 5, "{runs} operations on temporary files");
-    // A crash leaves of temporary files what a crash leaves of any draft.
+    // Crashes are not tried here, since they leave temporary files like any other drafts.
     Trials::of(&join).failures().unwrap_or_else(|why| panic!("{why}"));
     try_all("rows that go", &Join::new(&few, Wanted::Keep, "data/gone.csv", None));
 }
@@ -194,7 +194,7 @@ fn what_a_killed_run_left_goes_with_the_next() {
     }
 }
 
-/// What the checker says of work that leaves out a step.
+/// Returns the error that the checker reports for work that skips a step.
 fn missed(subject: &dyn Subject, forgets: &Forgets) -> Option<String> {
     let wrap = |device| -> Arc<dyn adjoin::device::Device> { Arc::new(Forgetful::new(device, forgets.clone())) };
     let mut trials = Trials { wrap: &wrap, ..Trials::of(subject) };
@@ -209,7 +209,7 @@ fn canary_every_forgotten_sync_is_caught() {
     let [old, fresh] = old_and_small();
     let over = Build::new("", small(1), Setup::default().with_buckets(4), Some(&old));
     let files = ["vectors.bin", "centers.bin", "buckets.bin", "manifest.json"];
-    // Of a new folder, its name; then of the files' names, and of the manifest's.
+    // A new folder syncs its own name first; both cases then sync the names of the files, and the name of the manifest.
     for (subject, folder_syncs) in [(&fresh, 3), (&over, 2)] {
         let forgotten = files.map(|file| Forgets::FileSync(file.into())).into_iter();
         for forgets in forgotten.chain((0..folder_syncs).map(Forgets::FolderSync)) {

@@ -1,4 +1,4 @@
-//! Are the pairs of rows that meet a condition those that plain loops leave of all pairs, and is what is promised so?
+//! Filtered joins: do they return the filtered pairs of plain loops, and are promises kept?
 
 use std::collections::HashSet;
 
@@ -15,18 +15,18 @@ use crate::harness::{Built, Joined, Setup, assert_same};
 use crate::oracle::Pair;
 use crate::search::values;
 
-/// Rows of a store that meet a condition, or all.
+/// Returns the rows of a store that pass a filter, or `None` without one.
 pub(crate) fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> Result<Option<RowFilter>> {
     condition.map(|text| RowFilter::new(&setup.context(), store, &Condition::parse(text)?)).transpose()
 }
 
-/// The join of the rows of a store that meet a condition.
+/// Joins the rows of a store that pass a filter.
 pub(crate) fn join(setup: &Setup, store: &Store, condition: &str, options: &JoinOptions) -> Joined {
     let filter = filter(setup, store, Some(condition)).unwrap();
     Built::collect(&setup.context(), JoinSide::new(store, filter.as_ref()).into(), options).unwrap()
 }
 
-/// Of all pairs those of rows that pass.
+/// Returns the pairs of which both rows pass.
 pub(crate) fn only(all: &[Pair], data: &Data, passes: Passes) -> Vec<Pair> {
     let passes = |row: u64| passes(&data.rows[row as usize]);
     all.iter().copied().filter(|&(left, right, _)| passes(left) && passes(right)).collect()
@@ -117,7 +117,7 @@ fn each_of_two_sets_has_its_own_condition() {
     }
 }
 
-/// Pair recall, and the mean share of the pairs of a row, over rows that have some.
+/// Returns pair recall, and the mean fraction of pairs found per row, over rows with pairs.
 fn recalls(found: &[Pair], truth: &[Pair], rows: usize) -> [f64; 2] {
     let counts = |pairs: &[Pair]| {
         let mut counts = vec![0.0; rows];
@@ -129,7 +129,7 @@ fn recalls(found: &[Pair], truth: &[Pair], rows: usize) -> [f64; 2] {
     [found.len() as f64 / truth.len() as f64, shares.iter().sum::<f64>() / shares.len() as f64]
 }
 
-/// Whether pairs count, as a plain function of the left and the right row.
+/// Pair filter as a plain function of the left and the right row.
 type Counts = fn(&Row, &Row) -> bool;
 
 const PAIR_CASES: [(&str, Counts); 6] = [
@@ -146,7 +146,7 @@ const PAIR_CASES: [(&str, Counts); 6] = [
     ("right.pick + 500 < left.pick and left.near", |left, right| right.pick + 500 < left.pick && left.near),
 ];
 
-/// Joins of which only pairs count that meet a condition.
+/// Joins with a pair filter.
 fn join_pairs(setup: &Setup, sets: Sets<'_>, condition: &str, options: &JoinOptions) -> Joined {
     let condition = PairCondition::parse(condition).unwrap();
     let pairs = sets.pairs_that_meet(&setup.context(), condition).unwrap();
@@ -203,7 +203,7 @@ fn of_a_set_that_has_grown_a_new_row_may_be_on_either_side_of_a_pair() {
     }
 }
 
-/// Sets so small that the samples are all vectors: the promise must then hold to the pair, and what is told be so.
+/// Checks sets so small that the samples are all vectors: the promised and the reported recall must then be exact.
 #[test]
 fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
     let data = Data::new(values(1_400, DIMENSIONS, 7), 7);
@@ -242,7 +242,8 @@ fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
     }
 }
 
-/// A set of which a part is sampled: rows that do not pass are more, lie elsewhere, and say nothing of the recall.
+/// Checks a set of which a part is sampled. Rows that do not pass are the majority, are elsewhere, and must not affect
+/// the recall.
 #[test]
 fn a_sample_of_the_rows_that_pass_tells_their_recall() {
     let data = Data::new(values(16_000, DIMENSIONS, 8), 8);

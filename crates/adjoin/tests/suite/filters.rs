@@ -1,4 +1,4 @@
-//! Do searches find what is nearest of the rows that meet a condition, and nothing else?
+//! Filtered searches: do they find the nearest rows that pass, and no others?
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::search::{Hits, assert_same, true_hits, values};
 pub(crate) const DIMENSIONS: usize = 8;
 pub(crate) const NAMES: [&str; 8] = ["lang", "year", "score", "is_new", "day", "pick", "near", "code"];
 
-/// What is known of a row beside its vector.
+/// Columns of a row.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) lang: Option<&'static str>,
@@ -38,17 +38,17 @@ pub(crate) struct Row {
     pub(crate) score: Option<f64>,
     pub(crate) is_new: Option<bool>,
     day: i32,
-    /// From 0 to 999, at random.
+    /// Random, from 0 to 999.
     pub(crate) pick: i32,
-    /// Whether its first coordinate is small: what follows the vector.
+    /// Whether the first coordinate is small: correlated with the vector.
     pub(crate) near: bool,
     pub(crate) code: &'static str,
 }
 
-/// What passes, as a plain function.
+/// Filter as a plain function.
 pub(crate) type Passes = fn(&Row) -> bool;
 
-/// A condition, and the same as a plain function.
+/// A filter as SQL and as a plain function.
 pub(crate) type Case = (&'static str, Passes);
 
 pub(crate) const CASES: [Case; 18] = [
@@ -119,7 +119,7 @@ fn write(path: &Path, table: &RecordBatch) {
     writer.close().unwrap();
 }
 
-/// A folder with a source in two files, and what is in it.
+/// A folder with a source in two files, and its content.
 pub(crate) struct Data {
     pub(crate) folder: TempDir,
     pub(crate) values: Vec<f64>,
@@ -169,7 +169,7 @@ pub(crate) fn find(
     Ok((sink.hits(), statistics))
 }
 
-/// Of all hits those of rows that pass, so many of each query.
+/// Returns the first `k` hits of each query that pass.
 pub(crate) fn only(all: &[Hits], rows: &[Row], passes: fn(&Row) -> bool, k: usize) -> Vec<Hits> {
     let of = |hits: &Hits| hits.iter().copied().filter(|hit| passes(&rows[hit.0 as usize])).take(k).collect();
     all.iter().map(of).collect()
@@ -210,7 +210,7 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
     for (condition, passes) in CASES {
         let how = (QueryTarget::Nearest(4), SearchEffort::default());
         let (found, _) = find(&setup, &store, QuerySet::Rows, how, Some(condition)).unwrap();
-        // Queries come in the order of buckets: by what they find.
+        // With rows as queries, results are in the order of buckets. They are matched by their hits.
         let mut wanted: Vec<Hits> = Vec::new();
         for (row, hits) in all.iter().enumerate().filter(|(row, _)| passes(&data.rows[*row])) {
             let others: Hits = hits.iter().copied().filter(|hit| hit.0 != row as u64).collect();
@@ -264,7 +264,7 @@ fn the_promised_recall_is_that_among_rows_that_pass() {
     }
 }
 
-/// An index of a store, in the same folder.
+/// Builds an index of a store, in the same folder.
 fn index_of(data: &Data, setup: &Setup, store: &Store) -> Index {
     let folder = data.folder.path().join("index");
     let graph = GraphOptions { degree: 12, build_list: 32, ..GraphOptions::default() };
@@ -292,7 +292,7 @@ fn an_index_finds_those_that_pass_whatever_passes() {
     for metric in [Metric::L2, Metric::Cosine] {
         let mut some = values(1_100, DIMENSIONS, 1);
         let copies = some[..8 * DIMENSIONS].repeat(20);
-        some.extend(copies); // equal vectors share a vertex, of which some rows pass and others do not
+        some.extend(copies); // equal vectors share a vertex, but only some of its rows pass
         let data = Data::new(some, 1);
         let setup = Setup::default().with_buckets(30).with_metric(metric);
         let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());
@@ -363,7 +363,7 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
 #[test]
 fn a_store_does_not_depend_on_threads_memory_or_its_attributes() {
     let mut some = values(3_000, DIMENSIONS, 6);
-    // Rows without a usable vector are left out with all that they have.
+    // Rows without a usable vector are skipped, together with their columns.
     (0..40).for_each(|k| some[k * 70 * DIMENSIONS] = f64::NAN);
     let data = Data::new(some, 6);
     let setup = Setup::default().with_buckets(40).skipping_bad_rows();

@@ -1,4 +1,4 @@
-//! Counts, clusters and rows to keep, against the same made from all pairs by the plainest code.
+//! Counts, clusters and rows to keep, compared with simple code on all pairs.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,15 +18,15 @@ use proptest::prelude::*;
 use crate::harness::{Built, Set, Setup, error_of};
 use crate::oracle::Pair;
 
-/// What a row is called in a result.
+/// Name of a row in a result.
 type Name<'a> = &'a dyn Fn(u64) -> String;
 
-/// Makes all results of rows in a folder of its own.
+/// Produces all results per row in a separate folder.
 struct Results {
     folder: tempfile::TempDir,
 }
 
-/// Hands the pairs of a join to a sink, and ends it.
+/// Passes the pairs of a join to a sink, and ends it.
 type Feed<'a> = &'a dyn Fn(&Context, &Store, Box<dyn PairSink + '_>);
 
 impl Results {
@@ -49,7 +49,7 @@ impl Results {
         Target::File { path: self.folder.path().join(name).with_extension("csv"), force: false }
     }
 
-    /// The lines of a result without the header, which is checked.
+    /// Returns the lines of a result after its header, which is checked.
     fn lines(&self, name: &str, header: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.path().join(name).with_extension("csv")).unwrap();
         let mut lines = text.lines().map(str::to_owned);
@@ -70,7 +70,7 @@ fn run_into(
     join(context, store, &prepared, sink)
 }
 
-/// Neighbors of each row with the value, both ways.
+/// Returns the neighbors of each row with the value, in both directions.
 fn neighbors(pairs: &[Pair]) -> BTreeMap<u64, Vec<(u64, f32)>> {
     let mut neighbors: BTreeMap<u64, Vec<(u64, f32)>> = BTreeMap::new();
     for &(x, y, value) in pairs {
@@ -80,7 +80,7 @@ fn neighbors(pairs: &[Pair]) -> BTreeMap<u64, Vec<(u64, f32)>> {
     neighbors
 }
 
-/// The first row of each paired row's component, by walking.
+/// Returns the first row of the connected component of each paired row, by graph traversal.
 fn first_rows(neighbors: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64> {
     let mut first = BTreeMap::new();
     for &row in neighbors.keys() {
@@ -95,7 +95,7 @@ fn first_rows(neighbors: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64> 
     first
 }
 
-/// For each row that goes, in order, the nearest row that stays, and the value.
+/// Returns the nearest kept row and the value for each removed row, in order.
 fn greedy(rows: &[u64], neighbors: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Metric) -> BTreeMap<u64, (u64, f32)> {
     let mut gone: BTreeMap<u64, (u64, f32)> = BTreeMap::new();
     let rank = |value: f32| if metric == Metric::L2 { value } else { -value };
@@ -109,7 +109,7 @@ fn greedy(rows: &[u64], neighbors: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Metr
     gone
 }
 
-/// Feeds a sink with pairs as they are.
+/// Passes given pairs to a sink.
 pub(crate) fn feed_with(pairs: &[Pair], mut sink: Box<dyn PairSink + '_>) {
     for some in pairs.chunks(1_000) {
         let mut batch = PairBatch::new(IdKind::None);
@@ -123,7 +123,7 @@ pub(crate) fn feed_with(pairs: &[Pair], mut sink: Box<dyn PairSink + '_>) {
     sink.finish().unwrap();
 }
 
-/// Compares all results with those made from the true pairs; `value` gives that of any two rows.
+/// Compares all results with those computed from the true pairs; `value` returns the value of any two rows.
 pub(crate) fn check(
     (built, setup, feed): (&Built, &Setup, Feed<'_>),
     metric: Metric,
@@ -157,7 +157,7 @@ pub(crate) fn check(
     assert_eq!(results.lines("first-kept", "id"), stay.collect::<Vec<_>>());
 }
 
-/// Lines whose last field is written as Rust writes an f32.
+/// Rewrites the last field of each line in Rust's format of an f32.
 fn values_as_f32(lines: Vec<String>) -> Vec<String> {
     let again = |line: String| {
         let (before, value) = line.rsplit_once(',').unwrap();
@@ -166,7 +166,7 @@ fn values_as_f32(lines: Vec<String>) -> Vec<String> {
     lines.into_iter().map(again).collect()
 }
 
-/// How the rows of a set are called.
+/// Kind of names of the rows.
 #[derive(Debug, Clone, Copy)]
 enum Naming {
     Numbers,
@@ -193,7 +193,7 @@ impl Naming {
     }
 }
 
-/// Builds a set, some of its rows missing, and compares.
+/// Builds a set with some rows missing, and compares.
 fn check_set(set: Set, naming: Naming, missing: &[u64], setup: &Setup, predicate: Predicate) {
     let setup = setup.clone().with_metric(predicate.metric()).skipping_bad_rows();
     let there = |row: &u64| !missing.contains(row);
@@ -226,7 +226,7 @@ proptest! {
     }
 }
 
-/// a near b, b near c, a far from c.
+/// Checks a chain: a is near b and b near c, but a is far from c.
 #[test]
 fn of_a_chain_only_what_lies_near_a_kept_row_goes() {
     let set = Set::of(Element::F32, 1, &[0.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
@@ -240,7 +240,7 @@ fn of_a_chain_only_what_lies_near_a_kept_row_goes() {
     assert_eq!(results.lines("first-kept", "id"), ["0", "5"]);
 }
 
-/// More pairs than the memory holds: they are sorted on disk, within the budget.
+/// Checks that pairs which do not fit into memory are sorted on disk, within the budget.
 #[test]
 fn pairs_that_do_not_fit_are_sorted_on_disk() {
     let values: Vec<f64> = (0..1_500).map(|row| f64::from(row % 3)).collect();
@@ -260,7 +260,7 @@ fn pairs_that_do_not_fit_are_sorted_on_disk() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
 }
 
-/// Counts around each multiple of what a byte holds.
+/// Checks counts around each multiple of the capacity of a byte.
 #[test]
 fn counts_of_any_size_are_right() {
     let wanted = [0, 1, 255, 256, 257, 511, 512, 100_000];
@@ -280,7 +280,7 @@ fn counts_of_any_size_are_right() {
     }
 }
 
-/// What counts hold does not grow with the neighbors of all rows, nor with those of one.
+/// Checks that the memory for counts does not grow with the neighbors of all rows, or of one row.
 #[test]
 fn counts_that_do_not_fit_are_sorted_on_disk() {
     let (rows, each, of_one) = (40_000u64, 300, 20_000_000u64);
@@ -310,7 +310,7 @@ fn counts_that_do_not_fit_are_sorted_on_disk() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
 }
 
-/// Too little memory for a few bytes a row is refused before anything is done.
+/// Checks that too little memory for a few bytes per row is refused at the start.
 #[test]
 fn rows_that_do_not_fit_are_refused_beforehand() {
     let set = Set::of(Element::U8, 1, &vec![1.0; 100_000]);

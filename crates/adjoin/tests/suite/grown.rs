@@ -1,4 +1,5 @@
-//! A set to which rows come: are the pairs of the new rows those that a join of all rows finds, and is what is promised so?
+//! Joins of new rows with a store: do they find the pairs of new rows that a join of all rows finds, and are promises
+//! kept?
 
 use adjoin::job::{Conditions, Job, Output};
 use adjoin::join::{JoinEffort, JoinOptions};
@@ -16,7 +17,7 @@ use crate::harness::{Built, Set, Setup, assert_same};
 use crate::model::thresholds;
 use crate::oracle::Pair;
 
-/// Stores of the rows of a set before one, and of those from there on.
+/// Builds one store of the rows before `first_new`, and one of the others.
 fn built(set: &Set, first_new: u64, metric: Metric) -> Option<[Built; 2]> {
     let setup = Setup::default().with_metric(metric).skipping_bad_rows();
     let [old, new] = set.split_at(first_new);
@@ -53,7 +54,7 @@ fn join(stores: &[Built; 2], setup: &Setup, predicate: Predicate) -> (Vec<Pair>,
     (pairs, statistics)
 }
 
-/// Lines of a result for rows.
+/// Returns the lines of a result per row.
 fn lines(
     stores: &[Built; 2],
     predicate: Predicate,
@@ -66,7 +67,7 @@ fn lines(
     std::fs::read_to_string(path).unwrap().lines().skip(1).map(str::to_owned).collect()
 }
 
-/// Of all pairs those of a row that came.
+/// Returns the pairs with a new row.
 fn of_new(pairs: Vec<Pair>, first_new: u64) -> Vec<Pair> {
     pairs.into_iter().filter(|pair| pair.1 >= first_new).collect()
 }
@@ -99,7 +100,7 @@ fn every_pair_of_a_new_row_is_found_on_every_shape() {
     }
 }
 
-/// Sets so small that the samples are all vectors: the promise must then hold to the pair.
+/// Checks sets so small that the samples are all vectors: the promise must then hold exactly.
 #[test]
 fn the_recall_of_pairs_with_a_new_row_is_as_promised_and_told() {
     for (element, eps) in [(Element::U8, 60.0), (Element::F32, 0.9)] {

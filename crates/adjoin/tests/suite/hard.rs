@@ -1,4 +1,4 @@
-//! Sets and thresholds at the edge of what makes sense.
+//! Edge cases of sets and thresholds.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ fn cosine(min_similarity: f64) -> Predicate {
     Predicate::cosine(min_similarity).unwrap()
 }
 
-/// A few tightly packed vectors by the thousand, and some far from all others.
+/// Returns `packed` densely packed vectors, and `scattered` ones far from all others.
 pub(crate) fn clump(element: Element, packed: usize, scattered: usize, dimensions: usize) -> Set {
     let mut random = adjoin::random::Random::new(3, "clump");
     let mut values: Vec<f64> = (0..packed * dimensions).map(|_| 100.0 + random.below(3) as f64).collect();
@@ -47,7 +47,8 @@ fn one_vector_has_no_pair() {
     }
 }
 
-/// Lengths whose reciprocal is beyond f32 or subnormal: the codes that leave out pairs must not depend on them.
+/// Checks lengths with a reciprocal that is subnormal or above the range of f32: the codes that exclude pairs must not
+/// depend on them.
 #[test]
 fn vectors_of_any_length_are_compared_under_cosine() {
     let mut random = adjoin::random::Random::new(5, "lengths");
@@ -161,7 +162,7 @@ fn opposite_vectors_are_as_unlike_as_can_be() {
 /// Left row and id, right row and id.
 type NamedPair = (u64, String, u64, String);
 
-/// Keeps ids beside rows.
+/// Collects ids together with rows.
 #[derive(Clone, Default)]
 struct CollectIds(Arc<Mutex<Vec<NamedPair>>>);
 
@@ -229,7 +230,7 @@ fn duplicate_ids_are_refused_or_kept() {
     }
 }
 
-/// Four good rows in each ten: the others are null, not finite, or (where zero vectors are bad) zero.
+/// Returns a set in which four of ten rows are good. The others are null, not finite, or zero if zero vectors are bad.
 fn spoilt(element: Element, metric: Metric) -> (Set, Vec<u64>) {
     let rows = 200u32;
     let mut values: Vec<f64> = (0..rows * 3).map(|k| f64::from(k * 37 % 50 + 1)).collect();

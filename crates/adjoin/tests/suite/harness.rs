@@ -32,15 +32,15 @@ pub(crate) struct Set {
     info: SourceInfo,
     stored: Vec<u8>,
     ids: Ids,
-    /// Rows whose vector is null, ascending.
+    /// Rows with a null vector, in ascending order.
     missing: Vec<u64>,
     batch_rows: usize,
-    /// Columns beside the vectors.
+    /// Columns in addition to the vectors.
     columns: Option<RecordBatch>,
 }
 
 impl Set {
-    /// Vectors end to end, each value rounded to the element type.
+    /// Creates a set of vectors given end to end, with each value rounded to the element type.
     pub(crate) fn of(element: Element, dimensions: usize, values: &[f64]) -> Self {
         let mut stored = Vec::with_capacity(values.len() * element.bytes());
         for &value in values {
@@ -54,7 +54,7 @@ impl Set {
         Self::of_stored(VectorType { element, dimensions }, stored)
     }
 
-    /// Vectors as stored.
+    /// Creates a set of vectors in stored form.
     pub(crate) fn of_stored(vectors: VectorType, stored: Vec<u8>) -> Self {
         assert!(stored.len().is_multiple_of(vectors.bytes()));
         let rows = (stored.len() / vectors.bytes()) as u64;
@@ -93,7 +93,7 @@ impl Set {
         self.info.rows
     }
 
-    /// Its rows before one, and those from there on.
+    /// Splits the set into the rows before `row` and the others.
     pub(crate) fn split_at(&self, row: u64) -> [Self; 2] {
         [0..row, row..self.rows()].map(|rows| {
             let bytes = self.vectors().bytes();
@@ -112,7 +112,7 @@ impl Set {
         self.info.ids != IdKind::None
     }
 
-    /// The vectors end to end.
+    /// Returns the vectors end to end.
     pub(crate) fn stored(&self) -> &[u8] {
         &self.stored
     }
@@ -121,12 +121,12 @@ impl Set {
         self.info.vectors
     }
 
-    /// Every pair of it, whatever its value.
+    /// Computes all pairs of the set, with any value.
     pub(crate) fn oracle(&self, metric: Metric) -> Oracle {
         Oracle::of_all(self.vectors(), &self.stored, metric)
     }
 
-    /// The result that a join with another set must have: of both as one, the pairs of a row of each.
+    /// Returns the correct result of a join with another set: the pairs across both sets.
     pub(crate) fn true_pairs_with(&self, other: &Self, predicate: Predicate) -> Vec<Pair> {
         let both = [&self.stored[..], &other.stored].concat();
         let of_both = Oracle::within(self.vectors(), &both, predicate).pairs(predicate);
@@ -134,7 +134,7 @@ impl Set {
         between.map(|(left, right, value)| (left, right - self.rows(), value)).collect()
     }
 
-    /// The result that a join must have.
+    /// Returns the correct result of a join.
     pub(crate) fn true_pairs(&self, predicate: Predicate) -> Vec<Pair> {
         Oracle::within(self.vectors(), &self.stored, predicate).pairs(predicate)
     }
@@ -200,7 +200,7 @@ impl VectorScan for SetScan<'_> {
     }
 }
 
-/// How to build and join.
+/// Options to build and join.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) threads: usize,
@@ -270,7 +270,7 @@ impl Setup {
         }
     }
 
-    /// Builds a store that goes away with what is returned.
+    /// Builds a store that is removed when the returned value is dropped.
     pub(crate) fn build(&self, source: &dyn VectorSource) -> Result<Built> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
@@ -286,7 +286,7 @@ pub(crate) struct Built {
     folder: TempDir,
 }
 
-/// What a join gave.
+/// Result of a join.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) pairs: Vec<Pair>,
@@ -332,12 +332,12 @@ impl Built {
         self.join_with(setup, &setup.join_options(predicate))
     }
 
-    /// Joins with options beyond those of a setup.
+    /// Joins with more options than a setup has.
     pub(crate) fn join_with(&self, setup: &Setup, options: &JoinOptions) -> Result<Joined> {
         Self::collect(&setup.context(), (&self.store).into(), options)
     }
 
-    /// Joins the same store through another device.
+    /// Joins the store through another device.
     pub(crate) fn join_on(&self, device: Arc<dyn Device>, setup: &Setup, predicate: Predicate) -> Result<Joined> {
         let context = setup.context_on(device);
         let store = Store::open(&context, &self.path())?;
@@ -358,10 +358,10 @@ pub(crate) fn join(source: &dyn VectorSource, setup: &Setup, predicate: Predicat
     setup.clone().with_metric(predicate.metric()).build(source)?.join(setup, predicate)
 }
 
-/// Runs `work` on a thread of its own and fails where it takes longer: for what might hang.
+/// Runs `work`, which might hang, on a separate thread, and fails if it takes longer than `seconds`.
 pub(crate) fn within_seconds<R: Send + 'static>(seconds: u64, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = std::sync::mpsc::channel();
-    // Not scoped: a scope would wait for the thread that hangs.
+    // Not a scoped thread: the scope would wait for a thread that hangs.
     let thread = std::thread::Builder::new().spawn(move || sender.send(work()).unwrap()).unwrap();
     match receiver.recv_timeout(Duration::from_secs(seconds)) {
         Ok(result) => result,
@@ -373,7 +373,7 @@ pub(crate) fn within_seconds<R: Send + 'static>(seconds: u64, work: impl FnOnce(
     }
 }
 
-/// The error of what must not succeed.
+/// Returns the error of a result that must not be a success.
 #[track_caller]
 pub(crate) fn error_of<R>(result: Result<R>) -> Error {
     match result {
@@ -382,13 +382,13 @@ pub(crate) fn error_of<R>(result: Result<R>) -> Error {
     }
 }
 
-/// Every file of a folder by name.
+/// Returns every file of a folder by name.
 pub(crate) fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())).collect()
 }
 
-/// Fails where two results differ, and says how.
+/// Fails with a description if two results differ.
 #[track_caller]
 pub(crate) fn assert_same(found: &[Pair], wanted: &[Pair], what: &str) {
     if let Some(difference) = difference(found, wanted) {
@@ -396,7 +396,7 @@ pub(crate) fn assert_same(found: &[Pair], wanted: &[Pair], what: &str) {
     }
 }
 
-/// How a result differs from the one wanted, if it does: pairs, and the bits of their values.
+/// Describes the first difference in pairs or bits of values, if there is one.
 pub(crate) fn difference(found: &[Pair], wanted: &[Pair]) -> Option<String> {
     let bits = |pairs: &[Pair]| pairs.iter().map(|&(x, y, value)| (x, y, value.to_bits())).collect::<Vec<_>>();
     let (found, wanted) = (bits(found), bits(wanted));

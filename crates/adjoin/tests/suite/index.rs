@@ -1,4 +1,5 @@
-//! Does a graph index find what the formula says is nearest, with the same bytes, reads and hits whatever it runs on?
+//! Graph indexes: do they find the rows that are nearest by the formula, with equal bytes, reads and hits on any device
+//! and number of threads?
 
 mod built;
 mod recall;
@@ -26,12 +27,12 @@ use tempfile::TempDir;
 use crate::harness::{Set, Setup, error_of, files_of};
 use crate::search::{ELEMENTS, Hits, METRICS, assert_same, true_hits, values};
 
-/// An index in a temporary folder, with the store that it was made of.
+/// An index and its store in a temporary folder.
 pub(crate) struct Indexed {
     folder: TempDir,
 }
 
-/// Options whose graph is small, so that walks have a way to go.
+/// Returns options of a small graph, so that walks have several steps.
 pub(crate) fn options() -> IndexOptions {
     let graph = GraphOptions { degree: 8, build_list: 24, ..GraphOptions::default() };
     IndexOptions { graph, code_bytes: 4, ..IndexOptions::default() }
@@ -51,7 +52,7 @@ impl Indexed {
         self.beside("index")
     }
 
-    /// What lies in the same temporary folder.
+    /// Returns a path in the same temporary folder.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -82,7 +83,8 @@ fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usiz
     Ok(Found { batches, hits, statistics })
 }
 
-/// The share of the true hits that was found; values decide, as equally near rows are alike.
+/// Returns the fraction of the true hits that was found. Values decide, since rows at equal distance are
+/// interchangeable.
 pub(crate) fn recall(found: &[Hits], wanted: &[Hits]) -> f64 {
     let right = |(found, wanted): (&Hits, &Hits)| wanted.iter().filter(|hit| found.contains(hit)).count();
     let all: usize = wanted.iter().map(Vec::len).sum();
@@ -177,7 +179,7 @@ fn bytes_reads_and_hits_depend_on_nothing_but_vectors_and_options() {
     assert!(files_of(&Indexed::build(&setup, &set, &other).path()) != files_of(&first.path()), "the seed matters");
 }
 
-/// A query that is alone looks ahead; what it finds, and the pages that its walk needs, stay the same.
+/// Checks that a single query, which reads ahead, finds the hits and needs the pages of a query in a batch.
 #[test]
 fn a_lone_query_finds_the_same_as_one_of_many() {
     let values_of = values(40, 16, 6);
@@ -237,7 +239,7 @@ fn few_vectors_equal_ones_and_large_ones_are_found() {
     let equal = Set::of(Element::U8, 1, &[5.0; 300]);
     let found = Indexed::build(&setup, &equal, &options()).search(&setup, &equal, 3, 10);
     assert!(found.hits.iter().all(|hits| *hits == [(0, 0.0), (1, 0.0), (2, 0.0)]), "rows that come first");
-    // A record takes two pages.
+    // A record of these vectors takes two pages.
     let large = Set::of(Element::F32, 1_500, &values(60, 1_500, 3));
     let found = Indexed::build(&setup, &large, &options()).search(&setup, &large, 4, 60);
     assert_same(&found.hits, &true_hits(&large, &large, QueryTarget::Nearest(4), Metric::L2), "large vectors");
@@ -257,7 +259,7 @@ fn rows_that_were_skipped_keep_their_numbers() {
     assert_same(&found.hits, &wanted, "without those that are missing");
 }
 
-/// The least budget that a refusal names is one that suffices.
+/// Checks that the smallest budget that a refusal names suffices.
 #[test]
 fn the_least_budget_that_is_named_suffices() {
     let ids: Vec<String> = (0..20_000).map(|row| format!("the vector of row {row}")).collect();
@@ -287,7 +289,7 @@ fn the_least_budget_that_is_named_suffices() {
     assert_same(&searched(least).unwrap(), &plenty.hits, "with the least budget");
 }
 
-/// A flipped byte is found by opening and searching, or by verifying, and is never a panic.
+/// Checks that a flipped byte is found by opening and searching or by verifying, and never causes a panic.
 #[test]
 fn a_flipped_byte_anywhere_is_found() {
     let ids: Vec<String> = (0..250).map(|row| format!("id {row}")).collect();

@@ -1,4 +1,4 @@
-//! What decides only how fast a join is decides nothing else: the same pairs, the same counts, the same store.
+//! Settings that affect only the speed of a join: pairs, counts and the store stay equal.
 
 use adjoin::error::ErrorKind;
 use adjoin::join::JoinEffort;
@@ -16,7 +16,7 @@ use crate::oracle::Pair;
 
 const RULES: [Rule; 2] = [Rule::MarginSum, Rule::Triangle];
 
-/// Sets of each kind of coordinates with a threshold that finds something.
+/// Returns sets of each kind of coordinates, with a threshold that has results.
 fn cases() -> Vec<(Set, Predicate)> {
     let l2 = |eps| Predicate::L2 { eps };
     let cosine = |min_similarity| Predicate::Cosine { min_similarity };
@@ -37,12 +37,12 @@ fn kernels() -> Vec<Kernel> {
     kernels
 }
 
-/// The counts that only the plan may decide.
+/// Returns the counts that only the plan may determine.
 fn counts(statistics: &JoinStatistics) -> JoinCounts {
     statistics.join
 }
 
-/// The least cache with which a join is not refused, as a refusal states it.
+/// Returns the smallest cache with which a join is not refused, as named by a refusal.
 pub(crate) fn least_cache(built: &Built, setup: &Setup, predicate: Predicate) -> u64 {
     let with = |cache_bytes| Setup { cache_bytes: Some(cache_bytes), ..setup.clone() };
     let mut cache_bytes = 1 << 30;
@@ -96,7 +96,8 @@ fn a_small_cache_is_read_more_often_as_predicted() {
         let setup = Setup { cache_bytes, ..Setup::default() };
         let prepared = built.prepare(&setup, predicate).unwrap().explain(&built.store);
         let joined = built.join(&setup, predicate).unwrap();
-        // A few vectors to fit the codes, one pass for the margins, a few to predict the pairs, then what the plan says.
+        // Reads: a sample to fit the codes, one pass for the margins, a sample to predict the pairs, then the reads of
+        // the plan.
         let rows = built.store.manifest().rows;
         let drawn = (rows.min(500) + rows.min(1_500)) * built.store.manifest().vectors.bytes() as u64;
         let read = joined.statistics.common.io.bytes_requested;
@@ -172,7 +173,7 @@ fn a_store_says_nothing_of_the_machine() {
 
 #[test]
 fn a_budget_that_holds_part_of_the_sample_sets_the_same_threshold() {
-    // Uniform in 6 dimensions of 128, so that vectors have many neighbors and a sample takes much memory.
+    // Uniform in 6 of 128 dimensions, so that vectors have many neighbors and a sample takes much memory.
     let mut random = Random::new(7, "uniform");
     let values: Vec<f64> = (0..5000 * 128).map(|k| if k % 128 < 6 { random.uniform() } else { 0.0 }).collect();
     let set = Set::of(Element::F32, 128, &values);

@@ -1,4 +1,4 @@
-//! The tests that cross modules, in one binary: a module for each doubt.
+//! Integration tests across modules, in one binary: one module per property.
 
 #![allow(clippy::unwrap_used)] // in helpers too, a failed unwrap is a failed test
 

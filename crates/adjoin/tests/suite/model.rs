@@ -1,5 +1,5 @@
-//! A join is the oracle's result, pair by pair and bit by bit of the values: at thresholds that a pair meets exactly
-//! and at the next ones on both sides of them.
+//! Compares joins with the oracle, pair by pair and bit by bit of the values: at thresholds that a pair meets exactly,
+//! and at the adjacent thresholds on both sides.
 
 use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
@@ -13,8 +13,8 @@ use crate::harness::{Set, Setup, assert_same, difference, join};
 
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
-/// Thresholds at the values of some pairs, each the strictest that lets the pair in, and the next stricter one. A small
-/// quantile is a strict threshold.
+/// Returns thresholds at the values of some pairs: each is the strictest that accepts the pair, followed by the next
+/// stricter one. A small quantile is a strict threshold.
 pub(crate) fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> Vec<Predicate> {
     let mut thresholds = Vec::new();
     for quantile in quantiles.iter().filter(|_| !values.is_empty()) {
@@ -30,7 +30,7 @@ pub(crate) fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> V
     thresholds
 }
 
-/// The least `eps` with `eps * eps >= squared`, and the one below it.
+/// Returns the smallest `eps` with `eps * eps >= squared`, and the next smaller one.
 fn last_inside(squared: f64) -> [f64; 2] {
     let mut eps = squared.sqrt();
     while eps * eps < squared {
@@ -42,7 +42,7 @@ fn last_inside(squared: f64) -> [f64; 2] {
     [eps, eps.next_down()]
 }
 
-/// Joins a set at thresholds all over its distances.
+/// Joins a set at thresholds across all its distances.
 fn check(set: &Set, metric: Metric, quantiles: &[f64], number: usize, what: &str) {
     let oracle = set.oracle(metric);
     let setup = Setup { threads: 1 + number % 3, ..Setup::default() }.with_metric(metric).skipping_bad_rows();
@@ -54,7 +54,7 @@ fn check(set: &Set, metric: Metric, quantiles: &[f64], number: usize, what: &str
     };
     let built = match setup.build(set) {
         Ok(built) => built,
-        // A lattice of a row or two may be all zeros.
+        // A lattice of one or two rows may be all zeros.
         Err(error) => return assert!(error.to_string().contains("usable vector"), "{what}: {error}"),
     };
     for predicate in thresholds(metric, &oracle.values(), quantiles) {
@@ -68,7 +68,7 @@ fn check(set: &Set, metric: Metric, quantiles: &[f64], number: usize, what: &str
     }
 }
 
-/// Sets of all elements, shapes and metrics, or the `every`-th of them.
+/// Checks sets of all elements, shapes and metrics, or every `every`-th of them.
 fn check_sizes(sizes: &[(usize, usize)], every: usize, quantiles: &[f64]) {
     let mut number: usize = 0;
     for &(rows, dimensions) in sizes {
@@ -115,7 +115,7 @@ fn the_longest_vectors() {
     check_sizes(&[(2, 8192), (10, 8192), (50, 8192)], 2, &[0.0, 0.1, 1.0]);
 }
 
-/// Points k * (3, 4) * 2^p: distances are multiples of 5 * 2^p, and every square and sum is exact.
+/// Checks points k * (3, 4) * 2^p: distances are multiples of 5 * 2^p, and every square and sum is exact.
 #[test]
 fn pairs_exactly_at_the_threshold() {
     for power in [-70, -20, 0, 3, 55] {
@@ -138,7 +138,7 @@ fn pairs_exactly_at_the_threshold() {
     }
 }
 
-/// The comparison must be able to fail: a threshold one step off gives another result.
+/// Checks that the comparison can fail: a threshold one step off changes the result.
 #[test]
 fn canary_a_threshold_one_step_off_is_noticed() {
     for metric in [Metric::L2, Metric::Cosine] {
@@ -186,13 +186,13 @@ fn the_ground_truth_is_the_oracles() {
         groundtruth(&Setup::default().context(), &set, &options, Box::new(sink.clone())).unwrap();
         let sampled = sink.pairs();
         assert!(sampled.iter().all(|pair| wanted.binary_search_by_key(&(pair.0, pair.1), |w| (w.0, w.1)).is_ok()));
-        // 300 of 2,100 rows: a pair has one of them with probability 0.265.
+        // With 300 of 2,100 rows sampled, a pair has one of them with probability 0.265.
         let share = sampled.len() as f64 / wanted.len() as f64;
         assert!((0.18..0.36).contains(&share) && sampled.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "{share}");
     }
 }
 
-/// A tiny set with few different values, so that most distances are shared by many pairs.
+/// Returns tiny sets with few distinct values, so that many pairs have equal distances.
 fn tied_sets() -> impl Strategy<Value = (Element, usize, Vec<f64>)> {
     let element = prop::sample::select(ELEMENTS.to_vec());
     (element, 1..=40usize, 1..=20usize, 1..=6i32).prop_flat_map(|(element, rows, dimensions, most)| {

@@ -1,4 +1,4 @@
-//! An open store stays the store that was opened, and what is opened while another takes its place is one of the two.
+//! An open store does not change, and opening a store while it is replaced returns the old or the new one.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ fn a_store_that_is_replaced_while_it_is_opened_is_one_of_the_two() {
     }
 }
 
-/// Puts another number for the last row of a bucket, every checksum right; the tag in the file's name goes, too.
+/// Changes the number of the last row of a bucket, with correct checksums, and removes the tag from the file name.
 fn forge_row(built: &Built, row: u64) {
     let mut manifest = built.store.manifest().clone();
     let path = built.path().join(&manifest.files[Role::Vectors].name);

@@ -1,5 +1,5 @@
-//! Which pairs belong to the result, by the formula of the predicate and nothing else: every pair, in f64, summed in
-//! index order (integers in integers). Shares no code with the engine, not even the reading of elements.
+//! Pairs of a result, computed by the formula of the predicate: every pair, in f64, summed in index order (integers in
+//! integers). Shares no code with the engine, not even the reading of elements.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,32 +7,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
 
-/// A pair of the result as sinks get it: left row, right row, value.
+/// A pair of the result as passed to sinks: left row, right row, value.
 pub(crate) type Pair = (u64, u64, f32);
 
-/// Threads that compare.
+/// Number of threads.
 const THREADS: usize = 2;
-/// Rows of a tile, whose sums are held in registers.
+/// Rows of a tile; its sums are held in registers.
 const TILE_ROWS: usize = 2;
-/// Columns of a tile. The compiler works on them side by side, so each sum stays in index order.
+/// Columns of a tile. The compiler vectorizes across columns, so each sum stays in index order.
 const TILE_COLUMNS: usize = 8;
 /// Rows that a thread compares with all later ones at once.
 const CHUNK_ROWS: usize = 64;
 
-/// The pairs of a set with the numbers that decide about them.
+/// Pairs of a set with the values that decide about them.
 pub(crate) struct Oracle {
     metric: Metric,
-    /// Left row, right row, and the squared distance or the similarity. Ascending.
+    /// Left row, right row, and the squared distance or the similarity, in ascending order.
     found: Vec<(u64, u64, f64)>,
 }
 
 impl Oracle {
-    /// All pairs of the vectors that lie end to end in `stored`.
+    /// Computes all pairs of the vectors in `stored`, given end to end.
     pub(crate) fn of_all(vectors: VectorType, stored: &[u8], metric: Metric) -> Self {
         Self::new(vectors, stored, metric, |_| true)
     }
 
-    /// The pairs that `loosest` and every stricter predicate of its metric want.
+    /// Computes the pairs that `loosest` and every stricter predicate of its metric accept.
     pub(crate) fn within(vectors: VectorType, stored: &[u8], loosest: Predicate) -> Self {
         Self::new(vectors, stored, loosest.metric(), |value| belongs(loosest, value))
     }
@@ -45,20 +45,20 @@ impl Oracle {
         Self { metric, found }
     }
 
-    /// The result of a join.
+    /// Returns the result of a join.
     pub(crate) fn pairs(&self, predicate: Predicate) -> Vec<Pair> {
         assert_eq!(predicate.metric(), self.metric);
         let wanted = self.found.iter().filter(|pair| belongs(predicate, pair.2));
         wanted.map(|&(left, right, value)| (left, right, reported(self.metric, value))).collect()
     }
 
-    /// What a result reports of a pair, the left row first, that was found.
+    /// Returns the value that a result reports for a pair found, with the left row first.
     pub(crate) fn value(&self, left: u64, right: u64) -> f32 {
         let at = self.found.binary_search_by_key(&(left, right), |pair| (pair.0, pair.1)).unwrap();
         reported(self.metric, self.found[at].2)
     }
 
-    /// The squared distances or similarities of all its pairs, ascending; what is not a number is left out.
+    /// Returns the squared distances or similarities of all pairs in ascending order, without NaN.
     pub(crate) fn values(&self) -> Vec<f64> {
         let mut values: Vec<f64> = self.found.iter().map(|pair| pair.2).filter(|value| !value.is_nan()).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -66,7 +66,7 @@ impl Oracle {
     }
 }
 
-/// The formula's last step.
+/// Returns whether the predicate accepts a value.
 fn belongs(predicate: Predicate, value: f64) -> bool {
     match predicate {
         Predicate::L2 { eps } => value <= eps * eps,
@@ -82,7 +82,7 @@ fn reported(metric: Metric, value: f64) -> f32 {
     }
 }
 
-/// A number as it is compared.
+/// An element in the form that is compared.
 trait Number: Copy + Default + Send + Sync {
     type Sum: Copy + Default + Into<f64> + Send + Sync;
 
@@ -102,7 +102,7 @@ impl Number for f64 {
     }
 }
 
-/// A byte's value, signed or not: 8,192 squares of 255 fit into an i32, so nothing wraps.
+/// A byte, signed or not. The sum of 8,192 squares of 255 fits into an i32, so nothing wraps.
 impl Number for i16 {
     type Sum = i32;
 
@@ -121,7 +121,7 @@ fn integers(element: Element, stored: &[u8]) -> Vec<i16> {
     stored.iter().map(|&byte| if signed { i16::from(byte.cast_signed()) } else { i16::from(byte) }).collect()
 }
 
-/// The values of stored floats.
+/// Decodes stored floats.
 pub(crate) fn floats(element: Element, stored: &[u8]) -> Vec<f64> {
     match element {
         Element::F16 => stored.chunks_exact(2).map(|two| half(u16::from_le_bytes([two[0], two[1]]))).collect(),
@@ -133,7 +133,7 @@ pub(crate) fn floats(element: Element, stored: &[u8]) -> Vec<f64> {
     }
 }
 
-/// IEEE 754 binary16, from its definition.
+/// Decodes an IEEE 754 binary16, by its definition.
 fn half(bits: u16) -> f64 {
     let exponent = i32::from(bits >> 10 & 0x1f);
     let fraction = f64::from(bits & 0x3ff) / 1024.0;
@@ -164,7 +164,7 @@ fn compare<N: Number>(
     }
 }
 
-/// Every pair once, kept where the value made from its sum is to be kept.
+/// Computes the value of every pair once, and keeps the pairs that `keep` accepts.
 fn scan<N: Number>(
     rows: &[&[N]],
     dimensions: usize,
@@ -208,13 +208,13 @@ fn scan<N: Number>(
     all
 }
 
-/// Element `i` of each vector of a block together; vectors that lack are zeros.
+/// Groups element `i` of all vectors of a block; missing vectors are zero.
 fn transposed<N: Number>(block: &[&[N]], dimensions: usize) -> Vec<[N; TILE_COLUMNS]> {
     let column = |i: usize, c: usize| block.get(c).map_or(N::default(), |row| row[i]);
     (0..dimensions).map(|i| std::array::from_fn(|c| column(i, c))).collect()
 }
 
-/// The sums of a tile, each in index order.
+/// Computes the sums of a tile, each in index order.
 fn sums<N: Number>(
     rows: [&[N]; TILE_ROWS],
     block: &[[N; TILE_COLUMNS]],

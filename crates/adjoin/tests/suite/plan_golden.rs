@@ -1,5 +1,5 @@
-//! What a join plans and counts for a small set, in files under `tests/golden`. A change of an algorithm shows here;
-//! run the tests with `ADJOIN_TEST=overwrite` to accept it.
+//! Plan and counts of joins of a small set, compared with files under `tests/golden`. They show every change of an
+//! algorithm; run the tests with `ADJOIN_TEST=overwrite` to accept it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn assert_golden(name: &str, found: &str) {
     assert!(found == golden, "{name} has changed\n--- found\n{found}\n--- golden\n{golden}");
 }
 
-/// Three clusters of 200 vectors, the rows in turn.
+/// Returns three clusters of 200 vectors, with interleaved rows.
 fn three_clusters(element: Element) -> Set {
     let mut random = Random::new(1, "three clusters");
     let centers: Vec<f64> = (0..3 * DIMENSIONS).map(|_| 60.0 + 136.0 * random.uniform()).collect();
@@ -62,7 +62,7 @@ fn describe_store(manifest: &Manifest, built: &Built) -> String {
     )
 }
 
-/// Plan and counts of a join; the cache is given, so that the text depends on no budget.
+/// Describes plan and counts of a join. The cache size is given, so that the text does not depend on a budget.
 fn describe_join(built: &Built, setup: &Setup, predicate: Predicate) -> String {
     let explanation = built.prepare(setup, predicate).unwrap().explain(&built.store);
     let JoinStatistics { common, join: counts, .. } = built.join(setup, predicate).unwrap().statistics;
@@ -110,7 +110,7 @@ fn check(name: &str, element: Element, metric: Metric, predicates: &[Predicate])
             }
             if overwrite {
                 std::fs::write(golden(name), &text).unwrap();
-                overwrite = false; // the other levels and threads must give the same
+                overwrite = false; // other CPU levels and threads must agree
             }
             assert_golden(name, &text);
         }

@@ -1,4 +1,4 @@
-//! A plan is data: written, read and run in parts it finds what it finds at once.
+//! Plans as data: a plan that is written, read back and run in parts finds the pairs of an undivided run.
 
 use adjoin::error::ErrorKind;
 use adjoin::join::{Done, JoinEffort, JoinPlan, prepare, resume, run};
@@ -13,7 +13,7 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, assert_same, error_of};
 use crate::oracle::Pair;
 
-/// Sets of each kind of coordinates, by a rule that misses nothing and by one that a calibration set.
+/// Returns sets of each kind of coordinates, with an exact and a calibrated rule.
 fn cases() -> Vec<(Built, Setup, Predicate)> {
     let l2 = |eps| Predicate::L2 { eps };
     let cosine = |min_similarity| Predicate::Cosine { min_similarity };
@@ -43,14 +43,14 @@ fn plan(built: &Built, setup: &Setup, predicate: Predicate) -> JoinPlan {
     prepared.plan(&built.store)
 }
 
-/// Runs parts of a plan one after the other.
+/// Runs the parts of a plan in sequence.
 fn run_all(built: &Built, setup: &Setup, parts: &[JoinPlan]) -> (Vec<Pair>, JoinStatistics) {
     let (context, store) = (setup.context(), &built.store);
     let mut sink = Collect::default();
     let mut all = Done::default();
     let mut last = None;
     for part in parts {
-        drop(last.take()); // with its memory
+        drop(last.take()); // releases its memory
         let prepared = resume(&context, store, part.clone()).unwrap();
         all += run(&context, store, &prepared, &mut sink).unwrap();
         last = Some(prepared);
@@ -59,7 +59,7 @@ fn run_all(built: &Built, setup: &Setup, parts: &[JoinPlan]) -> (Vec<Pair>, Join
     (sink.pairs(), statistics)
 }
 
-/// What does not depend on the parts that a join was made in.
+/// Returns the statistics that do not depend on the division into parts.
 fn facts(statistics: &JoinStatistics) -> String {
     let CommonStatistics { recall, predicted, strategy, .. } = &statistics.common;
     let predicted = predicted.as_ref().map(|predicted| (predicted.verified_pairs, predicted.center_distances));
@@ -99,7 +99,7 @@ fn a_plan_of_another_store_is_refused() {
     assert!(error_of(JoinPlan::read("{}").map(|_| ())).to_string().contains("is not the plan of a join"));
 }
 
-/// Whatever a plan says, it is refused or runs.
+/// Checks that every plan is refused or runs.
 #[test]
 fn no_plan_panics() {
     let mut random = Random::new(1, "plans");
@@ -109,7 +109,7 @@ fn no_plan_panics() {
         let (mut ran, mut refused) = (0, 0);
         for _ in 0..150 {
             let mut changed = text.clone().into_bytes();
-            // Digits become others, so that most of it is still a plan.
+            // Only digits are changed, so that most of the text is still a plan.
             let digits: Vec<usize> = (0..changed.len()).filter(|&at| changed[at].is_ascii_digit()).collect();
             for _ in 0..=random.below(3) {
                 changed[digits[random.below(digits.len() as u64) as usize]] = b'0' + random.below(10) as u8;

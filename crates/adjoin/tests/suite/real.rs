@@ -1,4 +1,4 @@
-//! Joins of real vectors against the oracle. The sets lie in the folder that `ADJOIN_DATA` names.
+//! Joins of real vectors compared with the oracle. `ADJOIN_DATA` names the folder with the sets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::groups;
 use crate::harness::{Setup, assert_same};
 use crate::oracle::Oracle;
 
-/// Rows that are joined.
+/// Number of rows to join.
 const ROWS: u64 = 20_000;
-/// A batch that divides no set evenly.
+/// Batch size that divides no set evenly.
 const BATCH_BYTES: usize = 1_000_003;
 
 /// The first rows of a source.
@@ -27,7 +27,7 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// Type of the vectors.
+    /// Returns the type of the vectors.
     pub(crate) fn vectors(&self) -> VectorType {
         self.info.vectors
     }
@@ -71,8 +71,8 @@ impl VectorScan for FirstScan<'_> {
     }
 }
 
-/// A set's first rows as a source, and its bytes as they lie in the file after `header` bytes; nothing where there is
-/// no such file.
+/// Opens the first rows of a set as a source, and returns their bytes, which follow `header` bytes of the file. `None`
+/// if the file does not exist.
 pub(crate) fn first(file: &str, header: usize) -> Option<(First, Vec<u8>)> {
     let Some(folder) = std::env::var_os("ADJOIN_DATA") else {
         println!("skipped: ADJOIN_DATA names no folder with {file}");
@@ -89,7 +89,7 @@ pub(crate) fn first(file: &str, header: usize) -> Option<(First, Vec<u8>)> {
     Some((First { source, info }, stored))
 }
 
-/// Joins at thresholds from loosest to strictest, each with the pairs it has.
+/// Joins at thresholds from loosest to strictest, each with its known number of pairs.
 fn check(file: &str, header: usize, metric: Metric, thresholds: &[(Predicate, usize)]) {
     let Some((source, stored)) = first(file, header) else { return };
     let oracle = Oracle::within(source.info.vectors, &stored, thresholds[0].0);
@@ -104,7 +104,7 @@ fn check(file: &str, header: usize, metric: Metric, thresholds: &[(Predicate, us
         println!("{file} {predicate:?}: {} pairs of {verified} verified", wanted.len());
         assert!(verified < ROWS * (ROWS - 1) / 2, "{file} {predicate:?}: the buckets save nothing");
     }
-    // The strictest, which leaves most to say of rows.
+    // The strictest threshold leaves the fewest pairs, which the results per row are compared with.
     let &(predicate, _) = thresholds.last().unwrap();
     let (vectors, rows) = (source.info.vectors, (0..ROWS).collect::<Vec<_>>());
     let vector = |row: u64| &stored[row as usize * vectors.bytes()..][..vectors.bytes()];

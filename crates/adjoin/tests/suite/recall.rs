@@ -1,4 +1,4 @@
-//! Rules with a threshold: is what they promise so, and is what they find always the same?
+//! Rules with a threshold: are their promises kept, and are their results reproducible?
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::oracle::Pair;
 
 const RULES: [Rule; 6] = [Rule::Union, Rule::Distance, Rule::Margin, Rule::Nearest, Rule::Arc, Rule::ArcRadiusMu];
 
-/// Pair recall and mean per-vector recall.
+/// Returns pair recall and mean per-vector recall.
 fn recalls(found: &[Pair], truth: &[Pair]) -> (f64, f64) {
     let rows = truth.iter().map(|pair| pair.1 as usize + 1).max().unwrap_or(0);
     let count = |pairs: &[Pair]| {
@@ -34,7 +34,7 @@ fn recalls(found: &[Pair], truth: &[Pair]) -> (f64, f64) {
     (found.len() as f64 / truth.len().max(1) as f64, shares.sum::<f64>() / with_neighbors.max(1) as f64)
 }
 
-/// What was found is a part of the truth, each pair once.
+/// Checks that a result is a subset of the truth, with each pair once.
 #[track_caller]
 fn assert_part(found: &[Pair], truth: &[Pair], what: &str) {
     assert!(found.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "a pair comes twice: {what}");
@@ -50,13 +50,13 @@ fn promised(built: &Built, rule: Rule, predicate: Predicate, recall: f64) -> Joi
     joined
 }
 
-/// Sets so small that the sample is all vectors: the promise must then hold to the pair.
+/// Checks sets so small that the sample is all vectors: the promise must then hold exactly.
 #[test]
 fn every_rule_keeps_its_promise_on_every_shape() {
     for element in [Element::F32, Element::U8, Element::F16, Element::I8] {
         for (number, &shape) in shapes(element).iter().enumerate() {
             if matches!(shape, Shape::Scaled(scale) if scale > 1e18) {
-                continue; // squares overflow: such rules see no distances, and refuse
+                continue; // squares overflow, so these rules refuse
             }
             let set = make(shape, element, 500, 12, number as u64);
             for metric in [Metric::L2, Metric::Cosine] {
@@ -79,12 +79,12 @@ fn every_rule_keeps_its_promise_on_every_shape() {
     }
 }
 
-/// A set large enough that only a part of it is sampled.
+/// Returns a set so large that only a part of it is sampled.
 fn sampled_set() -> (Set, Predicate) {
     (clump(Element::U8, 4_000, 4_000, 8), Predicate::l2(1.5).unwrap())
 }
 
-/// A set of floats, whose pairs are looked at by their codes first.
+/// Returns a set of floats. Its pairs are first compared by their codes.
 fn sampled_floats() -> (Set, Predicate) {
     (make(Shape::Clustered, Element::F32, 8_000, 24, 3), Predicate::cosine(0.9).unwrap())
 }
@@ -126,15 +126,15 @@ fn threads_kernels_caches_budgets_and_devices_change_neither_threshold_nor_pairs
     }
 }
 
-/// Both ways to read, as far as the system allows.
+/// Returns both read devices, as far as the system supports them.
 fn devices() -> Vec<Arc<dyn Device>> {
     let pread: Arc<dyn Device> = Arc::new(FileSystem::pread());
     let ring = FileSystem::io_uring().ok().map(|ring| -> Arc<dyn Device> { Arc::new(ring) });
     std::iter::once(pread).chain(ring).collect()
 }
 
-/// What is told of the recall is about the pairs found, not about the rule: with tiles wider than the buckets every pair
-/// of buckets that meet is found, and told.
+/// Checks that the reported recall is for the pairs found, not for the rule: with tiles wider than the buckets, every
+/// pair of two buckets that meet is found and counts.
 #[test]
 fn the_recall_told_is_that_of_the_pairs_found() {
     let set = make(Shape::Clustered, Element::U8, 500, 12, 5);
@@ -153,7 +153,8 @@ fn the_recall_told_is_that_of_the_pairs_found() {
     }
 }
 
-/// A threshold that is given is used, and what it reaches is told, whether or not it keeps a promise.
+/// Checks that a given rule threshold is used, and that the recall that it reaches is reported, whether or not a
+/// promise is kept.
 #[test]
 fn a_given_threshold_promises_nothing_by_itself() {
     let (set, predicate) = sampled_set();
@@ -176,7 +177,7 @@ fn a_given_threshold_promises_nothing_by_itself() {
     assert!(error.to_string().contains("name the rule"), "{error}");
 }
 
-/// Half of all in one place, a third of them equal, and thresholds at both ends.
+/// Returns sets with half of all rows in one place or a third of them equal, and thresholds at both ends.
 fn hard_cases() -> Vec<(&'static str, Set, Predicate, u32)> {
     let equal = |rows: usize| {
         let mut random = adjoin::random::Random::new(5, "equal");
@@ -200,7 +201,7 @@ fn hard_cases() -> Vec<(&'static str, Set, Predicate, u32)> {
     ]
 }
 
-/// Pairs that the rule was expected to admit, and that it admitted.
+/// Returns the predicted and the actual number of pairs that the rule admits.
 fn predicted_and_found(statistics: &JoinStatistics) -> (u64, u64) {
     let predicted = statistics.common.predicted.as_ref().and_then(|predicted| predicted.verified_pairs);
     (predicted.unwrap(), statistics.join.candidate_pairs)
@@ -211,7 +212,7 @@ fn hard_cases_keep_the_promise_and_the_prediction() {
     for (name, set, predicate, buckets) in hard_cases() {
         let truth = set.true_pairs(predicate);
         let built = Setup::default().with_metric(predicate.metric()).with_buckets(buckets).build(&set).unwrap();
-        // The rule by name, and what is chosen where none is named.
+        // A rule given by name, and the default choice.
         for rule in [Some(Rule::Union), None] {
             for recall in [0.8, 0.99] {
                 let setup = Setup { aim: JoinEffort::recall(recall).unwrap(), memory: 64 << 20, ..Setup::default() };
@@ -242,7 +243,7 @@ fn plans_for_several_recalls_are_those_for_each() {
         let setup = Setup { rule: Rule::Union, aim: JoinEffort::recall(recall).unwrap(), ..Setup::default() };
         let alone = built.prepare(&setup, predicate).unwrap();
         let planned = alone.explain(&built.store);
-        // The others' watched vectors take a little of the cache.
+        // The watched vectors of the other plans take a little of the cache.
         let as_alone = Explanation { cache_bytes: planned.cache_bytes, ..together.explain(&built.store) };
         assert_eq!(as_alone, planned);
         let told =

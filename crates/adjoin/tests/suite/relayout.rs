@@ -1,4 +1,5 @@
-//! Does an index that is laid out anew hold the same vectors, ids and edges, in an order that depends on nothing but the index?
+//! Changes of the layout of an index: are vectors, ids and edges unchanged, and does the order depend only on the
+//! index?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::harness::{Set, Setup, error_of, files_of};
 use crate::index::{Indexed, options, recall};
 use crate::search::{assert_same, true_hits, values};
 
-/// What an index holds of a vertex, by rows instead of numbers of vertices.
+/// Data of a vertex, with row numbers instead of vertex numbers.
 #[derive(Debug, PartialEq, Eq)]
 struct Vertex {
     vector: Vec<u8>,
@@ -25,12 +26,12 @@ struct Vertex {
     leads_in: bool,
 }
 
-/// What the files of an index hold, read as the page on the format says.
+/// Content of the files of an index, decoded according to the format documentation.
 struct Contents {
     by_row: BTreeMap<u64, Vertex>,
-    /// How many neighbors vertices have on their pages, as a share of the others there: the mean.
+    /// Mean fraction of the other vertices on a vertex's page that are its neighbors.
     overlap_ratio: f64,
-    /// How far the farthest neighbor is: the mean.
+    /// Mean distance to the farthest neighbor.
     bandwidth: f64,
 }
 
@@ -122,13 +123,13 @@ fn vectors_ids_and_edges_stay_with_their_rows() {
             let ids = |batches: &[HitBatch]| batches.iter().map(|batch| batch.ids.clone()).collect::<Vec<_>>();
             assert!(ids(&found.batches) == ids(&wanted.batches), "{name}: ids");
             let short = recall(&indexed.search_at(&at, &setup, &queries, 9, 20).hits, &truth);
-            // Walks go by other pages.
+            // Walks read other pages, so the recall may differ.
             assert!(short > usual - 0.08, "{name}: recall {short}, it was {usual}");
         }
     }
 }
 
-/// An index of vectors so large that with the least budget no window of pages is in memory as a whole.
+/// Checks an index of vectors so large that, with the smallest budget, no window of pages fits into memory.
 #[test]
 fn the_bytes_depend_on_nothing_but_the_index() {
     let set = Set::of(Element::F32, 256, &values(14_000, 256, 3)).with_ids(&(0..14_000).collect::<Vec<_>>());
@@ -145,7 +146,7 @@ fn the_bytes_depend_on_nothing_but_the_index() {
         relaid(&indexed, &Setup { threads, memory, ..setup.clone() }).unwrap();
         assert!(files_of(&indexed.beside("relaid")) == wanted, "{threads} threads, {memory} bytes");
     }
-    // In place of the one that was there, without being asked.
+    // Replaces the index in place without `force`.
     let done = index::relayout(&setup.context(), &indexed.path(), None, false).unwrap();
     assert!(
         files_of(&indexed.path()) == wanted && done.manifest.overlap_ratio > 0.1,

@@ -1,5 +1,5 @@
-//! A join of a source that may be ended: on a disk that loses its power or fails at every operation the next run goes on,
-//! and gives the same bytes; kept files that were damaged are noticed.
+//! An interruptible join of a source. On a disk that loses power or fails at every operation, the next run continues
+//! and produces equal bytes. Damaged checkpoints are noticed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::harness::Setup;
 
 const RESULT: &str = "data/pairs.csv";
 const KEPT: &str = "data/.adjoin-pairs.csv.resume";
-/// Operations at which something happens usually; with `ADJOIN_EVERY_FAULT` all.
+/// Number of operations to interrupt at; `ADJOIN_EVERY_FAULT` selects all.
 const MOMENTS: usize = 25;
-/// Damaged bytes that are tried, and with `ADJOIN_EVERY_FAULT`.
+/// Number of damaged bytes to try, and with `ADJOIN_EVERY_FAULT`.
 const DAMAGES: (u64, u64) = (60, 3_000);
 
 fn every_fault() -> bool {
     std::env::var_os("ADJOIN_EVERY_FAULT").is_some()
 }
 
-/// A device with a source.
+/// Returns a device with a source.
 fn device() -> SimulatedDevice {
     let mut random = Random::new(1, "resumed");
     let (rows, dimensions) = (400u32, 4u32);
@@ -38,7 +38,7 @@ fn device() -> SimulatedDevice {
     device
 }
 
-/// Makes the pairs; says how many legs of the join, and rows of the build, earlier runs had done.
+/// Runs the join; returns how many of its legs, the parts between checkpoints, earlier runs had completed.
 fn work(device: &SimulatedDevice, force: bool, resume: bool) -> Result<u64> {
     let setup = Setup { threads: 1, ..Setup::default() };
     let context = setup.context_on(Arc::new(device.clone())).or_temporary(Path::new("data"));
@@ -59,7 +59,7 @@ fn work(device: &SimulatedDevice, force: bool, resume: bool) -> Result<u64> {
     Ok(job.run(&context, &opened)?.resume.map_or(0, |resume| resume.legs_done_before))
 }
 
-/// The operations of an undisturbed run, and what it writes.
+/// Returns the number of operations of an undisturbed run, and its result.
 fn undisturbed() -> (u64, Vec<u8>) {
     let [plain, kept] = [device(), device()];
     work(&plain, false, false).unwrap();
@@ -74,7 +74,7 @@ fn moments(operations: u64) -> impl Iterator<Item = u64> {
     (0..operations).step_by(step as usize)
 }
 
-/// Says what earlier runs had done.
+/// Resumes the work and checks the result; returns how much earlier runs had completed.
 #[track_caller]
 fn goes_on(device: &SimulatedDevice, wanted: &[u8], what: &str) -> u64 {
     let is_there = device.kind(Path::new(RESULT)).unwrap().is_some();
@@ -117,7 +117,7 @@ fn a_run_after_an_operation_that_failed_goes_on() {
     assert!(done > 20, "runs go on with what was kept: {done} legs");
 }
 
-/// All files in a folder and the folders in it.
+/// Returns all files in a folder and its subfolders.
 fn files(device: &SimulatedDevice, folder: &Path) -> Vec<PathBuf> {
     let paths = device.list(folder).unwrap().into_iter().map(|name| folder.join(name));
     let inner = |path: PathBuf| match device.kind(&path).unwrap() {

@@ -1,4 +1,4 @@
-//! Do queries find what the formula says is nearest, wherever and however it is looked for?
+//! Searches of a store: do they find the rows nearest by the formula, with any method on any device?
 
 mod exact;
 mod inner_products;
@@ -21,10 +21,10 @@ use crate::harness::{Set, Setup, error_of};
 pub(crate) const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 pub(crate) const METRICS: [Metric; 3] = [Metric::L2, Metric::Cosine, Metric::Ip];
 
-/// Rows and values of what a query found.
+/// Rows and values of the hits of a query.
 pub(crate) type Hits = Vec<(u64, f32)>;
 
-/// Vectors around a few places, some of them several times.
+/// Returns vectors around a few places, some of them repeated.
 pub(crate) fn values(rows: usize, dimensions: usize, seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed, "search");
     let places: Vec<f64> = (0..8 * dimensions).map(|_| random.uniform() * 100.0).collect();
@@ -42,7 +42,7 @@ pub(crate) fn values(rows: usize, dimensions: usize, seed: u64) -> Vec<f64> {
     values
 }
 
-/// Elements as numbers; shares no code with the engine.
+/// Decodes elements; shares no code with the engine.
 fn numbers(set: &Set, stored: &[u8]) -> Vec<f64> {
     match set.vectors().element {
         Element::U8 => stored.iter().map(|&byte| f64::from(byte)).collect(),
@@ -54,8 +54,8 @@ fn numbers(set: &Set, stored: &[u8]) -> Vec<f64> {
     }
 }
 
-/// All rows of a set, given as numbers, by how near they are to a query, with what is reported of them: in f64, in the order of
-/// the elements.
+/// Returns all rows of a set in order of nearness to a query, with the reported value: computed in f64, summed in index
+/// order.
 fn in_order((element, all): (Element, &[f64]), query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
     let sum =
         |x: &[f64], y: &[f64], term: fn(f64, f64) -> f64| x.iter().zip(y).fold(0.0, |sum, (x, y)| sum + term(*x, *y));
@@ -75,7 +75,7 @@ fn in_order((element, all): (Element, &[f64]), query: &[f64], metric: Metric) ->
         }
     };
     let mut all: Vec<_> = (0..).zip(all.chunks_exact(query.len())).map(of).collect();
-    // Squared distances of integers are exact; others are equal where what is reported of them is.
+    // Squared distances of integers are exact. Other distances are equal if their reported values are.
     let is_exact = metric == Metric::L2 && element.is_integer();
     let reported = |value: f32| if metric == Metric::L2 { value } else { 0.0 - value };
     let nearness = |hit: &(f64, u64, f32)| if is_exact { hit.0 } else { reported(hit.2).into() };
@@ -144,7 +144,7 @@ pub(crate) fn assert_same(found: &[Hits], wanted: &[Hits], what: &str) {
     }
 }
 
-/// The rows of queries in the order of their hits: a batch may begin with further hits of the last query.
+/// Returns the rows of queries in the order of their hits. A batch may start with more hits of the last query.
 pub(super) fn query_rows(batches: &[HitBatch]) -> Vec<u64> {
     let new = |batch: &HitBatch| batch.query_rows[usize::from(batch.hits_before > 0)..].to_vec();
     batches.iter().flat_map(new).collect()
@@ -199,7 +199,7 @@ fn queries_of_other_types_are_compared_as_they_are() {
     }
 }
 
-/// A set that is worth a calibration, and as many queries.
+/// Returns a set that is large enough for a calibration, and queries.
 fn large(element: Element) -> (Set, Set) {
     let all = values(11_500, 16, 5);
     let (of_set, of_queries) = all.split_at(9_000 * 16);
@@ -254,7 +254,7 @@ fn the_recall_that_was_promised_is_reached_in_part_of_the_buckets() {
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64;
         let recall = statistics.common.recall.unwrap();
-        // Queries are not of the set, but come from where it comes from.
+        // Queries are not in the set, but have its distribution.
         assert!(reached >= target - 0.01, "{target}: {reached}");
         let at_k = recall.at_k.unwrap();
         assert!(recall.kept && at_k.low <= reached + 0.02 && reached - 0.02 <= at_k.high, "{recall:?}");
@@ -341,7 +341,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     assert!(none.hits.is_empty());
 }
 
-/// The budget that a refusal names, in bytes.
+/// Returns the budget that a refusal names, in bytes.
 fn named_in(refused: &str) -> u64 {
     let named = refused.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next());
     named.unwrap_or_else(|| panic!("{refused}")).parse::<u64>().unwrap() * 1_000_000
@@ -377,7 +377,7 @@ fn a_query_with_more_hits_than_memory_is_refused_and_others_are_not() {
     let refused = error_of(with(least)).to_string();
     assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
     assert!(with(named_in(&refused)).is_ok(), "the budget that is named suffices");
-    // Of several at once not even with this, but of one after the other.
+    // This does not suffice for several queries at once, but for one after the other.
     let found = with(least + 20_000_000).unwrap();
     assert!(found.hits.iter().all(|hits| hits.len() == rows && hits == &found.hits[0]));
     assert!(found.batches.len() > 1, "fewer at once");
@@ -406,7 +406,8 @@ fn rows_of_the_store_find_all_but_themselves() {
     }
 }
 
-/// Rows that are compared with those beside them first find what others find that ask for the same vectors.
+/// Checks that rows as queries, which are first compared with rows of their own bucket, find the hits of equal vectors
+/// from a source.
 #[test]
 fn rows_of_the_store_find_what_equal_queries_find_in_the_same_buckets() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|of| [(of, Metric::L2), (of, Metric::Cosine)]) {
@@ -422,7 +423,7 @@ fn rows_of_the_store_find_what_equal_queries_find_in_the_same_buckets() {
             for (row, hits) in numbers.iter().zip(&rows.hits) {
                 let what = format!("{element} {metric}: {k} nearest of row {row} in {probes} buckets");
                 assert_eq!(hits.len() as u64, k, "{what}");
-                // Those find their own row as well, so one other less.
+                // Queries from a source also find their own row, so one other row fewer.
                 let others: Hits = asked.hits[*row as usize].iter().copied().filter(|hit| hit.0 != *row).collect();
                 assert!(others.len() as u64 + 1 >= k, "{what}");
                 assert_same(&[hits[..others.len()].to_vec()], &[others], &what);
@@ -446,7 +447,7 @@ fn a_query_finds_as_many_as_there_are_however_few_buckets_it_looks_into() {
 #[test]
 fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
     let (set, _) = large(Element::F32);
-    // Between the places that the set lies around, where more buckets are near.
+    // Vectors between the places of the set, where more buckets are near.
     let mut random = Random::new(3, "between");
     let strangers: Vec<f64> = (0..5_000 * 16).map(|_| 20.0 + 60.0 * random.uniform()).collect();
     let (asked, like) = strangers.split_at(2_500 * 16);

@@ -1,4 +1,4 @@
-//! Does a service find what a search finds, whatever its batches, its order and its cache?
+//! Services: do they find the hits of a search, with any batches, order and cache?
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn request(vector: &[f64], wanted: QueryTarget, effort: SearchEffort) -> Request
     Request { vector: vector.iter().map(|&value| value as f32).collect(), wanted, effort, deadline: None }
 }
 
-/// Requests that want the same of all vectors.
+/// Returns requests for all vectors with equal target and effort.
 fn requests(vectors: &[f64], wanted: QueryTarget, effort: SearchEffort) -> Vec<Request> {
     vectors.chunks_exact(DIMENSIONS).map(|vector| request(vector, wanted, effort)).collect()
 }
@@ -59,7 +59,7 @@ fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
     answers.iter().map(of).collect()
 }
 
-/// What a search finds.
+/// Returns the hits of a search.
 fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
     let sink = CollectHits::default();
     let options = SearchOptions::new(wanted, effort, 1);
@@ -68,7 +68,7 @@ fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: QueryTarget, ef
     sink.hits()
 }
 
-/// A store of 600 vectors with ids in 40 buckets, and 30 queries.
+/// Returns a store of 600 vectors with ids in 40 buckets, and 30 queries.
 fn served(element: Element, metric: Metric) -> (Setup, Built, Vec<f64>, Set) {
     let ids: Vec<i64> = (0..600).map(|row| 7_000 - 3 * row).collect();
     let set = Set::of(element, DIMENSIONS, &values(600, DIMENSIONS, 1)).with_ids(&ids);
@@ -91,7 +91,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
     ];
     for (element, metric) in kinds {
         let (setup, built, queries, set) = served(element, metric);
-        // As near as the fifth of the first query.
+        // A threshold at the distance of the fifth hit of the first query.
         let (_, fifth) = searched(&setup, &built, &set, QueryTarget::Nearest(5), SearchEffort::Exact)[0][4];
         let within = match metric {
             Metric::L2 => QueryTarget::Within(Predicate::l2(fifth.into()).unwrap()),
@@ -105,7 +105,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
         ];
         let expected = wishes.map(|(wanted, effort)| searched(&setup, &built, &set, wanted, effort));
         assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
-        // A cache of one bucket, of some, and of all.
+            // A cache of one bucket, of some buckets, and of all.
         for (threads, cache_bytes) in [(1, 1), (2, 8_000), (3, 1 << 20)] {
             let options = || ServeOptions { cache_bytes: Some(cache_bytes), ..ServeOptions::default() };
             let setup = Setup { threads, ..setup.clone() };
@@ -113,7 +113,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
                 [("by bucket", open(&setup, &built, options())), ("by query", open_by_query(&setup, &built, options()))]
             {
                 let service = service.unwrap();
-                // Of all kinds in one batch, and again with what the first left in the cache.
+                // Requests of all kinds in one batch, then again with a filled cache.
                 for _ in 0..2 {
                     let all = wishes.map(|(wanted, effort)| requests(&queries, wanted, effort)).concat();
                     let answers = service.answer(all);
@@ -168,7 +168,8 @@ fn a_recall_is_learned_once_and_leads_where_a_search_looks() {
     assert_eq!(service.statistics().learning_bytes, learned);
 }
 
-/// A service draws one sample, from which it derives the rule of each K and recall. Many hits it finds exactly, without one.
+/// Checks that a service draws one sample, from which it derives the rule for each K and recall. Searches for many hits
+/// are exact and need no sample.
 #[test]
 fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
     let all = values(11_500, DIMENSIONS, 5);
@@ -198,7 +199,8 @@ fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
     assert_eq!(service.statistics().learning_bytes, before);
 }
 
-/// A caller whose reply panics ends the thread of the service; others learn that at once.
+/// Checks that a panic in the reply of a caller ends the thread of the service, and that other callers get an error at
+/// once.
 #[test]
 fn a_service_whose_thread_has_ended_says_so() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);

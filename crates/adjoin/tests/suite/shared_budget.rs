@@ -1,4 +1,4 @@
-//! Joins at the same time on one context share its budget: the second waits where it must, or is refused.
+//! Concurrent joins on one context share its budget: a second join waits if it must, or is refused.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -15,7 +15,7 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, assert_same, error_of, within_seconds};
 
 const PREDICATE: Predicate = Predicate::L2 { eps: 2.0 };
-/// What edges take, which the least memory does not know.
+/// Memory for edges, which the smallest budget does not include.
 const SPARE: u64 = 512 << 10;
 
 fn built() -> (Set, Built) {
@@ -24,7 +24,7 @@ fn built() -> (Set, Built) {
     (set, built)
 }
 
-/// A context whose budget suffices for one join, but not for two, and what is noted there.
+/// Returns a context with a budget for one join but not for two, and its notes.
 fn for_one(built: &Built, options: &JoinOptions) -> (Context, Arc<Notes>) {
     let least = least_memory(&built.store, options).unwrap();
     let notes = Arc::new(Notes::default());
@@ -83,7 +83,7 @@ fn a_join_waits_for_the_memory_of_another_until_it_is_cancelled() {
     });
 }
 
-/// A plan made earlier is no run that ends by itself where it holds nothing that the second lacks.
+/// Checks that a join does not wait for memory that is not held by a run: it is refused at once.
 #[test]
 fn a_join_that_would_not_fit_alone_is_refused_beside_others_too() {
     let (_, built) = built();

@@ -1,5 +1,5 @@
-//! Are rows sorted within buckets where that is asked for, do joins and searches find the same then, and is a part of a bucket
-//! believed only where it is as written?
+//! Rows sorted within buckets: is their order correct, are joins and searches unchanged, and are parts of a bucket
+//! verified?
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::oracle::Pair;
 use crate::search::{true_hits, values};
 
 const ROWS: usize = 3_000;
-/// So many bytes that a bucket takes longer to read than some of it.
+/// Dimensions for which reading a bucket takes longer than reading a part of it.
 const WIDE: usize = 64;
 
 fn sorted(setup: &Setup, column: &str) -> Setup {
@@ -35,7 +35,7 @@ fn sorted(setup: &Setup, column: &str) -> Setup {
     setup
 }
 
-/// Vectors, and of each row a year, some rows without, and a word.
+/// Vectors with a year, missing for some rows, and a word.
 struct Years {
     set: Set,
     years: Vec<Option<i32>>,
@@ -72,7 +72,7 @@ fn id_of(row: usize) -> String {
     format!("{row:>width$}", width = 4 + row % 9)
 }
 
-/// The rows of each bucket of a store in their order, by its center; what lies with them is theirs.
+/// Returns the rows of the buckets of each center in stored order. Checks that vectors and ids belong to their rows.
 fn rows_by_center(built: &Store, set: &Set) -> Vec<Vec<u64>> {
     let manifest = built.manifest();
     let [vectors, centers] = [Role::Vectors, Role::Centers]
@@ -105,7 +105,7 @@ fn rows_by_center(built: &Store, set: &Set) -> Vec<Vec<u64>> {
     buckets.into_iter().map(|(_, rows)| rows).collect()
 }
 
-/// That rows ascend by a key, those without one behind the others, of equal ones by their numbers.
+/// Checks that rows are sorted by a key, then by number; rows without a key are last.
 fn assert_sorted<K: Ord>(buckets: &[Vec<u64>], rows: usize, key: impl Fn(u64) -> Option<K>) {
     assert_eq!(buckets.iter().map(Vec::len).sum::<usize>(), rows);
     for bucket in buckets {
@@ -143,13 +143,13 @@ fn rows_of_a_center_are_sorted_over_all_of_its_buckets() {
     assert_sorted(&by_center, rows as usize, |row| Some(row * 7_919 % 1_000));
 }
 
-/// The join of rows that meet a condition, and what it read.
+/// Joins the rows that pass a filter; also returns statistics.
 fn joined(setup: &Setup, store: &Store, condition: &str, within: Predicate) -> Result<Joined> {
     let filter = filter(setup, store, Some(condition))?;
     Built::collect(&setup.context(), JoinSide::new(store, filter.as_ref()).into(), &setup.join_options(within))
 }
 
-/// A condition on years, and the same as a plain function.
+/// A filter on years as SQL and as a plain function.
 type OfYears = (&'static str, fn(Option<i32>) -> bool);
 
 const OF_YEARS: [OfYears; 8] = [
@@ -190,7 +190,7 @@ fn joins_find_the_pairs_of_rows_that_pass_in_parts_of_buckets() {
             assert_same(&of_plain.pairs, &truth, &what);
             assert_same(&of_sorted.pairs, &truth, &what);
             let [before, now] = [&of_plain, &of_sorted].map(|of| of.statistics.common.io.bytes_read.unwrap());
-            // What is read ends with whole blocks.
+            // Reads end with whole blocks.
             assert!(now <= before + 8_192, "{what}: {now} of {before} bytes");
             let common = &of_sorted.statistics.common;
             let (predicted, read) =
@@ -292,7 +292,7 @@ fn parts_that_are_not_as_written_are_never_believed() {
         found
     };
     let vectors = std::fs::read(path(Role::Vectors)).unwrap();
-    // The first members of each bucket are read: their vectors, row numbers, and what lies beside them in their blocks.
+    // The first members of each bucket are read: their vectors, their row numbers, and the rest of these blocks.
     for extent in built.store.extents() {
         let start = extent.offset as usize + HEADER_BYTES;
         let rows = (extent.offset + extent.body_bytes) as usize - 8 * extent.rows as usize;

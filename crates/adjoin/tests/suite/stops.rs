@@ -1,4 +1,4 @@
-//! Work that ends early: cancelled, or with a sink that fails. It must end, say why, and leave nothing behind.
+//! Work that ends early, because it is canceled or a sink fails: it returns the reason and leaves no files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::datasets::{Shape, make};
 use crate::hard::clump;
 use crate::harness::{Setup, assert_same, error_of, files_of, within_seconds};
 
-/// Bound on waiting for a join that hangs. No result depends on it.
+/// Time limit for a join that hangs. No result depends on it.
 const PATIENCE_SECONDS: u64 = 1_800;
 
-/// Cancels when it is told of progress for the `after`-th time.
+/// Cancels at the `after`-th report of progress.
 struct CancelAfter {
     after: u64,
     told: AtomicU64,
@@ -76,7 +76,7 @@ fn work_that_is_cancelled_before_it_starts_does_nothing() {
     }
 }
 
-/// A build is cancelled at the first piece of progress, at the second, and so on, until one ends.
+/// Cancels a build at the first report of progress, at the second, and so on, until one completes.
 #[test]
 fn a_cancelled_build_leaves_nothing() {
     let set = make(Shape::Clustered, Element::F32, 400, 8, 1).in_batches_of(50);
@@ -92,7 +92,7 @@ fn a_cancelled_build_leaves_nothing() {
                 cancelled += 1;
             }
             Ok(_) if progress.told.load(Ordering::Relaxed) < after => break,
-            // Cancelled when all was done.
+            // Canceled after all work was done.
             Ok(_) => {
                 assert!(Store::open(&setup.context(), &path).is_ok());
                 std::fs::remove_dir_all(&path).unwrap();
@@ -103,7 +103,7 @@ fn a_cancelled_build_leaves_nothing() {
     assert_eq!(files_of(&path).len(), 4);
 }
 
-/// A build that replaces a store and is cancelled leaves the old one as it was.
+/// Checks that a canceled build leaves the old store unchanged.
 #[test]
 fn a_cancelled_rebuild_leaves_the_old_store() {
     let old = make(Shape::Clustered, Element::F32, 200, 8, 1);
@@ -144,7 +144,7 @@ fn a_cancelled_join_leaves_nothing() {
                     cancelled += 1;
                 }
                 Ok(statistics) => {
-                    // Not cancelled, or when all was done.
+                    // Not canceled, or after all work was done.
                     assert_eq!(statistics.join.pairs, whole.statistics.join.pairs);
                     assert_eq!(files_of(folder.path()).len(), 1);
                     std::fs::remove_file(&path).unwrap();
@@ -157,7 +157,7 @@ fn a_cancelled_join_leaves_nothing() {
     assert!(cancelled >= 12, "{cancelled} joins were cancelled");
 }
 
-/// Fails, cancels or dawdles at its `at`-th batch, counted from 1.
+/// Fails, cancels or delays at its `at`-th batch, counted from 1.
 struct Moody {
     at: u64,
     seen: u64,
@@ -243,7 +243,7 @@ fn a_sink_may_cancel() {
     assert!(cancelled > 0);
 }
 
-/// Takes its time with every batch.
+/// Delays every batch.
 struct Slow(Collect);
 
 impl PairSink for Slow {

@@ -1,4 +1,4 @@
-//! Where temporary files go, and that nothing else is written where a store lies.
+//! Location of temporary files; the folder of a store is never written to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::datasets::{Shape, make};
 use crate::faults;
 use crate::harness::{Set, Setup, error_of};
 
-/// What alters names or files.
+/// Operations that change names or files.
 const WRITES: [Operation; 8] = [
     Operation::Create,
     Operation::Write,
@@ -27,7 +27,7 @@ const WRITES: [Operation; 8] = [
     Operation::Lock,
 ];
 
-/// A store may lie on a medium that refuses writes.
+/// Checks that planning writes nothing next to the store, which may be on a read-only medium.
 #[test]
 fn planning_writes_nothing_into_the_folder_of_the_store() {
     let set = make(Shape::Uniform, Element::U8, 3_000, 4, 1);
@@ -49,7 +49,7 @@ fn planning_writes_nothing_into_the_folder_of_the_store() {
     assert!(written.iter().all(|path| path.starts_with(scratch.path())), "{written:?}");
 }
 
-/// Folders that were made for `what`.
+/// Returns the folders created for `what`.
 fn made_for(log: &[LoggedOperation], what: &str) -> Vec<PathBuf> {
     let start = format!(".adjoin-{what}-");
     let made = log.iter().filter(|operation| operation.operation == Operation::CreateFolder);

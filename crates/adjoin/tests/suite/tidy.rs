@@ -1,7 +1,7 @@
-//! House rules that a machine can check. Every finding says where, what, and what to do instead.
+//! Style rules that a machine can check. Every finding states the place, the problem and the remedy.
 //!
-//! The tables below are the rules; each submodule knows one kind of text and proves on canaries, texts with a known
-//! fault, that it finds what it looks for.
+//! The tables below are the rules. Each submodule checks one kind of text, and has canaries: texts with a known fault,
+//! which it must find.
 
 mod documents;
 mod licences;
@@ -15,7 +15,7 @@ use std::fmt;
 
 use tree::Tree;
 
-/// Modules of the engine, highest layer first. `use crate::` goes from a layer to lower ones only; the last layer is
+/// Modules of the engine, highest layer first. A layer may use only lower ones through `use crate::`. The last layer is
 /// the vocabulary, whose members may also use one another, sparingly.
 const LAYERS: &[&[&str]] = &[
     &["lab"],
@@ -55,24 +55,24 @@ const LAYERS: &[&[&str]] = &[
     ],
 ];
 
-/// Modules that compute and do nothing else: they use the vocabulary and themselves only.
+/// Modules that only compute: they use the vocabulary and themselves.
 const PURE_MODULES: &[&str] = &["plan"];
 
-/// Modules whose parts use one another in no circle.
+/// Modules without cyclic dependencies between their parts.
 const WITHOUT_CIRCLES: &[&str] =
     &["execute", "graph", "index", "join", "load", "plan", "quantize", "query", "serve", "sink", "truth"];
 
-/// What a pure module must not name: the crate, and what of it.
+/// Names that a pure module must not use: the crate, and its modules.
 const IMPURE: &[(&str, &[&str])] = &[
     ("std", &["env", "fs", "io", "net", "process", "thread", "time"]),
     ("crate", &["context", "device", "workers"]),
     ("adjoin_device", &["Device", "FileSystem", "ReadFile", "ReadQueue", "Recorder", "SimulatedDevice", "WriteFile"]),
 ];
 
-/// Words that a pure module must not contain however they were imported.
+/// Words that a pure module must not contain, however they are imported.
 const IMPURE_WORDS: &[&str] = &["Instant", "SystemTime"];
 
-/// Crates that stand alone: none of them uses another of these, nor the engine.
+/// Independent crates: none of them uses another of these, nor the engine.
 const LEAVES: &[&str] = &["adjoin-device", "adjoin-flash", "adjoin-kernels"];
 
 /// Dependencies that only the crate in one folder may have.
@@ -87,19 +87,19 @@ const RESERVED: &[(&str, &str)] = &[
     ("tracing", "crates/adjoin-server/"),
 ];
 
-/// Where `unsafe` may stand.
+/// Folders that may contain `unsafe`.
 const UNSAFE_HOMES: &[&str] = &["crates/adjoin-device/", "crates/adjoin-kernels/"];
 
-/// Most lines of a function, signature and closing brace included.
+/// Maximum number of lines of a function, including signature and closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Most lines of a file, in-file tests left out.
+/// Maximum number of lines of a file, without in-file tests.
 const FILE_LINES_MAX: usize = 800;
 
-/// A reader's patience with a map.
+/// Maximum number of lines of the architecture document.
 const ARCHITECTURE_LINES_MAX: usize = 200;
 
-/// Licences that a dependency may offer.
+/// Licenses that are accepted for a dependency.
 const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -115,7 +115,7 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// A rule broken.
+/// Violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     file: String,
@@ -143,7 +143,7 @@ fn none_of(findings: &[Finding]) {
     assert!(lines.is_empty(), "rules broken: {}\n{}", lines.len(), lines.join("\n"));
 }
 
-/// Runs `check` on every Rust file whose path starts with `folder`.
+/// Runs `check` on every Rust file with a path that starts with `folder`.
 fn in_rust(folder: &str, check: impl Fn(&str, &str) -> Vec<Finding>) -> Vec<Finding> {
     let tree = Tree::of_repository();
     let files = tree.files().filter(|path| path.starts_with(folder) && path.ends_with(".rs"));
@@ -213,7 +213,7 @@ fn documents_name_files_that_exist() {
 fn the_map_of_the_code_is_short() {
     let tree = Tree::of_repository();
     if !tree.has("ARCHITECTURE.md") {
-        return; // nothing to be too long yet
+        return; // the document does not exist yet
     }
     let lines = tree.read("ARCHITECTURE.md").lines().count();
     assert!(

@@ -1,4 +1,4 @@
-//! What the trace of a join tells beside places and times: who asked for a read, for which step, and after which.
+//! Causes of reads in the trace of a join: the consumer, the step, and the step before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::harness::{Built, Setup, assert_same};
 
 const BUCKETS: u32 = 40;
 
-/// Joins a store, which gives the same pairs as without a recorder. Returns the store's extents, as offset and end, and
-/// the trace.
+/// Joins a store with and without a recorder, and checks that the pairs are equal. Returns the extents of the store, as
+/// offset and end, and the trace.
 fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> (Vec<(u64, u64)>, Trace) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("trace");
@@ -34,7 +34,7 @@ fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> (Vec<(u64, u
     (extents.collect(), Trace::parse(&std::fs::read(path).unwrap()).unwrap())
 }
 
-/// The reads of the store's vectors by consumer, in the order in which they ended.
+/// Returns the reads of the store's vectors by consumer, in the order of their ends.
 fn reads_of(trace: &Trace) -> BTreeMap<&str, Vec<&TracedOperation>> {
     let mut reads: BTreeMap<_, Vec<_>> = BTreeMap::new();
     let of_vectors = |read: &&TracedOperation| {
@@ -51,7 +51,7 @@ fn end(read: &TracedOperation) -> u64 {
     read.start_ns + read.duration_ns
 }
 
-/// Fails where a read began before the step that it depends on had ended. Returns how many depend on one.
+/// Checks that no read began before the end of the step that it depends on. Returns how many reads depend on a step.
 fn count_dependent(reads: &[&TracedOperation]) -> usize {
     let mut ends = BTreeMap::new();
     let mut dependent = 0;
@@ -72,7 +72,7 @@ fn what_was_read_up_to_a_task_holds_the_buckets_of_all_tasks_so_far() {
     let built = setup.build(&set).unwrap();
     let options = JoinOptions { order: Some(Order::Tree), ..setup.join_options(Predicate::L2 { eps: 10_000.0 }) };
     let (extents, trace) = recorded(&built, &setup, &options);
-    // All buckets are near each other, and tree order asks for no sizes.
+    // All buckets are near each other, and tree order needs no sizes.
     let edges = (0..BUCKETS).flat_map(|i| (i + 1..BUCKETS).map(move |j| (i, j))).collect();
     let mut tasks = tasks_of(BucketGraph { buckets: BUCKETS as usize, edges }, &Vec::from_iter(0..BUCKETS));
     sort_tasks(&mut tasks, &[], 0, (Order::Tree, Lead::Left));
@@ -112,7 +112,7 @@ fn passes_and_samples_of_planning_have_names_of_their_own() {
     }
 }
 
-/// A task whose two buckets are both missing has two requests: it has ended when both have.
+/// Checks a task with two missing buckets: its step ends when both requests have ended.
 #[test]
 fn nothing_depends_on_a_step_of_which_a_request_is_under_way() {
     let set = make(Shape::Uniform, Element::U8, 1_200, 64, 1);
@@ -125,7 +125,7 @@ fn nothing_depends_on_a_step_of_which_a_request_is_under_way() {
         let store = Store::open(&context, &built.path()).unwrap();
         let buckets = &Buckets::of(&store);
         let memory = requests_ahead * least_read_ahead(store.extents(), false);
-        // No two neighbors follow each other.
+        // No two consecutive loads are adjacent on disk.
         let loads = (0..BUCKETS).map(|k| Load { bucket: 7 * k % BUCKETS, step: u64::from(k / 2) });
         let mut ahead = ReadAhead::new(&context, "pairs", buckets, false, memory, loads, &context.cancel).unwrap();
         while let Some(bucket) = ahead.next_bucket().unwrap() {

@@ -1,4 +1,4 @@
-//! `store::verify` finds every flipped byte of every file, wherever it lies, and names the part that it belongs to.
+//! `store::verify` finds every flipped byte of every file, and names the damaged part.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,16 +16,16 @@ use adjoin_device::{Device, DeviceError, FileKind, Lock, Operation, ReadFile, Re
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, error_of, files_of};
 
-/// A file in memory; its device fails at reads of some offsets.
+/// A file in memory; its device may fail to read it.
 #[derive(Clone, Default)]
 struct File {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// Said to be this long, though nothing of it can be read.
+    /// If set, the reported length of a file that cannot be read.
     hollow_bytes: Option<u64>,
     fails: bool,
 }
 
-/// The files of a store, to be damaged in memory: as many thousand times as a disk would not bear.
+/// Files of a store, in memory, where they can be damaged many thousand times.
 #[derive(Clone, Default)]
 struct Files {
     folder: PathBuf,
@@ -55,7 +55,7 @@ impl Files {
         self.files[name].bytes.lock().unwrap()[at] ^= 1 << bit;
     }
 
-    /// Verifies with this file in another state.
+    /// Verifies with other bytes in this file.
     fn with(&self, name: &str, bytes: Vec<u8>) -> Result<VerifyReport> {
         let mut files = self.clone();
         files.files.insert(name.into(), File { bytes: Arc::new(Mutex::new(bytes)), ..File::default() });
@@ -176,7 +176,8 @@ impl ReadFile for Open {
     }
 }
 
-/// Small stores: u8 without ids, f32 with texts, i8 with numbers; the last has rows that were skipped.
+/// Returns small stores: u8 without ids, f32 with text ids, i8 with integer ids and skipped rows, and three rows of
+/// f16.
 fn stores() -> Vec<Built> {
     let texts: Vec<String> = (0..70).map(|row| format!("id {row}")).collect();
     let numbers: Vec<i64> = (0..90).map(|row| row * 7 - 100).collect();
@@ -191,12 +192,13 @@ fn stores() -> Vec<Built> {
     ]
 }
 
-/// The bucket that byte `at` of the file of buckets lies in or behind.
+/// Returns the bucket that contains or precedes byte `at` of the file of buckets.
 fn bucket_at(extents: &[Extent], at: u64) -> u32 {
     extents.partition_point(|extent| extent.offset <= at) as u32 - 1
 }
 
-/// Flips a bit of every byte of every file, one at a time. Returns the number of flips, or what was not found.
+/// Flips a bit of every byte of every file, one at a time. Returns the number of flips, or the first that was not
+/// found.
 fn flip_every_byte(
     built: &Built,
     seed: u64,
@@ -223,7 +225,7 @@ fn flip_every_byte(
     Ok(flips)
 }
 
-/// Whether the damage is said to be where it is.
+/// Returns whether the reported damage includes byte `at`.
 fn holds(damage: &Damage, at: u64) -> bool {
     damage.bytes.as_ref().is_none_or(|bytes| bytes.contains(&at))
 }
@@ -241,7 +243,7 @@ fn every_flipped_byte_of_every_file_is_found_and_named() {
     assert!(flips > 15_000, "only {flips} flips");
 }
 
-/// Were the padding not looked at, flips there would pass, and the test above would say so.
+/// Checks that the test above would notice a checker that ignores the padding.
 #[test]
 fn canary_a_checker_that_ignores_a_part_is_caught() {
     let built = &stores()[0];
@@ -310,7 +312,7 @@ fn buckets_are_found_by_their_headers_where_the_table_is_damaged() {
         assert_eq!((report.damage_count, report.damages[0].part), (1, DamagedPart::Table), "{report:?}");
         assert_eq!(report.buckets, built.store.extents().len() as u64);
         assert!(report.remedy().unwrap().starts_with("nothing is lost"));
-        // A bucket whose header is damaged too is not found; those around it are.
+        // A bucket with a damaged header is not found, but those around it are.
         let lost = built.store.extents()[1];
         files.flip(&vectors, lost.offset as usize + 9, 0);
         files.flip(&vectors, built.store.extents()[3].offset as usize + 64, 0);
@@ -347,7 +349,8 @@ fn all_damages_are_listed_and_padding_is_told_apart() {
     assert!(faults.iter().any(|fault| fault.contains("vectors or row numbers: checksum mismatch")), "{faults:?}");
 }
 
-/// Each file is whole in itself; together they are no store. The buckets' file is told by the tag in its name.
+/// Checks files of two stores: each file is valid, but they do not belong together. The tag in its name identifies the
+/// buckets' file.
 #[test]
 fn files_of_another_store_are_found() {
     let setup = Setup::default().with_buckets(1);
@@ -364,7 +367,7 @@ fn files_of_another_store_are_found() {
     assert_eq!(report.leftovers.len(), 3);
 }
 
-/// The manifest of a store, changed and with its checksum put right.
+/// Returns the manifest of a store with a change and a correct checksum.
 fn forged(files: &Files, change: impl FnOnce(&mut Manifest)) -> Vec<u8> {
     let mut manifest = Manifest::decode(&files.folder, &files.bytes(MANIFEST_FILE)).unwrap();
     change(&mut manifest);
@@ -396,7 +399,7 @@ fn a_table_that_is_said_to_be_huge_is_not_made_room_for() {
     let huge = forged(&files, |manifest| manifest.files[Role::Table].bytes = 1 << 50);
     files.files.insert(MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
     assert!(!files.verify().unwrap().is_sound(), "such a table does not follow from the number of buckets");
-    // As many buckets as would explain it, and lengths that agree with them.
+    // A number of buckets that would explain it, and lengths that agree.
     let huge = forged(&Files::of(built), |manifest| {
         (manifest.rows, manifest.source_rows, manifest.buckets) = (1 << 40, 1 << 40, u32::MAX);
         manifest.files[Role::Table].bytes = u64::from(u32::MAX) * 32;

@@ -1,4 +1,4 @@
-//! Rows with attributes: searches and deletes by conditions against plain loops, and what is refused.
+//! Rows with columns: filtered searches and deletes compared with plain loops, and refusals.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,13 +28,13 @@ const DIMENSIONS: usize = 4;
 const TYPE: VectorType = VectorType { element: Element::U8, dimensions: DIMENSIONS };
 const ATTRIBUTES: [&str; 4] = ["lang:text", "year:int64", "pick:int64", "day:date"];
 
-/// A row beside its id.
+/// A row without its id.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     vector: [u8; DIMENSIONS],
     lang: Option<&'static str>,
     year: Option<i32>,
-    /// From 0 to 999, at random.
+    /// Random, from 0 to 999.
     pick: i64,
     day: i32,
 }
@@ -42,10 +42,10 @@ struct Row {
 type Rows = BTreeMap<i64, Row>;
 type Passes = fn(&Row) -> bool;
 
-/// A condition, and the same as a plain function.
+/// A filter as SQL and as a plain function.
 type Case = (&'static str, Passes);
 
-/// Of which few rows pass, many, none, all; by the vector, or not.
+/// Filters that few, many, no or all rows pass, with and without correlation to the vector.
 const CASES: [Case; 9] = [
     ("pick < 0", |_| false),
     ("pick < 5", |row| row.pick < 5),
@@ -59,7 +59,7 @@ const CASES: [Case; 9] = [
 ];
 
 impl Row {
-    /// With few vectors, many of which are equal.
+    /// Draws a row from few distinct vectors, so that many are equal.
     fn draw(random: &mut Random) -> Self {
         let vector = [(); DIMENSIONS].map(|()| random.below(12) as u8);
         let lang = [Some("en"), Some("de"), None][random.below(3) as usize];
@@ -78,7 +78,7 @@ impl Row {
     }
 }
 
-/// Rows as a source whose columns are of other types than the attributes.
+/// Returns rows as a source with other column types than the collection.
 fn source(rows: &Rows) -> Carried {
     let ids: Vec<i64> = rows.keys().copied().collect();
     let stored = rows.values().flat_map(|row| row.vector).collect();
@@ -103,7 +103,8 @@ fn create(live: &Path, context: &Context) -> Collection {
     Collection::open(context, live).unwrap()
 }
 
-/// What each query finds must be the nearest of the rows that pass: by their distances, as equal ones may be named in any order.
+/// Checks that each query finds the nearest rows that pass. Distances are compared, since equal rows may be in any
+/// order.
 fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, (condition, passes): (&str, Passes)) {
     let mut random = Random::new(9, "queries");
     let queries: Vec<[u8; DIMENSIONS]> = (0..7).map(|_| [(); DIMENSIONS].map(|()| random.below(12) as u8)).collect();
@@ -131,7 +132,7 @@ fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, (condition, 
     }
 }
 
-/// Ids and distances of the hits of each query.
+/// Returns the ids and distances of the hits of each query.
 fn by_query(hits: &CollectHits) -> Vec<Vec<(i64, f32)>> {
     let mut queries: Vec<Vec<(i64, f32)>> = Vec::new();
     for HitBatch { ids, values, ends, hits_before, .. } in hits.batches() {
@@ -139,7 +140,7 @@ fn by_query(hits: &CollectHits) -> Vec<Vec<(i64, f32)>> {
         let all: Vec<_> = ids.into_iter().zip(values).collect();
         let starts = std::iter::once(0).chain(ends.clone());
         for (number, (start, end)) in starts.zip(ends).enumerate() {
-            // A batch may begin with further hits of the last query.
+            // A batch may start with more hits of the last query.
             match queries.last_mut().filter(|_| number == 0 && hits_before > 0) {
                 Some(last) => last.extend_from_slice(&all[start..end]),
                 None => queries.push(all[start..end].to_vec()),
@@ -175,8 +176,8 @@ fn delete_where(collection: &Collection, rows: &mut Rows, (condition, passes): (
     assert_eq!(collection.facts().rows, rows.len() as u64);
 }
 
-/// In memory, on disk, both with rows that were deleted and replaced, and after opening again: each time what is found is what
-/// a filter of all rows leaves, and rows have their attributes.
+/// Checks that searches find what a filter over all rows finds: in memory, on disk, in both with deleted and replaced
+/// rows, and after reopening. Rows keep their columns.
 #[test]
 fn searches_and_deletes_find_what_meets_a_condition() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +195,7 @@ fn searches_and_deletes_find_what_meets_a_condition() {
     collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Group).unwrap();
     rows.retain(|id, _| !(500..700).contains(id));
     check_all(&collection, &rows);
-    // A condition that would fail on rows that are gone: of these nothing is asked.
+    // Deleted rows would make this filter fail, but it is not evaluated on them.
     delete_where(&collection, &mut rows, ("pick = 0", |row| row.pick == 0));
     let divides: Case = ("1000 / pick > 10", |row| 1_000 / row.pick > 10);
     check(&collection, &rows, QueryTarget::Nearest(5), divides);
@@ -207,7 +208,7 @@ fn searches_and_deletes_find_what_meets_a_condition() {
     drop(collection);
     let collection = Collection::open(&context, &live).unwrap();
     check_all(&collection, &rows);
-    // As a change of the index that there is, twice.
+    // Merge in place twice.
     for next in [3_200, 3_400] {
         collection.merge_by(&context, MergeMethod::Change).unwrap();
         check_all(&collection, &rows);
@@ -224,7 +225,7 @@ fn searches_and_deletes_find_what_meets_a_condition() {
     assert!(verify(&context, &live).unwrap().is_sound());
 }
 
-/// The recall that is promised for an index is reached in a live one, by queries beyond those that are compared with all.
+/// Checks that a collection reaches the promised recall of its index, with queries other than the calibration queries.
 #[test]
 fn a_promise_holds_for_rows_that_meet_a_condition() {
     let folder = tempfile::tempdir().unwrap();
@@ -322,7 +323,7 @@ fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
     assert_eq!(found[0].as_ref().unwrap().attributes, [AttributeValue::Null, AttributeValue::Null]);
 }
 
-/// What is deleted was there when it was deleted, and what was written before is gone afterwards.
+/// Checks filtered deletes during writes: each deletes only existing rows, and all matching rows written before it.
 #[test]
 fn rows_are_deleted_by_a_condition_while_others_write() {
     let folder = tempfile::tempdir().unwrap();

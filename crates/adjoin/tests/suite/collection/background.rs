@@ -1,4 +1,4 @@
-//! Merges that come by themselves, and merges that memory does not suffice for.
+//! Merges in the background, and merges for which memory does not suffice.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::harness::{Set, Setup};
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
 const AT_BYTES: u64 = 256 << 10;
 const ROWS: usize = 6_000;
-/// Bound on waiting for an event that never occurs. No result depends on it.
+/// Time limit for an event that never occurs. No result depends on it.
 const LONG: Duration = Duration::from_secs(1_800);
 
-/// Some rows of a set with their numbers as ids.
+/// Splits a set into parts of `of_write` rows, with row numbers as ids.
 fn parts(rows: &Set, of_write: usize) -> impl Iterator<Item = Set> {
     let bytes = VECTORS.bytes();
     let part = move |first: usize| {
@@ -31,7 +31,7 @@ fn parts(rows: &Set, of_write: usize) -> impl Iterator<Item = Set> {
     (0..ROWS / of_write).map(move |number| part(number * of_write))
 }
 
-/// A collection with a cheap graph.
+/// Creates a collection with a cheap graph.
 fn open(context: &Context, live: &Path) -> Arc<Collection> {
     let mut cheap = options(VECTORS, Metric::L2, IdKind::Int64);
     (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
@@ -72,7 +72,7 @@ fn merges_come_by_themselves_and_writes_wait_for_them() {
     assert!(statistics.last_merge.is_some() && statistics.waits > 0, "{statistics:?}");
     assert!(statistics.waited_seconds > 0.0 && statistics.merge_failure.is_none(), "{statistics:?}");
     assert_eq!(statistics.facts.rows, ROWS as u64);
-    // Where a quarter of the rows on disk is gone, they are merged however few there are in memory.
+    // If a quarter of the rows on disk are deleted, they are merged, however few rows are in memory.
     let gone = Ids::Int64((0..ROWS as i64 / 3).collect());
     collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
     wait_until("a merge of what is gone", || collection.facts().gone == 0);
@@ -83,7 +83,7 @@ fn merges_come_by_themselves_and_writes_wait_for_them() {
         let wanted = (id >= ROWS / 3).then(|| rows.stored()[id * bytes..][..bytes].to_vec());
         assert_eq!(*vector, wanted, "{id}");
     }
-    // Without a merger nothing waits, and nothing is merged.
+    // Without a merger, writes do not wait and nothing is merged.
     let more = make(Shape::Clustered, Element::U8, 5_000, 128, 7);
     collection.load(&more.in_batches_of(500), Put::Upsert, Durability::Buffered).unwrap();
     assert!(collection.statistics().unwrap().unmerged_bytes > 2 * AT_BYTES);
@@ -105,14 +105,14 @@ fn a_merge_that_fails_is_told_of_and_tried_again() {
             collection.write(&write, Durability::Buffered).unwrap();
         }
     };
-    // Enough for a merge: it begins when the merger does, where others hold all memory by then.
+    // Enough rows for a merge, which would begin with the merger; but all memory is taken by then.
     write(8);
     let others = context.reserve(context.budget().free() - (8 << 20), "others").unwrap();
     assert_eq!(Merger::start(&collection, merges_at(AT_BYTES)).err().unwrap().kind(), ErrorKind::Budget);
     drop(others);
     let held = std::fs::read_dir(&live).unwrap().count();
     let merger = {
-        // A file in the place of the folder of temporary files of a merge: it fails whatever memory there is.
+        // A file in place of the merge's temporary folder: the merge fails with any amount of memory.
         let sequence = collection.facts().sequence;
         std::fs::write(live.join(format!("index-{sequence:016x}")), b"in the way").unwrap();
         Merger::start(&collection, merges_at(AT_BYTES)).unwrap()
@@ -120,7 +120,7 @@ fn a_merge_that_fails_is_told_of_and_tried_again() {
     wait_until("a failure", || collection.statistics().unwrap().merge_failure.is_some());
     assert_eq!(collection.facts().rows, 4_000);
     assert_eq!(collection.failure(), None, "writes and later merges go on");
-    // It is tried again by itself, with nothing in the way.
+    // The merger retries by itself once the file is removed.
     let _ = std::fs::remove_file(live.join(format!("index-{:016x}", collection.facts().sequence)));
     wait_until("a merge", || collection.statistics().unwrap().merges > 0);
     let statistics = collection.statistics().unwrap();
@@ -133,7 +133,7 @@ fn a_merge_that_fails_is_told_of_and_tried_again() {
     assert!(refused.to_string().contains("was opened to be read only"), "{refused}");
 }
 
-/// A write that is larger than all that may be in memory before writes wait is taken while nothing is to be merged.
+/// Checks that a write larger than the limit at which writes wait is accepted if no merge is due.
 #[test]
 fn a_write_of_any_size_waits_for_no_merge_that_is_not_due() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn a_write_of_any_size_waits_for_no_merge_that_is_not_due() {
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     let all = parts(&rows, ROWS).next().unwrap();
     collection.write(&Write { insert: Some(&all), ..Write::default() }, Durability::Group).unwrap();
-    // The next one waits for the merge, but not longer than it may.
+    // The next write waits for the merge, but not past its deadline.
     let cancel = Cancel::default();
     cancel.cancel();
     let late = collection.write_until(&Write { upsert: Some(&all), ..Write::default() }, Durability::Group, &cancel);
@@ -151,8 +151,8 @@ fn a_write_of_any_size_waits_for_no_merge_that_is_not_due() {
     drop(merger);
 }
 
-/// Where a merge of all rows would not fit into the budget any more, a write is refused before it is acknowledged, with a budget
-/// that suffices; what was taken can be merged, searched and opened again.
+/// Checks that a write is refused, with a budget that suffices, if a merge of all rows would no longer fit into the
+/// budget. Accepted rows can be merged, searched and opened again.
 #[test]
 fn no_write_is_taken_that_could_not_be_merged() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +171,7 @@ fn no_write_is_taken_that_could_not_be_merged() {
     assert_eq!(refused.kind(), ErrorKind::Budget);
     assert!(refused.to_string().contains("taking these rows, and merging them later, needs at least"), "{refused}");
     assert!(taken > 0 && collection.facts().rows == taken, "{taken}");
-    // Deletes are taken, and all can be merged.
+    // Deletes are accepted, and everything can be merged.
     let gone = Ids::Int64(vec![0]);
     collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
     drop(merger);
@@ -182,7 +182,7 @@ fn no_write_is_taken_that_could_not_be_merged() {
     Merger::start(&again, merges_at(4 << 20)).unwrap();
 }
 
-/// Fails a merge in a way that nothing foresees.
+/// Makes a merge panic.
 struct Panics;
 
 impl Progress for Panics {
@@ -211,7 +211,7 @@ fn the_end_of_the_thread_that_merges_is_told_and_nobody_waits_for_it() {
     drop(merger);
 }
 
-/// A merge that is refused leaves a collection that takes writes.
+/// Checks that a collection still accepts writes after a refused merge.
 #[test]
 fn a_refused_merge_ends_no_writes() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ fn a_merge_whose_index_could_not_be_opened_is_refused_before_its_work() {
     collection.load(&rows.in_batches_of(MANY), Put::Insert, Durability::Group).unwrap();
     collection.merge(&context).unwrap();
     drop(collection);
-    // A little more than what opening it and a write take, less than what opening it twice takes.
+    // A little more memory than opening it and a write take, but less than opening it twice.
     let opens = |&memory: &u64| Collection::open(&Setup { memory, ..Setup::default() }.context(), &live).is_ok();
     let least = (0..).map(|step| (8 << 20) + step * STEP).find(opens).unwrap();
     let small = Setup { memory: least + 16 * STEP, ..Setup::default() }.context();

@@ -1,4 +1,4 @@
-//! Copies of a collection: what they hold, and what is left where one fails.
+//! Copies of a collection: their content, and the files left after a failure.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::harness::{Setup, error_of};
 
 const COPY: &str = "data/copy";
 
-/// What a collection holds that is opened to be read only.
+/// Returns the content of a collection opened read-only.
 fn found(device: &SimulatedDevice, live: &str) -> Result<Model, String> {
     let context = &context_on(device);
     let report = verify(context, Path::new(live)).map_err(|error| error.to_string())?;
@@ -31,7 +31,7 @@ fn a_copy_is_what_was_there_and_a_live_index_of_its_own() {
     let context = &context_on(&device);
     let (mut model, mut random) = (Model::new(), Random::new(6, "writes"));
     let copied = |number: usize| PathBuf::from(format!("data/copy-{number}"));
-    // Without a log, then with one, then with an index too.
+    // Copies without a log, with a log, and with an index.
     backup(context, Path::new(LIVE), &copied(0), false).unwrap();
     assert_eq!(found(&device, "data/copy-0").unwrap(), model);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -45,7 +45,7 @@ fn a_copy_is_what_was_there_and_a_live_index_of_its_own() {
         let done = backup(context, Path::new(LIVE), &copied(round), false).unwrap();
         assert!(done.rows == model.len() as u64 && done.sequence >= written.sequence && done.bytes > 0, "{done:?}");
         assert_eq!(found(&device, copied(round).to_str().unwrap()).unwrap(), model, "round {round}");
-        // Written to, merged, and copied again; the first knows nothing of that.
+        // Write to the copy, merge it and copy it again; the original is not affected.
         let copy = Collection::open(context, &copied(round)).unwrap();
         let (step, mut other) = (Step::draw(&mut random, &model), model.clone());
         step.apply(&mut other);
@@ -63,7 +63,7 @@ fn a_copy_is_what_was_there_and_a_live_index_of_its_own() {
     assert_eq!(names.len(), 42, "nothing else is left: {names:?}");
 }
 
-/// Files by their paths.
+/// Collects files by path.
 fn files(device: &SimulatedDevice, at: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
     for path in device.list(at).unwrap().iter().map(|name| at.join(name)) {
         match device.bytes(&path) {
@@ -79,12 +79,13 @@ fn files_of(device: &SimulatedDevice) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Bytes of files: what they are differs, as the salt of a log is drawn by chance.
+/// Returns the sizes of files. Their bytes differ, since the salt of a log is random.
 fn sizes_of(device: &SimulatedDevice) -> BTreeMap<PathBuf, usize> {
     files_of(device).into_iter().map(|(path, bytes)| (path, bytes.len())).collect()
 }
 
-/// A collection with rows on disk and in memory, beside an older copy of it where there is to be one; what both hold.
+/// Creates a collection with rows on disk and in memory, and if `copied` an older copy next to it. Returns the content
+/// of both.
 fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
     let device = device();
     let context = &context_on(&device);
@@ -106,7 +107,7 @@ fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
     (device, models)
 }
 
-/// The copy is there whole, or what was there before, and nothing else, at whichever operation the disk refuses.
+/// Checks that a failed operation leaves the whole copy or the old state, and no other files.
 #[test]
 fn a_copy_that_fails_leaves_nothing() {
     for copied in [false, true] {
@@ -124,7 +125,7 @@ fn a_copy_that_fails_leaves_nothing() {
             device.set_plan(FaultPlan::None);
             assert_eq!(found(&device, LIVE).unwrap(), now, "operation {at}");
             match done {
-                // What fails at the end may leave the folder of the drafts, which the next run removes.
+                // A failure at the end may leave the folder of the drafts, which the next run removes.
                 Ok(_) => assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}"),
                 Err(_) if copied => {
                     let there = found(&device, COPY).or_else(|_| found(&device, "data/copy.replaced")).unwrap();
@@ -163,14 +164,14 @@ fn a_copy_that_a_loss_of_power_ends_is_whole_or_not_there() {
                             !done && device.kind(Path::new(COPY)).unwrap().is_none(),
                             "operation {at}, {keep:?}: {why}"
                         );
-                        // Between two renames the older copy has another name.
+                        // Between two renames, the older copy has another name.
                         assert!(
                             !copied || found(&device, "data/copy.replaced").unwrap() == older,
                             "operation {at}, {keep:?}"
                         );
                     }
                 }
-                // The next one needs no hand, and leaves nothing else.
+                // The next run needs no manual cleanup, and leaves no other files.
                 backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
                 assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}, {keep:?}");
                 assert_eq!(device.list(Path::new("data")).unwrap(), ["copy", "live", "unrelated"]);
@@ -195,7 +196,7 @@ fn a_copy_is_refused_where_it_would_do_harm() {
     ] {
         assert!(copy(to, force).contains(words), "{to}: {}", copy(to, force));
     }
-    // A folder of that name that no backup has made.
+    // A folder of that name that was not created by a backup.
     backup(context, Path::new(LIVE), Path::new("data/copy.replaced"), false).unwrap();
     assert!(copy(COPY, true).contains("data/copy.replaced is there"), "{}", copy(COPY, true));
     assert!(found(&device, "data/copy.replaced").is_ok());
@@ -206,7 +207,7 @@ fn a_copy_is_refused_where_it_would_do_harm() {
     device.set_free_bytes(100);
     assert!(copy("data/new", false).contains("data/new would take"), "{}", copy("data/new", false));
     assert!(files_of(&device) == before);
-    // A page, or a record, that is not as it was written.
+    // Change a byte of a page or a record.
     let changed = before.iter().filter(|(path, _)| path.starts_with(LIVE) && !path.ends_with("manifest.json"));
     for (path, bytes) in changed {
         let device = device.after_crash(Keep::Everything);
@@ -219,7 +220,7 @@ fn a_copy_is_refused_where_it_would_do_harm() {
     }
 }
 
-/// While others write and merge, each copy has all that was acknowledged before it was begun.
+/// Checks that each copy, made during writes and merges, has everything that was acknowledged before it began.
 #[test]
 fn copies_are_made_while_others_write_and_merge() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Vectors in memory with attributes.
+//! Vectors in memory with columns.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use arrow_schema::SchemaRef;
 
 use crate::harness::Set;
 
-/// Rows of a table that come at once: others than those of vectors.
+/// Rows per table batch, which differs from the batches of vectors.
 const BATCH_ROWS: usize = 5;
 
 /// A set, and a table with a row for each of its vectors.
@@ -25,7 +25,7 @@ impl Carried {
         Self { set, table: RecordBatch::try_from_iter(columns).unwrap() }
     }
 
-    /// A set whose rows have attributes that follow from the first bytes of their vectors.
+    /// Creates a set with columns derived from the first bytes of its vectors.
     pub(crate) fn of(set: Set) -> Self {
         let bytes = set.vectors().bytes();
         let all: Vec<_> = set.stored().chunks_exact(bytes).map(|vector| attributes_of(vector[0])).collect();
@@ -35,7 +35,7 @@ impl Carried {
     }
 }
 
-/// The attributes name and size of a vector with such a first byte.
+/// Returns the columns `name` and `size` of a vector with this first byte.
 pub(crate) fn attributes_of(first: u8) -> (Option<String>, i64) {
     ((!first.is_multiple_of(3)).then(|| format!("n{}", first % 7)), i64::from(first))
 }

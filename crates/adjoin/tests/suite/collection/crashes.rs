@@ -1,5 +1,6 @@
-//! A run that writes, ended at every operation of the device: by a loss of power, before or within a write; by an operation that
-//! fails or transfers half of what it should. Whatever was acknowledged is then found, and no more than was asked for.
+//! A run of writes, interrupted at every operation of the device: by a loss of power before or within a write, or by an
+//! operation that fails or transfers only half. All acknowledged writes are found afterwards, and nothing that was not
+//! requested.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -18,33 +19,34 @@ use super::{LIVE, Model, Step, bare_device, content, context_on, create, device}
 use crate::faults::{Forgetful, Forgets};
 use crate::harness::Setup;
 
-/// Writes of a run, one of so many followed by a merge.
+/// Number of writes of a run, and the mean number of writes per merge.
 type Length = (usize, u64);
 const LONG: Length = (1_800, 300);
-/// Where merges are what is looked at.
+/// Length of runs that focus on merges.
 const SHORT: Length = (30, 6);
-/// Trials that may be needed to see that a sync is missing.
+/// Maximum number of trials to notice a missing sync.
 const FORGOTTEN_TRIALS: u64 = 300;
-/// Trials, where not every operation is tried.
+/// Number of trials if not every operation is tried.
 const TRIALS: u64 = 1_000;
 
-/// A run so far.
+/// State of a run.
 struct Run {
     device: SimulatedDevice,
-    /// Kinds of syncs, where some are left out.
+    /// Kinds of syncs, for skipping some.
     syncs: BTreeSet<String>,
-    /// What there was after each write.
+    /// Content after each write.
     states: Vec<Model>,
-    /// Whether the collection was made.
+    /// Whether the collection was created.
     is_made: bool,
-    /// Of these, the last that no loss of power may take, that no end of the process may take, and that was asked for.
+    /// Indexes in `states`: the last write that must survive a loss of power, the last that must survive the process,
+    /// and the last requested one.
     durable: usize,
     buffered: usize,
     asked: usize,
     result: Result<()>,
 }
 
-/// Makes a collection and writes so many times until something fails.
+/// Creates a collection and writes `length.0` times, until an operation fails.
 fn run((seed, length): (u64, Length), plan: FaultPlan, forgets: &Forgets) -> Run {
     let device = bare_device();
     device.set_plan(plan);
@@ -74,7 +76,7 @@ impl Run {
             if let Err(error) = step.write(&collection, durability) {
                 self.refused(context, &collection, &error);
                 let again = step.write(&collection, durability);
-                // After a failed sync nothing is taken any more; after all else the next write is.
+                // After a failed sync, all writes are refused. After any other failure, the next write succeeds.
                 let is_final = error.to_string().contains("the log cannot be written:");
                 assert!(!is_final || again.is_err());
                 self.result = Err(error);
@@ -82,7 +84,7 @@ impl Run {
             }
             self.acknowledged(durability);
             if random.below(merged_one_of) == 0 {
-                // Where one fails, writes and the next merge go on.
+                // If a merge fails, writes and the next merge continue.
                 match collection.merge(context) {
                     Ok(_) => self.acknowledged(Durability::Group),
                     Err(error) => self.result = Err(error),
@@ -98,7 +100,7 @@ impl Run {
                     self.acknowledged(Durability::Group);
                     collection = open()?;
                 }
-                // The process ends, and another begins.
+                // End the process without closing, and start another.
                 2 => {
                     drop(collection);
                     collection = open()?;
@@ -109,7 +111,7 @@ impl Run {
         collection.close()
     }
 
-    /// That a write that failed has changed nothing, as far as the device can still be read.
+    /// Checks that a failed write has changed nothing, as far as the device can still be read.
     fn refused(&self, context: &Context, collection: &Collection, error: &Error) {
         if let Ok(found) = content(context, collection) {
             assert_eq!(found, self.states[self.asked - 1], "{error}");
@@ -123,11 +125,11 @@ impl Run {
         }
     }
 
-    /// That a device found afterwards has all that counts, and can be written to.
+    /// Checks that the state of a device has all writes that it must have, and accepts writes.
     fn check(&self, found: &SimulatedDevice, least: usize) -> std::result::Result<(), String> {
         let context = &context_on(found);
         if !self.is_made {
-            // What is left of an attempt is made whole or refused.
+            // Leftovers of an attempt are completed or refused.
             let Err(error) = create(context) else { return Ok(()) };
             let said = error.to_string();
             let is_said = ["is a collection already", "choose another folder"].iter().any(|words| said.contains(words));
@@ -150,7 +152,7 @@ impl Run {
     }
 }
 
-/// Ways in which a disk may be found after a loss of power.
+/// Returns states in which a disk may be after a loss of power.
 fn ways(random: &mut Random, unsynced: usize) -> Vec<Keep> {
     let pieces = [Pieces::Whole, Pieces::Sectors, Pieces::Blocks][random.below(3) as usize];
     let seeded = Keep::Seeded { seed: random.below(1 << 40), pieces };
@@ -163,12 +165,12 @@ fn ways(random: &mut Random, unsynced: usize) -> Vec<Keep> {
     [vec![Keep::Nothing, Keep::Everything], some].concat()
 }
 
-/// Whether every operation is tried, and every way.
+/// Returns whether to try every operation and every state.
 fn is_stress() -> bool {
     std::env::var_os("ADJOIN_EVERY_FAULT").is_some()
 }
 
-/// Ends a run at an operation in some way; says what is wrong then.
+/// Interrupts a run at an operation in a random way; returns the violation.
 fn trial(of: (u64, Length), at: u64, random: &mut Random) -> std::result::Result<(), String> {
     let plans = [
         FaultPlan::Crash { at },
@@ -180,7 +182,7 @@ fn trial(of: (u64, Length), at: u64, random: &mut Random) -> std::result::Result
     ended(of, plans[random.below(plans.len() as u64) as usize], random, &Forgets::Nothing)
 }
 
-/// The same in this way.
+/// Runs with a fault plan, then checks the states of the disk.
 fn ended(
     of: (u64, Length),
     plan: FaultPlan,
@@ -189,7 +191,7 @@ fn ended(
 ) -> std::result::Result<(), String> {
     let run = run(of, plan, forgets);
     for keep in ways(random, run.device.unsynced()) {
-        // Where only the program ended, what the system had is there too.
+        // If only the process ended, the changes in the cache of the system are kept too.
         let least = if keep == Keep::Everything { run.buffered } else { run.durable };
         let why = |why| format!("{plan:?}, {keep:?} ({:?}): {why}", run.result.as_ref().err().map(ToString::to_string));
         run.check(&run.device.after_crash(keep), least).map_err(why)?;
@@ -197,7 +199,7 @@ fn ended(
     Ok(())
 }
 
-/// A run that nothing disturbs, and its operations.
+/// Returns an undisturbed run and its number of operations.
 fn undisturbed(of: (u64, Length)) -> (Run, u64) {
     let undisturbed = run(of, FaultPlan::None, &Forgets::Nothing);
     assert!(undisturbed.result.is_ok());
@@ -217,7 +219,7 @@ fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
     println!("{} trials", trials.len());
     let next = AtomicUsize::new(0);
     let some = || {
-        // Each trial draws by its number, whichever thread comes to it.
+        // The number of a trial seeds it, so that threads do not matter.
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(&at) = trials.get(number) else { break };
@@ -232,8 +234,8 @@ fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
     });
 }
 
-/// Where names change that say what is in force: every such operation of merges and of the log, failed or the last before the power
-/// goes.
+/// Checks every operation of merges and of the log on names that determine the current state: as a failure, and as the
+/// last one before a loss of power.
 #[test]
 fn no_name_that_changes_or_fails_to_takes_a_row_along() {
     let (of, mut random) = ((3, SHORT), Random::new(3, "trials"));
@@ -254,8 +256,8 @@ fn no_name_that_changes_or_fails_to_takes_a_row_along() {
     }
 }
 
-/// Every sync of a run that makes a collection, writes, opens again and merges, left out wherever it occurs: of the log, its folder,
-/// the manifest, the files of an index and their places.
+/// Skips every sync of a run that creates a collection, writes, reopens and merges: of the log, its folder, the
+/// manifest, the files of an index and their folders.
 #[test]
 fn canary_every_forgotten_sync_is_caught() {
     let of = (2, SHORT);
@@ -267,7 +269,7 @@ fn canary_every_forgotten_sync_is_caught() {
             ended(of, plan, &mut random, forgets).err()
         })
     };
-    // A store of which an index is built goes with the end of the process.
+    // The store from which an index is built is temporary, so its syncs do not count.
     let kinds: Vec<&String> = undisturbed.syncs.iter().filter(|kind| !kind.contains(".adjoin-store-")).collect();
     for kind in &kinds {
         let why = missed(&Forgets::Kind((*kind).clone()));
@@ -276,7 +278,7 @@ fn canary_every_forgotten_sync_is_caught() {
     assert_eq!(missed(&Forgets::Nothing), None);
 }
 
-/// A disk that is full takes no write, keeps nothing of it, and takes the next one when there is room again.
+/// Checks that a full disk refuses a write as a whole, and that the next write is accepted once there is space.
 #[test]
 fn a_full_disk_ends_no_log_and_what_it_refused_is_not_found() {
     for durability in [Durability::Group, Durability::Buffered] {
@@ -291,7 +293,7 @@ fn a_full_disk_ends_no_log_and_what_it_refused_is_not_found() {
         first.write(&collection, durability).unwrap();
         first.apply(&mut model);
         for round in 0..3 {
-            // Not even the first bytes fit, or only some.
+            // Not even the first bytes fit, or only some do.
             device.set_free_bytes(10 * round);
             let replacing = Step { delete: vec![5], ..step(3..5, 200) };
             for refused in [&replacing, &step(20..30, 7)] {
@@ -319,7 +321,8 @@ fn a_full_disk_ends_no_log_and_what_it_refused_is_not_found() {
     }
 }
 
-/// Writers that wait for each other's group all learn that it failed, and none is told of a later record that has its number.
+/// Checks that all writers of a group learn of its failure, and that none receives the result of a later record with
+/// the same number.
 #[test]
 fn writers_of_a_group_that_fails_are_all_refused() {
     let device = device();
@@ -342,7 +345,8 @@ fn writers_of_a_group_that_fails_are_all_refused() {
     assert_eq!((collection.facts().rows, collection.facts().sequence), (9, 9));
 }
 
-/// The first write after an opening reads the last file of the log again, with memory that was reserved when it was opened.
+/// Checks that the first write after opening, which reads the last file of the log again, uses memory that was reserved
+/// at opening.
 #[test]
 fn the_first_write_needs_no_memory_that_others_hold() {
     let device = device();

@@ -1,5 +1,4 @@
-//! A collection whose files have changed: what is no more as it was written is found and named, and no acknowledged write is
-//! left out without a word.
+//! A collection with changed files: an error names the damage, and no acknowledged write is silently lost.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use adjoin::random::Random;
 
 use super::{LIVE, Model, Step, content, context_on, device};
 
-/// A collection that was merged once, written to after that, and closed.
+/// Creates a collection with a merge and later writes, and closes it.
 fn closed() -> (SimulatedDevice, Model) {
     let device = device();
     let context = &context_on(&device);
@@ -28,14 +27,15 @@ fn closed() -> (SimulatedDevice, Model) {
     (device, model)
 }
 
-/// The files of a collection beside those of its index on disk, which `index::verify` knows.
+/// Returns the files of a collection, except for its index on disk, which `index::verify` checks.
 fn files(device: &SimulatedDevice) -> Vec<PathBuf> {
     let names = device.list(Path::new(LIVE)).unwrap();
     let paths: Vec<PathBuf> = names.iter().map(|name| Path::new(LIVE).join(name)).collect();
     paths.into_iter().filter(|path| device.bytes(path).is_some()).collect()
 }
 
-/// That a collection with a file of other bytes is refused by the name of that file, or holds all that it did.
+/// Checks that a collection with a changed file is refused with the name of that file, or is complete. Returns whether
+/// it was refused.
 fn check(device: &SimulatedDevice, model: &Model, path: &Path, bytes: &[u8]) -> bool {
     let changed = device.after_crash(Keep::Everything);
     changed.put(path, bytes);
@@ -68,7 +68,7 @@ fn every_byte_that_flips_is_found_or_does_no_harm() {
             bytes[at] ^= 1 << (at % 8);
             check(&device, &model, &path, &bytes)
         });
-        // What is not found is the last record of the log, which says no more than that all others are durable.
+        // Only damage to the last record of the log is not found. That record states that all others are durable.
         let (found, bytes) = (flipped.count(), bytes.len());
         assert!(found + 64 >= bytes, "{}: {found} of {bytes}", path.display());
     }
@@ -81,7 +81,7 @@ fn a_file_that_is_cut_or_missing_is_named() {
         let bytes = device.bytes(&path).unwrap();
         for len in [0, 1, 63, 64, bytes.len() / 2, bytes.len() - 1] {
             let is_log = path.to_str().unwrap().contains("log-");
-            // The log may have been cut by a loss of power: then it is its end that is missing.
+            // A loss of power may truncate the log, so a missing end is no damage.
             assert!(is_log && len >= 64 || check(&device, &model, &path, &bytes[..len]), "{} {len}", path.display());
         }
         let without = device.after_crash(Keep::Everything);

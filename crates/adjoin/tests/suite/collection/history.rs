@@ -1,6 +1,6 @@
-//! What threads did at the same time with a collection, and whether that can have been one after the other: every write has a
-//! number, by which all of them are done again on a map; what was seen must be what the map had at a moment between begin and end
-//! of looking. A write that was acknowledged before is in it (linearizability, Herlihy and Wing, 1990).
+//! Histories of concurrent operations on a collection, and a check that they are linearizable (Herlihy and Wing, 1990).
+//! Every write has a number, and in that order all writes are repeated on a map. Every read must equal the map at a
+//! moment between its begin and end, and includes all writes that were acknowledged before.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use adjoin::random::Random;
 
 use super::{Model, Step, by_distance, found, rows};
 
-/// What all threads use.
+/// State shared by all threads.
 pub(super) struct Shared {
     pub(super) collection: Collection,
-    /// The last write that was acknowledged, and the last that no loss of power may take.
+    /// The last acknowledged write, and the last that must survive a loss of power.
     acknowledged: AtomicU64,
     durable: AtomicU64,
 }
 
-/// What a thread does to a collection, and what came of it.
+/// A thread that uses a collection, and its history.
 pub(super) struct User {
     shared: Arc<Shared>,
     context: Context,
@@ -35,7 +35,7 @@ pub(super) struct History {
     looks: Vec<Look>,
 }
 
-/// What was seen, after all writes up to one, and before the first that is more than another.
+/// Result of a read: it includes all writes up to `least`, and none after `most`.
 #[derive(Debug)]
 struct Look {
     least: u64,
@@ -45,11 +45,11 @@ struct Look {
 
 #[derive(Debug)]
 enum Seen {
-    /// Rows by their ids.
+    /// Rows by id.
     Rows(Model),
-    /// Rows by their distances to the query.
+    /// Rows by distance to the query.
     Found(Vec<(f64, i64)>),
-    /// At least one of the rows that these steps would insert.
+    /// A refused step: at least one of the rows to insert existed.
     Refused(Step),
 }
 
@@ -60,7 +60,7 @@ impl Shared {
 }
 
 impl User {
-    /// With a context of its own: a search or a merge takes what is free of its memory.
+    /// Creates a user with its own context, since a search or a merge takes all memory that is free.
     pub(super) fn new(shared: &Arc<Shared>, context: Context, random: Random) -> Self {
         Self { shared: shared.clone(), context, random, history: History::default() }
     }
@@ -68,7 +68,7 @@ impl User {
     pub(super) fn write(&mut self) {
         let mut step = Step::draw(&mut self.random, &Model::new());
         if cfg!(adjoin_shuttle) {
-            // That waits for memory which another such write holds, by no lock that the model checker knows of.
+            // Such a delete waits for memory held by another one, without a lock that the model checker knows.
             step.delete_below = None;
         }
         let durability = if self.random.below(2) == 0 { Durability::Group } else { Durability::Buffered };
@@ -113,14 +113,14 @@ impl User {
         self.history.looks.push(Look { least, most: collection.facts().sequence, seen });
     }
 
-    /// Looks as another process does. What is there may be of a write that is in the log, and not yet in memory.
+    /// Reads like another process. Rows may be from a write that is in the log, but not in memory yet.
     pub(super) fn open(&mut self, live: &Path) {
         let least = self.shared.acknowledged.load(Ordering::SeqCst);
         let seen = Seen::Rows(rows(&Collection::open_read_only(&self.context, live).unwrap()).unwrap());
         self.history.looks.push(Look { least, most: u64::MAX, seen });
     }
 
-    /// Looks at what a loss of power would leave now, where `found` has that.
+    /// Reads the state that a loss of power would leave now, which `found` returns.
     #[cfg(adjoin_shuttle)]
     pub(super) fn open_durable(&mut self, found: impl FnOnce() -> Context, live: &Path) {
         let least = self.shared.durable.load(Ordering::SeqCst);
@@ -138,7 +138,7 @@ impl User {
 }
 
 impl History {
-    /// What several threads did.
+    /// Combines the histories of several threads.
     pub(super) fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
         all.into_iter().fold(Self::default(), |mut history, more| {
             history.writes.extend(more.writes);
@@ -147,7 +147,7 @@ impl History {
         })
     }
 
-    /// What there was after each write, the first of which is before all.
+    /// Returns the content after each write, starting with the empty collection.
     pub(super) fn states(&self) -> Result<Vec<Model>, String> {
         let mut states = vec![Model::new()];
         let mut changes: Vec<_> = self.writes.iter().filter(|(_, written)| written.rows + written.gone > 0).collect();
@@ -167,7 +167,7 @@ impl History {
         Ok(states)
     }
 
-    /// That what was done and seen can have been one after the other.
+    /// Checks that the history is linearizable.
     pub(super) fn check(&self) -> Result<(), String> {
         let states = self.states()?;
         for (step, written) in self.writes.iter().filter(|(_, written)| written.rows + written.gone == 0) {
@@ -200,18 +200,18 @@ impl Seen {
 }
 
 impl Step {
-    /// Ids to delete that no row has.
+    /// Counts ids to delete that do not exist.
     fn missing(&self, there: &Model) -> u64 {
         self.delete.iter().filter(|id| !there.contains_key(id)).count() as u64
     }
 
-    /// Whether a row that it inserts is there already.
+    /// Returns whether a row to insert exists already.
     fn meets(&self, there: &Model) -> bool {
         self.insert.keys().any(|id| there.contains_key(id))
     }
 }
 
-/// Histories that cannot have been are told from those that can.
+/// Checks that impossible histories are distinguished from possible ones.
 #[test]
 fn canary_what_cannot_have_been_is_noticed() {
     let of = |id: i64| Model::from([(id, [id as u8; 3])]);
@@ -226,14 +226,14 @@ fn canary_what_cannot_have_been_is_noticed() {
     let writes = [put(2, 2), put(1, 1)];
     assert_eq!(said(&writes, 2, 2, Seen::Rows(both.clone())), None);
     assert_eq!(said(&writes, 0, 1, Seen::Found(by_distance(&of(1)))), None);
-    // One that was acknowledged is not there, or one that is to come is; one is there twice; a number is left out or given twice.
+    // A missing acknowledged row, a row from the future, a duplicate hit, and a skipped or a repeated write number.
     assert!(said(&writes, 2, 2, Seen::Rows(of(1))).is_some());
     assert!(said(&writes, 0, 1, Seen::Rows(both)).is_some());
     assert!(said(&writes, 0, 2, Seen::Rows(of(2))).is_some());
     assert!(said(&writes, 0, 2, Seen::Found([by_distance(&of(1)), by_distance(&of(1))].concat())).is_some());
     assert!(said(&[put(1, 1), put(2, 3)], 0, 0, Seen::Rows(Model::new())).is_some());
     assert!(said(&[put(1, 1), put(2, 1)], 0, 0, Seen::Rows(Model::new())).is_some());
-    // A refusal without a reason; a deletion that does not find what is there.
+    // A refusal without a reason, and a delete that does not find an existing row.
     let insert = |id| Seen::Refused(Step { insert: of(id), ..Step::default() });
     assert_eq!(said(&writes, 1, 1, insert(1)), None);
     assert!(said(&writes, 1, 1, insert(2)).is_some());

@@ -1,5 +1,5 @@
-//! Orders in which the threads of a collection may come, as a model checker chooses them: at every lock another thread may go on.
-//! Only in builds with `adjoin_shuttle` (`make interleavings`).
+//! Interleavings of the threads of a collection, chosen by a model checker that may switch threads at every lock. Only
+//! in builds with `adjoin_shuttle` (`make interleavings`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use shuttle::{Config, Runner, thread};
 use super::history::{History, Shared, User};
 use super::{LIVE, context_on, device, rows};
 
-/// Orders that are tried of each kind.
+/// Number of interleavings to try with each scheduler.
 const ORDERS: usize = 1_000;
-/// Places at which the thread that is to go first changes: bugs of so many ordered events are found with a known probability
+/// Number of priority changes: a bug that depends on the order of this many events is found with a known probability
 /// (PCT, Burckhardt et al., 2010).
 const CHANGES: usize = 3;
 
 fn check(scheduler: impl Scheduler + 'static, scenario: fn()) {
     let mut config = Config::default();
-    // Builds of indexes run on it.
+    // Index builds run on this stack.
     config.stack_size = 4 << 20;
     assert_eq!(Runner::new(scheduler, config).run(scenario), ORDERS);
 }
@@ -32,7 +32,7 @@ fn check_all(scenario: fn()) {
     check(PctScheduler::new(CHANGES, ORDERS), scenario);
 }
 
-/// Writers, searches, merges and losses of power.
+/// Runs writers, searches, merges and losses of power concurrently.
 fn all_at_once() {
     let device = device();
     let shared = Shared::new(Collection::open(&context_on(&device), Path::new(LIVE)).unwrap());

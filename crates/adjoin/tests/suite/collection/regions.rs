@@ -1,6 +1,6 @@
-//! Recall after merges: histories of drift, new regions, copies, deletes of whole clusters and reinserts, by seeds. After each merge
-//! every row is searched for and the hits are compared with brute force: the promised recall is reached, by all rows and by those
-//! that were inserted last, or the search reports that it is not.
+//! Recall after merges. Seeded histories of drift, new regions, copies, deletes of whole clusters and reinserts are
+//! compared with brute force after each merge, with every row as a query. All rows, and the rows inserted last, reach
+//! the promised recall, or the search reports that they do not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,34 +18,35 @@ use crate::harness::{Set, Setup};
 
 const DIMENSIONS: usize = 8;
 const VECTORS: VectorType = VectorType { element: Element::F32, dimensions: DIMENSIONS };
-/// Rows before the first merge, and of each later step, about.
+/// Approximate number of rows before the first merge, and of each later step.
 const ROWS: u64 = 1_500;
 const STEP_ROWS: u64 = 150;
 const STEPS: u64 = 4;
 const K: usize = 10;
 /// Histories that once broke a promise: rows of a region that a merge by a build had inserted were not measured apart, and not found.
 const BROKEN_ONCE: [u64; 5] = [8, 12, 16, 109, 158];
-/// How many other histories are run usually, and with `ADJOIN_EVERY_FAULT`; `ADJOIN_HISTORIES` says which instead: `from..to`.
+/// Usual number of histories, and with `ADJOIN_EVERY_FAULT`. `ADJOIN_HISTORIES` selects a range of seeds instead:
+/// `from..to`.
 const HISTORIES: u64 = 2;
 const HISTORIES_STRESS: u64 = 200;
 
 type Vector = [f32; DIMENSIONS];
 
-/// A collection, and the rows that it must have, each with the number of its cluster.
+/// A collection and its expected rows, each with the number of its cluster.
 struct History {
     context: Context,
     collection: Collection,
     random: Random,
     rows: BTreeMap<i64, (u64, Vector)>,
     clusters: Vec<Vector>,
-    /// Rows of clusters that were deleted.
+    /// Rows of deleted clusters.
     deleted: Vec<(u64, Vector)>,
     next_id: i64,
-    /// Rows that were inserted since the last merge.
+    /// Ids of rows inserted since the last merge.
     inserted: Vec<i64>,
 }
 
-/// What a search promised, and what all rows and those inserted last reached.
+/// Whether a search reports that it kept its promise, and the recall of all rows and of the rows inserted last.
 struct Searched {
     kept: bool,
     reached: f64,
@@ -79,7 +80,7 @@ impl History {
         self.collection.manifest().metric
     }
 
-    /// Adds a center at about this distance of the others; returns its number.
+    /// Adds a center at about this distance from the others; returns its number.
     fn add_cluster(&mut self, far: f64) -> u64 {
         self.clusters.push([(); DIMENSIONS].map(|()| (far * self.random.normal()) as f32));
         self.clusters.len() as u64 - 1
@@ -100,12 +101,12 @@ impl History {
         self.rows.extend(ids.into_iter().zip(rows));
     }
 
-    /// Does one of the things that have made merged indexes worse.
+    /// Runs a random step of a kind that has degraded merged indexes.
     fn step(&mut self) {
         let rows = STEP_ROWS / 2 + self.random.below(STEP_ROWS);
         match self.random.below(5) {
             0 => {
-                // Drift: each row is a little farther than the one before.
+                // Drift: each row is a little farther away than the previous one.
                 let cluster = self.random.below(self.clusters.len() as u64);
                 let away = [(); DIMENSIONS].map(|()| self.random.normal() as f32 * 0.05);
                 for _ in 0..3 {
@@ -123,7 +124,7 @@ impl History {
                 self.insert(some);
             }
             2 => {
-                // Copies, in a cluster or where nothing is.
+                // Copies, in a cluster or in an empty region.
                 let cluster = self.random.below(self.clusters.len() as u64);
                 let copied = self.near(cluster).map(|x| if rows.is_multiple_of(2) { x } else { x + 40.0 });
                 let mut some = vec![(cluster, copied); rows as usize];
@@ -175,17 +176,17 @@ impl History {
         Searched {
             kept: statistics.common.recall.unwrap().kept,
             reached: mean(recalls.iter().map(|&(_, recall)| recall).collect()),
-            // Few rows promise nothing apart.
+            // A mean over few rows is not compared with the promise.
             of_inserted: if of_inserted.len() < 60 { 1.0 } else { mean(of_inserted) },
         }
     }
 
-    /// A distance of what is reported.
+    /// Converts a reported value to a distance.
     fn far_of(&self, value: f64) -> f64 {
         if self.metric() == Metric::L2 { value } else { 1.0 - value }
     }
 
-    /// How far the last of the nearest is, by brute force.
+    /// Returns the distance to the Kth nearest row, by brute force.
     fn kth_of(&self, query: &Vector) -> f64 {
         let dot = |a: &Vector, b: &Vector| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
         let far = |other: &Vector| match self.metric() {
@@ -199,7 +200,7 @@ impl History {
     }
 }
 
-/// Runs the history of a seed; returns how many searches kept their promise, and how many did not.
+/// Runs the history of a seed. Returns how many searches kept their promise, and how many did not.
 fn run(seed: u64) -> [u64; 2] {
     let folder = tempfile::tempdir().unwrap();
     let mut history = History::new(&folder.path().join("collection"), seed);
@@ -225,7 +226,7 @@ fn run(seed: u64) -> [u64; 2] {
         }
         let target = [0.8, 0.9, 0.95][history.random.below(3) as usize];
         let Searched { kept, reached, of_inserted } = history.search(SearchEffort::Recall(target));
-        // Rows that are not merged yet are all compared.
+        // Unmerged rows are all compared.
         let least = if merges { reached.min(of_inserted) } else { reached };
         assert!(!kept || least >= target, "seed {seed}, step {step}: {target} promised, {reached} and {of_inserted}");
         outcomes[usize::from(!kept)] += 1;

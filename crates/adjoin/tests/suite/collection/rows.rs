@@ -1,4 +1,4 @@
-//! What is found where nothing fails.
+//! Rows of a collection without faults: writes, searches and merges.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 use crate::oracle::floats;
 
-/// Writes of each thread, where several write at once.
+/// Writes per thread in tests with concurrent writers.
 const WRITES_AT_ONCE: usize = 250;
 
 #[test]
@@ -53,7 +53,7 @@ fn writes_are_found_at_once_and_after_opening_again() {
             assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
             assert!(verify(context, Path::new(LIVE)).unwrap().is_sound());
         }
-        // With a word of farewell, or without.
+        // With and without closing first.
         if round % 2 == 0 {
             collection.close().unwrap();
         }
@@ -107,7 +107,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
         assert!(refused.kind() == ErrorKind::Input && refused.to_string().contains(words), "{refused}");
         assert_eq!(content(context, &collection).unwrap(), there);
     }
-    // What goes in the same write is no obstacle.
+    // Rows that the write itself deletes do not conflict with its inserts.
     let gone = Ids::Int64(vec![5, 77]);
     let write = Write { insert: Some(&both), delete: Some(&gone), upsert: None };
     let written = collection.write(&write, Durability::Group).unwrap();
@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
     assert!(refused.contains("data/live is a collection already"), "{refused}");
 }
 
-/// Rows of a source with NaN or without a length under cosine are refused with their place.
+/// Checks that rows with NaN, or without a length under cosine, are refused with their row number.
 #[test]
 fn vectors_that_cannot_be_compared_are_refused() {
     let context = Setup::default().context();
@@ -142,7 +142,7 @@ fn vectors_that_cannot_be_compared_are_refused() {
     assert_eq!(collection.facts().rows, 0);
 }
 
-/// Rows of a collection, their values, and which of them are there.
+/// Rows for a collection, to compare searches with exact results.
 struct Exact {
     all: Set,
     metric: Metric,
@@ -154,7 +154,7 @@ impl Exact {
     const ROWS: usize = 3_000;
     const DIMENSIONS: usize = 97;
 
-    /// A third of the rows was deleted.
+    /// Creates a collection and deletes a third of its rows.
     fn new(live: &Path, (element, metric, shape): (Element, Metric, Shape)) -> Self {
         let all = make(shape, element, Self::ROWS, Self::DIMENSIONS, 5);
         let context = Setup::default().context();
@@ -180,7 +180,7 @@ impl Exact {
         Set::of_stored(self.all.vectors(), self.all.stored()[rows.start * bytes..rows.end * bytes].to_vec())
     }
 
-    /// Takes two rows out, and one back in.
+    /// Deletes two rows and reinserts one.
     fn change(&self) {
         let back = self.some(1..2).with_ids(&[1]);
         let delete = Ids::Int64(vec![0, 3]);
@@ -188,7 +188,7 @@ impl Exact {
         self.collection.write(&write, Durability::Group).unwrap();
     }
 
-    /// Distances or similarities of a query to the rows that are there, the nearest first.
+    /// Returns the distances or similarities of a query to the existing rows, nearest first.
     fn true_values(&self, query: usize, is_there: impl Fn(usize) -> bool) -> Vec<f64> {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
         let x = self.vector(query);
@@ -204,7 +204,7 @@ impl Exact {
 
     fn check(&self, wanted: QueryTarget, threads: usize, is_there: impl Fn(usize) -> bool) {
         let context = Setup { threads, ..Setup::default() }.context();
-        // A list of all is as good as a scan.
+        // A list of the size of the collection makes the search exhaustive.
         let (hits, effort) = (CollectHits::default(), SearchEffort::List(Self::ROWS));
         let options = SearchOptions::new(wanted, effort, 1);
         self.collection.search(&context, (&self.some(0..20), None), &options, Box::new(hits.clone())).unwrap();
@@ -226,8 +226,8 @@ impl Exact {
     }
 }
 
-/// Against distances in f64, in every element type and metric, with many blocks of rows: in memory, then on disk, then some of
-/// them changed in memory.
+/// Compares hits with distances in f64, for element types, metrics and many blocks of rows: in memory, on disk, and
+/// with some rows changed in memory.
 #[test]
 fn hits_are_those_of_an_exact_scan() {
     for of in [
@@ -253,7 +253,7 @@ fn hits_are_those_of_an_exact_scan() {
     }
 }
 
-/// A threshold with some hits for each query.
+/// Returns a threshold with some hits for each query.
 fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
     match metric {
         Metric::Cosine => Predicate::cosine(0.5).unwrap(),
@@ -264,7 +264,7 @@ fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
     }
 }
 
-/// More rows come in one call than are to be in memory.
+/// Inserts more rows in one call than may be in memory.
 #[test]
 fn what_does_not_fit_into_memory_is_merged_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
@@ -279,7 +279,7 @@ fn what_does_not_fit_into_memory_is_merged_meanwhile() {
     let facts = collection.facts();
     assert!(facts.rows == 90_000 && facts.unmerged < 45_000, "{facts:?}");
     let bytes = rows.vectors().bytes();
-    // Where there is no memory for a merge, there may be some for the rows.
+    // Memory that does not suffice for a merge may suffice for the rows.
     let context = Setup { memory: 96 << 20, ..Setup::default() }.context();
     let (other, rows_of_other) = (folder.path().join("other"), make(Shape::Uniform, Element::F32, 12_000, 384, 6));
     Collection::create(&context, &other, &options(rows_of_other.vectors(), Metric::L2, IdKind::Int64)).unwrap();
@@ -292,8 +292,7 @@ fn what_does_not_fit_into_memory_is_merged_meanwhile() {
     }
 }
 
-/// Threads that write, search, look up, open and merge at the same time: what each sees can be where all of that came one after
-/// the other, in the order of the numbers that writes have.
+/// Checks that concurrent writes, searches, lookups, opens and merges are linearizable in the order of write numbers.
 #[test]
 fn what_is_done_at_the_same_time_can_have_been_one_after_the_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +327,7 @@ fn what_is_done_at_the_same_time_can_have_been_one_after_the_other() {
                 user.done()
             })
         });
-        // The others end even where a writer has failed.
+        // The others end even if a writer failed.
         let of_writers = writers.map(|writer| writer.join());
         ended.store(true, Ordering::Release);
         History::of_all(of_writers.into_iter().chain(others.map(|other| other.join())).map(|history| history.unwrap()))
@@ -367,7 +366,7 @@ fn text_ids_name_rows() {
         (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::default(), 1));
     collection.search(&context, (&rows(&["query"]), None), &options, Box::new(hits.clone())).unwrap();
     let Ids::Utf8(found) = &hits.batches()[0].ids else { panic!("ids are texts") };
-    // Both are equal to the query; the one that came first is first.
+    // Both are equal to the query; the one inserted first is first.
     assert_eq!((found.get(0), found.get(1)), (&b""[..], "ä".as_bytes()));
     let none = error_of(collection.load(&Set::of_stored(VECTORS, vec![1; 3]), Put::Insert, Durability::Group));
     assert!(none.to_string().contains("set.in.memory has no ids, which the rows of"), "{none}");

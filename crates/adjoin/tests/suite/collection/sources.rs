@@ -1,4 +1,4 @@
-//! The rows of a collection as a source of other commands.
+//! Rows of a collection as a source for other commands.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::{LIVE, Model, Step, context_on, device, options};
 use crate::datasets::{Shape, make};
 use crate::harness::{Setup, error_of};
 
-/// What a scan in batches of so many bytes hands over.
+/// Returns the rows of a scan in batches of `batch_bytes`.
 pub(crate) fn scanned(source: &dyn VectorSource, batch_bytes: usize) -> Model {
     let (mut scan, mut all, mut rows) = (source.scan(batch_bytes).unwrap(), Model::new(), 0);
     while let Some(batch) = scan.next_batch().unwrap() {
@@ -29,8 +29,8 @@ pub(crate) fn scanned(source: &dyn VectorSource, batch_bytes: usize) -> Model {
     all
 }
 
-/// Rows on disk, in memory, and gone; a source stays what it was while others write and merge, which removes the files that it
-/// reads.
+/// Checks a source of rows on disk, in memory and deleted. The source does not change while others write and merge,
+/// which removes the files that it reads.
 #[test]
 fn a_source_is_the_rows_of_the_moment_at_which_it_was_opened() {
     let device = device();
@@ -70,7 +70,7 @@ fn a_live_index_is_read_alone_and_with_its_own_ids() {
     assert!(refused(&[LIVE], &named).contains("data/live is a collection, and id-column has a meaning only for files"));
 }
 
-/// Vectors by the texts of their ids.
+/// Returns vectors by their ids as text.
 fn by_id(source: &dyn VectorSource) -> BTreeMap<String, Vec<u8>> {
     let (mut scan, mut all) = (source.scan(10_000).unwrap(), BTreeMap::new());
     while let Some(batch) = scan.next_batch().unwrap() {
@@ -80,7 +80,7 @@ fn by_id(source: &dyn VectorSource) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// Every element type, with integers and with texts as ids: written as Parquet, and read again.
+/// Checks that rows written as Parquet are read back equal, for every element type and for integer and text ids.
 #[test]
 fn rows_in_a_file_are_the_rows_of_the_moment() {
     for (element, texts) in [(Element::F32, true), (Element::F16, false), (Element::U8, true), (Element::I8, false)] {

@@ -1,4 +1,4 @@
-//! What a collection says that it takes, beside what is on its disk.
+//! Sizes that a collection reports, compared with the files on disk.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use adjoin::device::{Device, Operation, SimulatedDevice};
 
 use super::{LIVE, Model, context_on, device, set};
 
-/// Bytes of the files of a folder but manifests, those in folders within too, whose paths have a part of such a name.
+/// Returns the bytes of all files in a folder and its subfolders with `part` in their path, without manifests.
 fn bytes_of(device: &SimulatedDevice, at: &Path, part: &str) -> u64 {
     let names = device.list(at).unwrap();
     let bytes = |path: &Path| match device.bytes(path) {
@@ -18,7 +18,7 @@ fn bytes_of(device: &SimulatedDevice, at: &Path, part: &str) -> u64 {
     names.iter().map(|name| bytes(&at.join(name))).sum()
 }
 
-/// Bytes that were written since some operation.
+/// Returns the bytes written since operation `first`.
 fn written_since(device: &SimulatedDevice, first: usize) -> u64 {
     let operations = device.operations();
     operations[first..].iter().filter(|of| of.operation == Operation::Write).map(|of| of.bytes).sum()
@@ -37,7 +37,7 @@ fn what_it_takes_is_what_is_on_disk() {
         collection.load(&set(&rows), Put::Upsert, Durability::Group).unwrap();
     }
     let written = collection.statistics().unwrap();
-    // An id and three bytes a row.
+    // An id and three bytes per row.
     assert_eq!((written.came_bytes, written.facts.gone), (3 * 30 * 11, 60));
     assert_eq!(written.written_bytes, written_since(&device, first));
     assert_eq!(written.written_bytes, written.facts.log_bytes);
@@ -51,10 +51,10 @@ fn what_it_takes_is_what_is_on_disk() {
     assert!(merged.unmerged_bytes < written.unmerged_bytes && merge.rows == 30);
     let of_index = bytes_of(&device, Path::new(LIVE), "index-") + bytes_of(&device, Path::new(LIVE), "places-");
     assert_eq!(merged.index_bytes, of_index);
-    // Manifests are not counted: of the store, the index, and twice the collection.
+    // Four manifests are not counted: of the store, of the index, and two of the collection.
     let really = written_since(&device, first);
     assert!((really - 8_000..=really).contains(&merged.written_bytes), "{} of {really}", merged.written_bytes);
-    // A third of what is on disk goes, and comes again.
+    // A third of the rows on disk are replaced.
     let some: Model = rows.into_iter().take(10).collect();
     collection.load(&set(&some), Put::Upsert, Durability::Group).unwrap();
     let replaced = collection.statistics().unwrap();

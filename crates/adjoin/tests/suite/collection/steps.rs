@@ -1,4 +1,4 @@
-//! Writes of any number of rows: what they do depends neither on batches nor on memory.
+//! Writes with any number of rows: the result depends neither on batches nor on memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use adjoin::sql::Condition;
 use super::{LIVE, Model, content, context_on, device, options, set};
 use crate::harness::{Set, Setup, error_of};
 
-/// Vectors of one element, whose values are the numbers of their rows.
+/// Returns vectors with one element, the number of the row.
 fn numbered(ids: &[i64]) -> Set {
     let values: Vec<f64> = (0..ids.len()).map(|row| row as f64).collect();
     Set::of(Element::F32, 1, &values).with_ids(ids).in_batches_of(1_000)
 }
 
-/// An empty collection for [`numbered`], and the notes of its context.
+/// Opens an empty collection for [`numbered`], and returns the notes of its context.
 fn opened(folder: &Path, memory: u64) -> (Context, Collection, Arc<Notes>) {
     let notes = Arc::new(Notes::default());
     let mut context = Setup { memory, threads: 1, ..Setup::default() }.context();
@@ -29,7 +29,7 @@ fn opened(folder: &Path, memory: u64) -> (Context, Collection, Arc<Notes>) {
     (context.clone(), Collection::open(&context, &live).unwrap(), notes)
 }
 
-/// The number of the row that has an id.
+/// Returns the number of the row with an id.
 fn row_of(collection: &Collection, id: i64) -> Option<f32> {
     let vector = collection.get(&Ids::Int64(vec![id])).unwrap().remove(0)?;
     Some(f32::from_le_bytes(vector.try_into().unwrap()))
@@ -71,14 +71,14 @@ fn an_insert_that_is_refused_writes_nothing() {
             (3, format!("the id 3 of row {last} is there already; upsert the row to replace it")),
         ] {
             let set = numbered(&[&all[..], &[extra]].concat());
-            // What precedes and what follows the rows that are refused is not done either.
+            // Rows before and after the refused ones are not written either.
             let (delete, upsert) = (Ids::Int64(vec![-1]), numbered(&[-2]));
             let write = Write { delete: Some(&delete), insert: Some(&set), upsert: Some(&upsert) };
             let refused = error_of(collection.write_all(&write, None, Durability::Buffered)).to_string();
             assert!(refused.contains(&words), "{refused}");
             assert_eq!((collection.facts().rows, collection.facts().sequence), (2, 1));
         }
-        // What the same write deletes is no obstacle.
+        // Rows that the write itself deletes do not conflict.
         let (delete, set) = (Ids::Int64(vec![3]), numbered(&[&all[..], &[3]].concat()));
         let write = Write { delete: Some(&delete), insert: Some(&set), upsert: None };
         let Written { rows: inserted, gone, missing, .. } =
@@ -106,7 +106,7 @@ fn deletes_by_a_condition_are_one_step_with_what_follows() {
     model.retain(|&id, vector| vector[0] >= 50 && id != 19);
     model.extend(again);
     assert_eq!(content(context, &collection).unwrap(), model);
-    // If one of the rows is refused, the condition deletes nothing either.
+    // If one of the rows is refused, the filter deletes nothing either.
     let twice = set(&Model::from([(30, [1; 3])]));
     let write = Write { insert: Some(&twice), ..Write::default() };
     let condition = Condition::parse("size < 60").unwrap();

@@ -1,4 +1,4 @@
-//! Files in the folder of a collection that it did not write, or that it did not complete.
+//! Files in the folder of a collection that it did not write or did not complete.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn log(first: u64) -> PathBuf {
     Path::new(LIVE).join(format!("log-{first:016x}.bin"))
 }
 
-/// Rows with the ids of a range.
+/// Returns rows with the ids of a range.
 fn rows(ids: std::ops::Range<i64>) -> Model {
     ids.map(|id| (id, [id as u8; 3])).collect()
 }
@@ -49,7 +49,7 @@ fn a_file_of_the_log_without_a_record_does_no_harm() {
     }
 }
 
-/// The name of such a file says which records there were before it.
+/// Checks a log file that follows lost records: its name states which records precede it.
 #[test]
 fn a_file_of_the_log_that_begins_after_lost_records_is_damage() {
     let device = device();

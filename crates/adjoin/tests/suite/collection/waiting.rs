@@ -1,4 +1,4 @@
-//! Searches wait for memory that another run holds: they are not refused for it, and give up at their deadline.
+//! Searches wait for memory that another run holds: they are not refused, and give up at their deadline.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::harness::error_of;
 
 const WAITS: &str = "waiting for memory that another run holds";
 
-/// A collection with rows in the index on disk, in memory, and deleted ones.
+/// Creates a collection with rows on disk, in memory, and deleted.
 fn collection(context: &Context) -> Collection {
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     let rows = |from: u8, to: u8| -> Model { (from..to).map(|id| (i64::from(id), [id, 0, 0])).collect() };

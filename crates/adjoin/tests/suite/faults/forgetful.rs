@@ -1,4 +1,4 @@
-//! A device that leaves out a step, for canaries: what is left out here must be missed by the checker.
+//! A device that skips a step, for canaries: the checker must notice each skipped step.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::device::{Device, DeviceError, FileKind, Lock, ReadFile, ReadQueue, SimulatedDevice, WriteFile};
 
-/// What is left out.
+/// Step to skip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Forgets {
     Nothing,
-    /// The sync of the file of this name.
+    /// Sync of the file of this name.
     FileSync(String),
-    /// The sync of folders of this number, from 0 on.
+    /// Sync of a folder, by its number, starting at 0.
     FolderSync(usize),
-    /// All syncs of a kind, as [`Forgetful::kinds`] calls it.
+    /// All syncs of a kind, as named by [`Forgetful::kinds`].
     Kind(String),
-    /// Removing folders.
+    /// Removal of folders.
     Removal,
 }
 
-/// Does as a device does, but for one thing.
+/// A device that behaves like the wrapped one, except for one step.
 pub(crate) struct Forgetful {
     pub(crate) device: SimulatedDevice,
     pub(crate) forgets: Forgets,
@@ -30,7 +30,7 @@ pub(crate) struct Forgetful {
     syncs: Arc<Mutex<Syncs>>,
 }
 
-/// Kinds of syncs so far, and the name that was last given or taken.
+/// Kinds of syncs so far, and the name that was last created or renamed.
 #[derive(Default)]
 struct Syncs {
     kinds: BTreeSet<String>,
@@ -42,13 +42,13 @@ impl Forgetful {
         Self { device, forgets, folder_syncs: AtomicUsize::new(0), syncs: Arc::default() }
     }
 
-    /// What was synced so far: of a file its first sync and those after, of a folder those after a name in it was made, without
-    /// the numbers in names.
+    /// Returns the kinds of syncs so far. Kinds distinguish the first sync of a file from later ones, and syncs of a
+    /// folder by the last created name. Numbers in names are ignored.
     pub(crate) fn kinds(&self) -> BTreeSet<String> {
         self.syncs.lock().unwrap().kinds.clone()
     }
 
-    /// Notes a sync; whether it is to be left out.
+    /// Records a sync; returns whether to skip it.
     fn leaves_out(syncs: &Mutex<Syncs>, forgets: &Forgets, kind: String) -> bool {
         let leaves_out = matches!(forgets, Forgets::Kind(left_out) if *left_out == kind);
         syncs.lock().unwrap().kinds.insert(kind);
@@ -64,7 +64,7 @@ impl Forgetful {
     }
 }
 
-/// A path with a star for each number in it, hexadecimal ones of many digits too.
+/// Replaces each number in a path by a star, including long hexadecimal ones.
 fn without_numbers(path: &Path) -> String {
     let text = path.display().to_string();
     let is_number = |word: &str| {
@@ -79,7 +79,7 @@ fn without_numbers(path: &Path) -> String {
     starred.collect()
 }
 
-/// A file that may leave out its syncs of a kind.
+/// A file that may skip its syncs of a kind.
 struct OfKinds {
     file: Box<dyn WriteFile>,
     name: String,
@@ -104,7 +104,7 @@ impl WriteFile for OfKinds {
     }
 }
 
-/// A file whose sync makes nothing durable.
+/// A file with a sync that does nothing.
 struct NeverSynced(Box<dyn WriteFile>);
 
 impl WriteFile for NeverSynced {

@@ -1,4 +1,4 @@
-//! Work that makes a result out of nothing or out of an old one, all on a simulated device: a build and a join.
+//! Work that creates a result or replaces an old one, on a simulated device: builds, appends, joins and searches.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,45 +26,45 @@ use parquet::arrow::ArrowWriter;
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup};
 
-/// Files by their paths, folders with nothing.
+/// Files by path; folders have `None`.
 pub(crate) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// What lies where the result is to be: both, where the old and the new result are the same.
+/// State of the result. Both fields are set if the old and the new result are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The old result, or none where there was none.
+    /// The old result is in place, or nothing if there was none.
     pub(crate) before: bool,
-    /// The new result.
+    /// The new result is in place.
     pub(crate) after: bool,
 }
 
-/// Work whose result is to be there whole or not at all.
+/// Work with a result that must be whole or absent.
 pub(crate) trait Subject: Sync {
-    /// A device on which it has not begun.
+    /// Returns a device on which the work has not begun.
     fn device(&self) -> SimulatedDevice;
 
-    /// Does it.
+    /// Runs the work.
     fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()>;
 
-    /// What there is of the result; an error where that is neither the old nor the new one.
+    /// Returns the state of the result, or an error if it is neither the old nor the new one.
     fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String>;
 
-    /// The folder in which the result gets its name.
+    /// Returns the folder that contains the result.
     fn folder(&self) -> &Path;
 
-    /// The name of the draft whose rename makes the result appear.
+    /// Returns the name of the draft that is renamed to publish the result.
     fn draft(&self) -> &str;
 
-    /// Whether it is to replace something.
+    /// Returns whether the work replaces an old result.
     fn force(&self) -> bool;
 
-    /// Whether this is the moment at which the result appears.
+    /// Returns whether this operation publishes the result.
     fn is_publishing(&self, operation: &LoggedOperation) -> bool {
         operation.operation == Operation::Rename && operation.path.ends_with(self.draft())
     }
 }
 
-/// Everything on a device as programs see it. No operation of it is counted.
+/// Returns everything on a device as programs see it. Its operations are not counted.
 pub(crate) fn tree(device: &SimulatedDevice) -> Tree {
     let seen = device.after_crash(KeepChanges::Everything);
     let mut tree = Tree::new();
@@ -81,7 +81,7 @@ pub(crate) fn tree(device: &SimulatedDevice) -> Tree {
     tree
 }
 
-/// A device on which these files lie, and nothing else.
+/// Returns a device with these files and one unrelated file.
 fn device_with(files: &Tree) -> SimulatedDevice {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/unrelated", b"stays");
@@ -101,7 +101,7 @@ pub(crate) struct Build {
 impl Build {
     const STORE: &str = "data/store";
 
-    /// Into a folder that is not there, or over the store of another build.
+    /// Creates a build into a new folder, or over the store of another build.
     pub(crate) fn new(name: &'static str, set: Set, setup: Setup, old: Option<&Self>) -> Self {
         let mut subject = Self { name, set, setup, old: old.map(|old| old.new.clone()), new: Tree::new() };
         let device = subject.device();
@@ -116,7 +116,7 @@ impl Build {
         self.setup.context_on(device)
     }
 
-    /// The files that a store consists of, by their names.
+    /// Returns the files of a store by name.
     fn store_files(device: &SimulatedDevice) -> std::result::Result<Tree, String> {
         let context = Setup::default().context_on(Arc::new(device.clone()));
         let store = Store::open(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?;
@@ -169,7 +169,7 @@ impl Subject for Build {
     }
 }
 
-/// Rows that come to the store that a build makes, while others go.
+/// An append to the store of a build, with deletes.
 pub(crate) struct Growth {
     old: Tree,
     coming: Set,
@@ -178,7 +178,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// To the store of a build, within the budget of a setup.
+    /// Creates an append of `coming` to the store of a build, within the budget of a setup.
     pub(crate) fn new(store: &Build, coming: Set, setup: Setup) -> Self {
         let mut subject = Self { old: store.new.clone(), coming, setup, new: Tree::new() };
         let device = subject.device();
@@ -198,7 +198,7 @@ impl Subject for Growth {
         let context = self.setup.context_on(device);
         let folder = Path::new(Build::STORE);
         let manifest = Store::open(&context, folder)?.manifest().clone();
-        // A second time the rows would come to themselves.
+        // A second run would append the rows again.
         if manifest.built_rows.is_some() {
             return Ok(());
         }
@@ -231,7 +231,7 @@ impl Subject for Growth {
     }
 }
 
-/// Vectors, and in which half of the rows each is, as the bytes of a Parquet file.
+/// Returns a Parquet file of vectors, with a column that states the half of the rows that each is in.
 fn parquet_with_halves(rows: usize) -> Vec<u8> {
     let mut vectors = FixedSizeListBuilder::new(Float32Builder::new(), 2);
     for row in 0..rows {
@@ -248,7 +248,7 @@ fn parquet_with_halves(rows: usize) -> Vec<u8> {
     bytes
 }
 
-/// The files of a store of rows with an attribute.
+/// Returns the files of a store of rows with a column.
 fn store_with_halves() -> Tree {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/set.parquet", &parquet_with_halves(60));
@@ -271,17 +271,17 @@ pub(crate) struct IndexBuild {
 impl IndexBuild {
     const INDEX: &str = "data/index";
 
-    /// Of the store that a build makes, into a folder that is not there, or over another index.
+    /// Creates a build of an index from the store of a build, into a new folder or over another index.
     pub(crate) fn new(store: &Build, old: Option<&Self>) -> Self {
         Self::made(false, store.new.clone(), old.map(|old| old.new.clone()))
     }
 
-    /// Of a store with an attribute, into a folder that is not there.
+    /// Creates a build of an index from a store with a column, into a new folder.
     pub(crate) fn with_halves() -> Self {
         Self::made(false, store_with_halves(), None)
     }
 
-    /// In place of this index, the same with its vectors on pages in the opposite order.
+    /// Creates a change of the layout of an index, in place.
     pub(crate) fn backwards(old: &Self) -> Self {
         Self::made(true, Tree::new(), Some(old.new.clone()))
     }
@@ -297,7 +297,7 @@ impl IndexBuild {
         subject
     }
 
-    /// The files that an index consists of, by their names.
+    /// Returns the files of an index by name.
     fn index_files(device: &SimulatedDevice) -> std::result::Result<Tree, String> {
         let context = Setup::default().context_on(Arc::new(device.clone()));
         let folder = Path::new(Self::INDEX);
@@ -362,15 +362,15 @@ impl Subject for IndexBuild {
     }
 }
 
-/// What a join or a search writes.
+/// Result of a join or a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Pairs,
-    /// The rows that can go.
+    /// Rows to remove.
     Keep,
-    /// What is nearest to each row.
+    /// Rows nearest to each row.
     Hits,
-    /// What is nearest to some queries of the rows of an index that meet a condition.
+    /// Nearest rows that pass a filter, for some queries on an index.
     Filtered,
 }
 
@@ -385,12 +385,12 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// Of the store that a build makes, into a file that is not there or over an old one.
+    /// Creates a join or a search of the store of a build, into a new file or over an old one.
     pub(crate) fn new(store: &Build, wanted: Wanted, output: &str, old: Option<&[u8]>) -> Self {
         Self::made(store.new.clone(), wanted, output, old)
     }
 
-    /// With a condition, of an index that was built with an attribute.
+    /// Creates a filtered search of an index with a column.
     pub(crate) fn filtered(index: &IndexBuild, output: &str, old: Option<&[u8]>) -> Self {
         Self::made(index.new.clone(), Wanted::Filtered, output, old)
     }
@@ -420,7 +420,7 @@ impl Join {
     }
 }
 
-/// Finds what is nearest to each row of a store, by a bound.
+/// Searches for the rows nearest to each row of a store, exactly.
 fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> {
     let sink = HitWriter::new(context, target, hit_schema(store, QuerySet::Rows));
     let options = SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::Exact, 1);
@@ -429,7 +429,7 @@ fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> 
     Ok(())
 }
 
-/// Finds what is nearest to some queries in one half of the rows of an index.
+/// Searches one half of the rows of an index for some queries.
 fn search_half(context: &Context, target: &Target) -> Result<()> {
     let index = Index::open(context, Path::new(IndexBuild::INDEX))?;
     let queries = make(Shape::Clustered, Element::F32, 20, 2, 3);

@@ -1,5 +1,5 @@
-//! Work that is disturbed at every operation, and what must be found then. The checker says what it finds first, so
-//! that canaries can ask whether it finds anything.
+//! Work that is interrupted at every operation, and the states allowed afterwards. The checker returns the first
+//! violation, so that canaries can test whether it finds any.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -10,49 +10,50 @@ use adjoin::device::{Device, FaultPlan, Keep, LoggedOperation, Operation, Pieces
 
 use super::subjects::{Found, Subject, Tree, tree};
 
-/// Sectors at whose ends a write can be torn.
+/// Size of a sector: a write can be torn at the end of one.
 const SECTOR_BYTES: u64 = 512;
-/// A run meets its operations in the order of its threads: how often a trial is repeated to meet a certain one.
+/// The order of operations depends on threads: maximum number of repetitions of a trial to reach a certain operation.
 const ATTEMPTS: u64 = 30;
 
-/// Trials of each kind.
+/// Number of trials of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Operations of an undisturbed run.
     pub(crate) operations: usize,
-    /// Runs with an operation that fails.
+    /// Runs with a failed operation.
     pub(crate) failed: usize,
-    /// Runs with a transfer that is cut short.
+    /// Runs with a truncated transfer.
     pub(crate) short: usize,
-    /// Runs that end with the power, in a write or before an operation.
+    /// Runs that end with a loss of power, within a write or before an operation.
     pub(crate) torn: usize,
     pub(crate) crashed: usize,
-    /// Devices as they may be found after that.
+    /// Device states after these losses.
     pub(crate) images: usize,
-    /// Of those, on which the work was done again.
+    /// States on which the work was run again.
     pub(crate) redone: usize,
 }
 
-/// Puts something between the work and the device.
+/// Wraps the device of the work.
 pub(crate) type Wrap<'a> = &'a (dyn Fn(SimulatedDevice) -> Arc<dyn Device> + Sync);
 
-/// Nothing in between.
+/// Returns the device without a wrapper.
 pub(crate) fn plain(device: SimulatedDevice) -> Arc<dyn Device> {
     Arc::new(device)
 }
 
-/// Seeded subsets of what was not synced that are tried for each crash, and how many of these usually.
+/// Number of seeded subsets of unsynced changes per crash, in all trials and in the usual selection.
 const SUBSETS: usize = 8;
 const SUBSETS_USUALLY: usize = 3;
-/// Changes that are left out one at a time for each crash, usually.
+/// Number of changes that are dropped one at a time per crash, in the usual selection.
 const LEFT_OUT_USUALLY: usize = 6;
 
-/// So many of very many trials, spread evenly; all of them where that is asked for.
+/// Returns the usual number of trials, which are spread evenly, or no limit with `ADJOIN_EVERY_FAULT`.
 fn at_most(usual: usize) -> usize {
     if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { usize::MAX } else { usual }
 }
 
-/// An operation, however runs mix those of their threads: what, of which file, and which of these.
+/// Identifies an operation, independent of the interleaving of threads: its kind, its file, and its number among equal
+/// ones.
 type Key = (&'static str, PathBuf, usize);
 
 fn keys(log: &[LoggedOperation]) -> Vec<Key> {
@@ -65,7 +66,7 @@ fn keys(log: &[LoggedOperation]) -> Vec<Key> {
     log.iter().map(key).collect()
 }
 
-/// A run that was disturbed.
+/// An interrupted run.
 struct Run {
     device: SimulatedDevice,
     result: adjoin::error::Result<()>,
@@ -83,7 +84,7 @@ impl<'a> Trials<'a> {
         Self { subject, wrap: &plain, counts: Counts::default() }
     }
 
-    /// All kinds of trials.
+    /// Runs all kinds of trials.
     pub(crate) fn all(mut self) -> Result<Counts, String> {
         self.failures()?;
         self.torn_writes()?;
@@ -106,7 +107,7 @@ impl<'a> Trials<'a> {
         Ok(run)
     }
 
-    /// Every operation fails once, and every transfer is cut short once.
+    /// Fails every operation once, and truncates every transfer once.
     pub(crate) fn failures(&mut self) -> Result<(), String> {
         let whole = self.undisturbed()?;
         let after = tree(&whole.device);
@@ -119,7 +120,7 @@ impl<'a> Trials<'a> {
         Ok(())
     }
 
-    /// Disturbs each of these operations, whatever numbers the runs give them.
+    /// Disturbs each of these operations, whatever its number in a run.
     fn each_fails(&self, all: &[Key], after: &Tree, plan: &dyn Fn(u64) -> FaultPlan) -> Result<usize, String> {
         let mut left: BTreeSet<&Key> = all.iter().collect();
         let mut order: Vec<Key> = keys(&self.run(FaultPlan::None).log);
@@ -130,7 +131,7 @@ impl<'a> Trials<'a> {
                 let run = self.run(plan(at));
                 let is_transfer = matches!(run.log[at as usize].operation, Operation::Read | Operation::Write);
                 if matches!(plan(at), FaultPlan::Short { .. }) && !is_transfer {
-                    continue; // another order than in the run before: nothing was cut short
+                    continue; // the order of operations differs from the last run: nothing was truncated
                 }
                 trials += 1;
                 self.check_failure(&run, at as usize, after)
@@ -145,7 +146,7 @@ impl<'a> Trials<'a> {
         Err(format!("never met: {left:?}"))
     }
 
-    /// What must be after an operation that failed, while the machine went on.
+    /// Checks the state after a failed operation on a machine that continues.
     fn check_failure(&self, run: &Run, at: usize, after: &Tree) -> Result<(), String> {
         let hit = &run.log[at];
         let removes = matches!(hit.operation, Operation::Remove | Operation::RemoveFolder)
@@ -175,7 +176,7 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// For each file that is written, one write of it is torn at each sector, or at some of very many.
+    /// Tears one write of each file at each sector, or at a selection of them.
     pub(crate) fn torn_writes(&mut self) -> Result<(), String> {
         let log = self.undisturbed()?.log;
         let written: BTreeSet<&Path> =
@@ -194,7 +195,7 @@ impl<'a> Trials<'a> {
         Ok(())
     }
 
-    /// The power goes before every operation, and once behind the last.
+    /// Cuts the power before every operation, and once after the last.
     pub(crate) fn crashes(&mut self) -> Result<(), String> {
         let operations = self.undisturbed()?.log.len() as u64;
         for at in 0..=operations {
@@ -204,7 +205,7 @@ impl<'a> Trials<'a> {
         Ok(())
     }
 
-    /// The process is killed before every operation, and the work done again: nothing is left of the first attempt.
+    /// Kills the process before every operation and runs the work again: no leftovers of the first run remain.
     pub(crate) fn kills(&mut self) -> Result<(), String> {
         let whole = self.undisturbed()?;
         let wanted = tree(&whole.device);
@@ -250,7 +251,7 @@ impl<'a> Trials<'a> {
         if right { Ok(()) } else { Err(format!("found {found:?}, allowed {allowed:?}")) }
     }
 
-    /// What a crash left does no harm to who does the work again.
+    /// Checks that the work can be run again on the state after a crash.
     fn redo(&self, image: &SimulatedDevice) -> Result<(), String> {
         self.subject.work(Arc::new(image.clone()), true).map_err(|error| error.to_string())?;
         let found = self.subject.found(image)?;
@@ -258,8 +259,8 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// What may be found after a crash at an operation, by what came before it: the old result up to the rename that
-/// publishes, the new one from the end of the sync behind it, and in between either.
+/// Returns the states allowed after a crash at operation `at`: the old result up to the rename that publishes, the new
+/// one from the end of the following sync, and either of them in between.
 fn allowed(subject: &dyn Subject, log: &[LoggedOperation], at: usize) -> Found {
     let Some(rename) = log.iter().position(|operation| subject.is_publishing(operation)) else {
         return Found { before: true, after: false };
@@ -269,12 +270,12 @@ fn allowed(subject: &dyn Subject, log: &[LoggedOperation], at: usize) -> Found {
     Found { before: sync.is_none_or(|sync| at <= sync), after: at >= rename }
 }
 
-/// Whether this gives a folder another name so that it can be removed.
+/// Returns whether this operation renames a folder before its removal.
 fn is_put_aside(operation: &LoggedOperation) -> bool {
     operation.operation == Operation::Rename && operation.path.extension().is_some_and(|end| end == "partial")
 }
 
-/// Whether this only looks whether the owner of a folder is alive. Who fails to see that leaves the folder alone.
+/// Returns whether this operation only checks if the owner of a folder is alive. If that fails, the folder is kept.
 fn is_look_at_another(log: &[LoggedOperation], at: usize) -> bool {
     let LoggedOperation { operation, path, .. } = &log[at];
     let locked = |before: &LoggedOperation| before.operation == Operation::Lock && before.path == *path;
@@ -282,13 +283,13 @@ fn is_look_at_another(log: &[LoggedOperation], at: usize) -> bool {
         && (*operation == Operation::Kind || (*operation == Operation::Lock && log[..at].iter().any(locked)))
 }
 
-/// Ways to keep what was not synced: none, all, all but one of each, and subsets.
+/// Returns ways to keep unsynced changes: none, all, all but each one, and subsets.
 fn ways_to_keep(unsynced: usize, at: u64) -> Vec<Keep> {
     let mut ways = vec![Keep::Nothing, Keep::Everything];
     if unsynced == 0 {
         return ways[..1].to_vec();
     }
-    // Of many changes, others for each crash.
+    // If there are many changes, each crash drops different ones.
     let step = unsynced.div_ceil(at_most(LEFT_OUT_USUALLY)).max(1);
     ways.extend((0..unsynced).skip(at as usize % step).step_by(step).map(Keep::AllBut));
     let pieces = [Pieces::Whole, Pieces::Sectors, Pieces::Blocks];
@@ -297,7 +298,7 @@ fn ways_to_keep(unsynced: usize, at: u64) -> Vec<Keep> {
     ways
 }
 
-/// Whether an error names the file of the operation that failed.
+/// Returns whether an error names the file of the failed operation.
 fn names(error: &adjoin::error::Error, hit: &LoggedOperation) -> bool {
     error.to_string().contains(hit.path.to_str().unwrap())
 }
@@ -310,7 +311,7 @@ fn same(found: &Tree, wanted: &Tree) -> Result<(), String> {
     }
 }
 
-/// That there is what is wanted, and beside it only temporary files, or such of the old result.
+/// Checks that the result is in place, with only temporary files or files of the old result in addition.
 fn only_leftovers(found: &Tree, wanted: &Tree, old: &Tree) -> Result<(), String> {
     let temporary = |path: &Path| path.to_string_lossy().contains("/.adjoin-") || path.ends_with("writer.lock");
     let beside = |path: &PathBuf| !wanted.contains_key(path) && (temporary(path) || old.get(path) == found.get(path));

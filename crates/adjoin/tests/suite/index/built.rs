@@ -1,4 +1,4 @@
-//! Graphs of sets on which a graph of nearest rows may fail: what is near is all equal, or all in one cluster, or far away.
+//! Graphs of sets on which a graph of nearest rows may fail: neighbors that are all equal, in one cluster, or far away.
 
 use adjoin::index::{self, GraphMethod, IndexOptions};
 use adjoin::options::{Element, Metric};
@@ -11,7 +11,7 @@ use crate::search::{assert_same, true_hits};
 
 const DIMENSIONS: usize = 8;
 
-/// Vectors around centers that are far from each other, those of outliers, and copies of some.
+/// Returns vectors around distant centers, outliers, and copies of some.
 fn hard(clusters: usize, of_cluster: usize, outliers: usize, copies: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut random = Random::new(seed, "hard vectors");
     let mut vectors: Vec<Vec<f64>> = Vec::new();
@@ -58,7 +58,7 @@ fn what_lies_close_together_far_away_or_twice_is_found_as_by_inserts() {
             recall(&indexed.search(&setup, &queries, 10, 60).hits, &wanted)
         };
         let (near, inserted) = (found_by(GraphMethod::Near), found_by(GraphMethod::Vamana));
-        // Where such a graph fails, it misses whole clusters or all outliers.
+        // A graph that fails on such a set misses whole clusters or all outliers.
         assert!(near > inserted - 0.05 && near > 0.85, "{name}: {near}, by inserts {inserted}");
     }
 }

@@ -1,4 +1,4 @@
-//! Is the recall of an index's walks what was promised and told?
+//! Recall of searches in an index: is it as promised and reported?
 
 use adjoin::index::{Index, IndexOptions};
 use adjoin::options::{Element, Metric};
@@ -11,7 +11,7 @@ use crate::search::{assert_same, true_hits, values};
 
 pub(super) const DIMENSIONS: usize = 16;
 
-/// Vectors, and queries that were held out of them.
+/// Returns vectors, and held-out queries.
 pub(super) fn sets(rows: usize, queries: usize) -> (Set, Set) {
     let all = values(rows + queries, DIMENSIONS, 11);
     let (set, queries) = all.split_at(rows * DIMENSIONS);
@@ -47,7 +47,8 @@ fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
         let told = common.recall.as_ref().unwrap();
         let at_k = told.at_k.unwrap();
         assert!(told.kept && told.target == target && at_k.estimate >= target - 0.01, "{told:?}");
-        // Rows walk through a graph that was made for the rows that are hidden from them: worse, the fewer edges it has.
+        // Calibration queries are rows hidden from their own walks, but not from the graph: recall drops with fewer
+        // edges.
         assert!((at_k.low - 0.02..at_k.high + 0.12).contains(&reached), "{reached} is not {at_k:?}");
         assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("rows of the index"), Some(1_000)));
         assert_eq!(common.seconds.calibrate.is_some(), k > 100, "up to 100 hits the index knows");
@@ -64,7 +65,7 @@ fn queries_of_another_kind_are_promised_what_they_need() {
     let (set, queries) = sets(20_000, 1_000);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
-    // Between the clumps that rows lie in.
+    // Queries between the clumps of the rows.
     let far = Set::of(Element::U8, DIMENSIONS, &(0..16_000).map(|k| f64::from(k * 7 % 119)).collect::<Vec<_>>());
     let wanted = true_hits(&set, &far, QueryTarget::Nearest(10), Metric::L2);
     let of_rows = promised(&indexed, &setup, (&far, None), 10, 0.9);
@@ -105,8 +106,8 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
     }
 }
 
-/// How a recall is reached is derived by the first search of an open index, and gives the same to the next. Few queries for more
-/// hits than the index knows of are answered exactly.
+/// Checks that the first search of an open index calibrates the effort, and that later ones reuse it. Few queries with
+/// more hits than the index is calibrated for are answered exactly.
 #[test]
 fn a_promise_is_derived_once_and_many_hits_of_few_queries_are_found_exactly() {
     let (set, queries) = sets(6_000, 20);

@@ -1,4 +1,4 @@
-//! Do strategies change what they say they do, and nothing else?
+//! Strategies: do they change what they should, and nothing else?
 
 use adjoin::index::{Index, IndexOptions};
 use adjoin::options::Metric;
@@ -21,7 +21,7 @@ fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: &str, effor
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 
-/// A small page, so that there are many.
+/// Builds an index with the smallest page size, so that there are many pages.
 fn indexed(set: &Set) -> Indexed {
     Indexed::build(&Setup::default(), set, &IndexOptions { code_bytes: 8, ..options() })
 }
@@ -71,7 +71,7 @@ fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
     let plain = of("", 80);
     assert!(recall(&plain.hits, &wanted) > 0.95);
     for strategy in ["beam=4", "expanded=0", "expanded=1", "entry=vertex", "entry=vertex,beam=8,expanded=0"] {
-        // From one vertex a walk does not come to each of the clumps that rows lie in.
+        // From a single entry vertex, a walk does not reach all clumps.
         let least = if strategy.contains("vertex") { 0.5 } else { 0.95 };
         let reached = recall(&of(strategy, 200).hits, &wanted);
         assert!(reached > least, "{strategy}: {reached}");

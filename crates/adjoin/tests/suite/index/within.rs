@@ -1,4 +1,4 @@
-//! Does an index find what lies within a threshold, as much of it as was promised, however much that is?
+//! Searches of an index within a threshold: do they reach the promised recall, whatever the number of hits?
 
 use adjoin::index::{Index, IndexOptions};
 use adjoin::options::{Element, Metric};

@@ -1,4 +1,4 @@
-//! Searches that miss nothing, although a bound leaves out buckets.
+//! Exact searches, with a bound that excludes buckets.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Built, Set, Setup};
 use crate::real::first;
 
-/// Looks into every bucket, whatever a bound says.
+/// Probes every bucket, regardless of the bound.
 const WHOLE: SearchEffort = SearchEffort::Probes(u32::MAX);
 
-/// All rows of a set, by how near they are to each query.
+/// All rows of a set for each query, nearest first.
 struct Truth(Vec<Vec<(f64, u64, f32)>>);
 
 impl Truth {
@@ -45,7 +45,7 @@ impl Truth {
         self.0.iter().map(near).collect()
     }
 
-    /// A threshold at the very value of a row that the first query finds at a rank.
+    /// Returns a threshold that equals the value of the first query's hit at a rank.
     fn at_rank(&self, rank: usize, metric: Metric) -> Option<QueryTarget> {
         let nearness = self.0[0][rank].0;
         match metric {
@@ -56,7 +56,7 @@ impl Truth {
     }
 }
 
-/// Compares searches with the truth; returns the share of the buckets that queries looked into, at least and at most.
+/// Compares searches with the truth; returns the smallest and the largest fraction of the buckets that queries probed.
 pub(super) fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64, f64) {
     let (metric, n) = (setup.build.metric, set.rows());
     let (built, truth) = (setup.build(set).unwrap(), Truth::new(set, queries, metric));
@@ -74,7 +74,7 @@ pub(super) fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64
     (least, most)
 }
 
-/// Whether a vector has no cosine.
+/// Returns whether a set contains a zero vector, which has no cosine.
 fn has_zeros(set: &Set) -> bool {
     numbers(set, set.stored()).chunks_exact(set.vectors().dimensions).any(|vector| vector.iter().all(|&x| x == 0.0))
 }
@@ -84,7 +84,7 @@ fn a_bound_leaves_out_no_hit_of_sets_that_are_hard() {
     let mut shares = Vec::new();
     for (element, metric) in ELEMENTS.into_iter().flat_map(|of| METRICS.map(|metric| (of, metric))) {
         for &shape in shapes(element) {
-            // Scores of vectors so long may be beyond f32: such rows are refused.
+            // Scores of such long vectors may exceed f32, so their rows are refused.
             if metric == Metric::Ip && matches!(shape, Shape::Scaled(scale) if scale > 1e18) {
                 continue;
             }
@@ -107,7 +107,7 @@ fn a_bound_leaves_out_no_hit_of_sets_that_are_hard() {
     assert!(4 * few > shares.len() && all > 0, "tests of a bound that leaves out nothing show nothing: {shares:?}");
 }
 
-/// Every n-th row of the first ones of a real set, in another element type, and others of them as queries.
+/// Returns every n-th of the first rows of a real set, in another element type, and others of these rows as queries.
 fn sampled(file: &str, header: usize, to: Element, scale: f64) -> Option<(Set, Set)> {
     let (source, stored) = first(file, header)?;
     let vectors = source.vectors();
@@ -118,7 +118,7 @@ fn sampled(file: &str, header: usize, to: Element, scale: f64) -> Option<(Set, S
         rows.map(|x| x * scale).collect()
     };
     let (set, mut queries) = (rows(0, 5), rows(1, 1_499));
-    queries.extend(rows(0, 2_995)); // these are rows of the set
+    queries.extend(rows(0, 2_995)); // these queries are rows of the set
     let of = |values: &[f64]| Set::of(to, vectors.dimensions, values).in_batches_of(1_000);
     Some((of(&set), of(&queries)))
 }
@@ -140,7 +140,7 @@ fn real_vectors_of_every_type_are_found_whatever_the_metric() {
     }
 }
 
-/// A plane of which queries need few buckets, and as many queries as are split among budgets.
+/// Returns a set in the plane, on which queries need few buckets, and enough queries to be split by small budgets.
 fn plane(element: Element) -> (Set, Set) {
     let all = values(9_000, 2, 21);
     let (of_set, of_queries) = all.split_at(6_000 * 2);
@@ -152,7 +152,7 @@ fn devices() -> Vec<Arc<dyn Device>> {
     std::iter::once(Arc::new(FileSystem::pread()) as Arc<dyn Device>).chain(ring).collect()
 }
 
-/// The same on another device, through which the store is opened anew.
+/// Searches through another device, with which the store is opened again.
 fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, wanted: QueryTarget) -> Vec<Hits> {
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
@@ -212,19 +212,19 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
     let some = |queries: &Set, count: usize| {
         Set::of_stored(queries.vectors(), queries.stored()[..count * queries.vectors().bytes()].to_vec())
     };
-    // What few queries need is read once.
+    // Few queries read each bucket once.
     for count in [1, 16] {
         let (bytes, store, _) = bytes_read(&of_plane.0, &some(&of_plane.1, count), QueryTarget::Nearest(5), 300);
         assert!(bytes < store / 3, "{count}: {bytes} of {store}");
     }
-    // Many look into their nearest buckets, and then into what these do not exclude.
+    // Many queries probe their nearest buckets first, then all others that the bound does not exclude.
     let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, QueryTarget::Nearest(5), 300);
     assert!(bytes <= 2 * store && probes < 60.0, "{bytes} of {store}, {probes}");
-    // Within a radius all is known before.
+    // With a radius, the buckets to probe are known in advance.
     let within = QueryTarget::Within(Predicate::l2(0.5).unwrap());
     let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, within, 300);
     assert!(bytes <= store && probes < 30.0, "{bytes} of {store}, {probes}");
-    // In many dimensions the bound is worth nothing to many queries, which read the store once.
+    // In many dimensions the bound excludes nothing: many queries read the store once.
     let mut random = Random::new(1, "uniform");
     let all: Vec<f64> = (0..13_000 * 24).map(|_| random.uniform()).collect();
     let [set, queries] =
@@ -237,7 +237,7 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
 
 #[test]
 fn equal_vectors_are_found_by_row_whatever_bucket_they_lie_in() {
-    // Of equal vectors in several buckets the first rows count, though a nearer bucket has enough of the others.
+    // Among equal vectors in several buckets, the first rows are hits, even if a nearer bucket has enough others.
     let values: Vec<f64> = (0..400).flat_map(|row| [f64::from(row % 5), 0.0]).collect();
     let (set, queries) = (Set::of(Element::U8, 2, &values), Set::of(Element::U8, 2, &[2.0, 0.0, 1.0, 0.0]));
     for buckets in [1, 5, 60] {

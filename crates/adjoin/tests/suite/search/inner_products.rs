@@ -1,4 +1,4 @@
-//! Inner products: lengths that differ widely, vectors that are zero, and recalls that are promised all the same.
+//! Inner products: widely different lengths, zero vectors, and promised recalls.
 
 use adjoin::error::ErrorKind;
 use adjoin::index::{self, Index, IndexOptions};
@@ -19,10 +19,10 @@ fn setup() -> Setup {
     Setup::default().with_metric(Metric::Ip)
 }
 
-/// The logarithm of factors over three orders of magnitude varies so much.
+/// Standard deviation of the logarithm of factors across three orders of magnitude.
 const WIDELY: f64 = 1.2;
 
-/// The same vectors in other lengths, by log-normal factors whose logarithms vary so much.
+/// Scales vectors by log-normal factors; `spread` is the standard deviation of their logarithms.
 fn stretched(values: &[f64], dimensions: usize, (spread, seed): (f64, u64)) -> Vec<f64> {
     let mut random = Random::new(seed, "lengths");
     let stretch = |vector: &[f64]| {
@@ -32,7 +32,7 @@ fn stretched(values: &[f64], dimensions: usize, (spread, seed): (f64, u64)) -> V
     values.chunks_exact(dimensions).flat_map(stretch).collect()
 }
 
-/// As much of it below zero as above.
+/// Shifts values to be centered at zero.
 fn around_zero(values: &[f64]) -> Vec<f64> {
     values.iter().map(|x| x - 60.0).collect()
 }
@@ -63,7 +63,7 @@ fn sets_of_one_vector_are_found_by_row() {
     }
 }
 
-/// What is found of queries with a promise, in a store and in an index of it, and what is told of that.
+/// Returns the hits and the reported recall of searches with a promise, in a store and in its index.
 fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits>, RecallStatistics); 2] {
     let context = setup().context();
     let store = adjoin::store::Store::open(&context, &indexed.beside("store")).unwrap();
@@ -76,8 +76,8 @@ fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits
     [(of_store.hits, told(of_store.statistics.common)), (sink.hits(), told(of_index.common))]
 }
 
-/// That promises to find the ten nearest of queries which were held out are kept. Returns from how many queries that was learned
-/// last, in the store and in the index.
+/// Checks promises for the ten nearest rows of held-out queries. Returns the number of calibration queries of the last
+/// search, in the store and in the index.
 fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f64], what: &str) -> [Option<u64>; 2] {
     let indexed = Indexed::build(&setup(), set, options);
     let report = index::verify(&setup().context(), &indexed.path()).unwrap();
@@ -88,7 +88,7 @@ fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f
         let found = promised(&indexed, queries, 10, target);
         for (of, (hits, told)) in ["store", "index"].into_iter().zip(&found) {
             let reached = recall(hits, &wanted);
-            // Queries are not those by which the recall was learned.
+            // These are not the calibration queries.
             assert!(reached >= target - 0.01 && told.kept, "{what}, {of}, {target}: {reached}, {told:?}");
         }
         learned = found.map(|(_, told)| told.sample_queries);
@@ -113,7 +113,7 @@ fn promises_are_kept_for_real_vectors_of_all_lengths() {
     let dimensions = source.vectors().dimensions;
     let whole = Set::of_stored(source.vectors(), stored);
     let all = stretched(&numbers(&whole, whole.stored()), dimensions, (0.4, 7));
-    // Of every fourth row, one of twenty is held out.
+    // Of every fourth row, one in twenty is held out.
     let rows = all.chunks_exact(dimensions).step_by(4).enumerate();
     let of = |held_out: bool| -> Vec<f64> {
         rows.clone().filter(|(row, _)| (row % 20 == 7) == held_out).flat_map(|(_, vector)| vector.to_vec()).collect()

@@ -1,4 +1,4 @@
-//! Does each row find what the formula says is nearest to it, itself left out?
+//! Nearest neighbors of each row of a store: are they the nearest by the formula, without the row itself?
 
 use adjoin::buckets::{NearestOptions, nearest};
 use adjoin::error::Result;
@@ -12,7 +12,7 @@ use adjoin::store::Store;
 use super::{ELEMENTS, Hits, METRICS, assert_same, large, query_rows, true_hits, values};
 use crate::harness::{Set, Setup, error_of};
 
-/// The neighbors of each row, in the order of rows.
+/// Returns the neighbors of each row, in the order of rows.
 fn neighbors(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<(Vec<Hits>, NearestStatistics)> {
     let sink = CollectHits::default();
     let statistics = nearest(&setup.context(), store, options, Box::new(sink.clone()))?;
@@ -29,7 +29,7 @@ fn exact(k: u64, within: Option<f64>) -> NearestOptions {
     NearestOptions { k, within, effort: SearchEffort::Exact, seed: 1 }
 }
 
-/// The true neighbors of each row, nearest first: so many, within a threshold where there is one.
+/// Returns the true `k` neighbors of each row, nearest first, within the threshold if there is one.
 fn true_neighbors(set: &Set, metric: Metric, (k, within): (u64, Option<f64>)) -> Vec<Hits> {
     let all = true_hits(set, set, QueryTarget::Nearest(u64::MAX), metric);
     let counts = |value: f32| match metric {
@@ -45,12 +45,12 @@ fn true_neighbors(set: &Set, metric: Metric, (k, within): (u64, Option<f64>)) ->
 #[test]
 fn each_row_finds_what_the_formula_says_and_not_itself() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|element| METRICS.map(|metric| (element, metric))) {
-        // Some rows are equal, which are neighbors at distance 0.
+        // Equal rows are neighbors at distance 0.
         let set = Set::of(element, 12, &values(120, 12, 6));
         let setup = Setup::default().with_metric(metric).with_buckets(13);
         let built = setup.build(&set).unwrap();
         let within = match metric {
-            // No value of a pair, so that rounding decides nothing.
+            // No pair has such a value, so that rounding decides nothing.
             Metric::L2 => [None, Some(0.0), Some(31.234_567), Some(1e9)].to_vec(),
             Metric::Cosine => [None, Some(0.983_456_7), Some(-1.0)].to_vec(),
             Metric::Ip => vec![None],

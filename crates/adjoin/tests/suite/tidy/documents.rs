@@ -1,36 +1,37 @@
-//! Paths that documents name.
+//! Checks that paths in documents exist.
 //!
-//! Looked at are code spans (one or more backticks) and relative links outside of fenced blocks, in the documents at
-//! the root, under docs/ and in fixtures/README.md.
+//! Code spans (one or more backticks) and relative links outside of fenced blocks are checked, in the documents at the
+//! root, under docs/ and in fixtures/README.md.
 //!
-//! A code span names a path of the repository when it is made of letters, digits and `_ . - / *` only (after `{a,b}`
-//! is written out, and without `:12` at its end), and
+//! A code span is a path of the repository if it consists of letters, digits and `_ . - / *` only (after `{a,b}` is
+//! expanded, and without `:12` at its end), and
+//!
 //! - ends in .rs, .md or .toml, or
-//! - has a slash and begins with an entry of the root or with a folder of [`LAYOUT`], or
-//! - ends in a slash and stands in a document about the tree ([`ABOUT_THE_TREE`]).
+//! - has a slash and starts with an entry of the root or with a folder of [`LAYOUT`], or
+//! - ends in a slash, in a document about the tree ([`ABOUT_THE_TREE`]).
 //!
-//! So `repo:src/db.rs`, `I/O`, `text/plain` and a user's `vectors/part-0.parquet` are no paths of ours. A path exists
-//! when it is one of the tree, counted from the root or from the document's folder, or the end of one:
-//! `plan/order.rs` stands for `crates/adjoin/src/plan/order.rs`. Of a pattern, the folders before its first `*` must
-//! exist. A link must lead, from the document's folder, to a file or folder.
+//! So `repo:src/db.rs`, `I/O`, `text/plain` and a user's `vectors/part-0.parquet` are not such paths. A path exists if
+//! it is in the tree, relative to the root or to the document's folder, or if it is the end of such a path:
+//! `plan/order.rs` stands for `crates/adjoin/src/plan/order.rs`. If a path has a `*`, the folders before it must exist.
+//! A link must lead to a file or folder, relative to the document's folder.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Folders that count as ours even while they do not exist.
+/// Folders that count as part of the repository even if they do not exist.
 const LAYOUT: &[&str] = &[".ci", "bench", "crates", "docs", "fixtures", "fuzz", "python"];
 
-/// Documents in which `name/` is always a folder of ours.
+/// Documents in which `name/` is always a folder of the repository.
 const ABOUT_THE_TREE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Whether the names in this file are checked. The changelog is history: what it names may be gone.
+/// Returns whether paths in this file are checked. The changelog is history, and may name deleted files.
 pub(crate) fn is_document(path: &str) -> bool {
     path.ends_with(".md")
         && path != "CHANGELOG.md"
         && (!path.contains('/') || path.starts_with("docs/") || path.starts_with("fixtures/"))
 }
 
-/// Code spans and links of a document that name nothing in the tree.
+/// Returns code spans and links of a document that name nothing in the tree.
 pub(crate) fn dead_paths(tree: &Tree, document: &str, text: &str) -> Vec<Finding> {
     let text = without_fences(text);
     let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -50,7 +51,7 @@ pub(crate) fn dead_paths(tree: &Tree, document: &str, text: &str) -> Vec<Finding
     found.into_iter().map(|(at, what, instead)| Finding::new(document, line(at), what, instead)).collect()
 }
 
-/// The text with fenced blocks emptied; lines keep their numbers.
+/// Blanks fenced blocks; lines keep their numbers.
 fn without_fences(text: &str) -> String {
     let mut fence = None;
     let mut kept = String::new();
@@ -66,7 +67,7 @@ fn without_fences(text: &str) -> String {
     kept
 }
 
-/// The text with code spans blanked, and the spans with their places. A span ends before a blank line.
+/// Blanks code spans, and returns the spans with their offsets. A span ends before a blank line.
 fn split_spans(text: &str) -> (String, Vec<(usize, &str)>) {
     let mut prose = text.as_bytes().to_vec();
     let mut spans = Vec::new();
@@ -87,7 +88,7 @@ fn split_spans(text: &str) -> (String, Vec<(usize, &str)>) {
     (String::from_utf8(prose).expect("whole characters were replaced"), spans)
 }
 
-/// Where a run of exactly `count` backticks begins.
+/// Returns the offset of the first run of exactly `count` backticks.
 fn run_of_ticks(text: &str, count: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(next) = text[at..].find('`') {
@@ -100,7 +101,7 @@ fn run_of_ticks(text: &str, count: usize) -> Option<usize> {
     None
 }
 
-/// `store/{centers,assign}.rs` is two paths; `:12` at the end is a line.
+/// Expands a span: `store/{centers,assign}.rs` is two paths, and `:12` at the end is a line number.
 fn written_out(span: &str) -> Vec<String> {
     let ended = span.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let span = ended.strip_suffix(':').filter(|path| path.len() + 1 < span.len()).unwrap_or(span);
@@ -134,7 +135,7 @@ fn exists(tree: &Tree, folder: &str, path: &str) -> bool {
     fixed.is_empty() || tree.has_ending(fixed) || from_here.is_some_and(|path| tree.has(&path))
 }
 
-/// Targets of `[text](target)` and `[name]: target`, with their places.
+/// Returns the targets of `[text](target)` and `[name]: target`, with their offsets.
 fn links(prose: &str) -> impl Iterator<Item = (usize, &str)> {
     let inline = prose.match_indices("](").filter_map(|(at, mark)| {
         let rest = &prose[at + mark.len()..];
@@ -159,7 +160,7 @@ fn leads_somewhere(tree: &Tree, folder: &str, target: &str) -> bool {
     }
 }
 
-/// The path from the root of what `path` means in `folder`; `None` above the root and for nothing at all.
+/// Resolves `path` in `folder` to a path from the root; `None` if it leaves the root or is empty.
 fn resolved(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -178,7 +179,7 @@ fn example() -> Tree {
     Tree::new(std::path::PathBuf::new(), files.map(str::to_owned))
 }
 
-/// No line.
+/// Expected result without findings.
 const NONE: [usize; 0] = [];
 
 fn lines_found(document: &str, text: &str) -> Vec<usize> {

@@ -1,4 +1,4 @@
-//! Under which licences our dependencies may be used.
+//! Licenses of dependencies.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::{Finding, LICENCES};
 
-/// What cargo knows of every package we may build, on any platform; where not all are at hand, on this one.
+/// Returns cargo's metadata of every package for any platform, or for this platform if not all packages are available
+/// offline.
 pub(crate) fn metadata(root: &Path) -> Value {
-    // Locked, since a test must not rewrite the lock file.
+    // `--locked`, since a test must not rewrite the lock file.
     let metadata = ["metadata", "--format-version", "1", "--offline", "--locked"];
     let mut output = cargo(root, &metadata);
     if !output.status.success() {
@@ -27,7 +28,7 @@ pub(crate) fn metadata(root: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
-/// Packages that no licence of ours allows.
+/// Returns packages without an accepted license.
 pub(crate) fn unwelcome(metadata: &Value) -> Vec<Finding> {
     let packages = metadata["packages"].as_array().expect("a list of packages");
     assert!(!packages.is_empty(), "cargo metadata names no package");
@@ -52,7 +53,7 @@ fn objection(package: &Value) -> Option<Finding> {
     Some(Finding::new("Cargo.lock", 1, format!("{name} {problem}"), instead))
 }
 
-/// Whether an SPDX expression leaves us a way; `/` is the old way to write OR.
+/// Returns whether an SPDX expression allows an accepted license; `/` is the old form of OR.
 fn is_welcome(expression: &str) -> Result<bool, String> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut parser = Parser { words: spaced.split_whitespace().collect(), at: 0 };

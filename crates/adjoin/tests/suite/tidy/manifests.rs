@@ -1,10 +1,10 @@
-//! What Cargo.toml and Cargo.lock say of dependencies.
+//! Dependencies in Cargo.toml and Cargo.lock.
 
 use std::collections::BTreeMap;
 
 use super::{Finding, LEAVES, RESERVED};
 
-/// Dependencies that the crate of a Cargo.toml must not have.
+/// Returns dependencies that the crate of a Cargo.toml must not have.
 pub(crate) fn foreign_dependencies(path: &str, manifest: &str) -> Vec<Finding> {
     let package = package_name(manifest).unwrap_or_default();
     let objection = |name: &str| {
@@ -20,14 +20,14 @@ pub(crate) fn foreign_dependencies(path: &str, manifest: &str) -> Vec<Finding> {
     dependencies(manifest).into_iter().filter_map(finding).collect()
 }
 
-/// A crate that does not take the workspace's lints.
+/// Returns a finding if a crate does not use the workspace's lints.
 pub(crate) fn lints_of_its_own(path: &str, manifest: &str) -> Option<Finding> {
     let in_lints = sections(manifest).any(|(_, section, line)| section == "lints" && key(line) == "workspace");
     let instead = "write `[lints]` and `workspace = true`, and allow single lints where they are broken";
     (!in_lints).then(|| Finding::new(path, 1, "the workspace's lints are not inherited", instead))
 }
 
-/// Packages of the Arrow family that a Cargo.lock has in several versions.
+/// Returns packages of the Arrow family with several versions in a Cargo.lock.
 pub(crate) fn doubled_packages(path: &str, lock: &str) -> Vec<Finding> {
     let mut versions: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
     let mut lines = lock.lines().enumerate().peekable();
@@ -54,7 +54,8 @@ fn package_name(manifest: &str) -> Option<&str> {
     sections(manifest).find_map(|(_, section, line)| (section == "package").then(|| quoted_value(line, "name"))?)
 }
 
-/// Names of the packages that a Cargo.toml depends on itself, with their lines; the workspace's list is no dependency.
+/// Returns the names of direct dependencies in a Cargo.toml, with their lines. The list of the workspace does not
+/// count.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (number, section, line) in sections(manifest) {
@@ -69,7 +70,8 @@ fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// `dependencies.clap` is the section of one dependency, `target.'cfg(unix)'.dependencies` that of several.
+/// Splits `dependencies.clap`, the section of one dependency, from `target.'cfg(unix)'.dependencies`, a section of
+/// several.
 fn split_section(section: &str) -> (&str, Option<&str>) {
     match section.rsplit_once('.') {
         Some((kind, name)) if kind.ends_with("dependencies") => (kind, Some(name)),
@@ -77,7 +79,7 @@ fn split_section(section: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Each line that says something, its number, and the section it stands in; a header stands in its own.
+/// Returns each line with content, its number, and its section; a header is in its own section.
 fn sections(manifest: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     let mut section = "";
     let lines = manifest.lines().map(str::trim).enumerate();
@@ -89,7 +91,7 @@ fn sections(manifest: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     })
 }
 
-/// `clap` of `clap.workspace = true` and of `"clap" = "4"`.
+/// Returns `clap` for `clap.workspace = true` and for `"clap" = "4"`.
 fn key(line: &str) -> &str {
     line.split(['=', '.']).next().unwrap_or_default().trim().trim_matches('"')
 }

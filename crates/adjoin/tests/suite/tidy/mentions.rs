@@ -1,16 +1,16 @@
-//! What no file of ours may mention: places on somebody's machine, and the registries that packages come from.
+//! Text that no file may contain: paths on a machine, and hosts of package registries.
 //!
-//! The needles are put together here, so that this file does not contain them.
+//! The needles are assembled here, so that this file does not contain them.
 
 use super::Finding;
 
-/// Lock files are written by tools, which name registries in them.
+/// Lock files are generated, and name registries.
 const WRITTEN_BY_TOOLS: &[&str] = &["Cargo.lock", "uv.lock"];
 
-/// The one file that may look beside the checkout.
+/// The only file that may refer to folders next to the checkout.
 const LOOKS_BESIDE: &str = ".ci/run";
 
-/// Mentions of machines, of what lies beside the checkout, and of registries.
+/// Returns mentions of machines, of folders next to the checkout, and of registries.
 pub(crate) fn of_elsewhere(path: &str, bytes: &[u8]) -> Vec<Finding> {
     let is_binary = bytes[..bytes.len().min(8192)].contains(&0);
     if is_binary || WRITTEN_BY_TOOLS.iter().any(|name| path.ends_with(name)) {
@@ -39,7 +39,7 @@ fn in_line(path: &str, number: usize, line: &str) -> Vec<Finding> {
     found.into_iter().map(|(what, instead)| Finding::new(path, number, format!("mentions {what}"), instead)).collect()
 }
 
-/// Whether `place` stands in the line as the start of a path: after `./`, `$X` or a host it is a part of one.
+/// Returns whether `place` starts a path in the line. After `./`, `$X` or a host it is a part of one.
 fn starts_a_path(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();

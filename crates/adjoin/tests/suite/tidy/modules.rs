@@ -1,14 +1,14 @@
-//! Which module of the engine uses which.
+//! Dependencies between modules of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::scan::{blank, heads, inline_modules, line_of, without_tests, words};
 use super::{Finding, IMPURE, IMPURE_WORDS, LAYERS, PURE_MODULES};
 
-/// Where the engine's modules lie.
+/// Folder of the engine's modules.
 pub(crate) const ENGINE: &str = "crates/adjoin/src/";
 
-/// Uses of a module that does not lie below, or of something that the table does not know.
+/// Returns uses of a module that is not in a lower layer, or of a name that is not in the table.
 pub(crate) fn edges_that_go_up(path: &str, source: &str) -> Vec<Finding> {
     let Some(module) = module_of(path) else {
         return Vec::new();
@@ -27,7 +27,7 @@ pub(crate) fn edges_that_go_up(path: &str, source: &str) -> Vec<Finding> {
     wrong.collect()
 }
 
-/// I/O, clock and threads in a module that must have none.
+/// Returns uses of I/O, clocks and threads in a pure module.
 pub(crate) fn impurities(path: &str, source: &str) -> Vec<Finding> {
     let Some(module) = module_of(path).filter(|module| PURE_MODULES.contains(module)) else {
         return Vec::new();
@@ -43,7 +43,7 @@ pub(crate) fn impurities(path: &str, source: &str) -> Vec<Finding> {
     named.chain(said).map(finding).collect()
 }
 
-/// The engine's module that a file belongs to; `None` for the root, and for tests in a file of their own.
+/// Returns the engine's module that a file belongs to; `None` for the root, and for tests in separate files.
 fn module_of(path: &str) -> Option<&str> {
     let inside = path.strip_prefix(ENGINE)?;
     let module = inside.split('/').next()?.trim_end_matches(".rs");
@@ -55,7 +55,7 @@ fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// What is wrong with `from` using `to`, and what to do instead.
+/// Returns the problem with `from` using `to`, and the remedy.
 fn objection(from: &str, to: &str) -> Option<(String, String)> {
     let vocabulary = LAYERS.len() - 1;
     let what = format!("`{from}` uses `crate::{to}`");
@@ -76,7 +76,7 @@ fn objection(from: &str, to: &str) -> Option<(String, String)> {
     (below <= above).then(|| (format!("{what}, which does not lie below it"), instead))
 }
 
-/// What is named through as many `super` as lead to a module that lies so deep: 0 is the root of the crate.
+/// Returns names reached through a chain of `super` that leads to a module at this depth; 0 is the root of the crate.
 fn heads_in<'a>(depth: usize, path: &str, code: &'a str) -> Vec<(usize, &'a str)> {
     let inside = path.strip_prefix(ENGINE).unwrap_or(path).trim_end_matches("/mod.rs");
     let file_depth = 1 + inside.matches('/').count() - depth.min(1 + inside.matches('/').count());
@@ -96,10 +96,10 @@ fn heads_in<'a>(depth: usize, path: &str, code: &'a str) -> Vec<(usize, &'a str)
     found
 }
 
-/// Which modules inside a module of the engine use which: (module, its parts, what each part uses).
+/// Dependencies between parts of each module of the engine: module, part, used parts.
 type Uses = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Notes which parts of its module a file uses. What holds a module together, its `mod.rs`, may use all of them.
+/// Records the parts of its module that a file uses. The `mod.rs` of a module may use all of them.
 pub(crate) fn note_uses(path: &str, source: &str, uses: &mut Uses) {
     let Some((module, inside)) = path.strip_prefix(ENGINE).and_then(|inside| inside.split_once('/')) else { return };
     let part = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
@@ -114,11 +114,11 @@ pub(crate) fn note_uses(path: &str, source: &str, uses: &mut Uses) {
     uses.entry(module.to_owned()).or_default().entry(part.to_owned()).or_default().extend(used);
 }
 
-/// Parts of a module that use one another in a circle.
+/// Returns parts of a module with cyclic dependencies.
 pub(crate) fn circles(uses: &Uses) -> Vec<Finding> {
     let of_module = |(module, parts): (&String, &BTreeMap<String, BTreeSet<String>>)| {
         let mut left = parts.clone();
-        // Whoever uses nobody that is left is in no circle.
+        // A part that uses no remaining part is in no cycle.
         loop {
             let names: BTreeSet<String> = left.keys().cloned().collect();
             let before = left.len();
@@ -135,10 +135,10 @@ pub(crate) fn circles(uses: &Uses) -> Vec<Finding> {
     uses.iter().filter_map(of_module).collect()
 }
 
-/// No line.
+/// Expected result without findings.
 const NONE: [usize; 0] = [];
 
-/// Lines of the edges found in a file.
+/// Returns the lines of the findings in a file.
 fn lines_found(file: &str, source: &str) -> Vec<usize> {
     edges_that_go_up(&format!("{ENGINE}{file}"), source).iter().map(|finding| finding.line).collect()
 }

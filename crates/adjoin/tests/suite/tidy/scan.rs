@@ -1,10 +1,10 @@
-//! Rust source as text: comments and literals blanked byte for byte, so that places stay true.
+//! Scans Rust source with comments and literals blanked byte for byte, so that offsets are kept.
 
 use std::ops::Range;
 
 use super::{FILE_LINES_MAX, FUNCTION_LINES_MAX, Finding, UNSAFE_HOMES};
 
-/// Words that an item begins with.
+/// Words that an item may start with.
 const ITEM_WORDS: &[&str] = &[
     "async",
     "const",
@@ -23,7 +23,7 @@ const ITEM_WORDS: &[&str] = &[
     "use",
 ];
 
-/// A function and the lines it takes.
+/// A function and its number of lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) name: String,
@@ -31,7 +31,7 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
-/// Functions over the limit, tests too.
+/// Returns functions over the limit, including tests.
 pub(crate) fn long_functions(path: &str, source: &str) -> Vec<Finding> {
     let long = functions(&blank(source)).into_iter().filter(|function| function.lines > FUNCTION_LINES_MAX);
     long.map(|function| {
@@ -41,7 +41,7 @@ pub(crate) fn long_functions(path: &str, source: &str) -> Vec<Finding> {
     .collect()
 }
 
-/// The file, where it is over the limit without its tests.
+/// Returns a finding if the file is over the limit without its tests.
 pub(crate) fn long_file(path: &str, source: &str) -> Option<Finding> {
     let whole = blank(source);
     let test_lines: usize = test_items(&whole).into_iter().map(|item| whole[item].lines().count()).sum();
@@ -50,14 +50,14 @@ pub(crate) fn long_file(path: &str, source: &str) -> Option<Finding> {
     (lines > FILE_LINES_MAX).then(|| Finding::new(path, 1, what, "split it where it changes its subject"))
 }
 
-/// Orders findings whose text begins with a number by that number, the largest first.
+/// Sorts findings by the number that their text starts with, largest first.
 pub(crate) fn worst_first(mut findings: Vec<Finding>) -> Vec<Finding> {
     let number = |finding: &Finding| finding.what.split(' ').next().and_then(|word| word.parse::<usize>().ok());
     findings.sort_by_key(|finding| std::cmp::Reverse(number(finding)));
     findings
 }
 
-/// `unsafe` in a file that is no home of it.
+/// Returns uses of `unsafe` in a file that may not contain it.
 pub(crate) fn unsafe_outside_its_homes(path: &str, source: &str) -> Vec<Finding> {
     if UNSAFE_HOMES.iter().any(|home| path.starts_with(home)) {
         return Vec::new();
@@ -67,7 +67,7 @@ pub(crate) fn unsafe_outside_its_homes(path: &str, source: &str) -> Vec<Finding>
     words(&code, "unsafe").map(|at| Finding::new(path, line_of(&code, at), "`unsafe`", instead.as_str())).collect()
 }
 
-/// The source with comments, strings and characters replaced by spaces; line breaks stay.
+/// Replaces comments, strings and characters by spaces; keeps line breaks.
 pub(crate) fn blank(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut code = bytes.to_vec();
@@ -80,7 +80,7 @@ pub(crate) fn blank(source: &str) -> String {
     String::from_utf8(code).expect("whole characters were replaced")
 }
 
-/// Blanked code without the items under `#[cfg(test)]`.
+/// Removes the items under `#[cfg(test)]` from blanked code.
 pub(crate) fn without_tests(code: &str) -> String {
     let mut kept = code.as_bytes().to_vec();
     for item in test_items(code) {
@@ -89,7 +89,7 @@ pub(crate) fn without_tests(code: &str) -> String {
     String::from_utf8(kept).expect("whole characters were replaced")
 }
 
-/// Functions with a body, in order, in blanked code.
+/// Returns the functions with a body, in order, in blanked code.
 pub(crate) fn functions(code: &str) -> Vec<Function> {
     let function = |at: usize| {
         let start = skip_space(code, at + 2);
@@ -102,7 +102,7 @@ pub(crate) fn functions(code: &str) -> Vec<Function> {
     words(code, "fn").filter_map(function).collect()
 }
 
-/// What follows the `::` at or after `at`: the first name, or the first name of each member of a group.
+/// Returns the name after the `::` at or after `at`, or the first name of each member of a group.
 pub(crate) fn heads(code: &str, at: usize) -> Vec<(usize, &str)> {
     let at = skip_space(code, at);
     if !code[at..].starts_with("::") {
@@ -125,7 +125,7 @@ pub(crate) fn heads(code: &str, at: usize) -> Vec<(usize, &str)> {
     found
 }
 
-/// Places where `word` stands as a word of its own.
+/// Returns the offsets of `word` as a separate word.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let alone = move |at: &usize| {
         let before = code[..*at].chars().next_back();
@@ -135,7 +135,7 @@ pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = us
     code.match_indices(word).map(|(at, _)| at).filter(alone)
 }
 
-/// The inside of each inline module, in blanked code.
+/// Returns the inside of each inline module, in blanked code.
 pub(crate) fn inline_modules(code: &str) -> Vec<Range<usize>> {
     let inside = |at: usize| {
         let name = skip_space(code, at + 3);
@@ -145,7 +145,7 @@ pub(crate) fn inline_modules(code: &str) -> Vec<Range<usize>> {
     words(code, "mod").filter_map(inside).collect()
 }
 
-/// Number of the line that `at` lies on.
+/// Returns the number of the line that contains `at`.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count()
 }
@@ -158,7 +158,7 @@ fn erase(code: &mut [u8], range: Range<usize>) {
     code[range].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
 }
 
-/// The end of the comment or literal that starts at `at`, if one does.
+/// Returns the end of the comment or literal that starts at `at`, if one does.
 fn literal_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -204,11 +204,11 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len().min(at + 1)
 }
 
-/// The end of a character; `None` for a lifetime.
+/// Returns the end of a character; `None` for a lifetime.
 fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     let first = *bytes.get(at + 1)?;
     if first == b'\\' {
-        // What is escaped may be a quote itself.
+        // The escaped character may be a quote.
         let quote = bytes.get(at + 3..)?.iter().position(|&byte| byte == b'\'')?;
         return Some(at + 3 + quote + 1);
     }
@@ -221,7 +221,7 @@ fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     (bytes.get(at + 1 + width) == Some(&b'\'')).then_some(at + width + 2)
 }
 
-/// The end of `r"..."`, `br#"..."#` and their like; `None` for a name such as `r#type`.
+/// Returns the end of a literal such as `r"..."` or `br#"..."#`; `None` for a name such as `r#type`.
 fn raw_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     let inside_a_name = start > 0 && (bytes[start - 1].is_ascii_alphanumeric() || bytes[start - 1] == b'_');
     let marker = start + usize::from(bytes[start] != b'r');
@@ -238,7 +238,7 @@ fn raw_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     Some(length.map_or(bytes.len(), |length| open + 1 + length + close.len()))
 }
 
-/// Items under `#[cfg(test)]` or `#[cfg(all(test, ...))]`, attribute included, in blanked code.
+/// Returns items under `#[cfg(test)]` or `#[cfg(all(test, ...))]`, with the attribute, in blanked code.
 fn test_items(code: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -265,7 +265,7 @@ fn skip_attributes(code: &str, at: usize) -> usize {
     at
 }
 
-/// The end of the item that `at` lies in the head of: its semicolon or the brace that closes its first block.
+/// Returns the end of the item with `at` in its head: its semicolon, or the brace that closes its first block.
 fn item_end(code: &str, mut at: usize) -> Option<usize> {
     while let Some(&byte) = code.as_bytes().get(at) {
         match byte {
@@ -279,7 +279,7 @@ fn item_end(code: &str, mut at: usize) -> Option<usize> {
     None
 }
 
-/// The place after the bracket that closes the one at `open`; the end of the code where none does.
+/// Returns the offset after the bracket that closes the one at `open`, or the end of the code.
 fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -295,7 +295,7 @@ fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// The comma that ends the member of a group, or the end of the group.
+/// Returns the offset of the comma that ends the member of a group, or the end of the group.
 fn member_end(code: &str, start: usize, end: usize) -> usize {
     let mut at = start;
     while at < end && code.as_bytes()[at] != b',' {
@@ -319,7 +319,7 @@ fn identifier_end(code: &str, at: usize) -> usize {
     at + rest.find(|letter| !is_name(letter) && letter != '$').unwrap_or(rest.len())
 }
 
-/// A function of `lines` lines.
+/// Returns a function of `lines` lines.
 fn function_of(lines: usize) -> String {
     format!("fn long(&self) {{\n{}}}\n", "    step();\n".repeat(lines - 2))
 }

@@ -1,13 +1,13 @@
-//! The repository: which files are its own, and what is in them.
+//! The repository: its files and their content.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders that hold no sources, for where git cannot be asked.
+/// Folders without sources, for use without git.
 const NOT_SOURCES: &[&str] = &[".git", ".venv", "__pycache__", "demo", "node_modules", "target", "venv"];
 
-/// Paths of files and folders, from the root, with `/` between.
+/// Paths of files and folders from the root, separated by `/`.
 pub(crate) struct Tree {
     root: PathBuf,
     files: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// What git tracks or would track; without git, all files outside of build folders.
+    /// Lists the files that git tracks or would track; without git, all files outside of build folders.
     pub(crate) fn of_repository() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let root = root.canonicalize().expect("the crate lies two folders below the root");
@@ -24,7 +24,7 @@ impl Tree {
         Self::new(root, files)
     }
 
-    /// A tree that has these files.
+    /// Creates a tree with these files.
     pub(crate) fn new(root: PathBuf, files: impl IntoIterator<Item = String>) -> Self {
         let files: BTreeSet<String> = files.into_iter().collect();
         let slashes = |path: &str| path.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>();
@@ -36,12 +36,12 @@ impl Tree {
         &self.root
     }
 
-    /// Every file, in the order of paths.
+    /// Returns every file, in the order of paths.
     pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
 
-    /// Whether there is a file or folder of that path; with a slash at its end, a folder.
+    /// Returns whether a file or folder has this path; with a slash at its end, only a folder.
     pub(crate) fn has(&self, path: &str) -> bool {
         match path.strip_suffix('/') {
             Some(folder) => self.folders.contains(folder),
@@ -49,7 +49,7 @@ impl Tree {
         }
     }
 
-    /// Whether `path` is the path of a file or folder, or the end of one from some folder on.
+    /// Returns whether `path` is the path of a file or folder, or the end of one that starts at a folder boundary.
     pub(crate) fn has_ending(&self, path: &str) -> bool {
         let (name, folder_only) = path.strip_suffix('/').map_or((path, false), |name| (name, true));
         let ends = |whole: &String| whole.strip_suffix(name).is_some_and(|head| head.is_empty() || head.ends_with('/'));
@@ -69,7 +69,7 @@ fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").arg("-C").arg(root).args(listing).output().ok()?;
     let paths = String::from_utf8(output.stdout).ok()?;
-    // A file that was removed and not yet committed is still listed.
+    // A removed file that is not committed yet is still listed.
     let files = paths.split('\0').filter(|path| root.join(path).is_file()).map(str::to_owned);
     let files: Vec<String> = files.collect();
     (output.status.success() && files.iter().any(|path| path == "Cargo.toml")).then_some(files)
