@@ -105,7 +105,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
         ];
         let expected = wishes.map(|(wanted, effort)| searched(&setup, &built, &set, wanted, effort));
         assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
-            // A cache of one bucket, of some buckets, and of all.
+        // A cache of one bucket, of some buckets, and of all.
         for (threads, cache_bytes) in [(1, 1), (2, 8_000), (3, 1 << 20)] {
             let options = || ServeOptions { cache_bytes: Some(cache_bytes), ..ServeOptions::default() };
             let setup = Setup { threads, ..setup.clone() };
