@@ -56,7 +56,7 @@ def test_what_makes_no_sense_is_refused(vectors, tmp_path):
     live.write(insert=vectors[:10])
     refused = [
         (dict(insert=vectors[:1]), adjoin.InputError, "id 0 of row 0 is there already"),
-        (dict(insert=([50, 50], vectors[:2])), adjoin.InputError, "comes twice in one write"),
+        (dict(insert=([50, 50], vectors[:2])), adjoin.InputError, "occurs twice in one write"),
         (dict(insert=vectors[:, :8]), adjoin.InputError, "vectors of 8 x f32"),
         (dict(insert=vectors.astype("float16")), adjoin.InputError, "f16"),
         (dict(insert=([1], vectors[:2])), adjoin.InputError, "as many integers or texts"),

@@ -46,13 +46,20 @@ impl<'a> SearchQueries<'a> {
     }
 }
 
+/// Returns the kind of the folder at a path.
+fn kind(context: &Context, path: &Path) -> Result<Kind> {
+    let missing =
+        || Error::input(format!("{} is not a store, an index or a collection; check the path", path.display()));
+    kind_of(context, path)?.ok_or_else(missing)
+}
+
 impl Folder {
     /// Opens a folder.
     ///
     /// # Errors
     /// If there is no store, index or collection, it is damaged, or the budget is too small.
     pub fn open(context: &Context, path: &Path) -> Result<Self> {
-        Ok(match kind_of(context, path)?.unwrap_or(Kind::Store) {
+        Ok(match kind(context, path)? {
             Kind::Store => Self::Store(Store::open(context, path)?),
             Kind::Index => Self::Index(Box::new(Index::open(context, path)?)),
             Kind::Collection => Self::Collection(Box::new(Collection::open_read_only(context, path)?)),
@@ -71,7 +78,7 @@ impl Folder {
         options: &SearchOptions,
         sink_bytes: &dyn Fn(HitSchema) -> u64,
     ) -> Result<Context> {
-        match kind_of(context, path)?.unwrap_or(Kind::Store) {
+        match kind(context, path)? {
             Kind::Store => Ok(context.clone()),
             Kind::Index => {
                 let (source, calibrate_with) = queries.from_source(Kind::Index)?;

@@ -38,7 +38,7 @@ fn summarize(Append { store, .. }: &Append, report: &AppendReport) {
     let [came, went] = [report.new_rows, report.removed_rows].map(|count| format_count(count, "row"));
     let (rows, read, written) =
         (report.manifest.rows, format_bytes(report.bytes_read), format_bytes(report.bytes_written));
-    eprintln!("{}: {came} came, {went} went; {} now", store.display(), format_number(rows));
+    eprintln!("{}: {came} appended, {went} deleted; {} now", store.display(), format_number(rows));
     eprintln!("{read} read and {written} written in {:.1} s", report.seconds);
     if report.spill_bytes > 0 {
         eprintln!("{} written to temporary files on the way", format_bytes(report.spill_bytes));

@@ -66,7 +66,11 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     if !resources.quiet {
         let Written { rows, gone, missing, .. } = all;
         let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
-        eprintln!("{}: {rows} came, {gone} went; {} now", folder.display(), format_count(facts.rows, "row"));
+        eprintln!(
+            "{}: {rows} written, {gone} deleted or replaced; {} now",
+            folder.display(),
+            format_count(facts.rows, "row")
+        );
         say_missing(missing);
         print_memory(&memory);
     }
@@ -190,7 +194,7 @@ fn describe(CollectionInfo { manifest, stats }: &CollectionInfo) -> String {
         format!("last write   {}", facts.sequence),
         format!("unmerged     {}, {} of memory", format_count(facts.unmerged, "row"), format_bytes(unmerged_bytes)),
         format!(
-            "gone         {} deleted or replaced, about {} on disk until the next merge",
+            "deleted      {} deleted or replaced, about {} on disk until the next merge",
             format_count(facts.gone, "row"),
             format_bytes(dead_bytes)
         ),

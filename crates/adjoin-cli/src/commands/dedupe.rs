@@ -84,7 +84,7 @@ fn summarize(done: &Deduped, arguments: &args::Dedupe) {
     }
     eprintln!("written to {} in {:.1} s", arguments.output.display(), common.seconds.total);
     if let Some(removed) = &arguments.removed {
-        eprintln!("rows that went are listed in {removed}");
+        eprintln!("removed rows are listed in {removed}");
     }
     if let Some(recall) = &common.recall {
         eprintln!("recall: {}", resolve::recall_in_words(recall));

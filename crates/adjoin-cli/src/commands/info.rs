@@ -91,7 +91,7 @@ fn growth_in_words(manifest: &Manifest) -> String {
     let Some(built) = manifest.built_rows else { return String::new() };
     let removed = format_number(manifest.removed_rows);
     let came = format_count(manifest.source_rows - built, "row");
-    format!(", of these {removed} removed; {came} came since it was built of {}", format_number(built))
+    format!(" ({removed} deleted); {came} appended since it was built from {}", format_number(built))
 }
 
 /// Returns a line about the column that rows are sorted by within buckets, if any.

@@ -12,7 +12,7 @@ use adjoin::report::{CommonStatistics, SearchStatistics};
 use adjoin::sink::{HitSink, HitWriter, TableFormat};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
-use adjoin::store::Kind;
+use adjoin::store::{Kind, kind_of};
 
 use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
@@ -28,7 +28,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let options = options(arguments)?;
     let (target, stats) = outputs(&context, arguments)?;
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
-    let source = match is_itself(arguments) {
+    let source = match is_itself(arguments) && kind_of(&context, &arguments.folder)? == Some(Kind::Store) {
         true => None,
         false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
     };
@@ -156,8 +156,8 @@ pub(super) fn print_recall(common: &CommonStatistics, with_others: bool, (unprom
         (false, Some(_)) => ("that the last merge inserted", ", whose recall is the lowest"),
     };
     eprintln!(
-        "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more for 95 % of \
-         queries, measured with {} {rows} as queries{others}; at least {target} requested",
+        "recall: mean {estimate} (between {low} and {high}); 95 % of the queries reached at least {p5}; measured with {} \
+         {rows} as queries{others}; at least {target} requested",
         format_count(sample, "row"),
     );
 }

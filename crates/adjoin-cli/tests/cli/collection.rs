@@ -57,7 +57,7 @@ fn rows_come_and_go_by_their_ids() {
     let place = small();
     place.write("gone", b"0\n6\n77\n");
     let ran = place.done("collection write set.live --delete gone");
-    assert!(ran.said.contains("0 rows came, 2 rows went; 7 rows now"), "{}", ran.said);
+    assert!(ran.said.contains("0 rows written, 2 rows deleted or replaced; 7 rows now"), "{}", ran.said);
     assert!(ran.said.contains("1 id to delete was not there"), "{}", ran.said);
     place.write("new.csv", b"");
     place.write("new.jsonl", b"{\"id\": 3, \"v\": [9, 8]}\n{\"id\": 100, \"v\": [0, 0]}\n");
@@ -90,7 +90,7 @@ fn a_command_is_done_whole_or_not_at_all() {
         assert_eq!(place.done("info set.live").out, before, "{line}");
     }
     let said = place.done("collection write set.live --delete gone --upsert twice.jsonl").said;
-    assert!(said.contains("2 rows came, 3 rows went; 8 rows now"), "{said}");
+    assert!(said.contains("2 rows written, 3 rows deleted or replaced; 8 rows now"), "{said}");
     place.write("near.fbin", &fbin(2, &[2., 2.]));
     let hits = place.done("search set.live --queries near.fbin -k 1 --quiet").out;
     assert_eq!(hits, "query,rank,id,distance\n0,1,50,0.0\n");
@@ -133,11 +133,11 @@ fn what_makes_no_sense_is_refused() {
         ),
         ("collection create new.live --dimensions 2 --attributes a:text,a:bool", &["--attributes a is named twice"]),
         ("collection create new.live --dimensions 2 --attributes id:int64", &["--attributes id: rows have one anyway"]),
-        ("search none --queries queries.fbin -k 1", &["none is not a collection", "adjoin collection create"]),
+        ("search nothing --queries queries.fbin -k 1", &["nothing is not a store, an index or a collection"]),
         ("collection create set.live --dimensions 2", &["set.live is a collection already"]),
         ("collection create new.live --dimensions 0", &["0 dimensions"]),
         ("collection create new.live --dimensions 2 --degree 0", &["--degree"]),
-        ("search set.live --queries queries.fbin -k 1", &["set.live is a collection, not a store", "adjoin search"]),
+        ("search set.live --queries queries.fbin -k 1 --nprobe 2", &["--nprobe 2 is for stores", "--list"]),
         ("join set.live set.fbin --eps 1", &["set.live is a collection, which is read alone"]),
         ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids has a meaning only for files"]),
         ("build set.live --attributes x -o new.store", &["--attributes", "the source has none"]),
@@ -236,8 +236,12 @@ fn conditions_choose_what_is_found_and_what_goes() {
         );
         place.done("collection merge set.live --quiet");
     }
-    let ran = place.run_words(&["live", "write", "set.live", "--delete-where", "year < 2020"]);
-    assert!(ran.code == Some(0) && ran.said.contains("0 rows came, 3 rows went; 6 rows now"), "{}", ran.said);
+    let ran = place.run_words(&["collection", "write", "set.live", "--delete-where", "year < 2020"]);
+    assert!(
+        ran.code == Some(0) && ran.said.contains("0 rows written, 3 rows deleted or replaced; 6 rows now"),
+        "{}",
+        ran.said
+    );
     assert_eq!([found("year < 2021"), found("lang = 'en'")], ["1 4", ""]);
     let sound = place.done("verify set.live").out;
     assert!(sound.starts_with("sound: "), "{sound}");

@@ -75,7 +75,7 @@ fn what_it_takes_is_told() {
     for words in [
         "vectors      6 of 2 x f32",
         "unmerged     0 rows, ",
-        "gone         3 rows deleted or replaced, about ",
+        "deleted      3 rows deleted or replaced, about ",
         "graph        32 neighbors at most, of 75 candidates, alpha 1.2",
         "pages        of 4.1 kB",
         "codes        32 bytes of a vector, in memory",
@@ -92,7 +92,7 @@ fn copies_of_what_another_process_writes_are_sound() {
     place.done("gen --rows 120000 --dimensions 16 -o set.fbin --quiet");
     place.write("one.jsonl", format!("{{\"id\": -1, \"v\": [{}9]}}\n", "9, ".repeat(15)).as_bytes());
     place.done("collection write set.live --insert one.jsonl --quiet");
-    let words = ["live", "write", "set.live", "--upsert", "set.fbin", "--quiet"];
+    let words = ["collection", "write", "set.live", "--upsert", "set.fbin", "--quiet"];
     let mut child = place.command(&words).stdout(Stdio::null()).spawn().unwrap();
     let mut counts = Vec::new();
     while child.try_wait().unwrap().is_none() {

@@ -89,7 +89,7 @@ fn who_may_not_write_is_told_so_and_may_read() {
 fn a_second_writer_is_refused_while_the_first_writes() {
     let place = small();
     place.write("gone", b"1\n");
-    let mut first = place.command(&["live", "write", "set.live", "--delete", "-", "--quiet"]);
+    let mut first = place.command(&["collection", "write", "set.live", "--delete", "-", "--quiet"]);
     let mut first = first.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     while !place.path("set.live/writer.lock").exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));

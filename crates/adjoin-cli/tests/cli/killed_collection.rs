@@ -43,11 +43,12 @@ impl Task {
 
     /// Returns the words of the command, and writes its input files.
     fn words(&self, place: &Place, version: usize, random: &mut Random) -> Vec<&'static str> {
-        let Self::Write { deleted, rows } = self else { return vec!["live", "merge", "set.live", "--quiet"] };
+        let Self::Write { deleted, rows } = self else { return vec!["collection", "merge", "set.live", "--quiet"] };
         place.write("gone", deleted.iter().map(|id| format!("{id}\n")).collect::<String>().as_bytes());
         place.write("rows.fbin", &fbin(DIMENSIONS, &(0..*rows).flat_map(|id| vector(id, version)).collect::<Vec<_>>()));
         let durability = if random.below(2) == 0 { "group" } else { "buffered" };
-        let mut words = vec!["live", "write", "set.live", "--delete", "gone", "--durability", durability, "--quiet"];
+        let mut words =
+            vec!["collection", "write", "set.live", "--delete", "gone", "--durability", durability, "--quiet"];
         if *rows > 0 {
             words.extend(["--upsert", "rows.fbin"]);
         }

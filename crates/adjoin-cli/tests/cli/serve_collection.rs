@@ -24,7 +24,7 @@ fn an_index_is_served() {
         wanted.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap().into()).collect();
     assert_eq!(ids_of(&found), wanted);
     let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
-    assert!(refused.contains("for a graph index give list, recall or exact"), "{refused}");
+    assert!(refused.contains("nprobe 1 is for stores, and this is a graph index; give recall or list"), "{refused}");
     // A recall of 1 is not estimated: every row is compared.
     let exact = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "exact": true})).json();
     let all = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "recall": 1})).json();

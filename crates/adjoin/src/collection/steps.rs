@@ -30,7 +30,7 @@ const BYTES_OF_HASH: u64 = 48;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "checking the ids of these rows";
 /// Reason for the refusal of a row with the id of another row in the same write.
-const TWICE: &str = "comes twice in one write; give it once";
+const TWICE: &str = "occurs twice in one write; give it once";
 
 /// Hashes of ids that are deleted before rows are inserted.
 struct DeletedIds {

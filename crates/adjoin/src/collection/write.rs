@@ -192,7 +192,7 @@ impl<'a> Incoming<'a> {
         let mut seen = HashSet::with_capacity(self.inserted);
         match (0..self.inserted).find(|&k| !seen.insert(hash_of(ids, k))) {
             None => Ok(()),
-            Some(k) => Err(self.refusal(k, "comes twice in one write; give it once")),
+            Some(k) => Err(self.refusal(k, "occurs twice in one write; give it once")),
         }
     }
 

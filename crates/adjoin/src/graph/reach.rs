@@ -54,7 +54,7 @@ pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: 
     let search_bytes = GreedySearch::<T>::memory_bytes(vertices, graph.options().degree, list);
     // In the worst order, all vertices are open at once.
     let bytes = RowSet::memory_bytes(vertices as u64) + (vertices * size_of::<u32>()) as u64 + search_bytes;
-    let _reserved = context.reserve(bytes, "finding vectors that no search comes to")?;
+    let _reserved = context.reserve(bytes, "finding vectors that no search reaches")?;
     let mut reached = Reached::from_entry(graph);
     let mut search = GreedySearch::new(graph);
     for vertex in 0..vertices as u32 {

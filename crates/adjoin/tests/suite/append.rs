@@ -138,7 +138,7 @@ fn rows_come_and_go_again_and_again_until_the_buckets_are_too_old() {
     let before = files_of(&built.path());
     let [_, more] = set.split_at(399);
     let error = error_of(grow(&setup, &built.path(), Some(&more), None)).to_string();
-    assert!(error.contains("was built of 160 rows") && error.contains("161 rows came"), "{error}");
+    assert!(error.contains("was built from 160 rows") && error.contains("161 rows were appended"), "{error}");
     // Rows can still be deleted.
     assert!(files_of(&built.path()) == before);
     let report = grow(&setup, &built.path(), None, Some(&Ids::Int64(vec![5, 5, -1, 1 << 40]))).unwrap();

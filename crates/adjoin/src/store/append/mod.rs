@@ -178,7 +178,7 @@ fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
         let (came, built) = (format_count(rows - built, "row"), format_count(built, "row"));
         return Err(Error::input(message![
             format!(
-                "{at} was built of {built}, and with these {came} came to it since: its buckets suit them no more; build it "
+                "{at} was built from {built}, and {came} were appended since, these included: its buckets no longer fit; build it "
             ),
             "again of all rows, with ",
             Argument::Force

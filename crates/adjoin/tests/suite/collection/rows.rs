@@ -95,7 +95,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
     let both = Carried::of(Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[6, 5]));
     let named = Ids::Utf8(TextIds::default());
     for (insert, delete, words) in [
-        (&twice, None, "set.in.memory: the id 8 of row 1 comes twice in one write; give it once (data/live)"),
+        (&twice, None, "set.in.memory: the id 8 of row 1 occurs twice in one write; give it once (data/live)"),
         (&other, None, "set.in.memory has vectors of 4 x u8, data/live of 3 x u8; give vectors of the same kind"),
         (&floats, None, "vectors of 3 x f32"),
         (&texts, None, "the ids are texts, those of data/live are integers"),

@@ -67,7 +67,7 @@ fn an_insert_that_is_refused_writes_nothing() {
         let all: Vec<i64> = (4..rows).collect();
         let last = rows - 4;
         for (extra, words) in [
-            (5, format!("the id 5 of row {last} comes twice in one write; give it once")),
+            (5, format!("the id 5 of row {last} occurs twice in one write; give it once")),
             (3, format!("the id 3 of row {last} is there already; upsert the row to replace it")),
         ] {
             let set = numbered(&[&all[..], &[extra]].concat());
