@@ -12,7 +12,7 @@ use super::{ColumnOptions, Resources};
 #[cfg_attr(not(feature = "serve"), allow(dead_code))] // a program without a server refuses
 pub(crate) struct Serve {
     /// A store, an index or a collection
-    #[arg(value_name = "STORE|INDEX|LIVE")]
+    #[arg(value_name = "STORE|INDEX|COLLECTION")]
     pub(crate) folder: PathBuf,
     /// Address and port to listen on; port 0 for any free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7700")]

@@ -29,7 +29,7 @@ const BUDGETS: [(&str, u64); 3] = [("64MB", 64_000_000), ("256MB", 256_000_000),
 /// Requests of each client in a round.
 const REQUESTS: usize = 25;
 /// Rounds of a short run: every budget, with orderly shutdowns and kills.
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 3;
 /// Time limit for a cheap request after the load ends. Only the long run measures it.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// Time limit for a server that never recovers. No result of a short run depends on it.
