@@ -1,4 +1,4 @@
-//! What the laboratory (`lab/`) needs beside the public face: parts of a plan that it computes by other rules.
+//! Items that only the laboratory (`lab/`) uses, to compute orders, graphs and codes by other rules.
 
 pub use crate::flash::breadth_first;
 pub use crate::graph::{Pruner, Vectors};

@@ -2,8 +2,7 @@
 //!
 //! A vertex is a row of a panel of coordinates, with out-neighbors. A search walks from the entry point toward its
 //! query. The algorithms are from FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`),
-//! Insert (Algorithm 2, `build.rs`), RobustPrune (Algorithm 3, `prune.rs`) and Delete (Algorithm 4, `delete.rs`).
-//! `mend.rs` has this and other rules that replace edges to deleted vertices.
+//! Insert (Algorithm 2, `build.rs`) and RobustPrune (Algorithm 3, `prune.rs`).
 //!
 //! Details that the papers leave open are fixed here. Ties are broken by the number of the vertex. The sizes of insert
 //! batches depend only on the number of vertices. Every vertex can be reached from the entry point (`reach.rs`).

@@ -2,10 +2,10 @@
 //! encodes each vector in a code small enough that all codes fit in memory, and estimates the squared distance of a
 //! query to a vector from its code alone.
 //!
-//! `product.rs` and `rabitq.rs` are two kinds of codes. Both estimate by a sum over the bytes of a code, each of which
-//! picks an entry of a [`Table`] that is filled once per query. At equal bytes, product quantization finds more; RaBitQ
-//! trains and encodes faster (decision 0012). `rotation.rs` finds axes that suit a set, with `eigen.rs`. `saved.rs`
-//! serializes quantizers.
+//! Codes are product-quantized (`product.rs`). An estimate is a sum over the bytes of a code, each of which picks an
+//! entry of a [`Table`] that is filled once per query. At equal bytes this finds more than RaBitQ, which trains and
+//! encodes faster (decision 0012). `rotation.rs` finds axes that suit a set, with `eigen.rs`. `saved.rs` serializes
+//! quantizers.
 
 mod chunks;
 mod eigen;
@@ -43,13 +43,12 @@ pub struct Table {
 }
 
 impl Quantizer {
-    /// Trains on the rows of `sample`, which are finite vectors; ten thousand suffice. Codes have at most `code_bytes`
-    /// bytes, and exactly that many for a product. The result depends only on sample, kind and seed, not on threads or
-    /// kernel.
+    /// Trains on the rows of `sample`, which are finite vectors; ten thousand suffice. Codes have exactly `code_bytes`
+    /// bytes. The result depends only on the sample and the seed, not on threads or kernel.
     ///
     /// # Errors
-    /// If there is no sample, there are too few dimensions for this many bytes, RaBitQ's factors leave no space, memory
-    /// does not suffice, or the work is cancelled.
+    /// If there is no sample, there are too few dimensions for this many bytes, memory does not suffice, or the work is
+    /// cancelled.
     pub fn train(context: &Context, sample: &Panel<f32>, code_bytes: usize, seed: u64) -> Result<Self> {
         let dimensions = sample.dimensions();
         if sample.rows() == 0 || dimensions == 0 {

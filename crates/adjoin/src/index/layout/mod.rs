@@ -3,7 +3,8 @@
 //! Vertices are first numbered in the order of buckets, in which similar vectors have numbers near each other. The
 //! pages are divided into windows of about equal size. Each window is ordered separately, by the edges within it
 //! (`edges.rs`): windows are laid out on all threads, and only those in progress are in memory. The bounds of windows
-//! depend on the number of vertices and on the number per page. Each layout has its own file, and `name.rs` lists them.
+//! depend on the number of vertices and on the number per page. The layout of the engine is in `grown.rs`, improved by
+//! `swaps.rs`; layouts to compare it with are in the laboratory.
 
 mod edges;
 mod filling;
