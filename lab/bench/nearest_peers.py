@@ -6,8 +6,8 @@ The job: `file` of vectors, `metric`, `k`, `threads`, and `truth`, a file of the
 `write-truth` writes that file. `judge` reports the recall of `found`, a Parquet file of neighbors. A peer builds
 indexes of the set, small and fast ones first. It searches for the neighbors of the drawn rows with increasing effort
 until it reaches `recall`, then for those of every row, with that effort and with the one before. The answer has
-`points`, each with `recall`, and the `seconds` and `cpu_seconds` of index and search together. Of equal distances all
-count.
+`points`, each with `recall`, and the `seconds` and `cpu_seconds` of index and search together. Neighbors at equal
+distance all count.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Overloads a server with three times its peak rate, for `serve.py`: the server on one core, the client on the other.
-"""
+"""Overloads a server with three times its peak rate, for `serve.py`. Server and client have a core each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 //! Measures writes and searches of a collection, one JSON object per line.
 //!
-//! `live writes FOLDER [NAME=VALUE]...`: `rows` writes of one row, buffered and synced, by one writer and by many.
+//! `live writes FOLDER [NAME=VALUE]...`: `rows` writes of one row, buffered and in groups, by one writer and by many.
 //! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time; FILE is a `.u8bin`.
 //! Names: `share` (fraction of the rows that exist at first), `minutes`, `merge_at` bytes, `merge_threads`, `rate` in
 //! rows per second.
