@@ -1,9 +1,9 @@
-# Commands for developers. Everything is built in one profile, so Arrow compiles once. Tests add checks to our own crates, also in the
-# Python package; `make python` tests the package as users get it.
+# Commands for developers. Everything is built in one profile, so Arrow compiles once. Tests add checks to our own crates,
+# also in the Python package; `make python` tests the package as users get it.
 
 CARGO ?= cargo
 CLI := target/release/adjoin
-# Without --workspace: the laboratory has tests of its own, `make -C lab test`.
+# Without --workspace, since `make -C lab test` runs the tests of the laboratory.
 TEST := $(CARGO) test --release --locked --config checked.toml --quiet
 
 .PHONY: demo test check python stress interleavings build tools
@@ -39,14 +39,14 @@ check: tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 
-# Random tests, many times as long; faults with every listed loss of unsynced data; hundreds of killed processes; 2,000 runs of
-# commands with budgets from the smallest upward; 200 histories of merges with their recall checked by brute force; an hour of a
-# server under all loads at once.
+# Random tests, many times as long; faults with every listed loss of unsynced data; hundreds of killed processes; 2,000
+# runs of commands with budgets from the smallest upward; 200 histories of merges with their recall checked by brute
+# force; an hour of a server under all loads at once.
 stress: tools interleavings
 	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 ADJOIN_MEMORY_RUNS=2000 ADJOIN_SOAK_SECONDS=3600 $(TEST)
 
-# Runs the threads of a collection in thousands of orders. A model checker replaces the system's locks and chooses the order, so this
-# is a separate build.
+# Runs the threads of a collection in thousands of orders. A model checker replaces the system's locks and chooses the
+# order, so this is a separate build.
 interleavings: tools
 	RUSTFLAGS="--cfg adjoin_shuttle" $(CARGO) test --release --locked --config checked.toml --quiet --target-dir target/shuttle \
 	    -p adjoin --test suite -- collection::interleavings

@@ -1,4 +1,4 @@
-"""How searches are asked and judged, and tables of their figures at equal recall."""
+"""Settings and judgments of searches, and tables of their figures at equal recall."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ THREADS = 2
 QUERIES = 1_000
 K = 10
 RECALLS = (0.9, 0.95, 0.98, 0.99)
-#: Candidates that searches of an index keep.
+#: List lengths for searches of an index.
 LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
 
 
 def at_recall(points: Sequence[Record], recall: float, figure: str) -> float | None:
-    """A figure at a recall, between the two points around it, by the logarithm of what is missed."""
+    """Returns a figure at a recall, interpolated between the two points around it by the logarithm of the missed
+    fraction."""
     ordered = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
     missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
     for low, high in zip(ordered, ordered[1:]):
@@ -27,11 +28,11 @@ def at_recall(points: Sequence[Record], recall: float, figure: str) -> float | N
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown."""
+    """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def shown(value: float | None, digits: int = 1) -> str:
-    """A figure, nothing where there is none."""
+    """Formats a figure; empty if there is none."""
     return "" if value is None else f"{value:,.{digits}f}"

@@ -1,9 +1,9 @@
-"""Writes vectors with columns to filter by, as Parquet, for `search_ranges.py`, in a Python that has numpy and pyarrow.
+"""Writes vectors with filter columns as Parquet, for `search_ranges.py`. Needs numpy and pyarrow.
 
 usage: attributes.py VECTORS PARQUET
 
-Both columns go from 0 to 999. `pick` is at random; `near` is by the distance from a row that is drawn, so that those
-below a number are a cluster around it.
+Values of both columns range from 0 to 999. `pick` is random. `near` follows the distance from a random row, so that
+rows below a number are a cluster around it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pyarrow
 import pyarrow.parquet
 
 PARTS = 1_000
-#: Rows whose distances are measured at once.
+#: Rows whose distances are computed at once.
 PIECE = 8_192
 
 
 def distances(rows: Any, center: Any) -> Any:
-    """The squared distance of each row from a center."""
+    """Returns the squared distance of each row from a center."""
     pieces = (rows[start : start + PIECE].astype("f4") for start in range(0, len(rows), PIECE))
     return numpy.concatenate([((piece - center.astype("f4")) ** 2).sum(axis=1) for piece in pieces])
 

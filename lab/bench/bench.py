@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""adjoin beside what people use today for the same job, and beside what the machine allows.
+"""Compares adjoin with other tools for the same job, and with the limits of the machine.
 
 usage: bench.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
 
-Contenders take turns within a round. What was measured lies in WORK/bench.jsonl and is not measured again, so an
-interrupted run goes on; remove the file to begin anew. Peers run if their packages (faiss-cpu, usearch, hnswlib,
-semhash) are there for PEERS_PYTHON, by default this Python; DiskJoin if DISKJOIN names a program that is called as
-`$DISKJOIN VECTORS.fbin EPS FOLDER` and prints a line of JSON with `seconds`, `peak_bytes` and `recall` (of pairs). Without ADJOIN_DATA only generated vectors are joined.
+Contenders take turns within a round. Measurements are kept in WORK/bench.jsonl and are not repeated, so an interrupted
+run resumes; remove the file to start again. Peers run if PEERS_PYTHON, by default this Python, has their packages
+(faiss-cpu, usearch, hnswlib, semhash). DiskJoin runs if DISKJOIN names a program that is called as `$DISKJOIN
+VECTORS.fbin EPS FOLDER` and prints a line of JSON with `seconds`, `peak_bytes` and `recall` (of pairs). Without
+ADJOIN_DATA, only generated vectors are joined.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from limits import Rates, ideal_seconds, measure_rates, roofline_seconds
 from measure import Failed, Ledger, Record, machine, median, run, spread
 
 THREADS = 2
-#: Seconds that the queries of a peer may take; the rest is extrapolated.
+#: Seconds for the queries of a peer; the rest is extrapolated.
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """A set of vectors, how near, how much must be found, in how much memory, and who tries."""
+    """A set of vectors, the threshold, the target recall, the memory, and the contenders."""
 
     name: str
     words: str
@@ -39,7 +40,7 @@ class Job:
     threshold: float
     memory: str
     contenders: tuple[str, ...]
-    #: None asks adjoin for what it does by default.
+    #: None uses the default of adjoin.
     recall: float | None = None
 
     def options(self) -> list[str]:
@@ -49,7 +50,7 @@ class Job:
 
 
 class Sets:
-    """Where vectors lie; generated ones are made when they are first asked for."""
+    """Paths of vectors; generated ones are created on first use."""
 
     def __init__(self, adjoin: Path, work: Path) -> None:
         self.adjoin, self.work = adjoin, work
@@ -69,7 +70,7 @@ class Sets:
         return path
 
     def as_floats(self, bytes_path: Path) -> Path:
-        """The same vectors as f32, for who reads nothing else."""
+        """Returns a copy as f32, for programs that read nothing else."""
         path = self.work / (bytes_path.stem + ".fbin")
         if not path.exists():
             with bytes_path.open("rb") as source, path.open("wb") as target:
@@ -168,7 +169,7 @@ def measure(sets: Sets, job: Job, contender: str) -> Record:
 
 
 def row(name: str, records: list[Record], ours: float | None) -> str:
-    """A line of the table of a job."""
+    """Returns a line of the table of a job."""
     told = median(records)
     if "failed" in told:
         return f"| {name} | not measured: {told['failed']} | | | | |"

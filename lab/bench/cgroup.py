@@ -1,4 +1,4 @@
-"""A bound on what a process holds, page cache included, where the system lets us set one."""
+"""Limits the memory of a process, page cache included, if the system permits it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 @contextmanager
 def memory_cgroup(limit_bytes: int) -> Iterator[tuple[Path | None, str]]:
-    """A child of the memory cgroup that PEERS_CGROUP names, of either version, without swap; or None and why.
+    """Creates a child of the memory cgroup that PEERS_CGROUP names, of either version, without swap.
 
-    It bounds whoever writes its process number into `cgroup.procs` there, by what it takes from then on.
+    Returns None and the reason if that fails. The limit applies to a process that writes its number into `cgroup.procs`
+    there, for memory that it takes from then on.
     """
     parent = os.environ.get("PEERS_CGROUP")
     if not parent:
@@ -32,12 +33,13 @@ def memory_cgroup(limit_bytes: int) -> Iterator[tuple[Path | None, str]]:
 
 
 def bound(child: Path, limit_bytes: int) -> None:
-    """Version 2 limits swap by itself, version 1 memory and swap together, after memory and where it counts swap."""
+    """Sets the limits. Version 2 limits swap separately. Version 1 limits memory and swap together, after memory, if it
+    counts swap."""
     if (child / "memory.limit_in_bytes").exists():
         limits = {"memory.limit_in_bytes": limit_bytes, "memory.memsw.limit_in_bytes": limit_bytes}
     else:
         limits = {"memory.max": limit_bytes, "memory.swap.max": 0}
     for name, limit in limits.items():
         if "sw" not in name or (child / name).exists():
-            with (child / name).open("r+") as file:  # never creates it: a folder that is no cgroup is refused
+            with (child / name).open("r+") as file:  # never creates it, so a folder that is no cgroup is refused
                 file.write(str(limit))

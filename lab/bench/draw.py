@@ -1,8 +1,8 @@
-"""Draws charts as SVG, in a Python that has matplotlib, for `search_charts.py`, which gives them as a file of JSON.
+"""Draws charts as SVG for `search_charts.py`, which passes them as a file of JSON. Needs matplotlib.
 
-A chart: `path`, and `panels` side by side. A panel: the words of its axes `x` and `y`, which of these are `logarithmic`,
-whether `y` begins at 0 (`from_zero`), and `lines`, each a name and its points. A name has one colour in all panels. The
-same chart gives the same bytes.
+A chart has a `path`, and `panels` next to each other. A panel has the labels of its axes `x` and `y`, the `logarithmic`
+ones among them, `from_zero` if `y` starts at 0, and `lines`, each a name and its points. A name has one color in all
+panels. Equal charts give equal bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
-#: Texts stay texts, and names of what is drawn depend on nothing but that.
+#: Texts stay texts, and element names depend on the content only.
 matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "adjoin"}
 matplotlib.rcParams |= {"font.size": 8, "font.sans-serif": ["DejaVu Sans"]}
 MARKERS = "osD^vP"

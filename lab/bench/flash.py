@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""What other devices would bring: the figures of NDSearch made again for real vectors, jobs on all devices, beside MQSim.
+"""The gain of other devices: the figures of NDSearch for real vectors, jobs on all devices, and a comparison with
+MQSim.
 
 usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER]
                 [--work DIR]
 
-A billion vectors fill 15,000 pages of each plane of NDSearch's device; a set of a million would lie in its page buffers. So the
-device is a 32nd of it (`flash_slice.toml`), one channel with all that goes with it, and so is the batch: 64 of 2,048. A soft
-decision takes as long as in the paper, so that it delays a search as much, but a 32nd of four cores would do an eighth as many: the
-slowdown where hard decisions fail is the least that it would be.
+A billion vectors fill 15,000 pages of each plane of NDSearch's device; a set of a million would fit in its page
+buffers. So the device is a 32nd of it (`flash_slice.toml`), one channel with everything that belongs to it, and so is
+the batch: 64 of 2,048. A soft decision takes as long as in the paper, so that it delays a search as much. But a 32nd of
+four cores would do an eighth as many, so the slowdown from failing hard decisions is a lower bound.
 
-Prints Markdown. What was computed lies in WORK/flash and is not computed again. Vectors come from ADJOIN_DATA, or are generated:
-the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated vectors, whose graphs
-take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures the disk under a folder, alone on
-the machine, and replays the traces on it. Charts need matplotlib in CHARTS_PYTHON.
+Prints Markdown. Results are kept in WORK/flash and are not computed again. Vectors are from ADJOIN_DATA, or generated:
+the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated
+vectors, whose graphs take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures
+the disk of a folder, which no other program may use, and replays the traces on it. Charts need matplotlib in
+CHARTS_PYTHON.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from pathlib import Path
 from measure import Failed, Ledger, machine, run
 from serve import VectorFile
 
-#: Of the queries, those whose reads are traced.
+#: Number of queries whose reads are traced.
 TRACED = 300
-#: The device of the paper's figures.
+#: Device of the paper's figures.
 SLICE = Path(__file__).with_name("flash_slice.toml")
 GRAPHS = ("vamana", "hnsw")
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
-#: Of the join that is traced: how near, and with how much memory; and the orders in which its tasks may come.
+#: The traced join: its threshold and its memory, and the orders of its tasks.
 NEAR, JOIN_MEMORY = "120", "40MiB"
 ORDERS = ("tree", "block-nested", "gorder", "id")
 CHARTS = Path("docs/charts")
@@ -44,7 +46,7 @@ CHARTS = Path("docs/charts")
 
 @dataclass(frozen=True)
 class Bench:
-    """A set, and where what is made of it lies."""
+    """A set, and the folder of the files computed from it."""
 
     adjoin: Path
     name: str
@@ -62,18 +64,18 @@ class Bench:
         return run([self.adjoin, *(str(word) for word in words), "--quiet"])["output"]
 
     def made(self, name: str, *words: object) -> Path:
-        """A file or folder, made by a command whose last words say where."""
+        """Returns a file or folder, created by a command whose last words name it."""
         path = self.path(name)
         if not path.exists():
             self.call(*words, path)
         return path
 
     def text(self, key: str, *words: object) -> str:
-        """What a command prints, or why it failed."""
+        """Returns the output of a command, or the reason of its failure."""
         return self.printed(key, lambda: self.call(*words))
 
     def tables(self, key: str, *words: object) -> str:
-        """Tables of the laboratory."""
+        """Returns tables of the laboratory."""
         program = self.adjoin.parent / "adjoin-lab"
         return self.printed(key, lambda: run([program, "flash-tables", *(str(word) for word in words)])["output"])
 
@@ -82,7 +84,7 @@ class Bench:
         return record.get("text") or f"\nFailed: {record['failed']}\n"
 
     def vectors(self) -> tuple[Path, Path]:
-        """What is searched, and the queries."""
+        """Returns the searched vectors and the queries."""
         base, queries = self.path("base.u8bin"), self.path("queries.u8bin")
         if not queries.exists():
             data = Path(os.environ.get("ADJOIN_DATA", ".")) / f"{self.name}.u8bin"
@@ -98,18 +100,18 @@ class Bench:
         return self.made("all.u8bin", "gen", *how)
 
     def searched(self, graph: str) -> str:
-        """The paper's figures, with one graph."""
+        """Returns the paper's figures, with one graph."""
         base, queries = self.vectors()
         how = (f"graph={graph}", f"list={self.list}", f"batch={self.batch}", f"model={SLICE}", f"memory={MEMORY}")
         return self.tables(graph, base, queries, *how)
 
     def joined(self, name: str) -> Path:
-        """Reads of a join."""
+        """Returns the trace of a join."""
         words = ("join", self.store(), "--eps", NEAR, "--memory", JOIN_MEMORY)
         return self.made(name, *words, "-o", self.path("pairs.csv"), "--force", "--trace")
 
     def ordered(self, order: str) -> Path:
-        """Reads of a join in an order."""
+        """Returns the trace of a join in an order."""
         path = self.path(f"{order}.trace")
         if not path.exists():
             named = (f"eps={NEAR}", f"memory={JOIN_MEMORY}", f"order={order}", f"trace={path}")
@@ -120,7 +122,7 @@ class Bench:
         return self.made("store", "build", self.vectors()[0], "-o")
 
     def traces(self) -> list[Path]:
-        """Reads of a join, of searches of buckets, and of searches of a graph on disk."""
+        """Returns the traces of a join, of searches of buckets, and of searches of a graph on disk."""
         base, queries = self.vectors()
         few = self.path("few.u8bin")
         if not few.exists():
@@ -136,14 +138,14 @@ class Bench:
 
 
 def numbers(text: str, title: str) -> list[list[str]]:
-    """The rows of the table under a title, its head first."""
+    """Returns the rows of the table under a title, the head first."""
     part = text.split(f"## {title}", 1)[-1].split("\n## ", 1)[0]
     rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")]
     return [rows[0], *rows[2:]] if rows else []
 
 
 def chart(bench: Bench, of_graph: dict[str, str]) -> str:
-    """What LUNs gain over chips and over an FPGA, by the time of sensing and by the batch."""
+    """Draws the gain of LUNs over chips and over an FPGA, by sensing time and by batch size."""
     by_time, by_batch = [], []
     for graph, text in of_graph.items():
         claims, batches = numbers(text, "Claims over the time"), numbers(text, "Figure 19")
@@ -170,7 +172,7 @@ def chart(bench: Bench, of_graph: dict[str, str]) -> str:
 
 
 def told(bench: Bench) -> None:
-    """The part of a set."""
+    """Prints the part of a set."""
     print(f"\n# {bench.name}\n")
     of_graph = {graph: bench.searched(graph) for graph in GRAPHS}
     print(chart(bench, of_graph))

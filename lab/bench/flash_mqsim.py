@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""The model of `adjoin flash` beside MQSim (github.com/CMU-SAFARI/MQSim): the same reads, its own configuration.
+"""Compares the model of `adjoin flash` with MQSim (github.com/CMU-SAFARI/MQSim): same reads, MQSim's configuration.
 
 usage: flash_mqsim.py ADJOIN [TRACE...] [--work DIR]
 
-MQSIM names its program, built outside of this repository; `ssdconfig.xml` must lie beside it. Prints Markdown: for each
-workload the rate and the mean latency of both. Workloads are random and sequential reads at several depths and times between
-arrivals, and the reads of each TRACE that `adjoin --trace` wrote, in their order.
+MQSIM names its program, built outside of this repository; `ssdconfig.xml` must be next to it. Prints Markdown: for each
+workload the rate and the mean latency of both. Workloads are random and sequential reads at several depths and arrival
+intervals, and the reads of each TRACE that `adjoin --trace` wrote, in their order.
 
-MQSim takes no depth from a trace: all reads arrive at once there, and its `Queue_Fetch_Size` is set to the depth. The latency at
-a depth is then the depth over the rate, in both. Where reads arrive at times, it is what MQSim calls the end-to-end delay.
+MQSim takes no depth from a trace. All reads arrive at once, and its `Queue_Fetch_Size` is set to the depth. The latency
+at a depth is then the depth divided by the rate, in both programs. If reads arrive at times, the latency is what MQSim
+calls the end-to-end delay.
 
-MQSim's table of addresses is empty at first, and each page whose entry is missing takes another read of flash. The model has no
-such table, as if it were in memory, so `Ideal_Mapping_Table` is set; at a depth of 32 it runs as it comes, too.
+MQSim's address table is empty at first, and each page whose entry is missing takes another read of flash. The model has
+no such table, as if it were in memory. So `Ideal_Mapping_Table` is set; at a depth of 32, MQSim also runs without it.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ PAGE = 8_192
 SPAN = 1 << 30
 #: Reads of each workload.
 READS = 20_000
-#: Depth at which MQSim also runs with an empty table of addresses.
+#: Depth at which MQSim also runs with an empty address table.
 COLD_DEPTH = 32
-#: Files of a trace lie at multiples of this.
+#: Files of a trace are placed at multiples of this.
 FILE_SPACING = 4 << 30
 #: Largest read of a trace: MQSim has 16 bits for the sectors of a request.
 PIECE = 1 << 20
@@ -45,7 +46,7 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Read:
-    """A read, and the nanosecond at which it arrives."""
+    """A read, and the nanosecond of its arrival."""
 
     offset: int
     bytes: int
@@ -54,7 +55,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Workload:
-    """Reads under way at most `depth` at a time; all at their times where it is 0."""
+    """Reads with at most `depth` in flight; if it is 0, each read is issued at its time."""
 
     name: str
     depth: int
@@ -62,7 +63,7 @@ class Workload:
 
 
 def random_reads(size: int, gap_ns: int = 0) -> list[Read]:
-    """Reads at random places, arriving on average so many nanoseconds after one another."""
+    """Returns reads at random places, with a mean interval of `gap_ns`."""
     draw, now, reads = random.Random(size + gap_ns), 0.0, []
     for _ in range(READS):
         reads.append(Read(draw.randrange(SPAN // size) * size, size, int(now)))
@@ -71,12 +72,13 @@ def random_reads(size: int, gap_ns: int = 0) -> list[Read]:
 
 
 def sequential_reads(size: int) -> list[Read]:
-    """Reads one after another."""
+    """Returns sequential reads."""
     return [Read(number * size, size) for number in range(min(READS, SPAN // size))]
 
 
 def traced_reads(trace: Path) -> Iterator[Read]:
-    """The reads of a trace in their order, whatever they waited for; whole sectors, in pieces that MQSim takes."""
+    """Returns the reads of a trace in their order, without their dependencies: whole sectors, in pieces that MQSim
+    accepts."""
     with trace.open() as lines:
         for line in lines:
             if line.startswith("read "):
@@ -87,7 +89,7 @@ def traced_reads(trace: Path) -> Iterator[Read]:
 
 
 def workloads(traces: list[Path]) -> Iterator[Workload]:
-    """All that is compared."""
+    """Returns all workloads."""
     for size in (4_096, 16_384):
         for depth in (1, 8, 32, 128):
             yield Workload(f"random, {size} B", depth, random_reads(size)[: READS if depth > 1 else READS // 10])
@@ -103,7 +105,7 @@ def workloads(traces: list[Path]) -> Iterator[Workload]:
 
 
 def by_mqsim(program: Path, folder: Path, load: Workload, has_all_addresses: bool) -> tuple[float, float]:
-    """Seconds of all reads, and the mean latency in microseconds."""
+    """Returns the seconds of all reads, and the mean latency in microseconds, of MQSim."""
     trace, scenario, config = folder / "reads.trace", folder / "workload.xml", folder / "ssdconfig.xml"
     trace.write_text("".join(f"{read.at} 0 {read.offset // SECTOR} {read.bytes // SECTOR} 1\n" for read in load.reads))
     settings = xml.parse(program.parent / "ssdconfig.xml")
@@ -143,7 +145,7 @@ def by_mqsim(program: Path, folder: Path, load: Workload, has_all_addresses: boo
 
 
 def by_adjoin(program: Path, folder: Path, load: Workload) -> tuple[float, float]:
-    """The same of the model."""
+    """Returns the seconds of all reads, and the mean latency in microseconds, of the model."""
     trace, result = folder / "adjoin.trace", folder / "result.csv"
     with trace.open("w") as out:
         out.write("adjoin-trace 2\nfile 0 device\n")

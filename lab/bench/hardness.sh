@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Are generated vectors as hard to join as real ones? Pairs that the exact join compares a vector, at the thresholds
-# that give a vector 10 and 100 neighbors on average, for real sets and for generated ones of the same size.
-# Needs ADJOIN_DATA, a folder with sift-200k.u8bin, which the generator was fitted to, and any of the others below.
-# --hardness and the like are handed on to `adjoin gen`.
+# Are generated vectors as hard to join as real ones? Counts the pairs that an exact join compares per vector, for real
+# sets and for generated ones of equal size, at the thresholds at which a vector has 10 and 100 neighbors on average.
+# Needs ADJOIN_DATA, a folder with sift-200k.u8bin, to which the generator was fitted, and any of the others below.
+# Options such as --hardness are passed to `adjoin gen`.
 set -euo pipefail
 adjoin=$1
 shift
@@ -14,12 +14,12 @@ sample=10000
 
 little_endian() { printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24)); }
 
-first_rows() { # file, rows, to where; 128 dimensions of u8
+first_rows() { # file, rows, destination; 128 dimensions of u8
     printf '%b' "$(little_endian "$2")$(little_endian 128)" > "$3"
-    tail -c +9 "$1" | head -c $(($2 * 128)) >> "$3" || true # tail complains of the closed pipe
+    tail -c +9 "$1" | head -c $(($2 * 128)) >> "$3" || true # tail reports the closed pipe
 }
 
-# Raises a threshold until the sampled rows have enough neighbors, and keeps the distances in order.
+# Raises a threshold until the sampled rows have enough neighbors, and stores the distances in ascending order.
 near_distances() { # file, rows
     local eps=20 enough
     enough=$(rank "$2" "${means[-1]}")
@@ -31,10 +31,10 @@ near_distances() { # file, rows
     tail -n +2 "$work/near.csv" | cut -d, -f3 | sort -g > "$work/near"
 }
 
-# How many pairs have a sampled row, at a mean number of neighbors; those of two sampled rows are listed once.
+# Prints the number of pairs with a sampled row at a mean number of neighbors. Pairs of two sampled rows count once.
 rank() { awk -v n="$1" -v s=$sample -v k="$2" 'BEGIN { if (s > n) s = n; printf "%d", s * k * (1 - s / (2 * n)) }'; }
 
-measure() { # file, rows: a line for each mean, "eps neighbors-found compared"
+measure() { # file, rows: prints a line for each mean, "eps neighbors-found compared"
     near_distances "$1" "$2"
     "$adjoin" build "$1" -o "$work/store" --quiet --force
     local mean eps

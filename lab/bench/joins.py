@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Other ways to join, joins of two sets and of rows that come, and conditions: what they cost, on descriptors of images.
+"""Cost of other joins, joins of two sets and of new rows, and filters, on image descriptors.
 
 usage: joins.py ADJOIN [--only WORD] [--work DIR]
 
-Prints Markdown. What was measured lies in WORK/joins.jsonl and is not measured again. Needs ADJOIN_DATA with sift-900k.u8bin,
-and for conditions numpy and pyarrow in PEERS_PYTHON. ClusterJoin and RSHJ are in `adjoin-lab` beside ADJOIN, which
-has all in memory and computes distances by the kernels of adjoin.
+Prints Markdown. Measurements are kept in WORK/joins.jsonl and are not repeated. Needs ADJOIN_DATA with sift-900k.u8bin,
+and for filters numpy and pyarrow in PEERS_PYTHON. ClusterJoin and RSHJ are in `adjoin-lab` next to ADJOIN, which holds
+everything in memory and computes distances with the kernels of adjoin.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from at_recall import shown, table
 from measure import Failed, Ledger, Record, machine, run
 
 FILE, ROWS = "sift-900k.u8bin", 900_000
-#: The threshold that gives each of these rows 100 neighbors.
+#: Threshold at which these rows have 100 neighbors on average.
 EPS = 163.884
-#: Of the data: the cache of buckets.
+#: Cache of buckets, as a fraction of the data.
 CACHE_SHARE = 0.1
-#: Rows of the paper's Figure 7, as far as the set has them, and the recall that DiskJoin is asked for beside exact joins.
+#: Rows of the paper's Figure 7, as far as the set has them, and the target recall of DiskJoin compared with exact
+#: joins.
 COMPARED, BESIDE_EXACT = (100_000, ROWS), 0.995
 #: Figure 13: the first set and the second one.
 FIRST, SECOND, RECALLS = 600_000, 300_000, (0.8, 0.9, 0.95, 0.99)
-#: Rows that are there when others come.
+#: Rows that exist before others are inserted.
 OLD = 810_000
-#: Conditions are met by so many of a thousand rows.
+#: Numbers of a thousand rows that pass a filter.
 OF_A_THOUSAND = (500, 100, 10, 1)
 
 
@@ -44,7 +45,7 @@ class Bench:
         self.ledger = Ledger(self.work / "joins.jsonl")
 
     def rows(self, first: int, end: int) -> Path:
-        """The rows from one to before another, as a file."""
+        """Returns a file of the rows `first` to before `end`."""
         path = self.work / f"rows-{first}-{end}.u8bin"
         if not path.exists():
             source = Path(os.environ.get("ADJOIN_DATA", "")) / FILE
@@ -64,7 +65,7 @@ class Bench:
         return store
 
     def attributed(self, *sort_by: str) -> Path:
-        """A store of the whole set with columns for conditions, whose rows are perhaps sorted by one of them."""
+        """Returns a store of the whole set with columns for filters, perhaps sorted by one of them."""
         store, table_of = self.work / f"{'-'.join(['attributed', *sort_by])}.store", self.work / "attributed.parquet"
         if not table_of.exists():
             python = os.environ.get("PEERS_PYTHON", sys.executable)
@@ -75,7 +76,7 @@ class Bench:
         return store
 
     def joined(self, *words: object) -> Record:
-        """A join, whose pairs are counted for each row."""
+        """Joins, and counts the pairs of each row."""
         stats, counts = self.work / "stats.json", self.work / "counts.parquet"
         command = ["join", *words, "--eps", EPS, "--output", "counts", "-o", counts, "--stats", stats, "--force", "--quiet"]
 
@@ -88,7 +89,7 @@ class Bench:
         return whole(self.ledger.measured(json.dumps([str(word) for word in words]), measure))
 
     def led(self, lead: str, first: Path, second: Path, recall: float) -> Record:
-        """A join of two stores by the laboratory, one of which is gone through."""
+        """Joins two stores in the laboratory, with `lead` as the leading one."""
         stats, counts = self.work / "stats.json", self.work / "counts.parquet"
         words = [f"with={second}", f"recall={recall}", f"lead={lead}", f"cache={cache(ROWS)[1]}", f"eps={EPS}"]
 
@@ -102,7 +103,7 @@ class Bench:
         return whole(self.ledger.measured(json.dumps([str(first), *words]), measure))
 
     def other(self, way: str, rows: int) -> Record:
-        """ClusterJoin or RSHJ."""
+        """Runs ClusterJoin or RSHJ."""
         program = self.adjoin.parent / "adjoin-lab"
 
         def measure() -> Record:
@@ -112,7 +113,7 @@ class Bench:
         return self.ledger.measured(json.dumps([way, rows]), measure)
 
 
-#: Tables, hashes and slots of RSHJ that find 97.4 % of the pairs of 100,000 rows.
+#: Tables, hashes and slots with which RSHJ finds 97.4 % of the pairs of 100,000 rows.
 OPTIONS = {"rshj": ("tables=20", "hashes=8", "width=3")}
 
 
@@ -127,12 +128,12 @@ def cache(rows: int) -> tuple[str, str]:
 
 
 def compared(stats: Record) -> int:
-    """Distances of a join, those to centers included."""
+    """Returns the distances of a join, distances to centers included."""
     return stats["join"]["verified_pairs"] + stats["join"]["center_distances"]
 
 
 def others(bench: Bench) -> str:
-    """Figure 7."""
+    """Returns Figure 7."""
     body = []
     for rows in COMPARED:
         ours = bench.joined(bench.rows(0, rows), "--recall", BESIDE_EXACT, *cache(rows))
@@ -153,7 +154,7 @@ def others(bench: Bench) -> str:
 
 
 def two_sets(bench: Bench) -> str:
-    """Figure 13."""
+    """Returns Figure 13."""
     first, second = bench.store(0, FIRST), bench.store(FIRST, FIRST + SECOND)
     body = []
     for recall in RECALLS:
@@ -169,7 +170,7 @@ def two_sets(bench: Bench) -> str:
 
 
 def new_rows(bench: Bench) -> str:
-    """A tenth that comes, beside a join of all."""
+    """Compares a join of a new tenth with a join of all rows."""
     body = []
     for way in (["--exact"], ["--recall", 0.9]):
         of_all = bench.joined(bench.store(0, ROWS), *way, *cache(ROWS))
@@ -183,7 +184,7 @@ def new_rows(bench: Bench) -> str:
 
 
 def conditions(bench: Bench) -> str:
-    """Joins of some of the rows, near each other or at random."""
+    """Measures joins of some of the rows, near each other or at random."""
     body = []
     plain, by_pick = bench.attributed(), bench.attributed("pick")
     for column, store, words in (("near", plain, ""), ("pick", plain, ""), ("pick", by_pick, ", sorted")):

@@ -1,4 +1,4 @@
-"""What a machine allows: its rates, measured, and the seconds that a join would need at them."""
+"""Limits of a machine: its measured rates, and the seconds that a join would need at them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from measure import Record, run
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a disk in bytes a second, and of one core in products of two bytes, added up, a second."""
+    """Rates of a disk in bytes per second, and of one core in added products of two bytes per second."""
 
     read: float
     write: float
@@ -23,7 +23,8 @@ class Rates:
 
 
 def measure_rates(programs: Path) -> Record:
-    """By the examples beside the program; of kernels the best of the native level, whatever the dimensions."""
+    """Measures rates with the examples next to the program. For kernels, takes the best of the native level over all
+    dimensions."""
     disk = run([programs / "examples/read_rates"])["output"]
     kernels = run([programs / "examples/kernel_rates"])["output"]
     write = float(re.search(r"written at (\d+) MB/s", disk)[1]) * 1e6
@@ -34,7 +35,7 @@ def measure_rates(programs: Path) -> Record:
 
 
 def store_bytes(stats: Record) -> float:
-    """What the vectors take in the store."""
+    """Returns the bytes of the vectors in the store."""
     element = {"u8": 1, "i8": 1, "f16": 2, "f32": 4}[stats["element"]]
     return float(stats["rows"] * stats["dimensions"] * element)
 
@@ -44,8 +45,8 @@ def distance_seconds(stats: Record, distances: float, rates: Rates, threads: int
 
 
 def roofline_seconds(told: Record, rates: Rates, threads: int) -> float:
-    """Of each phase the larger of its bytes and its distances, added up. Assignment counts with the least that two levels
-    of centers need, training not at all; distances of floats as if bytes decided them all."""
+    """Adds up, for each phase, the larger of the times for its bytes and for its distances. Assignment counts with the
+    minimum of two levels of centers, training not at all, and distances of floats as if bytes decided them all."""
     stats, joined = told["stats"], told["stats"]["join"]
     store, work = store_bytes(stats), lambda distances: distance_seconds(stats, distances, rates, threads)
     build = max(told["source_bytes"] / rates.read + store / rates.write, work(stats["rows"] * 2 * joined["buckets"] ** 0.5))
@@ -57,7 +58,8 @@ def roofline_seconds(told: Record, rates: Rates, threads: int) -> float:
 
 
 def ideal_seconds(told: Record, rates: Rates, threads: int) -> float:
-    """The source read once, the store written once and read once, and the pairs that the rule admits."""
+    """Returns the time to read the source once, write the store once and read it once, and compare the pairs that the
+    rule admits."""
     stats, store = told["stats"], store_bytes(told["stats"])
     moved = (told["source_bytes"] + store) / rates.read + store / rates.write
     return max(moved, distance_seconds(stats, stats["join"]["candidate_pairs"], rates, threads))

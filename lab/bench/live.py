@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What inserts and deletes make of a graph: the experiments of FreshDiskANN made again.
+"""The effect of inserts and deletes on a graph: repeats the experiments of FreshDiskANN.
 
 usage: live.py ADJOIN [--only WORD] [--work DIR]
 
-Prints Markdown. What was measured lies in WORK/live.jsonl and is not measured again. Vectors come from ADJOIN_DATA; programs are
-those of `adjoin-lab` beside ADJOIN; hnswlib is measured where PEERS_PYTHON, by default this Python, has it and numpy. A part
-of the document is a module with a list `ALL` of functions, each of which gives the Markdown of one table (`PARTS`).
+Prints Markdown. Measurements are kept in WORK/live.jsonl and are not repeated. Vectors are from ADJOIN_DATA; the
+program is `adjoin-lab` next to ADJOIN. hnswlib is measured if PEERS_PYTHON, by default this Python, has it and numpy. A
+part of the document is a module with a list `ALL` of functions, each of which returns the Markdown of one table
+(`PARTS`).
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ PARTS = {
 
 
 class Bench:
-    """Programs that print records as lines of JSON, and what they printed."""
+    """Programs that print records as lines of JSON, and their output."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.adjoin, self.work = asked.adjoin.resolve(), asked.work.resolve()
         self.ledger = Ledger(self.work / "live.jsonl")
 
     def data(self, name: str = FILE) -> Path:
-        """A file of ADJOIN_DATA."""
+        """Returns a file of ADJOIN_DATA."""
         path = Path(os.environ.get("ADJOIN_DATA", "")) / name
         if "ADJOIN_DATA" not in os.environ or not path.exists():
             raise Failed(f"{name} is not in ADJOIN_DATA")
         return path
 
     def updates(self, **named: object) -> list[Record]:
-        """The records of an update study (`lab/src/updates.rs`), one for each cycle, the first before all."""
+        """Returns the records of an update study (`lab/src/updates.rs`): one before all cycles, then one per cycle."""
         return self.printed([self.adjoin.parent / "adjoin-lab", "updates", self.data()], named)
 
     def updates_of_hnswlib(self, **named: object) -> list[Record]:
-        """The same of hnswlib."""
+        """Returns the records of an update study of hnswlib."""
         python = os.environ.get("PEERS_PYTHON", sys.executable)
         return self.printed([python, Path(__file__).with_name("live_peers.py"), self.data()], named)
 
     def printed(self, command: list[str | Path], named: dict[str, object]) -> list[Record]:
-        """The records that a program prints which is given a file and named values."""
+        """Returns the records of a program that gets a file and named values."""
         words = [f"{name}={value}" for name, value in named.items()]
 
         def measure() -> Record:

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Cycles of deletes and inserts of a collection, each followed by a merge: `live_cycles.py FILE NAME=VALUE ...`, in a Python
-that has numpy and pyarrow, with `adjoin` (the program), `method` (of the merges), `rows` of the file that are there at a time,
-of which a `share` goes in each of so many `cycles`, and as many others come; `every` so many of them it prints a line of JSON.
-The last line is of an index that was built of the same rows.
+"""Cycles of deletes and inserts of a collection, each followed by a merge: `live_cycles.py FILE NAME=VALUE ...`.
+
+Needs a Python with numpy and pyarrow. Names: `adjoin` (the program), `method` (of the merges), `rows` of the file that
+are present at a time, `share`, the fraction of them that each cycle deletes and replaces with as many others, `cycles`,
+and `every`, the number of cycles between two printed lines of JSON. The last line describes an index that was built
+from the same rows.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Live:
         self.adjoin, self.folder, self.index, self.threads = adjoin, folder, folder / "live", threads
 
     def run(self, command: str, *words: object) -> float:
-        """Runs a command; returns how long it took."""
+        """Runs a command. Returns its duration."""
         begun = time.monotonic()
         limits = [] if command == "create" else ["--threads", str(self.threads), "--quiet"]
         subprocess.run(
@@ -51,7 +53,7 @@ class Live:
         self.run("write", "--delete", ids, "--insert", table)
 
     def measured(self, queries: Path, truth: Any) -> dict[str, Any]:
-        """Recall and reads of searches, and the size and order of the index."""
+        """Returns recall and reads of searches, and the size and order of the index."""
         hits, told, record = self.folder / "hits.csv", self.folder / "stats.json", {}
         for width in LISTS:
             wanted = ["--queries", queries, "-k", K, "-L", width, "-o", hits, "--stats", told, "--force"]

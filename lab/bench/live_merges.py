@@ -1,5 +1,6 @@
-"""What merges cost, and what many of them leave: FreshDiskANN's section 5.3 and its Figures 2 and 3 on disk. `live.py` calls the
-functions; each gives Markdown.
+"""Cost of merges, and the state after many of them: FreshDiskANN's section 5.3 and its Figures 2 and 3 on disk.
+
+Each function returns Markdown. `live.py` calls them.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from measure import Record
 if TYPE_CHECKING:
     from live import Bench
 
-#: Rows that are there, of which a share goes and as many others come in each cycle.
+#: Rows that are present, and the fraction of them that each cycle deletes and replaces.
 ROWS, SHARE, CYCLES, EVERY = 100_000, 0.1, 200, 20
-#: Cycles of ways that are there to compare with.
+#: Cycles of methods that are only compared with.
 FEW_CYCLES = 40
 LARGE, LARGE_ROWS, SHARES = "sift-900k.u8bin", 850_000, (0.05,)
 
 
 def cycles(bench: Bench, file: str, method: str, **named: object) -> list[Record]:
-    """The records of a run of `live_cycles.py`."""
+    """Returns the records of a run of `live_cycles.py`."""
     python = os.environ.get("PEERS_PYTHON", sys.executable)
     program = Path(__file__).with_name("live_cycles.py")
     return bench.printed([python, program, bench.data(file)], {"adjoin": bench.adjoin, "method": method, **named})
 
 
 def turnovers(bench: Bench) -> str:
-    """Figure 2 on disk: recall, reads, order and size after many merges."""
+    """Returns Figure 2 on disk: recall, reads, order and size after many merges."""
     body = []
     for method, count in (("change", CYCLES), ("change-nearest", FEW_CYCLES)):
         of = cycles(bench, "sift-200k.u8bin", method, rows=ROWS, share=SHARE, cycles=count, every=EVERY)
@@ -48,7 +49,7 @@ def turnovers(bench: Bench) -> str:
 
 
 def cost(bench: Bench) -> str:
-    """What a merge costs beside a build."""
+    """Compares the cost of a merge with a build."""
     body = []
     for method in ("change", "build"):
         for share in SHARES:

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What updates make of a graph of hnswlib, in a process of its own: `live_peers.py FILE [NAME=VALUE ...]`, in PEERS_PYTHON,
-with the same cycles and the same records as `lab/src/updates.rs`: `cycles`, `share`, `rows` and `threads`.
+"""The effect of updates on a graph of hnswlib, in its own process: `live_peers.py FILE [NAME=VALUE ...]`.
 
-hnswlib has one way to delete and insert for good: a vector is marked, and a new one takes its place in the graph
-(`replace_deleted`), for which the neighbors of the old one choose theirs again among those around. Each insert has a label of
-its own, the row plus a multiple of the number of rows: hnswlib forgets a label that comes back while its old place waits.
+Runs in PEERS_PYTHON, with the cycles and records of `lab/src/updates.rs`: `cycles`, `share`, `rows` and `threads`.
+
+hnswlib has one way to delete and insert permanently: a vector is marked, and a new one takes its place in the graph
+(`replace_deleted`). The neighbors of the old vector then choose theirs again among the vectors around it. Each insert
+has a new label, the row plus a multiple of the number of rows, because hnswlib forgets a label that is reused while its
+old place waits.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ import hnswlib
 import numpy
 
 QUERIES, K, FEW, RECALL = 1_000, 10, 5, 0.95
-#: As degree and list of adjoin's graphs: twice as many neighbors as `M` on the lowest level.
+#: Equivalents of degree and list of adjoin's graphs: the lowest level has twice `M` neighbors.
 M, CONSTRUCTION = 16, 75
 
 
 def nearest(base: Any, queries: Any) -> Any:
-    """The squared distances of the K nearest of each query, ascending. Of bytes they are exact in f32."""
+    """Returns the squared distances of the K nearest of each query, ascending. For bytes they are exact in f32."""
     norms, found = (base**2).sum(axis=1), []
     for block in numpy.split(queries, 20):
         squares = (block**2).sum(axis=1)[:, None] - 2 * block @ base.T + norms
@@ -52,7 +54,7 @@ class Graph:
         self.index.add_items(self.base[rows], self.labels[rows], num_threads=self.threads, replace_deleted=True)
 
     def recalls(self, queries: Any, truth: Any, width: int) -> tuple[float, float]:
-        """Of the few nearest and of the K nearest."""
+        """Returns the recall of the few nearest, and of the K nearest."""
         self.index.set_ef(width)
         labels, _ = self.index.knn_query(queries, k=K, num_threads=self.threads)
         rows = labels.astype(numpy.int64) % len(self.base)

@@ -1,5 +1,7 @@
-"""What the rules by which a graph in memory takes updates do to its recall: FreshDiskANN's sections 3.3 and 4.3, its appendices
-B to D. `live.py` calls the functions; each gives Markdown.
+"""The effect of update rules of a graph in memory on its recall: FreshDiskANN's sections 3.3 and 4.3, appendices B to
+D.
+
+Each function returns Markdown. `live.py` calls them.
 """
 
 from __future__ import annotations
@@ -13,16 +15,16 @@ from measure import Failed, Record
 if TYPE_CHECKING:
     from live import Bench
 
-#: Vectors of these studies, and cycles by share: half of the vectors of a cycle are ten times as many as a twentieth.
+#: Rows of these studies, and cycles by fraction. Half of the rows per cycle is ten times as many as a twentieth.
 ROWS = 50_000
 CYCLES = {0.05: 50, 0.1: 20, 0.5: 5}
 SHOWN = (0, 1, 2, 3, 5, 10, 20, 30, 40, 50)
 #: Alphas, and the cycles of each.
 ALPHAS = {1.0: 50, 1.1: 20, 1.2: 50, 1.3: 20}
-#: Inserts into the places of deleted vectors take hnswlib longer than any rule.
+#: Inserts in the place of deleted vectors take hnswlib longer than any rule.
 CYCLES_OF_HNSWLIB = 10
 SHARES = (0.05, 0.1, 0.5)
-#: Words, rules and alphas.
+#: Labels, rules and alphas.
 RULES = {
     "edges are dropped (policy A)": ("drop", 1.2),
     "neighbors of the deleted, alpha of 1 (policy B)": ("neighbors", 1.0),
@@ -32,12 +34,12 @@ RULES = {
 }
 PRUNED_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 AT = (0.9, 0.95, 0.98)
-#: What searches are to have before the first cycle.
+#: Target recall of searches before the first cycle.
 RECALL = 0.95
 
 
 def by_cycle(rows: Iterable[tuple[list[str], list[Record]]], heads: list[str], figure: str, digits: int) -> str:
-    """A figure over the cycles, a run a row; nothing where a run has fewer cycles."""
+    """Returns a figure over the cycles, one run per row; empty if a run has fewer cycles."""
     body = []
     for words, records in rows:
         of = {record["cycle"]: record for record in records}
@@ -50,7 +52,7 @@ def updates(bench: Bench, rule: str, alpha: float, share: float, cycles: int = 0
 
 
 def rules(bench: Bench) -> str:
-    """Figure 1, and rules that are not in the paper."""
+    """Returns Figure 1, and rules that are not in the paper."""
     share = SHARES[0]
     rows = [([words, str(of[0]["list"])], of) for words, of in each_rule(bench)]
     note = ""
@@ -74,7 +76,7 @@ def each_rule(bench: Bench) -> list[tuple[str, list[Record]]]:
 
 
 def costs(bench: Bench) -> str:
-    """What each rule writes and takes."""
+    """Measures the writes and the time of each rule."""
     rows = []
     for words, records in each_rule(bench):
         cycles = records[1:]
@@ -96,7 +98,7 @@ FIGURES = (("recall_at_10", 4), ("degree", 1), ("distances", 0))
 
 
 def shares(bench: Bench) -> str:
-    """Figure 2."""
+    """Returns Figure 2."""
     rows = [([f"{share:.0%}"], updates(bench, "neighbors", 1.2, share)) for share in SHARES]
     return "5-recall@5 by the fraction that a cycle deletes (by Algorithm 4) and inserts (Figure 2):\n\n" + by_cycle(
         rows, ["fraction"], "recall_at_5", 4
@@ -104,7 +106,7 @@ def shares(bench: Bench) -> str:
 
 
 def alphas(bench: Bench) -> str:
-    """Figures 3 and 12."""
+    """Returns Figures 3 and 12."""
     share = SHARES[0]
     rows = [([shown(alpha)], updates(bench, "neighbors", alpha, share, cycles)) for alpha, cycles in ALPHAS.items()]
     parts = [
@@ -117,13 +119,13 @@ def alphas(bench: Bench) -> str:
 
 
 def curve_cells(built: Record) -> list[str]:
-    """Distances that a query takes at each recall@10."""
+    """Returns the distances per query at each recall@10."""
     points = [point | {"recall": point["recall_at_10"]} for point in built["curve"]]
     return [shown(at_recall(points, recall, "distances"), 0) for recall in AT]
 
 
 def builds(bench: Bench) -> str:
-    """Table 1 and Figure 13."""
+    """Returns Table 1 and Figure 13."""
     rows = []
     for alpha in ALPHAS:
         for passes in (1, 2):
@@ -137,7 +139,7 @@ def builds(bench: Bench) -> str:
 
 
 def pruning(bench: Bench) -> str:
-    """Figure 14."""
+    """Returns Figure 14."""
     rows = []
     for share in PRUNED_SHARES:
         cycle = bench.updates(rows=ROWS, cycles=1, share=share)[1]

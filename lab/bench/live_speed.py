@@ -1,5 +1,6 @@
-"""How fast writes and searches of a collection are: FreshDiskANN's section 6 and its Figures 5 to 8 in small. `live.py` calls the
-functions; each gives Markdown.
+"""Speed of writes and searches of a collection: FreshDiskANN's section 6 and its Figures 5 to 8 on a smaller scale.
+
+Each function returns Markdown. `live.py` calls them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from measure import Record
 if TYPE_CHECKING:
     from live import Bench
 
-#: Rows that are there at first, minutes, and rows a second that are inserted, and as many deleted; 0: as many as can be.
+#: Fraction of the rows that exist at first, minutes, and rows inserted per second, with as many deleted; 0 for as many
+#: as possible.
 FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (0,)
 #: Lines of the table of each run.
 LINES = 10
 
 
 def records(bench: Bench, words: list[str | Path], **named: object) -> list[Record]:
-    """The records of `lab/src/live/`, in a folder of its own."""
+    """Returns the records of `lab/src/collection/`, in a separate folder."""
     folder = bench.work / f"live-{words[0]}"
     shutil.rmtree(folder, ignore_errors=True)
     told = bench.printed([bench.adjoin.parent / "adjoin-lab", "live", words[0], folder, *words[1:]], named)
@@ -30,7 +32,7 @@ def records(bench: Bench, words: list[str | Path], **named: object) -> list[Reco
 
 
 def writes(bench: Bench) -> str:
-    """Writes of one row, beside a file that is synced for each."""
+    """Measures writes of one row, compared with a file that is synced for each."""
     of = records(bench, ["writes"], rows=100_000)
     [sync] = [record["per_second"] for record in of if record["what"] == "sync"]
     [opened] = [record for record in of if record["what"] == "open"]
@@ -50,7 +52,7 @@ def writes(bench: Bench) -> str:
 
 
 def sustained(bench: Bench) -> str:
-    """Inserts, deletes and searches at the same time."""
+    """Measures inserts, deletes and searches at the same time."""
     body = []
     for rate in RATES:
         named = {"share": SHARE, "minutes": MINUTES, "rate": rate}
@@ -76,7 +78,7 @@ def sustained(bench: Bench) -> str:
 
 
 def figures(some: list[Record]) -> list[str]:
-    """What some lines of a run have in common; what is counted is that of the last."""
+    """Returns the means of some lines of a run; counters have the value of the last line."""
     mean = lambda name: sum(record[name] for record in some) / len(some)  # noqa: E731
     last = some[-1]
     counted = [last["waited_seconds"], last["merges"], last["log_bytes"] / 1e6, last["resident_bytes"] / 1e6]

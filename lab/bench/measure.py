@@ -1,4 +1,4 @@
-"""Runs programs and keeps what was measured, so that a benchmark goes on where it was interrupted."""
+"""Runs programs and keeps their measurements, so that an interrupted benchmark resumes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ Record = dict[str, Any]
 
 
 class Failed(Exception):
-    """A program ended with an error; its last line of words."""
+    """A program ended with an error; has the last line of its standard error."""
 
 
 def run(command: list[str | Path]) -> Record:
-    """Runs a program to its end: `seconds`, `cpu_seconds` of all its threads, `peak_bytes` of its resident memory as the system
-    accounts it, its `output` and its `words`, which are on its standard error.
+    """Runs a program to its end.
 
-    The system counts what the caller held when it forked, so whoever calls this must stay small.
+    Returns `seconds`, `cpu_seconds` of all its threads, `peak_bytes` of its resident memory as reported by the system,
+    its `output`, and its `words` on standard error. The system counts memory that the caller held at the fork, so
+    callers must stay small.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
         begun = time.monotonic()
@@ -43,21 +44,21 @@ def run(command: list[str | Path]) -> Record:
 
 
 def why(code: int, words: list[str], seconds: float) -> str:
-    """Why a program failed: its last words, or the signal that ended it, which leaves it none."""
+    """Returns the reason of a failure: the last words of the program, or the signal that ended it without any."""
     if code == -signal.SIGKILL:
         return f"killed after {seconds:.0f} s, as the system does where memory does not suffice"
     return words[-1] if words else f"exit code {code}"
 
 
 def machine() -> str:
-    """The processor and its cores, as a sentence."""
+    """Returns the processor and its cores, as a sentence."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else 'An unknown processor'}, {os.cpu_count()} cores."
 
 
 class Ledger:
-    """Records by key in a file of JSON lines; what is there is not measured again."""
+    """Records by key in a file of JSON lines. Existing records are not measured again."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,8 @@ class Ledger:
             self.records[record["key"]] = record
 
     def measured(self, key: str, measure: Callable[[], Record]) -> Record:
-        """What was measured under a key, now or earlier; a failure is a record too, with its reason under `failed`."""
+        """Returns the record of a key, measured now or earlier. A failure is a record too, with its reason under
+        `failed`."""
         if key not in self.records:
             try:
                 record = measure()
@@ -82,7 +84,7 @@ class Ledger:
 
 
 def median(records: list[Record]) -> Record:
-    """The record of median seconds; a failure where there is none."""
+    """Returns the record of median seconds, or a failure if there is none."""
     whole = sorted((one for one in records if "failed" not in one), key=lambda one: one["seconds"])
     if not whole:
         return records[0]
@@ -90,6 +92,6 @@ def median(records: list[Record]) -> Record:
 
 
 def spread(records: list[Record]) -> float:
-    """Largest seconds over least."""
+    """Returns the largest seconds divided by the least."""
     seconds = [one["seconds"] for one in records if "failed" not in one]
     return max(seconds) / min(seconds) if seconds else 1.0

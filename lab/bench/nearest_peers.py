@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""One peer of `nearest.py`, in a process of its own: `nearest_peers.py WHAT JOB`, with the job as JSON: `file` of vectors,
-`metric`, `k`, `threads`, `truth`, a file of what some drawn rows should find.
+"""One peer of `nearest.py`, in its own process: `nearest_peers.py WHAT JOB`, with the job as JSON.
 
-`write-truth` writes that. `judge` tells the recall of `found`, a Parquet file of neighbors. A peer makes an index of the set,
-small and fast ones first, and asks for the neighbors of the drawn rows with more and more effort, until it reaches `recall`; then
-for those of each row, with that effort and with the one before: `points`, each with `recall`, and the `seconds` and `cpu_seconds`
-of index and search together. Of equal distances all count.
+The job: `file` of vectors, `metric`, `k`, `threads`, and `truth`, a file of the true neighbors of some drawn rows.
+
+`write-truth` writes that file. `judge` reports the recall of `found`, a Parquet file of neighbors. A peer builds
+indexes of the set, small and fast ones first. It searches for the neighbors of the drawn rows with increasing effort
+until it reaches `recall`, then for those of every row, with that effort and with the one before. The answer has
+`points`, each with `recall`, and the `seconds` and `cpu_seconds` of index and search together. Neighbors at equal
+distance all count.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Job = dict[str, Any]
 JUDGED = 1_000
 #: Rows that are compared at once.
 BLOCK = 50_000
-#: Distances that differ by less are equal: peers sum in f32.
+#: Distances that differ by less count as equal, since peers sum in f32.
 SLACK = 1e-5
 #: As in `peer_search.py`.
 TRAINED = 64
@@ -34,7 +36,7 @@ WIDTHS = (11, 13, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def vectors_of(job: Job) -> Any:
-    """All of them as f32, of length 1 under cosine."""
+    """Returns all vectors as f32, of length 1 under cosine."""
     path = job["file"]
     if path.endswith(".npy"):
         vectors = numpy.load(path).astype("float32")
@@ -56,7 +58,7 @@ def squares(queries: Any, others: Any) -> Any:
 
 
 def write_truth(job: Job) -> Job:
-    """The squared distance of the last neighbor of each drawn row."""
+    """Writes the squared distance of the last neighbor of each drawn row."""
     vectors, k = vectors_of(job), job["k"]
     rows = drawn(len(vectors))
     queries = vectors[rows]
@@ -72,7 +74,8 @@ def write_truth(job: Job) -> Job:
 
 
 def recall_of(job: Job, vectors: Any, found: Callable[[int], Any]) -> float:
-    """The share of what drawn rows should find that they did; `found` has the neighbors of a row, maybe itself among them."""
+    """Returns the fraction of the true neighbors that drawn rows found. `found` returns the neighbors of a row, which
+    may include the row."""
     right = 0
     for row, most in zip(drawn(len(vectors)), numpy.load(job["truth"])):
         others = numpy.unique(found(int(row)))
@@ -128,7 +131,8 @@ def hnswlib(job: Job, vectors: Any, degree: int) -> Find:
     return find
 
 
-#: What each is installed as, what its index is made with, lists of faiss over the root of the rows or M of hnswlib, and efforts.
+#: Package of each peer, parameters of its index (lists of faiss relative to the root of the rows, or M of hnswlib), and
+#: efforts.
 PEERS = {
     "faiss-ivf": ("faiss-cpu", faiss, (1, 2, 4), PROBES),
     "hnswlib": ("hnswlib", hnswlib, (6, 10, 16), WIDTHS),

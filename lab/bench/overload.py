@@ -1,4 +1,4 @@
-"""A server that is asked for three times what it can do, for `serve.py`: the server on one core, who asks on the other."""
+"""Overloads a server with three times its peak rate, for `serve.py`. Server and client have a core each."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from at_recall import shown, table
 from measure import Failed, Record, run
 
-#: What each request asks for; what it would not get within its deadline it is to be refused.
+#: Request body. A request that cannot be answered by its deadline is to be refused.
 ASKED = {"k": 10, "nprobe": 20, "deadline_ms": 200}
-#: Cores of the server, and of who asks.
+#: Cores of the server and of the client.
 SERVER, CLIENT = "0", "1"
-#: The first rate that is tried, which is doubled while more is answered by at least so much, each for so long.
+#: First rate to try, which is doubled while the answered rate grows by at least this factor; and seconds per trial.
 FIRST_RATE, GAIN, TRIAL_SECONDS = 250, 1.05, 8
-#: Times the peak, and for so long.
+#: Overload as a multiple of the peak, and its seconds.
 OVERLOAD, OVERLOAD_SECONDS = 3, 60
-#: Share of the peak before and after.
+#: Load before and after, as a fraction of the peak, and its seconds.
 CALM, CALM_SECONDS = 0.5, 10
 MEMORY = "512MB"
 #: Fewer than a server with that memory holds, and more than it can answer within the deadline.
@@ -38,12 +38,12 @@ class Server:
             raise Failed("the server does not listen")
 
     def peak_bytes(self) -> int:
-        """The most resident memory that it has taken, as the system accounts it."""
+        """Returns the peak resident memory, as reported by the system."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     def asked(self, queries: Path, rate: float, seconds: float) -> Record:
-        """What came of requests at a rate."""
+        """Returns the results of requests at a rate."""
         stats = self.work / "overload.json"
         named = {"queries": queries, "rate": rate, "seconds": seconds, "members": json.dumps(ASKED), "connections": CONNECTIONS}
         words = [word for name, value in named.items() for word in (f"--{name}", value)]
@@ -56,7 +56,7 @@ class Server:
 
 
 def phases(server: Server, queries: Path) -> Record:
-    """The peak, what is answered before, during and after the overload, and the memory of all that."""
+    """Returns the peak, the answered rates before, during and after the overload, and the memory."""
     rate, peak = FIRST_RATE, 0.0
     while (told := server.asked(queries, rate, TRIAL_SECONDS)["answered_per_second"]) > GAIN * peak:
         rate, peak = 2 * rate, told
@@ -69,7 +69,7 @@ def phases(server: Server, queries: Path) -> Record:
 
 
 def overload(adjoin: Path, store: Path, queries: Path, measured: Callable[..., Record]) -> str:
-    """A table of the phases."""
+    """Returns a table of the phases."""
 
     def measure() -> Record:
         server = Server(adjoin, store, queries.parent)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""One peer at one job of `bench.py`, in a process of its own: `peer.py NAME JOB` with the job as JSON, an answer as JSON.
+"""One peer with one job of `bench.py`, in its own process: `peer.py NAME JOB`, with job and answer as JSON.
 
 The job: `vectors` (a .npy or .u8bin file), `metric` (`l2` or `cosine`), `threshold`, `recall`, `threads`, `patience`
-(seconds for the queries; what does not fit is extrapolated from a seeded sample of them).
+(seconds for the queries; if they take longer, a seeded sample of them is extrapolated).
 
-The answer: `seconds` from the file to the pairs, of which `build_seconds` before the first query; `queries` and `of` how
-many; `recall` of the sampled vectors' neighbors by brute force, both over pairs and for the average vector.
+The answer: `seconds` from the file to the pairs, of these `build_seconds` before the first query; `queries` and `of`,
+the numbers of queries asked and in total; `recall` of the sampled vectors' neighbors by brute force, over pairs and for
+the average vector.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from typing import Any
 
 import numpy
 
-#: Vectors whose neighbors are known by brute force.
+#: Vectors whose neighbors are found by brute force.
 JUDGED = 500
-#: Queries that are asked at once.
+#: Queries that are sent at once.
 BLOCK = 1_000
 #: Products of a block of a scan.
 BLOCK_PRODUCTS = 1 << 27
 
-#: The rows within the threshold of each of some rows.
+#: Returns the rows within the threshold of each of some rows.
 Search = Callable[[Any], list[Any]]
 
 
 class Job:
-    """What is asked, and the vectors as a user of these libraries holds them: f32 in memory, of length 1 under cosine."""
+    """A job, with the vectors as users of these libraries hold them: f32 in memory, of length 1 under cosine."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
         self.begun = time.monotonic()
@@ -49,7 +50,7 @@ class Job:
         return numpy.sort(numpy.random.default_rng(1).choice(len(self), min(count, len(self)), replace=False))
 
     def near(self, scores: Any, rows: Any, others: Any) -> Any:
-        """Which of the inner products of rows and others are within the threshold."""
+        """Returns which inner products of rows and others are within the threshold."""
         if self.metric == "cosine":
             return scores >= self.threshold
         squares = self.squares()
@@ -61,7 +62,7 @@ class Job:
         return self._squares
 
     def truth(self) -> tuple[Any, list[Any]]:
-        """Sampled rows and the rows near them, by brute force."""
+        """Returns sampled rows and the rows near them, by brute force."""
         rows, all_rows = self.sampled(JUDGED), numpy.arange(len(self))
         near = [numpy.nonzero(self.near(self.vectors[row] @ self.vectors.T, [row], all_rows))[-1] for row in rows]
         return rows, [found[found != row] for row, found in zip(rows, near)]
@@ -76,7 +77,7 @@ def read(path: Path) -> Any:
 
 
 def reached(truth: tuple[Any, list[Any]], search: Search) -> dict[str, float]:
-    """Which share of the true neighbors is found: over all pairs, and for the average vector that has any."""
+    """Returns the fraction of the true neighbors found: over all pairs, and for the average vector that has any."""
     rows, near = truth
     found = [len(numpy.intersect1d(theirs, true)) for theirs, true in zip(search(rows), near)]
     shares = [share / len(true) for share, true in zip(found, near) if len(true)]
@@ -88,7 +89,7 @@ def kept(told: dict[str, float], job: Job) -> bool:
 
 
 def timed_queries(job: Job, search: Search) -> dict[str, Any]:
-    """All queries, or as many of them, in seeded order, as patience allows."""
+    """Runs all queries, or as many of them, in seeded order, as patience allows."""
     order = numpy.random.default_rng(2).permutation(len(job))
     begun, asked = time.monotonic(), 0
     while asked < len(order) and time.monotonic() - begun < job.patience:
@@ -99,7 +100,8 @@ def timed_queries(job: Job, search: Search) -> dict[str, Any]:
 
 
 def answered(job: Job, search: Search, settings: Iterator[tuple[str, Callable[[], None]]]) -> dict[str, Any]:
-    """The first of some settings, from fast to careful, that reaches the recall; else the last, which says so."""
+    """Returns the first of some settings, from fast to careful, that reaches the recall; otherwise the last, marked as
+    such."""
     build = time.monotonic() - job.begun
     truth = job.truth()
     for name, choose in settings:
@@ -122,7 +124,7 @@ def doubled(name: str, first: int, last: int, choose: Callable[[int], None]) -> 
 
 
 def numpy_scan(job: Job) -> dict[str, Any]:
-    """The upper half of the matrix by blocks of rows: six lines that anybody writes."""
+    """Computes the upper half of the matrix by blocks of rows: the six lines that a user would write."""
     build, rows = time.monotonic() - job.begun, len(job)
     if job.metric == "l2":
         job.squares()
@@ -145,7 +147,7 @@ EVERYTHING = {"pair": 1.0, "per_vector": 1.0}
 
 def faiss_search(job: Job, index: Any) -> Search:
     limit = job.threshold if job.metric == "cosine" else job.threshold**2
-    # It gives what is above or below a limit, not what is at it.
+    # It returns values above or below a limit, and none at the limit.
     limit = float(numpy.nextafter(numpy.float32(limit), numpy.float32(-2 if job.metric == "cosine" else numpy.inf)))
 
     def search(rows: Any) -> list[Any]:
@@ -182,7 +184,7 @@ def faiss_ivf(job: Job) -> dict[str, Any]:
     return answered(job, faiss_search(job, index), doubled("nprobe", 1, lists, choose))
 
 
-#: Neighbors that a search of a graph is asked for; it knows no radius, so what lies within is picked from them.
+#: Neighbors requested from a search of a graph. It has no radius search, so results within the threshold are picked.
 NEIGHBORS = 200
 
 

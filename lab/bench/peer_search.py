@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""One peer of `search_peers.py`, in a process of its own: `peer_search.py NAME build|search JOB`, with the job as JSON.
+"""One peer of `search_peers.py`, in its own process: `peer_search.py NAME build|search JOB`, with the job as JSON.
 
-The job of both: `folder` of the index, `threads`. Of a build: `base`, a .u8bin or .fbin file. Of a search:
-`queries`, likewise; `k`; `effort`, which is what a peer lets its users raise for recall; `lone`, whether each query is
-asked and timed by itself, on one thread; `batch`, how many are asked at once otherwise; `patience`, seconds after which
-no more queries are asked; `memory_bytes` for caches of the peer's own; `hits`, a file to write as k row numbers of 4
-bytes for each query that was asked; `cgroup`, a folder that bounds memory, or null.
+Keys of every job: `folder` of the index, `threads`. Of a build: `base`, a .u8bin or .fbin file. Of a search:
 
-The answer of a search: `rate` in queries a second or, of lone queries, `p99_ms`; `read_bytes` a query from the disk;
-`queries` that were asked. That of a build: `version`. Libraries and queries are in memory before the bound holds, the
-index is not.
+- `queries`, a file like `base`; `k`; `effort`, the setting of the peer that raises recall
+- `lone`: whether each query is sent and timed separately, on one thread; `batch`: otherwise, queries per call
+- `patience`: seconds after which no more queries are sent; `memory_bytes` for the peer's own caches
+- `hits`: a file to write as k row numbers of 4 bytes for each answered query; `cgroup`: a folder that bounds memory, or
+  null
+
+The answer of a search: `rate` in queries per second or, for lone queries, `p99_ms`; `read_bytes` per query from the
+disk; `queries`, the number answered. The answer of a build: `version`. Libraries and queries are loaded before the
+bound applies, the index is not.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from peer import read
 
 #: Rows that are converted and added at once.
 BLOCK = 100_000
-#: Rows for each list that faiss learns its lists from; more than it asks for at least, 39.
+#: Sample rows per list to train faiss; its minimum is 39.
 TRAINED = 64
-#: Dimensions for each byte of a code, as of adjoin's.
+#: Dimensions per byte of a code, as in adjoin.
 CODED = 4
 NO_ROW = 2**32 - 1
 
 Job = dict[str, Any]
-#: The row numbers of the k nearest of some queries, on so many threads.
+#: Returns the row numbers of the k nearest of some queries, with a number of threads.
 Find = Callable[[Any, int], Any]
 
 
@@ -48,7 +50,7 @@ def shape(path: str) -> tuple[int, int]:
 
 
 def blocks(path: str) -> Iterator[tuple[Any, Any]]:
-    """Row numbers and vectors as f32, a block at a time."""
+    """Yields row numbers and vectors as f32, one block at a time."""
     rows, dimensions = shape(path)
     element = numpy.dtype("u1" if path.endswith(".u8bin") else "<f4")
     for start in range(0, rows, BLOCK):
@@ -59,7 +61,7 @@ def blocks(path: str) -> Iterator[tuple[Any, Any]]:
 
 
 def faiss_build(job: Job) -> None:
-    """Blocks that are merged on disk, as its example of lists on disk does."""
+    """Builds blocks that are merged on disk, as in faiss's example of lists on disk."""
     import faiss
     from faiss.contrib.ondisk import merge_ondisk
 
@@ -154,7 +156,7 @@ def lance_build(job: Job) -> None:
 
 
 def lance_open(job: Job) -> Find:
-    """Asks one query after the other on each thread; what it keeps of an index is bounded, half of the memory."""
+    """Sends one query after another on each thread. The cached part of an index is bounded by half of the memory."""
     import lancedb
 
     caches = {"index_cache_size_bytes": job["memory_bytes"] // 2, "metadata_cache_size_bytes": job["memory_bytes"] // 8}
@@ -177,7 +179,7 @@ def lance_open(job: Job) -> Find:
 
 @dataclass(frozen=True)
 class Peer:
-    """What it is installed and imported as, and how it builds and opens an index."""
+    """Package and module of a peer, and its functions to build and open an index."""
 
     package: str
     module: str
@@ -194,7 +196,7 @@ PEERS = {
 
 
 def forget(folder: Path) -> None:
-    """Takes the files of an index out of the page cache, where their build has left them."""
+    """Evicts the files of an index from the page cache, into which the build wrote them."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -203,13 +205,13 @@ def forget(folder: Path) -> None:
 
 
 def read_bytes() -> int:
-    """What this process has had read from the disk."""
+    """Returns the bytes that this process read from the disk."""
     lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(lines["read_bytes"])
 
 
 def ask(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
-    """Hits of as many queries as patience allows, and the seconds of each batch of them."""
+    """Returns hits of as many queries as patience allows, and the seconds of each batch."""
     step, threads = (1, 1) if job["lone"] else (job["batch"], job["threads"])
     found: list[Any] = []
     spent: list[float] = []
@@ -240,7 +242,7 @@ def search(peer: Peer, job: Job) -> dict[str, float]:
 
 def main() -> int:
     peer, what, job = PEERS[sys.argv[1]], sys.argv[2], json.loads(sys.argv[3])
-    # LanceDB has no argument for threads: it heeds this, and cores, which bind every peer alike.
+    # LanceDB has no argument for threads. It uses this variable and the number of cores, which bind every peer alike.
     os.environ["LANCE_CPU_THREADS"] = str(job["threads"])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["threads"]])
     importlib.import_module(peer.module)

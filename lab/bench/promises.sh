@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Exact joins against brute force, on whole real sets: the same pairs, within the budget. Needs ADJOIN_DATA, a folder
+# Compares exact joins of whole real sets with brute force: equal pairs, within the budget. Needs ADJOIN_DATA, a folder
 # with sift-200k.u8bin, sift-stars-50k.u8bin, debdesc.f16.npy and wordnet-20k.f16.npy.
 set -euo pipefail
 adjoin=$1

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Runbooks of big-ann-benchmarks' streaming track: makes them, reads them, and finds the truth of their searches.
+"""Runbooks of big-ann-benchmarks' streaming track: creates them, reads them, and finds the truth of their searches.
 
 usage: runbook.py make SHAPE --rows N [--steps N] [--seed N] [--clusters FILE] --name NAME -o RUNBOOK
        runbook.py clusters SET --count N [--seed N] -o SET
        runbook.py truth ADJOIN BASE QUERIES RUNBOOK --name NAME -o FOLDER
 
 A runbook is a YAML file of numbered steps: `insert` and `delete` of the rows from `start` to `end`, `replace` of the
-rows named `tags_start` to `tags_end` by those from `ids_start` to `ids_end`, `search` of all queries. SHAPE is one of
+rows `tags_start` to `tags_end` with the rows `ids_start` to `ids_end`, and `search` of all queries. SHAPE is one of
 
-  window   half of the rows come, then as many go as come (that of msturing-10M)
-  expiry   rows come and live for a drawn number of steps (that of wikipedia-1M, with its seed 1232 the same one)
-  renewal  the same, and a share of the rows is replaced on the way (that of wikipedia-1M with replaces and deletes)
-  rounds   rows come and go cluster after cluster, five times (that of msturing-30M-clustered, the final one of 2023)
+  window   half of the rows are inserted, then as many are deleted as inserted (msturing-10M)
+  expiry   rows are inserted and live for a random number of steps (wikipedia-1M, identical with its seed 1232)
+  renewal  as expiry, and a fraction of the rows is replaced meanwhile (wikipedia-1M with replaces and deletes)
+  rounds   rows are inserted and deleted cluster by cluster, five times (msturing-30M-clustered, final of 2023)
 
-`clusters` writes a set in the order of its k-means clusters, so that what comes drifts, and beside it, as `.json`,
-where each begins; `rounds` takes that. `truth` writes step{n}.gt100 for each search; ADJOIN is the program. Needs
-numpy.
+`clusters` writes a set in the order of its k-means clusters, so that inserts drift, and next to it a `.json` file with
+the start of each cluster; `rounds` takes that file. `truth` writes step{n}.gt100 for each search; ADJOIN is the
+program. Needs numpy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy
 
-#: A step as the file has it: `operation`, and from where to where.
+#: A step as in the file: `operation`, and its ranges.
 Step = dict[str, Any]
 RANGES = {
     "insert": ("start", "end"),
@@ -39,13 +39,14 @@ RANGES = {
     "replace": ("tags_start", "tags_end", "ids_start", "ids_end"),
     "search": (),
 }
-#: What is drawn for a batch, up to DRAWN: up to the first of LASTING it never goes, below the second it goes after as
-#: many steps as there are, else after a FIFTH of these. The published runbooks draw so.
+#: The life of a batch is drawn from 0 to DRAWN. Up to the first value of LASTING it is never deleted. Below the second,
+#: it is deleted after as many steps as the runbook has, else after a FIFTH of them. The published runbooks draw like
+#: this.
 DRAWN, FIFTH = 18, 5
 LASTING = {"expiry": (0, 4), "renewal": (1, 8)}
 ROUNDS, SHARES = 5, (100, 15, 10, 5, 3)
 KNOWN = 100
-#: Rows that k-means learns from, how often it moves its centers, and rows that are assigned at once.
+#: Sample rows of k-means, its number of rounds, and the rows assigned at once.
 LEARNT, MOVES, BLOCK = 20_000, 10, 50_000
 TYPES = {".u8bin": ("u1", "uint8"), ".i8bin": ("i1", "int8"), ".fbin": ("<f4", "float")}
 
@@ -68,8 +69,8 @@ def window(rows: int, steps: int) -> Iterator[Step]:
 
 
 def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[Step]:
-    """Each batch comes in a step of its own. Of `renewal`, half to nine tenths of it; what is held back replaces its
-    first rows when half of their life is over."""
+    """Inserts each batch in its own step. With `renewal`, inserts half to nine tenths of it; the rest replaces its
+    first rows after half of their life."""
     draw, batch = random.Random(seed), rows // steps
     never, long = LASTING[shape]
     after: dict[int, list[Step]] = {}
@@ -91,7 +92,7 @@ def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[
 
 
 def rounds(starts: list[int], seed: int) -> Iterator[Step]:
-    """In each round some rows of each cluster come, cluster after cluster; then most of those that are there go."""
+    """In each round, inserts some rows of each cluster, cluster by cluster, then deletes most of the present ones."""
     draw = numpy.random.default_rng(seed)
     sizes = numpy.diff(starts)
     shares = draw.permuted(draw.dirichlet(SHARES, len(sizes)), axis=1)
@@ -108,14 +109,14 @@ def rounds(starts: list[int], seed: int) -> Iterator[Step]:
 
 
 def changed(operation: str, start: int, end: int) -> Iterator[Step]:
-    """A step that does something, and a search after it."""
+    """Yields a change, and a search after it."""
     if start < end:
         yield ranged(operation, start, end)
         yield SEARCH
 
 
 def alive(steps: list[Step], rows: int) -> Iterator[tuple[int, Step, Any]]:
-    """Each step, by its number, with the row that each tag then has, -1 where it has none: one array, which changes."""
+    """Yields each step with its number and the row of each tag, or -1 for none. The array is reused."""
     row_of = numpy.full(rows, -1, dtype="i4")
     for number, step in enumerate(steps, 1):
         match step["operation"]:
@@ -129,7 +130,7 @@ def alive(steps: list[Step], rows: int) -> Iterator[tuple[int, Step, Any]]:
 
 
 def most_alive(steps: list[Step]) -> int:
-    """How many rows are there at once, at most."""
+    """Returns the largest number of rows present at once."""
     there, most = 0, 0
     for step in steps:
         sign = {"insert": 1, "delete": -1}.get(step["operation"], 0)
@@ -146,7 +147,8 @@ def write(path: Path, name: str, steps: list[Step]) -> None:
 
 
 def read(path: Path, name: str) -> list[Step]:
-    """The steps of a set in a runbook; of YAML it knows what runbooks use: keys, an indentation, numbers and words."""
+    """Returns the steps of a set in a runbook. Parses only the YAML that runbooks use: keys, indentation, numbers and
+    words."""
     steps: dict[int, Step] = {}
     here, step = False, {}
     for line in path.read_text().splitlines():
@@ -169,7 +171,7 @@ def read(path: Path, name: str) -> list[Step]:
 
 
 def vectors(path: Path) -> Any:
-    """The rows of a file, read when they are used."""
+    """Maps the rows of a file, which are read when used."""
     rows, dimensions = numpy.fromfile(path, "<u4", 2).tolist()
     return numpy.memmap(path, TYPES[path.suffix][0], "r", offset=8, shape=(rows, dimensions))
 
@@ -181,7 +183,7 @@ def write_vectors(path: Path, rows: Any) -> None:
 
 
 def centers_of(sample: Any, count: int, draw: Any) -> Any:
-    """Lloyd's k-means; a center without rows stays where it is."""
+    """Runs Lloyd's k-means. A center without rows is not moved."""
     centers = sample[draw.choice(len(sample), count, replace=False)]
     for _ in range(MOVES):
         near = nearest(sample, centers)
@@ -207,7 +209,7 @@ def in_clusters(source: Path, to: Path, count: int, seed: int) -> None:
 
 
 def truth(adjoin: Path, base: Path, queries: Path, steps: list[Step], folder: Path) -> None:
-    """The nearest tags of each query at each search, in the layout of big-ann; what is there is not found again."""
+    """Writes the nearest tags of each query at each search, in the format of big-ann. Existing files are kept."""
     rows = vectors(base)
     folder.mkdir(parents=True, exist_ok=True)
     live, tags = folder / f"live{base.suffix}", folder / "live.tags"

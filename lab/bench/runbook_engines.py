@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""One engine at a runbook, in a process of its own: `runbook_engines.py NAME run|check JOB`, with the job as JSON.
+"""One engine with a runbook, in its own process: `runbook_engines.py NAME run|check JOB`, with the job as JSON.
 
-The job: `base` and `queries`, files of vectors; `runbook`, a file, and the `name` of the set in it; `truth`, its
-folder; `folder` of the engine; `k`; `threads`; `memory_bytes`; `cgroup`, a folder that bounds memory, or null;
-`settled`, how many rows may come or go before the engine is let settle them (merge, optimize); `efforts`, what each
-search is asked with, one after the other; `build`, options of the engine; `log`, a file that gets a line of JSON for
-each step when it has ended: its `step`, `operation`, the seconds in which it `settled` rows before; of a search the
-`queries` and, as `points`, `seconds` and `recall` by each effort, of others `rows` and `seconds`; and the
-`peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far.
+The keys of a job:
 
-The answer of a run: `version`, `start_bytes` (what was resident before the engine began) and `kept_bytes`, of its
-files at the end. A check is made after a run was killed: it opens what is there and says, as `lost` and `risen`, how
-many rows are not there that should be, or are there that should not, by the last step of the log; rows that the step
-under way changes may be either.
+- `base` and `queries`: files of vectors; `runbook`: a file, and `name`: its set; `truth`: a folder; `folder` of the
+  engine
+- `k`; `threads`; `memory_bytes`; `cgroup`: a folder that bounds memory, or null
+- `settled`: the number of inserted and deleted rows after which the engine may settle them (merge, optimize)
+- `efforts`: arguments of each search, one after another; `build`: options of the engine
+- `log`: a file that gets a line of JSON after each step: `step`, `operation`, and `settled`, the seconds spent settling
+  rows before it. For a search, `queries`, and `points` with `seconds` and `recall` for each effort; for others, `rows`
+  and `seconds`. Also `peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far.
+
+The answer of a run: `version`, `start_bytes` (resident memory before the engine started), and `kept_bytes` of its files
+at the end. A check runs after a run was killed. It opens what is left, and reports, by the last step of the log, the
+number of missing rows (`lost`) and of deleted rows that are present (`risen`). Rows that the interrupted step changes
+may be either.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ import runbook
 from runbook import Step, vectors
 
 NO_ROW = -1
-#: Ids that are asked for at once.
+#: Ids that are looked up at once.
 ASKED = 20_000
 
 Job = dict[str, Any]
@@ -51,7 +54,7 @@ class Adjoin:
         else:
             options = {"element": "f32" if element == "f4" else element.replace("i1", "i8").replace("u1", "u8")}
             self.live = adjoin.Collection.create(job["folder"], dimensions, memory=memory, **options, **job["build"])
-        # Merges and searches have a budget of their own each, beside that of the rows in memory.
+        # Merges and searches each have a budget, in addition to the budget of the rows in memory.
         self.resources = {"threads": job["threads"], "memory": memory, "progress": False}
 
     def insert(self, tags: Any, rows: Any) -> None:
@@ -81,7 +84,8 @@ class Adjoin:
 
 
 class LanceDb:
-    """A table without an index until rows are settled for the first time; then `optimize` puts new rows into it."""
+    """A table without an index until rows are settled for the first time. Then `optimize` inserts new rows into the
+    index."""
 
     package = "lancedb"
 
@@ -123,7 +127,7 @@ class LanceDb:
             config = getattr(lancedb.index, kind.pop("index"))(distance_type="l2", **kind)
             self.table.create_index("vector", config=config)
             self.is_indexed = True
-        # Files of former versions go at once: nobody else reads them. It warns that others would fail.
+        # Old versions of files are removed at once, since there are no other readers. It warns that these would fail.
         with warnings.catch_warnings(action="ignore"):
             self.table.optimize(cleanup_older_than=timedelta(0))
 
@@ -148,7 +152,7 @@ ENGINES = {"adjoin": Adjoin, "lancedb": LanceDb}
 
 
 def right(found: Any, truth: Path) -> float:
-    """The share of the k nearest that was found; of rows equally far from a query as its last one, any counts."""
+    """Returns the fraction of the k nearest that was found. Any row as far from a query as the last of them counts."""
     queries, known = numpy.fromfile(truth, "<i4", 2).tolist()
     ids = numpy.fromfile(truth, "<u4", queries * known, offset=8).reshape(queries, known)
     far = numpy.fromfile(truth, "<f4", queries * known, offset=8 + 4 * ids.size).reshape(queries, known)
@@ -179,7 +183,7 @@ class Run:
         self.unsettled = 0
 
     def rows(self, start: int, end: int) -> Any:
-        """Read from the file: rows of a mapped one would count as memory of this process."""
+        """Reads rows from the file: rows of a mapped file would count as memory of this process."""
         dimensions, element = self.base.shape[1], self.base.dtype
         offset = 8 + start * dimensions * element.itemsize
         block = numpy.fromfile(self.job["base"], element, (end - start) * dimensions, offset=offset)
@@ -218,7 +222,7 @@ class Run:
         return time.monotonic() - begun
 
     def follow(self) -> None:
-        """Rows are settled before a search, where there are too many that are not."""
+        """Follows the runbook. Settles rows before a search if too many are unsettled."""
         with Path(self.job["log"]).open("w", buffering=1) as log:
             for number, step in enumerate(runbook.read(Path(self.job["runbook"]), self.job["name"]), 1):
                 is_search, settled = step["operation"] == "search", 0.0

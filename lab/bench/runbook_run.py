@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Collections that follow a runbook: adjoin beside LanceDB and DiskANN, and what each has after it was killed.
+"""Collections that follow a runbook: adjoin compared with LanceDB and DiskANN, also after kills.
 
 usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--queries N] [--set FILE] [--memory MB]
                       [--work DIR] [--only WORD]
 
-Prints Markdown. What was measured lies in WORK/runbooks.jsonl and is not measured again; each step of each run in a
-file beside it. The set is sift-200k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program;
-engines run in ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within the same memory where
-PEERS_CGROUP names a cgroup (`search_peers.py` says which). DiskANN runs if DISKANN_LIVE names `diskann-benchmark`
-(crate of that name, 0.61, feature `bftree`).
+Prints Markdown. Measurements are kept in WORK/runbooks.jsonl and are not repeated; each step of each run is in a file
+next to it. The set is sift-200k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program; engines
+run in ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within equal memory if PEERS_CGROUP
+names a cgroup (see `search_peers.py`). DiskANN runs if DISKANN_LIVE names `diskann-benchmark` (crate of that name,
+0.61, feature `bftree`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from cgroup import memory_cgroup
 from measure import Failed, Ledger, Record, machine, run
 
 SEED, CLUSTERS = 1232, 64
-#: Times that each engine is killed, and the seconds of a run in which it is.
+#: Number of kills per engine.
 KILLS = 2
-#: Of DiskANN: degree and candidates of the build are those of adjoin's default.
+#: Degree and candidates of DiskANN's build: the defaults of adjoin.
 DEGREE, BUILD_LIST = 32, 75
 #: Bytes that are converted at once.
 PIECE = 1 << 20
@@ -44,8 +44,8 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Contender:
-    """An engine with what it is told: how many rows may be unsettled, how it builds, and what its searches are asked
-    with, from fast to careful. The first of these that finds enough on average is shown, or the last."""
+    """An engine with its settings: the number of unsettled rows that it may have, its build options, and the efforts of
+    its searches, from fast to careful. The first effort with enough recall on average is shown, or the last."""
 
     words: str
     engine: str
@@ -56,7 +56,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is followed, and in which memory."""
+    """A runbook, and the memory for it."""
 
     shape: str = "expiry"
     rows: int = 150_000
@@ -80,7 +80,7 @@ ENOUGH = 0.95
 
 
 class Bench:
-    """A set, a runbook for it and its truth."""
+    """A set, a runbook for it, and its truth."""
 
     def __init__(self, adjoin: Path, work: Path, setting: Setting) -> None:
         self.adjoin, self.setting, self.memory = adjoin.resolve(), setting, setting.memory_mb * 1_000_000
@@ -95,7 +95,7 @@ class Bench:
         return os.environ.get("ADJOIN_PYTHON" if name == "adjoin" else "PEERS_PYTHON", sys.executable)
 
     def prepare(self) -> None:
-        """Cuts the set, makes the runbook, and finds the truth; what is there is kept."""
+        """Cuts the set, creates the runbook, and finds the truth; existing files are kept."""
         tool, clusters = [self.python("adjoin"), Path(__file__).with_name("runbook.py")], self.work / "clusters.json"
         if not self.queries.exists():
             self.cut()
@@ -110,7 +110,7 @@ class Bench:
         run([*tool, "truth", self.adjoin, self.base, self.queries, self.runbook, "--name", self.name, "-o", self.truth])
 
     def cut(self) -> None:
-        """The first rows of the set, and the last ones as queries."""
+        """Writes the first rows of the set, and the last ones as queries."""
         source = Path(os.environ.get("ADJOIN_DATA", "")) / self.setting.file
         if not source.exists():
             raise Failed(f"{self.setting.file} is not in ADJOIN_DATA")
@@ -164,8 +164,8 @@ class Bench:
         return [self.python(of.engine), program, of.engine, what, json.dumps(job)]
 
     def killed(self, of: Contender, took: list[list[float]]) -> list[Record]:
-        """What is there after it was killed in the middle of a step, every second time one in which it settled rows
-        where there are such. `took` has, of each step, the seconds in which it settled, and all of its seconds."""
+        """Returns what each kill in the middle of a step left. Every second kill is in a step in which rows were
+        settled, if there are any. `took` has for each step the seconds spent settling, and all seconds."""
         draw, key = random.Random(SEED), self.key("kill", of)
         steps = range(2, len(took))
         settling = [step for step in steps if took[step][0]] or steps
@@ -177,7 +177,7 @@ class Bench:
         ]
 
     def kill(self, of: Contender, steps: int, seconds: float) -> Record:
-        """Kills a run so many seconds after so many steps."""
+        """Kills a run `seconds` after `steps` steps."""
         job = self.job(of) | {"log": str(self.work / "killed.jsonl"), "efforts": of.efforts[:1]}
         log = Path(job["log"])
         shutil.rmtree(job["folder"], ignore_errors=True)
@@ -199,12 +199,12 @@ def tag(effort: Any) -> str:
 
 
 def first_seconds(step: Record) -> float:
-    """How long a step takes beside settling; a search, by the first effort."""
+    """Returns the seconds of a step without settling; for a search, with the first effort."""
     return float(step["points"][0]["seconds"] if "points" in step else step["seconds"])
 
 
 def summed(steps: list[Record], number: int) -> Record:
-    """The figures of a run, of those of its steps; of searches those by one of the efforts."""
+    """Returns the figures of a run from those of its steps; for searches, with one of the efforts."""
     searches = [(step["points"][number], step["queries"]) for step in steps if "points" in step]
     changes = [step for step in steps if "rows" in step]
     settled = [step["settled"] for step in steps if step["settled"]]
@@ -224,14 +224,14 @@ def summed(steps: list[Record], number: int) -> Record:
 
 
 def enough(points: list[Record]) -> Record:
-    """The first that finds enough, or the last."""
+    """Returns the first point with enough recall, or the last."""
     return next((point for point in points if point["recall"] >= ENOUGH), points[-1])
 
 
 class DiskAnn:
-    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, takes floats alone, keeps all pages in
-    memory as the program sets it up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and
-    nothing is there after a kill."""
+    """DiskANN's own program with the runbook. Its page provider, bf-tree, accepts floats only. As set up by the program
+    (`StorageBackend::Memory`), it keeps all pages in memory and writes no log. So memory is not bounded, and a kill
+    leaves nothing."""
 
     LISTS = (25, 40, 60)
     KINDS = {
@@ -262,7 +262,7 @@ class DiskAnn:
         else:
             none = ("cb_max_record_size", "cb_min_record_size", "read_promotion_rate", "scan_promotion_rate")
             none += ("cb_copy_on_access_ratio", "read_record_cache", "cache_only")
-            # A power of two is asked for; two stores share half of the memory.
+            # A power of two is required; two stores share half of the memory.
             buffer = 1 << ((bench.memory // 4).bit_length() - 1)
             store = {"cb_size_byte": buffer, "leaf_page_size": 4096, "use_snapshot": False}
             store |= dict.fromkeys(none)
@@ -287,7 +287,7 @@ class DiskAnn:
 
 
 def as_floats(path: Path) -> Path:
-    """A file of bytes as one of floats, beside it."""
+    """Converts a file of bytes to floats, next to it."""
     to, codes = path.with_suffix(".fbin"), {".u8bin": "B", ".i8bin": "b"}
     if path.suffix in codes and not to.exists():
         with path.open("rb") as file, to.with_suffix(".part").open("wb") as part:
@@ -299,7 +299,7 @@ def as_floats(path: Path) -> Path:
 
 
 def as_ours(step: Record, queries: int) -> Record:
-    """A step of DiskANN as one of ours: times are in microseconds."""
+    """Converts a step of DiskANN to ours; its times are in microseconds."""
     if "Search" in step:
         points = [{"seconds": queries / max(one["qps"]), "recall": one["recall"]["average"]} for one in step["Search"]]
         return {"queries": queries, "points": points, "settled": 0.0}
@@ -332,7 +332,7 @@ def line(words: str, told: Record, kills: list[Record]) -> list[str]:
 
 
 def after(kills: list[Record]) -> str:
-    """How often it opened again, and what was lost then."""
+    """Returns how often the engine opened again, and the losses."""
     if not kills:
         return "not durable"
     opened = [kill for kill in kills if "failed" not in kill]
@@ -342,7 +342,7 @@ def after(kills: list[Record]) -> str:
 
 
 def tables(bench: Bench, only: str = "") -> str:
-    """All contenders at one runbook; what is not in the ledger is measured."""
+    """Returns the tables of all contenders with one runbook. Measures what the ledger lacks."""
     rows = []
     for of in CONTENDERS:
         words = of.words.format(settled=f"{of.settled:,}")
@@ -363,7 +363,7 @@ def tables(bench: Bench, only: str = "") -> str:
 
 
 def beside_peers(bench: Any) -> str:
-    """The table of the document; of `bench` it takes the program and the folder."""
+    """Returns the table for the document, with the program and the folder of `bench`."""
     mine = Bench(bench.adjoin, bench.work, Setting())
     mine.prepare()
     return tables(mine)

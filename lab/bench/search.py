@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Searches of a graph index beside those of DiskANN and of other peers, and what each idea of it is worth.
+"""Searches of a graph index compared with DiskANN and other peers, and the gain of each idea.
 
 usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR] [--charts DIR]
 
-Prints Markdown. What was measured lies in WORK/search.jsonl and is not measured again. Real sets need ADJOIN_DATA; DiskANN
-runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both go past the page
-cache, with the same bytes of codes, degree and candidates of the build, on two threads; adjoin searches within the memory that
-DiskANN was seen to take, or the least that it takes itself. The other peers, at the first set only, and what they need
-(PEERS_PYTHON, PEERS_CGROUP), are in `search_peers.py`; tables of one parameter each in `search_sweeps.py`, of ranges and
-filters in `search_ranges.py`. Charts go to DIR, by matplotlib in CHARTS_PYTHON (`search_charts.py`).
+Prints Markdown. Measurements are kept in WORK/search.jsonl and are not repeated. Real sets need ADJOIN_DATA. DiskANN
+runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both bypass the
+page cache, with equal bytes of codes, degree and build candidates, on two threads. adjoin searches within the memory
+that DiskANN used, or its own minimum. The other peers, for the first set only, and their requirements (PEERS_PYTHON,
+PEERS_CGROUP) are in `search_peers.py`. Tables of one parameter each are in `search_sweeps.py`, ranges and filters in
+`search_ranges.py`. Charts are written to DIR, by matplotlib in CHARTS_PYTHON (`search_charts.py`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ SETS = (
 
 
 def split(source: Path, base: Path, queries: Path) -> None:
-    """Takes the last rows of a file out as queries; halves become floats, which both can read. A piece at a time: what this
-    process holds counts for those that it starts."""
+    """Writes the last rows of a file as queries, and the others as the base. Halves become floats, which both programs
+    read. Works in pieces, because memory of this process counts for the processes that it starts."""
     with source.open("rb") as file:
         head = file.read(8)
         if source.suffix == ".npy":
@@ -85,7 +85,7 @@ class Bench:
     def __init__(self, asked: argparse.Namespace, of: Set) -> None:
         self.adjoin, self.rounds, self.charts = asked.adjoin.resolve(), asked.rounds, asked.charts
         work = asked.work.resolve()
-        #: Peers and sweeps are of the first set only.
+        #: Peers and sweeps use the first set only.
         self.of, self.is_first = of, of is SETS[0]
         self.work = work / of.name.replace(" ", "-").replace(",", "")
         self.work.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class Bench:
             self.rows, self.dimensions = struct.unpack("<2I", base.read(8))
 
     def cut(self) -> None:
-        """Takes the last rows out as queries."""
+        """Writes the last rows as queries."""
         if self.of.file:
             if "ADJOIN_DATA" not in os.environ or not (Path(os.environ["ADJOIN_DATA"]) / self.of.file).exists():
                 raise Failed(f"{self.of.file} is not in ADJOIN_DATA")
@@ -113,13 +113,13 @@ class Bench:
         split(source, self.base, self.queries)
 
     def measured(self, key: object, measure: object) -> Record:
-        """The median of some rounds under a key."""
+        """Returns the median of some rounds under a key."""
         keys = [json.dumps([self.of.name, key, number]) for number in range(self.rounds)]
         return median([self.ledger.measured(one, measure) for one in keys])
 
     def truth(self, nearest: int = K) -> array[float]:
-        """How far the last of so many nearest rows of each query is, by which searches are judged; all that are known as a
-        file for DiskANN."""
+        """Returns the distance of the last of the `nearest` rows of each query, by which searches are judged. Writes
+        all known ones to a file for DiskANN."""
         file, far = self.work / "truth.bin", array("d")
         if not file.exists():
             hits = self.work / "truth.csv"
@@ -135,14 +135,14 @@ class Bench:
         return far
 
     def store(self) -> Path:
-        """A store of the base, for exact scans."""
+        """Returns a store of the base, for exact scans."""
         store = self.work / "store"
         if not store.exists():
             run([self.adjoin, "build", self.base, "-o", store, "--quiet"])
         return store
 
     def index(self, layout: str = "grown", navigation: int = 0) -> Path:
-        """Builds an index, in the order of pages that is asked for, with so many vectors in its navigation graph."""
+        """Builds an index with a page order and `navigation` vectors in its navigation graph."""
         folder = self.work / (f"index-{layout}" + (f"-{navigation}" if navigation else ""))
 
         def build() -> Record:
@@ -157,13 +157,13 @@ class Bench:
         return folder
 
     def build_index(self, source: Path, folder: Path, *options: str) -> Record:
-        """Builds an index of a source or a store as all are built here."""
+        """Builds an index of a source or a store with the common options."""
         shape = ["--degree", str(DEGREE), "--build-list", str(BUILD_LIST), "--code-bytes", str(CODE_BYTES)]
         threads = ["--threads", str(THREADS), "--force"]
         return run([self.adjoin, "index", "build", source, "-o", folder, *shape, *options, *threads])
 
     def built(self, layout: str = "grown") -> Record:
-        """What an index took, and how good its order of pages is: `overlap`, `layout_seconds`."""
+        """Returns the cost of an index and the quality of its page order: `overlap`, `layout_seconds`."""
         self.index(layout)
         told = self.measured(["build", layout, 0], lambda: {})
         overlap = re.search(r"([0-9.]+) % of a vector's page", told["words"])
@@ -171,8 +171,8 @@ class Bench:
         return told | {"overlap": float(overlap[1]) / 100, "layout_seconds": float(seconds[1])}
 
     def memory(self, navigation: int = 0) -> int:
-        """The megabytes that searches may take: as many as those of DiskANN were seen to take where it runs, at least the least
-        of adjoin."""
+        """Returns the megabytes for searches: the amount that DiskANN used, if it runs, but at least the minimum of
+        adjoin."""
         try:
             seen = self.diskann()[1].get("peak_bytes", 0)
         except Failed:
@@ -181,16 +181,16 @@ class Bench:
         while named := re.search(
             r"give --memory (\d+)MB", self.search(LISTS[-1], f"{memory}MB", navigation=navigation).get("failed", "")
         ):
-            memory = int(named[1]) + 12  # the least that it takes, that of queries and hits with it
+            memory = int(named[1]) + 12  # its minimum, including queries and hits
         return memory
 
     def searches(self, memory: int) -> tuple[list[Record], list[Record]]:
-        """Searches by each list, with many queries under way and with one at a time on a thread."""
+        """Returns searches with each list length, many at once and one at a time per thread."""
         of = lambda strategy: [self.search(list_of, f"{memory}MB", strategy) for list_of in LISTS]  # noqa: E731
         return of(""), of("walks=1")
 
     def search(self, list_of: int, memory: str, strategy: str = "", layout: str = "grown", navigation: int = 0) -> Record:
-        """One search by a list of candidates."""
+        """Searches with one list length."""
         truth = self.truth()
         index = self.index(layout, navigation)
 
@@ -202,7 +202,7 @@ class Bench:
         return self.measured(["search", list_of, memory, strategy, layout, navigation], search)
 
     def asked(self, search: list[str | Path], queries: Path | None = None) -> Record:
-        """What a search told of itself. Its hits then lie in `hits`."""
+        """Returns the statistics of a search. Its hits are then in `hits`."""
         stats = self.work / "stats.json"
         common = ["--queries", queries or self.queries, "--threads", str(THREADS), "--quiet", "--force"]
         told = run([self.adjoin, *search, *common, "-o", self.hits, "--stats", stats])
@@ -217,23 +217,23 @@ class Bench:
         return told | {f"{name}_ms": latency.get(name) for name in ("mean", "p95", "p99")}
 
     def found(self) -> Iterable[tuple[int, int, float]]:
-        """The hits of the search before: query, row, distance."""
+        """Returns the hits of the last search: query, row, distance."""
         with self.hits.open() as lines:
             for line in csv.DictReader(lines):
                 yield int(line["query"]), int(line["id"]), float(line["distance"])
 
     def recall(self, truth: array[float], nearest: int = K) -> float:
-        """The share of so many nearest that the search before found, given how far the last of them is."""
+        """Returns the recall@`nearest` of the last search, given the distance of the last true hit of each query."""
         right = sum(query < QUERIES and distance <= truth[query] for query, _, distance in self.found())
         return right / (nearest * QUERIES)
 
     def disk(self) -> float:
-        """Random reads of 4 KiB that the disk gives in a second, at the best depth."""
+        """Returns the random 4 KiB reads per second of the disk, at the best depth."""
         told = self.measured("disk", lambda: run([self.adjoin.parent / "examples/read_rates", self.work]))
         return max(float(line.split()[3]) for line in told["output"].splitlines() if " 4096 " in line)
 
     def diskann(self) -> tuple[Record, Record]:
-        """The build of DiskANN, and its searches."""
+        """Returns the build of DiskANN, and its searches."""
         if "DISKANN" not in os.environ:
             raise Failed("DISKANN is not set")
         self.truth()
@@ -260,7 +260,7 @@ class Bench:
         return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
 
     def points_of_diskann(self) -> list[Record]:
-        """Its searches, one by each list, with the figures that searches of adjoin have."""
+        """Returns DiskANN's searches, one per list length, with the figures of adjoin's searches."""
         searched = self.diskann()[1]
         if "failed" in searched:
             raise Failed(searched["failed"])
@@ -280,7 +280,7 @@ Memory is the peak resident memory as reported by the system. Searches take a se
 
 
 def beside_diskann(bench: Bench) -> str:
-    """Both at equal recall."""
+    """Compares both at equal recall."""
     (built, searched), theirs = bench.diskann(), bench.points_of_diskann()
     memory, built_ours = bench.memory(), bench.built()
     ours, lone = bench.searches(memory)

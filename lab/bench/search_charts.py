@@ -1,7 +1,7 @@
-"""Charts of what `search.py` measured, as files that its Markdown shows. They need matplotlib in CHARTS_PYTHON, by default
-this Python; where it is missing that is said.
+"""Draws charts of the measurements of `search.py`, as files that its Markdown includes.
 
-Functions of a set that is being measured; each gives Markdown. All figures are in the ledger by then.
+They need matplotlib in CHARTS_PYTHON, by default this Python; the output states if it is missing. Each function takes a
+bench of a set and returns Markdown. All figures are in the ledger by then.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from search_sweeps import AT, BETAS, GAMMAS, PLENTY, memory_points, tried
 if TYPE_CHECKING:
     from search import Bench
 
-#: The least recall that is drawn.
+#: Least recall that is drawn.
 RECALL_MIN = 0.8
 Line = tuple[str, list[tuple[float, float]]]
 Panel = dict[str, Any]
 
 
 def panel(x: str, y: str, lines: Sequence[Line], logarithmic: str = "", from_zero: bool = False) -> Panel:
-    """Lines without points are left out. `logarithmic` names axes; the vertical one may begin at 0."""
+    """Returns a panel. Lines without points are left out. `logarithmic` names axes; the vertical axis may start at 0.
+"""
     drawn = [line for line in lines if line[1]]
     return {"x": x, "y": y, "lines": drawn, "logarithmic": logarithmic, "from_zero": from_zero}
 
@@ -40,7 +41,7 @@ def over_recall(name: str, points: Sequence[Record], figure: str) -> Line:
 
 
 def contenders(bench: Bench) -> dict[str, Sequence[Record]]:
-    """The searches of all that were measured at a set, by their names."""
+    """Returns the searches of all contenders measured with a set, by name."""
     of: dict[str, Sequence[Record]] = {"adjoin": bench.searches(bench.memory())[0]}
     try:
         of["DiskANN"] = bench.points_of_diskann()
@@ -99,7 +100,7 @@ WORDS = {
 
 
 def charts(bench: Bench) -> str:
-    """Draws them, and shows them from a document beside their folder."""
+    """Draws the charts, and includes them from a document next to their folder."""
     bench.charts.mkdir(parents=True, exist_ok=True)
     of_set = OF_FIRST if bench.is_first else OF_ALL
     paths = {name: bench.charts / f"{bench.work.name}-{name}.svg" for name in of_set}

@@ -1,9 +1,9 @@
-"""Searches of a graph index beside those of faiss, hnswlib, usearch and LanceDB, at equal recall, for `search.py`.
+"""Searches of a graph index compared with faiss, hnswlib, usearch and LanceDB, at equal recall, for `search.py`.
 
-They run if their packages (faiss-cpu, hnswlib, usearch, lancedb) are there for PEERS_PYTHON, by default this Python.
-Those that search from disk do so through the page cache, and are kept in a memory cgroup of what adjoin may take, page
-cache included, if PEERS_CGROUP names a cgroup in which children may be made. Whoever is root makes one with `mkdir` in
-the tree of the memory controller; of version 2, both it and its parent need `+memory` in `cgroup.subtree_control`.
+They run if PEERS_PYTHON, by default this Python, has their packages (faiss-cpu, hnswlib, usearch, lancedb). Peers that
+search from disk use the page cache. If PEERS_CGROUP names a cgroup in which children may be created, they run in a
+memory cgroup with the limit of adjoin, page cache included. Root creates one with `mkdir` in the tree of the memory
+controller. With version 2, the cgroup and its parent need `+memory` in `cgroup.subtree_control`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from search import Bench
     from serve_beside import Beside
 
-#: Seconds that the queries of one search may take; the figures are then of those that were asked, first ones first.
+#: Seconds for the queries of one search. Figures then describe the first queries, which were answered.
 PATIENCE = 15.0
 #: Seconds of a search after which no greater effort is tried.
 LONGEST = 300.0
@@ -36,7 +36,7 @@ LONGEST = 300.0
 
 @dataclass(frozen=True)
 class Peer:
-    """What is told of it, and what it is asked to search with, from fast to careful."""
+    """Description of a peer, and its efforts, from fast to careful."""
 
     words: str
     efforts: tuple[Any, ...]
@@ -61,7 +61,8 @@ def ask(name: str, what: str, job: Record) -> Record:
 
 
 class Judged:
-    """The rows that a peer found, by their true distances: of equal ones all count, of those found twice one."""
+    """Judges the rows that a peer found, by their true distances. Rows at equal distance all count; repeated rows count
+    once."""
 
     def __init__(self, bench: Bench | Beside) -> None:
         self.bench, self.truth = bench, bench.truth()
@@ -82,7 +83,7 @@ class Judged:
 
 
 class Contender:
-    """One peer at the set of a bench: its index, and searches within the memory that adjoin may take."""
+    """One peer with the set of a bench: its index, and searches within the memory of adjoin."""
 
     def __init__(self, bench: Bench | Beside, name: str, memory_bytes: int, batch: int = 100) -> None:
         self.bench, self.name, self.peer, self.memory_bytes = bench, name, PEERS[name], memory_bytes
@@ -104,7 +105,8 @@ class Contender:
         return self.bench.measured(["peer", self.name, "build"], self.build)
 
     def points(self) -> list[Record]:
-        """A search by each effort, up to the first that finds enough or takes too long; the last may be a failure."""
+        """Searches with each effort, up to the first that reaches the recall or takes too long. The last may be a
+        failure."""
         points: list[Record] = []
         for effort in self.peer.efforts:
             key = ["peer", self.name, effort, self.memory_bytes, os.environ.get("PEERS_CGROUP", "")]
@@ -114,7 +116,7 @@ class Contender:
         return points
 
     def search(self, effort: Any) -> Record:
-        """All queries at once for the rate, then each by itself for how long it takes."""
+        """Runs all queries at once for the rate, then each separately for the latency."""
         if not self.folder.exists():
             self.build()
         hits = self.bench.work / "hits.u32"
@@ -161,7 +163,7 @@ class Contender:
 def line(
     words: str, points: Sequence[Record] = (), lone: Sequence[Record] = (), built: Record | None = None
 ) -> list[str]:
-    """A line of the table; what was not measured is left empty."""
+    """Returns a line of the table; missing measurements are empty."""
     memory = f"{max(one['peak_bytes'] for one in points) / 1e6:,.0f}" if points else ""
     cells = []
     for recall in RECALLS:
@@ -173,7 +175,7 @@ def line(
 
 
 def beside_peers(bench: Bench) -> str:
-    """All at equal recall."""
+    """Compares all at equal recall."""
     memory = bench.memory()
     ours, lone = ([point for point in points if "failed" not in point] for points in bench.searches(memory))
     rows = [line("adjoin, bypassing the page cache", ours, lone, bench.built())]

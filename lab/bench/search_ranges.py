@@ -1,7 +1,7 @@
-"""Searches of a graph index for all within a radius, and for rows that meet a condition, beside exact scans.
+"""Searches of a graph index within a radius, and with a filter, compared with exact scans.
 
-Functions of a set that is being measured; each gives Markdown. `search.py` calls them. Filters need numpy and pyarrow
-in PEERS_PYTHON, by default this Python.
+Each function takes a bench of a set and returns Markdown. `search.py` calls them. Filters need numpy and pyarrow in
+PEERS_PYTHON, by default this Python.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from search_sweeps import PLENTY
 if TYPE_CHECKING:
     from search import Bench
 
-#: Neighbors within the radius that a query is to have on average, and by how much fewer or more there may be.
+#: Target numbers of neighbors of a query within the radius, on average, and their tolerance.
 NEIGHBORS = (1, 10, 100)
 NEAR_ENOUGH = 0.02
-#: Steps in search of a radius: where many vectors are equal no radius may be near enough.
+#: Largest number of steps in the search for a radius. If many vectors are equal, no radius may be close enough.
 STEPS = 40
-#: What a search within a radius is compared with: one for so many nearest.
+#: A search within a radius is compared with one for this many nearest.
 BESIDE = 100
-#: Lists of searches with a condition.
+#: List lengths of filtered searches.
 LISTS_OF_FILTERS = (32, 128)
 #: Columns of `attributes.py`, and how many of their thousand values pass.
 COLUMNS = {"pick": "random", "near": "a cluster"}
@@ -36,13 +36,13 @@ PARTS = (500, 100, 10, 1)
 
 
 def within(bench: Bench, radius: float) -> Record:
-    """An exact scan for all within a radius; its hits are then there."""
+    """Scans exactly for all rows within a radius. Its hits are then available."""
     return bench.asked(["search", bench.store(), "--radius", repr(radius), "--exact"])
 
 
 def radius_of(bench: Bench, neighbors: int) -> Record:
-    """The radius within which queries have so many neighbors on average, how many they have, and how many queries have
-    none."""
+    """Returns the radius within which queries have `neighbors` neighbors on average, the number that they have, and the
+    number of queries without any."""
 
     def measure() -> Record:
         low, high = 0.0, sorted(bench.truth(neighbors))[QUERIES // 2]
@@ -62,8 +62,8 @@ def radius_of(bench: Bench, neighbors: int) -> Record:
 
 
 def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, int, float]]) -> float:
-    """The measure of big-ann-benchmarks for range searches: the area below precision over recall of all hits of all
-    queries, by trapezoids between thresholds, here one at each distance that occurs."""
+    """Returns the measure of big-ann-benchmarks for range searches: the area under precision over recall of all hits of
+    all queries, by trapezoids between thresholds. Here, each occurring distance is a threshold."""
     hits = sorted((distance, (query, row) in truth) for query, row, distance in found)
     area, right, recall_before, precision_before = 0.0, 0, 0.0, 1.0
     for number, (distance, is_true) in enumerate(hits, 1):
@@ -77,7 +77,8 @@ def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, in
 
 
 def twice(bench: Bench) -> Path:
-    """Each query twice, as a file: so many that a search learns how far to walk instead of comparing all pages."""
+    """Writes each query twice to a file. With this many queries, a search calibrates its walks instead of comparing all
+    pages."""
     path = bench.queries.with_stem("queries-twice")
     if not path.exists():
         queries = bench.queries.read_bytes()
@@ -86,12 +87,12 @@ def twice(bench: Bench) -> Path:
 
 
 def pages(told: Record) -> str:
-    """Pages that a query read; of one that was compared with all of them, its share."""
+    """Returns the pages read per query, marked if it was compared with all pages."""
     return shown(told["pages"]) + (" (scan)" if told["utilization"] is None else "")
 
 
 def ranges(bench: Bench) -> str:
-    """What walks find within a radius, and how many pages they read for that."""
+    """Measures the recall and the reads of walks within a radius."""
     search: list[str | Path] = ["search", bench.index(), "--memory", PLENTY]
 
     def beside() -> Record:
@@ -130,7 +131,7 @@ def ranges(bench: Bench) -> str:
 
 
 class Filtered:
-    """The vectors of a set with columns to filter by, in a store and in an index."""
+    """The vectors of a set with filter columns, in a store and in an index."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -150,7 +151,7 @@ class Filtered:
         return self.bench.build_index(self.store, self.index)
 
     def exact(self, condition: str) -> Record:
-        """A scan of the rows that meet a condition; `far` says how far the last of the nearest is from each query."""
+        """Scans the rows that pass a filter. `far` has the distance of the last of the nearest rows of each query."""
 
         def scan() -> Record:
             told = self.bench.asked(["search", self.store, "-k", str(K), "--where", condition, "--exact"])
@@ -162,7 +163,7 @@ class Filtered:
         return self.bench.measured(["filtered scan", condition], scan)
 
     def search(self, condition: str, list_of: int | None) -> Record:
-        """One search by a list of candidates, or by the recall that is promised where none is said."""
+        """Searches with one list length, or with the promised recall if `list_of` is None."""
         effort = [] if list_of is None else ["-L", str(list_of)]
 
         def ask() -> Record:
@@ -186,7 +187,7 @@ class Filtered:
 
 
 def filters(bench: Bench) -> str:
-    """Recall, reads and rate where a condition leaves some of the rows."""
+    """Measures recall, reads and rate with filters."""
     filtered = Filtered(bench)
     rows = [filtered.row(column, parts) for column in COLUMNS for parts in PARTS]
     head = ["rows that pass", "fraction", "exact scan, per second", "recall@10 with 0.95 promised", "pages read"]

@@ -1,6 +1,6 @@
-"""What the parameters of a graph index do: the tables of Starling's appendix (sections H to M) made again.
+"""Effects of the parameters of a graph index: repeats the tables of Starling's appendix (sections H to M).
 
-Functions of a set that is being measured; each gives Markdown. `search.py` calls them.
+Each function takes a bench of a set and returns Markdown. `search.py` calls them.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from measure import Failed, Record, run
 if TYPE_CHECKING:
     from search import Bench
 
-#: Shares of the vectors in the navigation graph (mu), of a page's vertices that lead on (sigma), pages asked for at once, and
-#: candidates (Gamma).
+#: Fractions of the vectors in the navigation graph (mu) and of a page's vertices that are expanded (sigma), pages
+#: requested at once, and candidates (Gamma).
 MUS = (0.001, 0.01, 0.1)
 SIGMAS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 DEPTHS = (1, 2, 4, 8, 16)
 GAMMAS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 #: Rounds of a layout that improves another one (beta).
 BETAS = (1, 2, 4, 8, 16)
-#: Where these tables are read.
+#: Recalls at which these tables are evaluated.
 AT = (0.95, 0.99)
 FIGURES = ("reads", "from_disk", "rate")
 LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp1", "gp2", "gp3", "degree", "bfs")
 PLENTY = "2GiB"
-#: What walks are without one of their ideas.
+#: Strategies of walks without one of their ideas.
 WITHOUT = {
     "all ideas": "",
     "entry vertex of the graph instead of the navigation graph": "entry=vertex",
@@ -40,17 +40,17 @@ WITHOUT = {
 
 
 def rows_at_recalls(points: list[Record], figures: Iterable[str] = FIGURES) -> list[str]:
-    """The figures at each recall as cells."""
+    """Returns the figures at each recall as cells."""
     return [shown(at_recall(points, recall, figure)) for recall in AT for figure in figures]
 
 
 def head_at_recalls(first: str, words: Iterable[str] = ("reads", "from disk", "queries per second")) -> list[str]:
-    """The head of such cells."""
+    """Returns the head of the cells."""
     return [first, *(f"{word} at {recall}" for recall in AT for word in words)]
 
 
 def ideas(bench: Bench) -> str:
-    """What walks take without one idea."""
+    """Measures walks without one idea."""
     lists = lambda strategy: [bench.search(list_of, PLENTY, strategy) for list_of in LISTS]  # noqa: E731
     figures = ("reads", "rate", "mean_ms")
     rows = [[words, *rows_at_recalls(lists(strategy), figures)] for words, strategy in WITHOUT.items()]
@@ -60,7 +60,7 @@ def ideas(bench: Bench) -> str:
 
 
 def candidates(bench: Bench) -> str:
-    """Figure 21, and the use of the vertices of a page."""
+    """Returns Figure 21, and the utilization of the vertices of a page."""
     rows = []
     for list_of in GAMMAS:
         one = bench.search(list_of, PLENTY)
@@ -74,14 +74,15 @@ def candidates(bench: Bench) -> str:
 
 
 def leading(bench: Bench) -> str:
-    """Figure 20."""
+    """Returns Figure 20."""
     lists = lambda sigma: [bench.search(list_of, PLENTY, f"expanded={sigma}") for list_of in LISTS]  # noqa: E731
     rows = [[shown(sigma), *rows_at_recalls(lists(sigma))] for sigma in SIGMAS]
     return "Fraction of a page that is expanded in addition to vertices in the list (Figure 20, sigma):\n\n" + table(head_at_recalls("fraction"), rows)
 
 
 def looking_ahead(bench: Bench) -> str:
-    """NDSearch's speculative searching: pages that a lone query will probably need are read before it knows."""
+    """Measures NDSearch's speculative searching: a lone query reads pages that it will probably need, before it knows.
+"""
     rows = []
     for depth in DEPTHS:
         points = [bench.search(list_of, f"{bench.memory()}MB", f"walks=1,ahead={depth}") for list_of in LISTS]
@@ -91,7 +92,7 @@ def looking_ahead(bench: Bench) -> str:
 
 
 def navigation(bench: Bench) -> str:
-    """Tables 14 and 15, Figure 19: navigation graphs, and pages held in their place."""
+    """Returns Tables 14 and 15, and Figure 19: navigation graphs, and cached pages in their place."""
     rows = []
     for mu in MUS:
         count = max(1, round(mu * bench.rows))
@@ -110,13 +111,13 @@ def navigation(bench: Bench) -> str:
 
 
 def memory_points(bench: Bench) -> list[tuple[int, list[Record]]]:
-    """Megabytes, and searches within these."""
+    """Returns memory sizes in megabytes, and the searches within them."""
     sizes = [round(factor * bench.memory()) for factor in (1.0, 1.5, 2.0, 3.0, 5.0)]
     return [(size, [bench.search(list_of, f"{size}MB") for list_of in LISTS]) for size in sizes]
 
 
 def memories(bench: Bench) -> str:
-    """Table 19: what memory brings."""
+    """Returns Table 19: the gain of memory."""
     rows = []
     for size, points in memory_points(bench):
         peak = max(one.get("peak_bytes", 0) for one in points)
@@ -125,7 +126,7 @@ def memories(bench: Bench) -> str:
 
 
 def layouts(bench: Bench) -> str:
-    """Tables 7 to 13: what an order of the pages takes and brings."""
+    """Returns Tables 7 to 13: cost and gain of page orders."""
     rows = []
     for layout in LAYOUTS:
         points = [bench.search(list_of, PLENTY, layout=layout) for list_of in LISTS]
@@ -139,7 +140,7 @@ def layouts(bench: Bench) -> str:
 
 
 def tried(bench: Bench) -> dict[str, dict[int, tuple[float, float]]]:
-    """OR(G) and the seconds of finding it, of each layout by rounds: 0 of one that has none."""
+    """Returns OR(G) and the seconds to compute each layout, by rounds; 0 for a layout without rounds."""
     told = bench.measured("layouts by rounds", lambda: run([bench.adjoin.parent / "adjoin-lab", "layouts", bench.index()]))
     if "failed" in told:
         raise Failed(told["failed"])
@@ -151,7 +152,7 @@ def tried(bench: Bench) -> dict[str, dict[int, tuple[float, float]]]:
 
 
 def rounds(bench: Bench) -> str:
-    """Tables 5 to 12: rounds of those that improve an order, beside orders that have none."""
+    """Returns Tables 5 to 12: rounds of layouts that improve an order, compared with layouts without rounds."""
     cell = lambda of: f"{of[0]:.3f} / {of[1]:.1f}" if of else ""  # noqa: E731
     rows = [[layout, *(cell(of.get(beta)) for beta in (0, *BETAS))] for layout, of in tried(bench).items()]
     head = ["order of pages", "without rounds", *(f"up to {beta}" for beta in BETAS)]

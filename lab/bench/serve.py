@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What serving a store costs: the experiments of CALL made again, beside our own order and cache.
+"""Cost of serving a store: the experiments of CALL repeated, compared with our order and cache.
 
 usage: serve.py ADJOIN [--set NAME] [--only WORD] [--work DIR]
 
-Prints Markdown. What was measured lies in WORK/serve-NAME and is not measured again. Vectors come from ADJOIN_DATA, or are
-generated: the first rows of a set are the store, the others are the queries. The program is `adjoin-lab` beside ADJOIN
-(`lab/src/serve/`). faiss and what it needs (PEERS_PYTHON, PEERS_CGROUP) are in `serve_beside.py`.
+Prints Markdown. Measurements are kept in WORK/serve-NAME and are not repeated. Vectors are from ADJOIN_DATA, or
+generated: the first rows of a set are the store, the others are the queries. The program is `adjoin-lab` next to ADJOIN
+(`lab/src/serve/`). faiss and its requirements (PEERS_PYTHON, PEERS_CGROUP) are in `serve_beside.py`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from measure import Failed, Ledger, Record, machine, run
 from overload import overload
 from serve_beside import Beside, beside
 
-#: Buckets of the paper, and how many of them a query looks into there.
+#: Buckets in the paper, and the number that a query probes.
 PAPER_BUCKETS, PAPER_PROBES = 100, 30
-#: Our number of buckets is the default of a build; a query looks into so many of them.
+#: Probes of a query with the default number of buckets.
 OUR_PROBES = 60
-#: Share of the data that is the cache of arrivals.
+#: Cache size for arrivals, as a fraction of the data.
 REPLAYED_SHARE = 0.1
-#: Contenders: order and cache. The first is ours; CALL in both of its readings.
+#: Contenders: order and cache. The first is ours; CALL has both of its readings.
 OURS = ("bucket-major", "foreseen")
 OF_CALL = (("call", "lru"), ("call-distance", "lru"))
 COMPARATORS = (*OF_CALL, ("arrival", "fifo"), ("arrival", "wlru-prefetch"), ("arrival", "clru-prefetch"))
-#: Of what the best comparator can do, the rate at which queries arrive.
+#: Rate of arrivals, as a fraction of the best comparator's throughput.
 LOAD = 0.8
 MEMORY = 1 << 30
 THREADS = 2
@@ -42,7 +42,7 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class VectorFile:
-    """Rows of one length behind a header."""
+    """Rows of equal length after a header."""
 
     path: Path
     start: int
@@ -52,7 +52,7 @@ class VectorFile:
 
     @classmethod
     def of(cls, path: Path) -> VectorFile:
-        """A `.u8bin`, or a `.npy` of f16."""
+        """Opens a `.u8bin`, or a `.npy` of f16."""
         with path.open("rb") as file:
             if path.suffix == ".u8bin":
                 rows, dimensions = array("I", file.read(8))
@@ -62,7 +62,7 @@ class VectorFile:
             return cls(path, start, rows, dimensions, 2 * dimensions)
 
     def write_part(self, first: int, count: int, into: Path) -> None:
-        """Some of the rows: bytes as floats where that is the ending of `into`."""
+        """Writes some of the rows; bytes become floats if the ending of `into` requires that."""
         with self.path.open("rb") as file, into.open("wb") as out:
             if into.suffix == ".npy":
                 shape = f"{{'descr': '<f2', 'fortran_order': False, 'shape': ({count}, {self.dimensions})}}\n".encode()
@@ -77,7 +77,7 @@ class VectorFile:
 
 @dataclass(frozen=True)
 class VectorSet:
-    """A set, what is measured of it, and in which settings: buckets, and how many a query looks into."""
+    """A set, the parts measured with it, and their settings: buckets, and probes of a query."""
 
     file: str
     queries: int
@@ -85,14 +85,14 @@ class VectorSet:
     parts: tuple[str, ...]
     settings: tuple[tuple[int | None, int], ...] = ((PAPER_BUCKETS, PAPER_PROBES), (None, OUR_PROBES))
     shares: tuple[float, ...] = (0.05, 0.1, 0.2)
-    #: What generates it, where that is not a file of ADJOIN_DATA.
+    #: Options that generate the set, if it is not a file of ADJOIN_DATA.
     generated: str = ""
 
 
 SETS = {
     "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Overload")),
     "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Single queries", "Arrivals")),
-    # At 100 buckets a query would read the third part of 1.3 GB.
+    # At 100 buckets, a query would read a third of 1.3 GB.
     "generated-10m": VectorSet(
         "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Single queries"), ((None, OUR_PROBES),), (0.1,),
         "--rows 10010000 --dimensions 128 --element u8",
@@ -101,7 +101,7 @@ SETS = {
 
 
 class Bench:
-    """Stores, and what the program printed of them."""
+    """Stores, and the program's output for them."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.adjoin, self.work, self.set = asked.adjoin.resolve(), asked.work.resolve() / f"serve-{asked.set}", SETS[asked.set]
@@ -109,7 +109,7 @@ class Bench:
         self.ledger = Ledger(self.work / "serve.jsonl")
 
     def source(self) -> VectorFile:
-        """All vectors."""
+        """Returns all vectors."""
         if self.set.generated:
             path = self.work / self.set.file
             if not path.exists():
@@ -121,7 +121,7 @@ class Bench:
         return VectorFile.of(path)
 
     def vectors(self, name: str) -> Path:
-        """The vectors of the store or the queries."""
+        """Returns the vectors of the store or the queries."""
         path = self.work / f"{name}{self.set.ending}"
         if not path.exists():
             source, queries = self.source(), self.set.queries
@@ -132,7 +132,7 @@ class Bench:
         return path
 
     def store(self, buckets: int | None) -> Path:
-        """A store of so many buckets; of the default number where none is given."""
+        """Returns a store with `buckets` buckets, or with the default number if `None`."""
         path = self.work / f"{buckets or 'default'}.store"
         if not path.exists():
             number = ["--buckets", str(buckets)] if buckets else []
@@ -140,7 +140,7 @@ class Bench:
         return path
 
     def told(self, what: str, buckets: int | None, *names: str, **named: object) -> Record:
-        """What a run of the program took, and the records that it printed."""
+        """Returns the cost of a run of the program, and the records that it printed."""
         words = [*names, *(f"{name}={value}" for name, value in named.items())]
 
         def measure() -> Record:
@@ -154,7 +154,7 @@ class Bench:
         return told
 
     def printed(self, what: str, buckets: int | None, *names: str, **named: object) -> list[Record]:
-        """The records alone."""
+        """Returns the records only."""
         return self.told(what, buckets, *names, **named)["output"]
 
 
@@ -163,14 +163,14 @@ def megabytes(count: float) -> str:
 
 
 def grouping(bench: Bench) -> str:
-    """Table II."""
+    """Returns Table II."""
     of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "grouping"]
     body = [[shown(r["queries"], 0), shown(r["groups"], 0), shown(r["bitmap_ms"]), shown(r["hash_ms"])] for r in of]
     return "[Table II] Grouping time, ms.\n\n" + table(["queries", "groups", "bitmaps", "hash tables"], body)
 
 
 def overlap(bench: Bench) -> str:
-    """Figure 3."""
+    """Returns Figure 3."""
     [r] = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "overlap"]
     shares = [f"{100 * r[key]:.0f} %" for key in ("neighbors", "all", "largest")]
     return (
@@ -180,7 +180,7 @@ def overlap(bench: Bench) -> str:
 
 
 def borders(bench: Bench) -> str:
-    """Figure 5."""
+    """Returns Figure 5."""
     of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "borders"]
     names = ("grouped", "call", "grouped, by distance", "call-distance")
     body = [[name, shown(100 * r["first"]), shown(100 * r["others"])] for name, r in zip(names, of, strict=True)]
@@ -190,7 +190,7 @@ def borders(bench: Bench) -> str:
 
 
 def loading(bench: Bench) -> str:
-    """Figures 6 and 14."""
+    """Returns Figures 6 and 14."""
     of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "loading"]
     body = [[r["order"], megabytes(r["last"]), shown(r["last"] / r["mean"], 2)] for r in of]
     head = ["order and loaders", "MB of the last of 8 loaders", "times the mean"]
@@ -198,7 +198,7 @@ def loading(bench: Bench) -> str:
 
 
 def hit_rates(bench: Bench) -> str:
-    """Figures 9 and 13, and table III."""
+    """Returns Figures 9 and 13, and Table III."""
     body = []
     for r in bench.printed("plans", PAPER_BUCKETS):
         if r["what"] in ("caches", "orders", "thetas"):
@@ -206,7 +206,7 @@ def hit_rates(bench: Bench) -> str:
             name = r["order"] + ("" if r["theta"] is None else f", theta {r['theta']}")
             rates = [shown(100 * r[key]) for key in ("hit_rate", "hit_rate_without_prefetched")]
             body.append([f"{size} {unit}", name, r["cache"], *rates, megabytes(r["bytes_per_query"])])
-    # Two figures of the paper have some contenders in common: each is shown once.
+    # Two figures of the paper have some contenders in common; each is shown once.
     body = [row for at, row in enumerate(body) if row not in body[:at]]
     head = ["cache of", "order", "cache", "hit rate, %", "without prefetches", "MB per query"]
     words = "[Figures 9, 13, Table III] Batches of 300 queries by their plans, 100 buckets, 30 probes.\n\n"
@@ -214,17 +214,17 @@ def hit_rates(bench: Bench) -> str:
 
 
 def batch(bench: Bench, buckets: int | None, probes: int, share: float, contender: tuple[str, str]) -> Record:
-    """The last of two batches of 1,000 queries."""
+    """Returns the last of two batches of 1,000 queries."""
     named = {"nprobe": probes, "share": share, "batches": 2, "memory": MEMORY, "threads": THREADS}
     return bench.printed("batches", buckets, *contender, **named)[-1]
 
 
 def batches(bench: Bench) -> str:
-    """Batches of 1,000 queries, one after the other."""
+    """Returns the table of batches of 1,000 queries, one after another."""
     body = []
     for buckets, probes in bench.set.settings:
         for share in bench.set.shares:
-            # Each of the comparators reads for minutes: all of them at one share only.
+            # Each comparator reads for minutes, so all of them run at one cache size only.
             against = COMPARATORS if share == REPLAYED_SHARE else OF_CALL
             for contender in (OURS, *against):
                 last = batch(bench, buckets, probes, share, contender)
@@ -236,7 +236,7 @@ def batches(bench: Bench) -> str:
 
 
 def threads(bench: Bench) -> str:
-    """Figure 15 and table IV: what more threads bring and take, and the share of planning."""
+    """Returns Figure 15 and Table IV: gain and cost of more threads, and the fraction of time spent on planning."""
     body = []
     for order, cache in (OURS, OF_CALL[0]):
         for count in (1, 2):
@@ -251,7 +251,7 @@ def threads(bench: Bench) -> str:
 
 
 def lone(bench: Bench) -> str:
-    """What a query that comes alone waits for."""
+    """Returns the wait of a query that arrives alone."""
     body = []
     for buckets, probes in bench.set.settings:
         for share in (0, REPLAYED_SHARE):
@@ -264,11 +264,11 @@ def lone(bench: Bench) -> str:
 
 
 def replays(bench: Bench) -> str:
-    """Figures 4 and 10 to 13: arrivals with bursts, timed from when each query should have come."""
+    """Returns Figures 4 and 10 to 13: arrivals with bursts, timed from the planned arrival of each query."""
     body = []
     for buckets, probes in bench.set.settings:
         alone = [batch(bench, buckets, probes, REPLAYED_SHARE, contender) for contender in COMPARATORS]
-        # Two digits, so that what is kept of an earlier run is found again.
+        # Two digits, so that records of an earlier run match.
         rate = float(f"{LOAD * max(one['queries_per_second'] for one in alone):.1e}")
         for contender in (OURS, *COMPARATORS):
             named = {"nprobe": probes, "share": REPLAYED_SHARE, "rate": rate, "memory": MEMORY, "threads": THREADS}
@@ -286,13 +286,13 @@ def replays(bench: Bench) -> str:
 
 
 def peers(bench: Bench) -> str:
-    """faiss with its lists on disk, and a graph index."""
+    """Compares with faiss with its lists on disk, and with a graph index."""
     base, queries = bench.vectors("base"), bench.vectors("queries")
     return beside(Beside(bench.adjoin, base, queries, bench.store(None), bench.ledger.measured))
 
 
 def overloaded(bench: Bench) -> str:
-    """A server that is asked for more than it can do."""
+    """Overloads a server."""
     return overload(bench.adjoin, bench.store(None), bench.vectors("queries"), bench.ledger.measured)
 
 

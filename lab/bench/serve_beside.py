@@ -1,4 +1,5 @@
-"""Batches of queries to a store beside faiss with its lists on disk and a graph index, at equal recall, for `serve.py`."""
+"""Batches of queries to a store, compared with faiss with its lists on disk and a graph index at equal recall; for
+`serve.py`."""
 
 from __future__ import annotations
 
@@ -15,20 +16,20 @@ from at_recall import RECALLS, K, table
 from measure import Failed, Record, run
 from search_peers import Contender, Judged, line
 
-#: Queries, and how many of them come at once.
+#: Queries, and the number in a batch.
 QUERIES, BATCH = 2_000, 1_000
-#: What each may take, page cache included.
+#: Memory of each contender, page cache included.
 MEMORY_MB = 192
-#: Buckets of ours that a query looks into, and candidates of a graph.
+#: Probes of a query in our buckets, and candidates of a graph.
 PROBES = (10, 20, 40, 80, 160)
 LISTS = (16, 32, 64, 128, 192)
-#: Queries that are asked one at a time.
+#: Queries that are sent one at a time.
 LONE = 500
 THREADS = 2
 
 
 class Beside:
-    """The same base and queries for each."""
+    """One base and one set of queries for all contenders."""
 
     def __init__(self, adjoin: Path, base: Path, queries: Path, store: Path, measured: Callable[..., Record]) -> None:
         self.adjoin, self.base, self.store, self.work = adjoin, base, store, base.parent
@@ -45,14 +46,14 @@ class Beside:
         return self.keep(json.dumps(["beside", QUERIES, BATCH, key]), measure)
 
     def search(self, *words: object) -> tuple[Record, Path]:
-        """A search by the command line, what it counted, and its hits."""
+        """Searches with the command line. Returns the statistics and the hits."""
         hits, stats = self.work / "serve-hits.csv", self.work / "serve-stats.json"
         common = ["--queries", self.queries, "-k", K, "--threads", THREADS, "--quiet", "--force"]
         told = run([self.adjoin, *map(str, words), *map(str, common), "-o", hits, "--stats", stats])
         return told | json.loads(stats.read_text()), hits
 
     def truth(self) -> array[float]:
-        """How far the last of the nearest rows of each query is."""
+        """Returns the distance of the last of the nearest rows of each query."""
         return self.far
 
     @cached_property
@@ -68,7 +69,7 @@ class Beside:
         return array("d", file.read_bytes())
 
     def served(self, probes: int) -> Record:
-        """By the service, in batches for the rate and one at a time for how long a query takes."""
+        """Measures the service: in batches for the rate, and one query at a time for the latency."""
         hits = self.work / "serve-hits.u32"
         asked = [f"nprobe={probes}", f"k={K}", f"memory={MEMORY_MB * 1_000_000}", f"threads={THREADS}", "share=0.1"]
 
@@ -91,7 +92,7 @@ class Beside:
         return self.measured(["served", *asked], measure)
 
     def walked(self, list_of: int) -> Record:
-        """By a graph index, all queries at once, then one at a time on a thread."""
+        """Measures a graph index: all queries at once, then one at a time per thread."""
         index = self.work / "serve.index"
         if not index.exists():
             run([self.adjoin, "index", "build", self.base, "-o", index, "--threads", str(THREADS), "--quiet"])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The figures of DiskJoin's evaluation (sections 6.3 and 6.4) made again, on a set of descriptors of images.
+"""Repeats DiskJoin's evaluation (sections 6.3 and 6.4) on a set of image descriptors.
 
 usage: tables.py ADJOIN [--work DIR]
 
-Prints Markdown. What was measured lies in WORK/tables.jsonl and is not measured again. Needs ADJOIN_DATA with
-sift-900k.u8bin. The paper's memory is a share of the data; here that share is the cache of buckets (`--cache`).
-Figures 7 and 13 (other joins, two sets) are made by `joins.py`; not made is 14 (a fragmented file system).
+Prints Markdown. Measurements are kept in WORK/tables.jsonl and are not repeated. Needs ADJOIN_DATA with
+sift-900k.u8bin. The paper's memory is a fraction of the data; here that fraction is the cache of buckets (`--cache`).
+`joins.py` has Figures 7 and 13 (other joins, two sets). Figure 14 (a fragmented file system) is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from measure import Ledger, Record, run
 
-#: Thresholds that give the vectors of the set so many neighbors on average.
+#: Thresholds at which a vector of the set has this many neighbors on average.
 EPS = {10: 79.793, 50: 136.602, 100: 163.884, 200: 193.111, 500: 234.687}
 RECALLS = (0.8, 0.9, 0.95, 0.99)
 CACHES = (5, 10, 15, 20)
@@ -30,7 +30,7 @@ ROWS = 900_000
 
 @dataclass(frozen=True)
 class Run:
-    """A join of a store: how it is called in the table, and what is unlike the default."""
+    """A join of a store: its label in the table, and its differences from the default."""
 
     label: str
     neighbors: int = 100
@@ -53,7 +53,7 @@ def recalls(told: Record) -> str:
 
 
 def passes(told: Record) -> str:
-    """Bytes read by the run itself, as multiples of the store."""
+    """Returns the bytes read by the run itself, as multiples of the store."""
     return f"{told['stats']['predicted']['bytes_read'] / told['store_bytes']:.2f}"
 
 
@@ -66,7 +66,7 @@ def waiting(told: Record) -> str:
     return f"{spent['compute_waited_for_disk'] / threads / max(spent['execute'], 1e-9):.0%}"
 
 
-#: A column of a table: its title, and what it says of a run.
+#: A column of a table: its title, and its value for a run.
 COLUMNS: dict[str, Callable[[Record], str]] = {
     "seconds": lambda told: f"{told['seconds']:.2f}",
     "build": lambda told: f"{told['build_seconds']:.2f}",
@@ -87,7 +87,7 @@ COLUMNS: dict[str, Callable[[Record], str]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper: what it shows, of which runs."""
+    """A figure of the paper: its columns and its runs."""
 
     title: str
     columns: tuple[str, ...]
@@ -148,7 +148,7 @@ FIGURES = (
 
 
 def named(options: list[str]) -> list[str]:
-    """Options of a command as the laboratory takes them."""
+    """Returns options of a command in the form of the laboratory."""
     return [f"{option.removeprefix('--')}={value}" for option, value in zip(options[::2], options[1::2])]
 
 
@@ -200,7 +200,7 @@ class Bench:
         return "\n".join(lines) + "\n"
 
     def seeds(self, count: int) -> str:
-        """How much depends on which vectors happen to be drawn as centers (section 6.3)."""
+        """Measures the effect of the vectors that are drawn as centers (section 6.3)."""
         ways = {"trained": (), "random": ("centers=random",)}
         lines = [f"### {count} seeds of the centers", "", "| centers | recall of pairs | per vector | seconds |", "|---|---|---|---|"]
         for name, options in ways.items():

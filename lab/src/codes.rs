@@ -1,7 +1,7 @@
-//! How well do codes of some bytes tell which vectors are near? Prints, for each kind of code, what share of the 10 nearest
-//! vectors of held-out queries is among the first by code distance, and what it costs.
+//! Ranks vectors by short codes, and measures the result. Prints for each kind of code the fraction of the 10 nearest
+//! vectors of held-out queries among the first by code distance, and the cost.
 //!
-//! `codes FILE METRIC BYTES...` takes up to 200,000 rows of FILE, of which 1,000 are queries; METRIC is l2 or cosine.
+//! `codes FILE METRIC BYTES...` takes up to 200,000 rows of FILE, of which 1,000 are queries. METRIC is l2 or cosine.
 
 use std::fmt;
 
@@ -21,21 +21,21 @@ use crate::rabitq::{RabitQuantizer, RabitTable};
 const ROWS_MAX: u64 = 200_000;
 const QUERIES: u64 = 1_000;
 const SAMPLE: u64 = 32_768;
-/// Nearest vectors of which the distance error is told.
+/// Number of nearest vectors over which the distance error is measured.
 const NEAREST: usize = 100;
-/// Nearest vectors that are looked for, and how many are taken by code distance.
+/// Number of true nearest vectors, and numbers of vectors taken by code distance.
 const WANTED: usize = 10;
 const TAKEN: [usize; 4] = [10, 20, 40, 80];
-/// Codes whose distances are timed together: as many neighbors as a vertex of a graph has.
+/// Codes whose distances are timed together: as many as a vertex of a graph has neighbors.
 const TIMED: usize = 64;
 const TIMED_ROUNDS: usize = 200;
 
-/// How codes are made of vectors.
+/// How vectors are encoded.
 #[derive(Debug, Clone, Copy)]
 enum CodeKind {
-    /// Product quantisation, that of the engine.
+    /// Product quantization, as in the engine.
     Product,
-    /// Some bits for each of the leading principal axes, turned at random, and two factors.
+    /// A few bits for each of the leading principal axes, rotated at random, and two factors.
     Rabitq,
 }
 
@@ -44,7 +44,7 @@ enum Codes {
     Rabitq(RabitQuantizer),
 }
 
-/// What a query adds to the estimate of its distance to a code, of either kind.
+/// Contributions of a query to its distance estimates, for either kind of code.
 #[derive(Default)]
 struct Tables(Table, RabitTable);
 
@@ -94,7 +94,8 @@ impl fmt::Display for Codes {
     }
 }
 
-/// A set without its queries, these, and the true squared distances of the nearest of each, ascending, with their rows.
+/// A set without its queries, the queries, and for each the true squared distances of its nearest rows, ascending, with
+/// the rows.
 struct Setting {
     base: Panel<f32>,
     queries: Panel<f32>,
@@ -128,7 +129,7 @@ fn print(file: &str, metric: Metric, sizes: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Rows of a panel.
+/// Copies rows of a panel.
 fn gather(from: &Panel<f32>, rows: &[u64]) -> Panel<f32> {
     let mut to = Panel::zeroed(rows.len(), from.dimensions());
     for (at, &row) in rows.iter().enumerate() {
@@ -137,7 +138,7 @@ fn gather(from: &Panel<f32>, rows: &[u64]) -> Panel<f32> {
     to
 }
 
-/// The first rows of a file as floats, of length 1 under cosine.
+/// Reads the first rows of a file as floats, scaled to length 1 under cosine.
 fn read(context: &Context, file: &str, metric: Metric) -> Result<Panel<f32>> {
     let source = source::open(context, &[file.to_owned()], &SourceOptions::default())?;
     let (vectors, rows) = (source.info().vectors, source.info().rows.min(ROWS_MAX) as usize);
@@ -215,14 +216,14 @@ impl Setting {
         Ok(())
     }
 
-    /// What code distances of all vectors to a query are worth.
+    /// Judges the code distances of all vectors to a query.
     fn judge(&self, query: usize, distances: &[f32]) -> Judged {
         let truth = &self.truth[query];
         let by_code = first(distances, TAKEN[TAKEN.len() - 1]);
         let wanted: Vec<u32> = truth[..WANTED].iter().map(|&(_, row)| row).collect();
         let share =
             |taken| by_code[..taken].iter().filter(|(_, row)| wanted.contains(row)).count() as f64 / WANTED as f64;
-        // Of all nearest together: near-duplicates alone would drown the rest.
+        // Averaged over all nearest together: near-duplicates alone would dominate the rest.
         let error = |&(distance, row): &(f32, u32)| f64::from(distances[row as usize]) - f64::from(distance);
         let true_sum = |power| truth.iter().map(|&(distance, _)| f64::from(distance).powi(power)).sum::<f64>();
         Judged {
@@ -232,7 +233,7 @@ impl Setting {
         }
     }
 
-    /// Microseconds of a table, and nanoseconds of a distance to codes that lie anywhere.
+    /// Returns the microseconds per table, and the nanoseconds per distance to codes at random places.
     fn times(&self, context: &Context, quantizer: &Codes, codes: &[u8]) -> (f64, f64) {
         let mut table = Tables::default();
         let mut watch = Stopwatch::start();
@@ -243,7 +244,7 @@ impl Setting {
         let mut random = Random::new(3, "vertices");
         let vertices: Vec<u32> = (0..TIMED * 1_000).map(|_| random.below(self.base.rows() as u64) as u32).collect();
         let mut out = [0.0; TIMED];
-        // The best of many rounds: other programs disturb some of them.
+        // The best of many rounds, since other programs disturb some of them.
         let mut best = f64::INFINITY;
         for _ in 0..TIMED_ROUNDS {
             watch.lap();
@@ -257,14 +258,14 @@ impl Setting {
     }
 }
 
-/// How well codes do for one query.
+/// Results of a code for one query.
 struct Judged {
     shares: [f64; TAKEN.len()],
     bias: f64,
     squared_error: f64,
 }
 
-/// The least distances and their rows, in order.
+/// Returns the `count` least distances with their rows, ascending.
 fn first(distances: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut all: Vec<(f32, u32)> = distances.iter().copied().zip(0..).collect();
     let by = |a: &(f32, u32), b: &(f32, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));

@@ -1,4 +1,4 @@
-//! Deletion (FreshDiskANN, section 4.2): what a vertex has in the place of out-neighbors that are deleted, by several rules.
+//! Deletes vertices of a graph (FreshDiskANN, section 4.2), with several rules that replace deleted out-neighbors.
 
 use std::str::FromStr;
 
@@ -9,28 +9,28 @@ use adjoin::kernels::Panel;
 use adjoin::lab::{Pruner, Vectors};
 use adjoin::workers::map_items;
 
-/// Live vertices that are known around each deleted one (IP-DiskANN's k).
+/// Number of live vertices found around each deleted one (IP-DiskANN's k).
 const NEAREST: usize = 50;
-/// Those of them that an in-neighbor is linked to (IP-DiskANN's c).
+/// Number of these to which an in-neighbor is linked (IP-DiskANN's c).
 const LINKS: usize = 3;
-/// Vertices that a thread takes at once.
+/// Vertices that a thread processes at once.
 const TOGETHER: usize = 1 << 10;
 
-/// What a vertex has in the place of its deleted out-neighbors.
+/// How a vertex replaces its deleted out-neighbors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum DeleteRule {
-    /// Nothing (FreshDiskANN's Delete Policy A): for comparison, the graph loses its paths by and by.
+    /// With nothing (FreshDiskANN's Delete Policy A). For comparison: the graph gradually loses its paths.
     Drop,
-    /// What prune keeps of the out-neighbors that are left and of those of the deleted ones (FreshDiskANN, Algorithm
-    /// 4).
+    /// With the vertices that prune chooses among the remaining out-neighbors and the out-neighbors of the deleted ones
+    /// (FreshDiskANN, Algorithm 4).
     #[default]
     Neighbors,
-    /// For each deleted one the 3 nearest of the 50 live vertices around that ("In-Place Updates of a Graph Index for
+    /// With the 3 nearest of the 50 live vertices around each deleted one ("In-Place Updates of a Graph Index for
     /// Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from these
     /// vertices to the out-neighbors of the deleted one). Costs a search for each deleted vertex.
     Nearest,
-    /// For each deleted one the first of its out-neighbors that is live and no out-neighbor yet. Lists are pruned
-    /// nearest first, so this is a near one; no distance is computed.
+    /// With the first live out-neighbor of each deleted one that is not an out-neighbor yet. Pruned lists are nearest
+    /// first, so this one is near; no distance is computed.
     Replace,
 }
 
@@ -48,7 +48,7 @@ impl FromStr for DeleteRule {
     }
 }
 
-/// Takes vertices out of a graph.
+/// Deletes vertices from a graph.
 ///
 /// # Errors
 /// If memory does not suffice, or the work is cancelled.
@@ -73,7 +73,8 @@ pub(crate) fn delete(
     graph.replace(context, panel, removed, &lists.concat())
 }
 
-/// The live vertices around each deleted one, nearest first, in the graph as it is; empty for others.
+/// Returns the live vertices around each deleted one, nearest first, in the graph before the deletes. Lists of live
+/// vertices are empty.
 fn around(context: &Context, (graph, panel): (&Graph, &Panel<u8>), is_deleted: &[bool]) -> Result<Vec<Vec<u32>>> {
     let list = graph.options().build_list;
     let find = |search: &mut GreedySearch<u8>, vertex: usize| {
@@ -87,7 +88,7 @@ fn around(context: &Context, (graph, panel): (&Graph, &Panel<u8>), is_deleted: &
     map_items(context.threads, graph.vertices(), &context.cancel, || GreedySearch::new(graph), find)
 }
 
-/// Makes out-neighbors without deleted ones.
+/// Computes out-neighbors without deleted vertices.
 struct Mending<'a> {
     rule: DeleteRule,
     graph: &'a Graph,
@@ -101,7 +102,7 @@ impl Mending<'_> {
         self.graph.is_live(vertex) && !self.is_deleted[vertex as usize]
     }
 
-    /// The new out-neighbors of a live vertex; none where no out-neighbor is deleted.
+    /// Returns the new out-neighbors of a live vertex, or `None` if none of its out-neighbors is deleted.
     fn mended(&self, context: &Context, pruner: &mut Pruner<u8>, vertex: u32) -> Option<Vec<u32>> {
         let neighbors = self.graph.neighbors(vertex);
         if neighbors.iter().all(|&neighbor| self.is_live(neighbor)) {
@@ -126,8 +127,8 @@ impl Mending<'_> {
         self.graph.neighbors(vertex).iter().copied().filter(|&neighbor| self.is_live(neighbor))
     }
 
-    /// The paper prunes the old out-neighbors too, deleted ones among them: Algorithm 3 takes them in again. Here no
-    /// deleted vertex becomes a candidate.
+    /// Returns the candidates of Algorithm 4. The paper prunes the old out-neighbors too, deleted ones included, so
+    /// Algorithm 3 may choose them again. Here no deleted vertex becomes a candidate.
     fn with_theirs(&self, neighbors: &[u32]) -> Vec<u32> {
         let mut candidates = Vec::new();
         for &neighbor in neighbors {
@@ -179,7 +180,7 @@ mod tests {
 
     const RULES: [DeleteRule; 4] = [DeleteRule::Drop, DeleteRule::Neighbors, DeleteRule::Nearest, DeleteRule::Replace];
 
-    /// Vectors in groups.
+    /// Returns vectors in groups.
     fn vectors(rows: usize, seed: u64) -> Panel<u8> {
         let mut random = Random::new(seed, "vectors");
         let centers: Vec<u8> = (0..15 * 8).map(|_| 30 + random.below(190) as u8).collect();
@@ -195,7 +196,8 @@ mod tests {
         (0..graph.vertices() as u32).map(|vertex| graph.neighbors(vertex).to_vec()).collect()
     }
 
-    /// Share of the vertices in the graph that a search for their vectors finds first, or an equal one.
+    /// Returns the fraction of the vertices in the graph that a search for their vectors finds first, up to equal
+    /// vectors.
     fn found(graph: &Graph, panel: &Panel<u8>) -> f64 {
         let (context, mut search) = (Context::default(), GreedySearch::new(graph));
         let live: Vec<u32> = (0..graph.vertices() as u32).filter(|&vertex| graph.is_live(vertex)).collect();

@@ -1,17 +1,18 @@
-//! A u8bin file as vectors and queries held out, and what is nearest to these: for examples that measure graphs in memory.
+//! Reads a u8bin file as vectors and held-out queries, and computes their true neighbors, for experiments on graphs in
+//! memory.
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::kernels::Panel;
 use adjoin::workers::map_items;
 
-/// The last vectors of a file, which are the queries.
+/// Number of vectors at the end of a file that are queries.
 pub(crate) const QUERIES: usize = 1_000;
 
-/// All vectors of a file but the last, and the last as queries.
+/// Returns all vectors of a file but the last, and the last as queries.
 ///
 /// # Errors
-/// Where the file cannot be read or has too few vectors.
+/// If the file cannot be read or has too few vectors.
 pub(crate) fn read(file: &str) -> Result<(Panel<u8>, Panel<u8>)> {
     let bytes = std::fs::read(file).map_err(|error| Error::input(format!("{file}: {error}")))?;
     let (header, elements) = bytes.split_at_checked(8).ok_or_else(|| Error::input(format!("{file}: too short")))?;
@@ -29,10 +30,11 @@ pub(crate) fn read(file: &str) -> Result<(Panel<u8>, Panel<u8>)> {
     Ok((panel(0, rows - QUERIES), panel(rows - QUERIES, QUERIES)))
 }
 
-/// The squared distances of the `K` nearest to each query, ascending: who is no farther than the last is one of them.
+/// Returns the squared distances of the `K` nearest to each query, ascending. A vector that is no farther than the last
+/// counts as one of them.
 ///
 /// # Errors
-/// Where there are fewer vectors.
+/// If there are fewer vectors.
 pub(crate) fn truth<const K: usize>(context: &Context, base: &Panel<u8>, queries: &Panel<u8>) -> Result<Vec<[u32; K]>> {
     let distances = || vec![0; base.rows()];
     map_items(context.threads, QUERIES, &context.cancel, distances, |distances, query| {

@@ -1,11 +1,13 @@
-//! How many reads does a search of a graph index take, and what recall does it have?
+//! Measures the reads and the recall of searches of a graph index.
 //!
-//! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER, unless they are there, and prints for
-//! lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and distances a query, queries a
-//! second, and the time of processors that a query took. Reads depend on nothing but the index and the queries; rates on the
-//! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), search-megabytes, strategy (of walks), kernel, threads, lists (numbers
-//! with commas between), rounds (how often all lists are searched with), recalls (numbers with commas between), and lone=1, which searches for one query after the
-//! other.
+//! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER, unless they exist. For lists of
+//! several lengths, it prints the recall of the 10 nearest of the first 1,000 queries, reads and distances per query,
+//! queries per second, and the processor time per query. Reads depend only on the index and the queries, rates also on
+//! the machine. Names:
+//! - `layout`, `page-bytes`, `code-bytes`, `degree`, `graph`
+//! - `megabytes` (of the build), `search-megabytes`, `kernel`, `threads`
+//! - `strategy` (of walks), `lists` and `recalls` (numbers separated by commas), `rounds` (searches with all lists)
+//! - `lone=1` searches for one query after another
 
 use std::path::Path;
 
@@ -27,7 +29,7 @@ const K: usize = 10;
 const LISTS: &str = "20,30,40,60,80,120,160";
 const RECALLS: &str = "0.8,0.9,0.95,0.99";
 
-/// What was said as `name=value`, or what holds otherwise.
+/// Returns the value of `name=value`, or `otherwise`.
 fn named<N: std::str::FromStr>(arguments: &[String], name: &str, otherwise: N) -> Result<N> {
     let mut values = arguments.iter().filter_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
     let Some(text) = values.next() else { return Ok(otherwise) };
@@ -98,7 +100,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Searches, and prints what that took.
+/// Searches, and prints the cost.
 fn measure(
     (context, index): (&Context, &Index),
     (queries, truth): (&dyn VectorSource, &[f32]),
@@ -124,7 +126,7 @@ fn measure(
     Ok(())
 }
 
-/// Searches for one query after the other, each while nothing else is under way.
+/// Searches for one query after another, with nothing else in flight.
 fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource, list: usize) -> Result<()> {
     let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
     let (before, options) =
@@ -149,7 +151,7 @@ fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource
     Ok(())
 }
 
-/// Milliseconds of processors that this process took so far, as the system accounts them; 0 where it does not.
+/// Returns the processor time of this process in milliseconds, as reported by the system, or 0 if it reports none.
 fn processor_ms() -> f64 {
     const TICK_MS: f64 = 10.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -157,7 +159,7 @@ fn processor_ms() -> f64 {
     TICK_MS * fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
 }
 
-/// The distance of the farthest of the nearest vectors of each query.
+/// Returns, for each query, the distance of the farthest of its nearest vectors.
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);

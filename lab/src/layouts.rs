@@ -1,11 +1,11 @@
-//! Which layout of an index is best, and what does finding it take?
+//! Compares page orders of an index, and the time to compute them.
 //!
-//! `layouts INDEX` prints OR(G) and the seconds of finding it for each order of pages, of those that improve
-//! another one by how many rounds do so at most (Starling's beta, Tables 5 to 12).
+//! `layouts INDEX` prints OR(G) and the seconds to compute each order of pages. For orders that improve another one in
+//! rounds, it does so by the largest number of rounds (Starling's beta, Tables 5 to 12).
 //!
-//! `layouts INDEX FOLDER [QUERIES]` lays out an index anew into FOLDER in each such order, and prints OR(G), the
-//! bandwidth (NDSearch, section VI-A) and the time; of queries, the reads of one at some recalls of the 10 nearest of the
-//! first 1,000, which are found by a long list.
+//! `layouts INDEX FOLDER [QUERIES]` writes the index into FOLDER in each such order, and prints OR(G), the bandwidth
+//! (NDSearch, section VI-A) and the time. With queries, it also prints the reads per query at some recalls of the 10
+//! nearest of the first 1,000 queries; a search with a long list finds the truth.
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ fn search(
     Ok((sink.hits(), statistics))
 }
 
-/// Reads of a query at each recall, between those of the lists whose recalls lie around it.
+/// Returns the reads per query at each recall, interpolated between the lists whose recalls are next to it.
 fn reads(context: &Context, index: &Index, queries: &dyn VectorSource, truth: &Hits) -> Result<String> {
     let mut measured: Vec<(f64, f64)> = Vec::new();
     for list in LISTS {

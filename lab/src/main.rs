@@ -1,7 +1,7 @@
-//! The laboratory: what papers are compared by, and the tables of them.
+//! The laboratory: experiments that compare adjoin with methods of papers, and compute the tables of the documents.
 //!
-//! `adjoin-lab EXPERIMENT ARGUMENTS` runs one experiment and prints what it measured. Each module documents its arguments.
-//! The engine carries out plans; the laboratory computes those that only a table needs.
+//! `adjoin-lab EXPERIMENT ARGUMENTS` runs one experiment and prints its measurements. Each module documents its
+//! arguments. The engine executes plans; the laboratory computes the plans that only a table needs.
 
 #![allow(clippy::unwrap_used, reason = "a poisoned lock or a set that cannot be read has no figures")]
 

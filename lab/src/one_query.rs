@@ -1,18 +1,18 @@
-//! A single query, as searches take it.
+//! A single query as a source of queries.
 
 use std::path::PathBuf;
 
 use adjoin::error::Result;
 use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// One query as a source.
+/// A source with one query.
 pub(crate) struct OneQuery {
     info: SourceInfo,
     stored: Vec<u8>,
 }
 
 impl OneQuery {
-    /// One that is stored as those of a source are.
+    /// Creates a query from a vector in the stored form of the source `like`.
     pub(crate) fn new(like: &SourceInfo, stored: Vec<u8>) -> Self {
         Self { info: SourceInfo { rows: 1, ids: IdKind::None, ..like.clone() }, stored }
     }

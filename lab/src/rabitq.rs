@@ -1,11 +1,11 @@
-//! Scalar quantisation of a rotated vector with an unbiased estimate of its distances: RaBitQ (Gao, Long, SIGMOD 2024) with
-//! several bits a dimension (Gao et al., "Practical and asymptotically optimal quantization of high-dimensional vectors",
-//! SIGMOD 2025). Where a code has fewer bits than the vector has dimensions, it is of the leading principal axes (the idea
-//! of SAQ, Li et al., 2025).
+//! Scalar quantization of a rotated vector, with an unbiased estimate of its distances: RaBitQ (Gao, Long, SIGMOD 2024)
+//! with several bits per dimension (Gao et al., "Practical and asymptotically optimal quantization of high-dimensional
+//! vectors", SIGMOD 2025). If a code has fewer bits than the vector has dimensions, it encodes the leading principal
+//! axes (the idea of SAQ, Li et al., 2025).
 //!
-//! A residual `r = x - c`, c the mean, becomes a point g of the grid of half-integers, which stands for `f g` with
-//! `f = |r'|^2 / <g, r'>`, r' being r along the axes. So `|q - x|^2 = |q - c|^2 + |r|^2 - 2 <q - c, r>` is estimated with
-//! `<q - c, r> = f <q', g>`, which has no error in the direction of r'.
+//! A residual `r = x - c`, c the mean, is rounded to a point g of the grid of half-integers, which represents `f g`
+//! with `f = |r'|^2 / <g, r'>`, r' being r along the axes. So `|q - x|^2 = |q - c|^2 + |r|^2 - 2 <q - c, r>` is
+//! estimated with `<q - c, r> = f <q', g>`, which has no error in the direction of r'.
 
 use std::fmt;
 
@@ -16,25 +16,25 @@ use adjoin::lab::{Axes, Principal};
 use adjoin::random::Random;
 use adjoin::workers::map_items;
 
-/// Bytes of what is kept of a vector beside its grid point: `|r|^2` and f, 16 bits each.
+/// Bytes of a code in addition to its grid point: `|r|^2` and f, 16 bits each.
 const FACTOR_BYTES: usize = 4;
-/// Bits a dimension, and what they leave of the variance of a normal variable (Max, "Quantizing for minimum distortion",
-/// 1960, table I).
+/// Bits per dimension, and the fraction of the variance of a normal variable that remains as error (Max, "Quantizing
+/// for minimum distortion", 1960, table I).
 const BITS: [(usize, f64); 3] = [(1, 0.3634), (2, 0.1175), (4, 0.0095)];
-/// Steps of the grid that are tried for a vector, from the one that clips nothing down.
+/// Number of grid steps tried for a vector, downward from the one that clips nothing.
 const STEPS_TRIED: usize = 16;
 
 /// Vectors that a thread encodes together.
 const BLOCK_ROWS: usize = 1_024;
 
-/// What a query adds to the estimate of its distance to a code, for each byte of the code and each of its values.
+/// Contribution of a query to its distance estimates, for each byte of a code and each value of the byte.
 #[derive(Debug, Default)]
 pub(crate) struct RabitTable {
     entries: Vec<[f32; TABLE_ENTRIES]>,
     base: f32,
 }
 
-/// Axes, and how many bits a vector has along each.
+/// Axes, and the number of bits of a vector along each.
 pub(crate) struct RabitQuantizer {
     mean: Panel<f32>,
     axes: Axes,
@@ -42,7 +42,7 @@ pub(crate) struct RabitQuantizer {
 }
 
 impl RabitQuantizer {
-    /// Learns axes from the rows of a sample, of which there is at least one.
+    /// Trains axes on the rows of a sample, which has at least one row.
     ///
     /// # Errors
     /// If the factors leave no byte, memory is short, or the work is cancelled.
@@ -67,22 +67,22 @@ impl RabitQuantizer {
         Ok(Self { mean, axes, bits: best })
     }
 
-    /// Bytes of the grid point.
+    /// Returns the bytes of a grid point.
     fn point_bytes(&self) -> usize {
         (self.axes.0.rows() * self.bits).div_ceil(8)
     }
 
-    /// Bytes of a code.
+    /// Returns the bytes of a code.
     pub(crate) fn code_bytes(&self) -> usize {
         self.point_bytes() + FACTOR_BYTES
     }
 
-    /// What a coordinate of the grid's number is less by.
+    /// Returns the difference between the stored number of a grid coordinate and the coordinate.
     fn middle(&self) -> f32 {
         ((1 << self.bits) - 1) as f32 / 2.0
     }
 
-    /// The residuals of vectors.
+    /// Returns the residuals of vectors.
     fn residuals(&self, vectors: &Panel<f32>) -> Panel<f32> {
         let mut residuals = Panel::zeroed(vectors.rows(), vectors.dimensions());
         for row in 0..vectors.rows() {
@@ -92,7 +92,7 @@ impl RabitQuantizer {
         residuals
     }
 
-    /// The codes of the rows of a panel, one after the other: the same on any threads and kernel.
+    /// Returns the codes of the rows of a panel, one after another. They do not depend on threads or kernel.
     ///
     /// # Errors
     /// If the work is cancelled.
@@ -110,7 +110,7 @@ impl RabitQuantizer {
         Ok(map_items(context.threads, rows.div_ceil(BLOCK_ROWS), &context.cancel, state, encode)?.concat())
     }
 
-    /// The codes of the vectors of a block.
+    /// Returns the codes of a block of vectors.
     fn encode_block(&self, kernel: Kernel, vectors: &Panel<f32>) -> Vec<u8> {
         let residuals = self.residuals(vectors);
         let mut turned = Panel::zeroed(0, 0);
@@ -130,7 +130,7 @@ impl RabitQuantizer {
         codes
     }
 
-    /// The point of the grid whose direction is nearest to that of `along`, of those that a few steps give; returns f.
+    /// Tries a few steps, and finds the grid point whose direction is nearest to `along`. Returns f.
     fn grid_point(&self, along: &[f32], point: &mut [u8]) -> f32 {
         let largest = along.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         let (middle, top) = (self.middle(), ((1 << self.bits) - 1) as f32);
@@ -138,7 +138,7 @@ impl RabitQuantizer {
         let number = |x: f32, per_step: f32| (x * per_step + middle + 0.5).clamp(0.0, top) as u8;
         let mut best = (-1.0, 0.0, 0.0);
         for step in 0..tried {
-            // Down to a step of which a quarter of the largest coordinate is clipped.
+            // The last step clips coordinates beyond about a quarter of the largest one.
             let per_step = (middle + 0.5) / largest * (1.0 + 3.0 * step as f32 / STEPS_TRIED as f32);
             let (mut dot, mut squared, mut length) = (0.0_f32, 0.0_f32, 0.0_f32);
             for &x in along {
@@ -155,7 +155,7 @@ impl RabitQuantizer {
         if factor.is_finite() { factor } else { 0.0 }
     }
 
-    /// Fills a table for a query: for each byte of a grid point, what it adds to the product of the point with the query.
+    /// Fills the table of a query: for each byte of a grid point, its contribution to the product of point and query.
     pub(crate) fn fill_table(&self, kernel: Kernel, query: &[f32], table: &mut RabitTable) {
         let dimensions = self.mean.dimensions();
         let mut panel = Panel::zeroed(1, dimensions);
@@ -176,7 +176,7 @@ impl RabitQuantizer {
         }
     }
 
-    /// Estimates the squared distances of the query of a table to the vectors of some rows, by their codes.
+    /// Estimates the squared distances of a table's query to the vectors of some rows, by their codes.
     pub(crate) fn distances(&self, kernel: Kernel, table: &RabitTable, codes: &[u8], rows: &[u32], out: &mut [f32]) {
         let codes = CodeRows { bytes: codes, stride: self.code_bytes() };
         kernel.sum_lookups(&table.entries, codes, rows, out);
@@ -188,14 +188,14 @@ impl RabitQuantizer {
     }
 }
 
-/// Says how it makes codes.
+/// Describes the codes.
 impl fmt::Display for RabitQuantizer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "rabitq, {} x {}", self.bits, self.axes.0.rows())
     }
 }
 
-/// The first axes, turned at random among themselves: vectors vary about alike along each.
+/// Returns the first `count` axes, rotated at random among themselves, so that vectors vary about equally along each.
 fn mixed(principal: &Principal, count: usize, random: &mut Random) -> Axes {
     let dimensions = principal.mean.len();
     let mix = |weights: &Vec<f64>| {
@@ -208,7 +208,7 @@ fn mixed(principal: &Principal, count: usize, random: &mut Random) -> Axes {
     Axes::of(random_axes(count, random).iter().map(mix), dimensions)
 }
 
-/// Axes of a space at random: normal numbers, made orthogonal one after the other, twice each for the rounding.
+/// Returns random axes of a space: normal numbers, orthogonalized one after another, twice each because of rounding.
 fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
     let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
     let mut axes: Vec<Vec<f64>> = Vec::with_capacity(side);
@@ -227,9 +227,9 @@ fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
     axes
 }
 
-/// The upper bits of a float that is not negative, less its sign: 8 of the exponent, 8 of the digits.
+/// Returns the upper bits of a nonnegative float, without the sign: 8 of the exponent, 8 of the mantissa.
 fn half_of(x: f32) -> u16 {
-    let size = if x > 0.0 { x.min(f32::MAX / 2.0) } else { 0.0 }; // 0 too of what is not a number
+    let size = if x > 0.0 { x.min(f32::MAX / 2.0) } else { 0.0 }; // 0 also if `x` is not a number
     ((size.to_bits() + (1 << 14)) >> 15) as u16
 }
 
@@ -241,7 +241,7 @@ fn float_of(half: u16) -> f32 {
 mod tests {
     use super::*;
 
-    /// Normal vectors of `hidden` dimensions seen from `dimensions`; as they are where both are the same.
+    /// Returns normal vectors of `hidden` dimensions, embedded in `dimensions`; unchanged if both are equal.
     fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f32> {
         let (mut random, mut axes) = (Random::new(seed, "vectors"), Random::new(1, "hidden axes"));
         let axes: Vec<f64> = (0..dimensions * hidden).map(|_| axes.normal()).collect();
@@ -260,7 +260,8 @@ mod tests {
         x.iter().zip(y).map(|(x, y)| x * y).sum()
     }
 
-    /// Whatever the bits, an estimate is the formula's, and the grid point lies in the direction of the vector.
+    /// For any number of bits, an estimate follows the formula, and the grid point has about the direction of the
+    /// vector.
     #[test]
     fn rabitq_estimates_by_the_formula() {
         let context = Context::default();

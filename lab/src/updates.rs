@@ -1,19 +1,19 @@
-//! What do updates make of a graph in memory? FreshDiskANN's experiment of its sections 3.3 and 4.3.
+//! Measures the effect of updates on a graph in memory: FreshDiskANN's experiment of sections 3.3 and 4.3.
 //!
 //! `updates FILE [NAME=VALUE ...]` takes the last 1,000 vectors of a u8bin file as queries and builds a graph over the
-//! others. Then a share of the vectors, drawn anew in each cycle, is deleted and inserted again. Each line that it
-//! prints is a record in JSON: the first of the graph as built, then one for each cycle. Names, and their values where
-//! nothing is said:
+//! others. Each cycle then draws a fraction of the vectors, deletes them and inserts them again. Each printed line is a
+//! record in JSON: the first for the graph as built, then one per cycle. Names and their defaults:
 //!
 //! - `cycles=50`, `share=0.05`
-//! - `rule=neighbors`, what a vertex has in the place of deleted out-neighbors: or `drop`, `nearest`, `replace`
+//! - `rule=neighbors`, how deleted out-neighbors are replaced: or `drop`, `nearest`, `replace`
 //! - `alpha=1.2`, of the build and of all updates
 //! - `passes=1` of the build: each further one inserts all vectors again
-//! - `rows=0`, how many of the vectors are taken, 0 is all; `threads=2`
+//! - `rows=0`, the number of vectors to use, 0 for all; `threads=2`
 //!
-//! Recalls are those of a list of candidates whose length is chosen once, as the least with a 5-recall@5 of 0.95 before
-//! the first cycle. `lists` are vertices whose out-neighbors a step has changed, `edges` those that these did not have
-//! before, `candidates` what Algorithm 4 has to choose from, a vertex that it changes.
+//! Recalls are measured with one length of the candidate list: the least with a 5-recall@5 of 0.95 before
+//! the first cycle. In a record, `lists` is the number of vertices whose out-neighbors a step changed, `edges` the
+//! number of their new out-neighbors, and `candidates` the number that Algorithm 4 chooses from, per vertex that it
+//! changes.
 
 use crate::deletes::{DeleteRule, delete};
 use crate::held_out::{QUERIES, read, truth};
@@ -26,17 +26,17 @@ use adjoin::report::Stopwatch;
 use serde_json::{Value, json};
 
 const K: usize = 10;
-/// The recall before the first cycle, and of how many nearest.
+/// Target recall before the first cycle, and its number of nearest vectors.
 const RECALL: f64 = 0.95;
 const FEW: usize = 5;
-/// Lists by which a graph is judged as built.
+/// List lengths by which the built graph is judged.
 const LISTS: [usize; 7] = [10, 15, 20, 30, 40, 75, 100];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Study::of(arguments)?.run()
 }
 
-/// What is asked for, and the vectors.
+/// Options of the experiment, and the vectors.
 struct Study {
     cycles: usize,
     share: f64,
@@ -49,14 +49,14 @@ struct Study {
     truth: Vec<[u32; K]>,
 }
 
-/// How well searches by a list find.
+/// Quality and cost of searches with a list length.
 struct Found {
     recall_of_few: f64,
     recall: f64,
     distances: f64,
 }
 
-/// Out-neighbors of all vertices, and who was in the graph.
+/// Out-neighbors of all vertices; `None` for vertices that were not in the graph.
 struct Snapshot(Vec<Option<Vec<u32>>>);
 
 impl Study {
@@ -111,7 +111,7 @@ impl Study {
         graph.verify()
     }
 
-    /// Deletes and inserts the same vectors; what that took and changed.
+    /// Deletes and inserts vectors. Returns the cost and the changes.
     fn cycle(&self, graph: &mut Graph, cycle: usize) -> Result<Value> {
         let rows = self.base.rows() as u64;
         let mut random = Random::new(cycle as u64, "a cycle");
@@ -138,7 +138,7 @@ impl Study {
         }))
     }
 
-    /// Recall and distances of searches by a list.
+    /// Returns the recall and the distances of searches with a list length.
     fn search(&self, graph: &Graph, list: usize) -> Found {
         let mut search = GreedySearch::new(graph);
         let (mut found, mut found_few, mut distances) = (0, 0, 0);
@@ -155,7 +155,7 @@ impl Study {
         Found { recall_of_few: share(found_few, FEW), recall: share(found, K), distances }
     }
 
-    /// Prints what is true of the graph after a cycle, and the rest of its record.
+    /// Prints the record of a cycle: the state of the graph, and `rest`.
     fn print(&self, graph: &Graph, cycle: usize, list: usize, rest: Value) {
         let found = self.search(graph, list);
         let edges: usize = (0..self.base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
@@ -176,7 +176,8 @@ impl Snapshot {
         Self(vertices.map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
     }
 
-    /// How many vertices that were in the graph then and now have other out-neighbors, and how many of these are new.
+    /// Returns the number of vertices, in the graph both before and now, whose out-neighbors changed, and the number of
+    /// new out-neighbors.
     fn changes_from(&self, before: &Self) -> (usize, usize) {
         let both = before.0.iter().zip(&self.0).filter_map(|(before, now)| before.as_ref().zip(now.as_ref()));
         both.filter(|(before, now)| before != now).fold((0, 0), |(lists, edges), (before, now)| {
@@ -185,7 +186,7 @@ impl Snapshot {
     }
 }
 
-/// Candidates of Algorithm 4, a vertex that has an out-neighbor that is to be deleted.
+/// Returns the mean number of candidates of Algorithm 4, per vertex with an out-neighbor to be deleted.
 fn candidates(graph: &Graph, deleted: &[u32]) -> f64 {
     let mut is_live: Vec<bool> = (0..graph.vertices() as u32).map(|vertex| graph.is_live(vertex)).collect();
     deleted.iter().for_each(|&vertex| is_live[vertex as usize] = false);

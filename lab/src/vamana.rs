@@ -1,9 +1,9 @@
-//! How long does a graph in memory take to build, and what recall does it have?
+//! Measures the build time and the recall of a graph in memory.
 //!
-//! `vamana FILE [THREADS [DEGREE [LIST [ALPHA]]]]` takes the last 1,000 vectors of a u8bin file as queries, builds a
-//! graph over the others, and prints for lists of several lengths the recall of the 10 nearest, distances and hops a
-//! query, and queries a second on one thread. Each line is also true of the graph alone: equal numbers mean equal
-//! graphs.
+//! `vamana FILE [THREADS [DEGREE [LIST [ALPHA]]]]` takes the last 1,000 vectors of a u8bin file as queries and builds a
+//! graph over the others. For lists of several lengths, it prints the recall of the 10 nearest, distances and hops per
+//! query, and queries per second on one thread. All but times and rates depend on the graph alone: equal numbers mean
+//! equal graphs.
 
 use crate::held_out::{QUERIES, read, truth};
 use adjoin::context::Context;

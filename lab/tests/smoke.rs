@@ -1,4 +1,4 @@
-//! Each experiment once on a tiny set: it runs to its end and prints figures that can be.
+//! Runs each experiment once on a tiny set, and checks that it ends and prints possible figures.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot run fails")]
 
@@ -14,7 +14,7 @@ use adjoin::store::{self, Store};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder with 3,000 vectors of 16 bytes, 200 queries like them, and whatever an experiment makes of these.
+/// A folder with 3,000 vectors of 16 bytes, 200 similar queries, and the files that experiments write.
 struct Place {
     folder: TempDir,
 }
@@ -44,7 +44,7 @@ impl Place {
         Store::open(&context, &self.path("store")).unwrap()
     }
 
-    /// Builds an index of a store of the vectors.
+    /// Builds an index from a store of the vectors.
     fn index(&self) {
         let context = Context::default().with_memory(256 << 20);
         let options = IndexOptions { code_bytes: 8, ..IndexOptions::default() };
@@ -59,7 +59,7 @@ impl Place {
         (done.status.success(), out, err)
     }
 
-    /// What an experiment prints.
+    /// Returns the output of an experiment.
     #[track_caller]
     fn done(&self, line: &str) -> String {
         let (succeeded, out, err) = self.run(line);
@@ -67,7 +67,7 @@ impl Place {
         out
     }
 
-    /// The records that an experiment prints.
+    /// Returns the records that an experiment prints.
     #[track_caller]
     fn records(&self, line: &str) -> Vec<Value> {
         self.done(line).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -148,7 +148,7 @@ fn joins_by_every_order_and_cache_find_the_same_pairs() {
             assert_eq!(other["strategy"]["order"], order);
             let cache = if ["lfu", "fifo"].contains(&caching) { "listed" } else { caching };
             assert_eq!(other["strategy"]["cache"], cache);
-            // As many bytes are read as the plan predicts.
+            // The bytes read equal the plan's prediction.
             let [read, predicted] = [&other["io"]["bytes_requested"], &other["predicted"]["bytes_read"]];
             assert!(read.as_u64() >= predicted.as_u64() && predicted.as_u64() > Some(0), "{order} {caching}: {other}");
         }

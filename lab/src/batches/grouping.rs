@@ -135,8 +135,8 @@ impl Similarities {
         before.filter(|&before| row[before] == best).or_else(|| open().position(|similarity| similarity == best))
     }
 
-    /// Brings the row of a cluster up to date: clusters that grew since have the current similarity in their own rows,
-    /// as this one did not grow.
+    /// Brings the row of a cluster up to date. Clusters that grew since then have the current similarity in their own
+    /// rows, because this one did not grow.
     fn look_at(&mut self, cluster: usize) {
         let Self { count, all, grown, grew, known, merges, .. } = self;
         for other in grown.iter().map(|&other| other as usize).filter(|&other| grew[other] > known[cluster]) {

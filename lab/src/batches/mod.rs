@@ -1,8 +1,8 @@
-//! Plans of batches of queries by other orders and caches than those of the engine.
+//! Plans batches of queries with orders and caches to compare the engine's with.
 //!
-//! `order.rs` orders queries or buckets, `grouping.rs` as CALL does by the overlap of sets (`overlap.rs`); `residency.rs` says
-//! who leaves the cache (`s3_fifo.rs` is one way), `steps.rs` plays that through. `loaders.rs` knows when several loaders are
-//! done.
+//! `order.rs` orders queries or buckets; `grouping.rs` does so like CALL, by the overlap of sets (`overlap.rs`).
+//! `residency.rs` chooses the buckets to evict (`s3_fifo.rs` is one policy), and `steps.rs` simulates that.
+//! `loaders.rs` computes when several loaders finish.
 
 mod grouping;
 mod loaders;

@@ -1,5 +1,5 @@
-//! Which buckets stay in memory between the queries of a batch, and between batches? Bookkeeping in bytes: who loads them
-//! and where they lie is not known here, and the time is that of the caller.
+//! Policies that choose the buckets to keep in memory between the queries of a batch, and between batches. They count
+//! bytes only: they know neither the loader nor the place of a bucket, and the caller supplies the time.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -12,42 +12,42 @@ use adjoin::plan::batch::BucketCosts;
 pub(super) const NEVER: u32 = u32::MAX;
 /// Seconds of WLRU's window, and between two prefetches of WLRU and CLRU (CALL, sections III-B and III-C).
 const WINDOW_SECONDS: f64 = 60.0;
-/// Buckets that WLRU keeps for their uses within a window.
+/// Number of buckets that WLRU keeps for their uses within a window.
 const WINDOW_TOP: usize = 10;
-/// Buckets that WLRU and CLRU prefetch.
+/// Number of buckets that WLRU and CLRU prefetch.
 const PREFETCH: usize = 20;
-/// Old uses count for less by and by: half after about so many uses of each bucket, on average.
+/// Average number of uses of each bucket after which an old use counts for half.
 const USES_REMEMBERED: f64 = 16.0;
-/// Counts of uses are made small again beyond this.
+/// Use counts are scaled down beyond this.
 const COUNT_MAX: f64 = 1e200;
 
-/// Which bucket goes when another one needs its place.
+/// Which bucket is evicted when another one needs its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retention {
-    /// The one that came longest ago.
+    /// The one loaded longest ago.
     Fifo,
-    /// The one that was used longest ago.
+    /// The one used longest ago.
     Lru,
-    /// The same, but for the ten that were used most in the last full minute, which go last (CALL, section III-B).
+    /// The one used longest ago, but the ten most used of the last full minute are evicted last (CALL, section III-B).
     Wlru {
-        /// Each minute the 20 that were used most in the last one are loaded.
+        /// Whether the 20 most used buckets of the last minute are loaded each minute.
         prefetches: bool,
     },
-    /// The one whose uses are fewest and whose loading is fastest, by the product of both (CALL, section V-A, after EdgeRAG).
+    /// The one with the least product of uses and loading time (CALL, section V-A, after EdgeRAG).
     Clru {
-        /// Each minute the 20 that take longest to load are loaded.
+        /// Whether the 20 buckets that take longest to load are loaded each minute.
         prefetches: bool,
     },
-    /// As the queues of S3-FIFO say.
+    /// The one that the queues of S3-FIFO choose.
     S3Fifo,
-    /// The one that is needed latest, as far as a batch tells; of those that it does not need any more, the one whose uses
-    /// would cost least to read again for the bytes that it takes: their number times the cost of a read (Cherkasova's GDSF), but
-    /// uses are remembered of all buckets, those that are not held too, as there are few.
+    /// The one that the batch needs last. Among buckets that the batch needs no more, the one with the least uses times
+    /// the cost of a read, per byte (Cherkasova's GDSF). Uses of all buckets are remembered, cached or not, since there
+    /// are few.
     Foreseen,
 }
 
 impl Retention {
-    /// All of them.
+    /// All policies.
     pub(crate) const ALL: [Self; 8] = [
         Self::Fifo,
         Self::Lru,
@@ -59,7 +59,7 @@ impl Retention {
         Self::Foreseen,
     ];
 
-    /// Its name as a strategy.
+    /// Returns the name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
@@ -85,7 +85,7 @@ impl FromStr for Retention {
     }
 }
 
-/// How long a bucket stays: those with the least go first.
+/// Rank of a bucket: the least is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stay(u64, f64);
 
@@ -103,23 +103,23 @@ impl Ord for Stay {
     }
 }
 
-/// The buckets in a cache, and what decides which goes.
+/// The buckets in a cache, and the facts that choose the one to evict.
 pub(crate) struct Residency {
     retention: Retention,
     capacity: u64,
     costs: BucketCosts,
     held_bytes: u64,
     held: Vec<Option<Stay>>,
-    /// The same, in this order; empty under S3-FIFO.
+    /// The cached buckets by rank; empty under S3-FIFO.
     by_stay: BTreeSet<(Stay, u32)>,
     queues: Option<S3Fifo>,
-    /// Grows with each use and each arrival.
+    /// Counter of uses and loads.
     time: u64,
     /// Uses of each bucket, of which old ones count for less.
     counts: Vec<f64>,
-    /// What the next use counts for.
+    /// Weight of the next use.
     next_counts: f64,
-    /// Uses within this window, and whether a bucket was among the first of the last one.
+    /// Uses within this window, and whether a bucket was among the most used of the last one.
     recent: Vec<u32>,
     is_top: Vec<bool>,
     window: u64,
@@ -127,7 +127,7 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    /// Nothing is held yet.
+    /// Creates an empty cache.
     pub(crate) fn new(retention: Retention, capacity: u64, costs: BucketCosts) -> Self {
         let buckets = costs.sizes.len();
         assert_eq!(buckets, costs.reads.len(), "a bucket has a size and a cost");
@@ -150,38 +150,38 @@ impl Residency {
         }
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub(crate) fn buckets(&self) -> usize {
         self.held.len()
     }
 
-    /// Bytes that a bucket takes.
+    /// Returns the bytes of a bucket.
     pub(crate) fn size(&self, bucket: u32) -> u64 {
         self.costs.sizes[bucket as usize]
     }
 
-    /// Whether a bucket is held.
+    /// Returns whether a bucket is cached.
     pub(crate) fn holds(&self, bucket: u32) -> bool {
         self.held[bucket as usize].is_some()
     }
 
-    /// Whether there is room for a bucket.
+    /// Returns whether a bucket fits without an eviction.
     pub(crate) fn fits(&self, bucket: u32) -> bool {
         self.held_bytes + self.size(bucket) <= self.capacity
     }
 
-    /// Whether it asks when a bucket is used next.
+    /// Returns whether the policy needs the next use of each bucket.
     pub(crate) fn foresees(&self) -> bool {
         self.retention == Retention::Foreseen
     }
 
-    /// It is so many seconds after some beginning; returns the buckets to load ahead, where a minute has passed.
+    /// Sets the time, in seconds since some start. Returns the buckets to prefetch, if a minute has passed.
     pub(crate) fn tick(&mut self, seconds: f64) -> Vec<u32> {
         let window = (seconds / WINDOW_SECONDS).max(0.0) as u64;
         if window <= self.window {
             return Vec::new();
         }
-        // Of a window without any use nothing is known.
+        // A window without any use ranks nothing.
         let recent = std::mem::replace(&mut self.recent, vec![0; self.held.len()]);
         let recent = if window == self.window + 1 { recent } else { self.recent.clone() };
         self.window = window;
@@ -200,7 +200,7 @@ impl Residency {
         }
     }
 
-    /// Tells that a bucket is used next at a place of the batch, or [`NEVER`].
+    /// Sets the place in the batch of a bucket's next use, or [`NEVER`].
     pub(crate) fn expect(&mut self, bucket: u32, next_use: u32) {
         self.next_uses[bucket as usize] = next_use;
         if self.foresees() {
@@ -208,7 +208,7 @@ impl Residency {
         }
     }
 
-    /// Counts a use of a bucket, whether it is held or not.
+    /// Counts a use of a bucket, cached or not.
     pub(crate) fn note_use(&mut self, bucket: u32) {
         self.time += 1;
         self.recent[bucket as usize] += 1;
@@ -226,10 +226,10 @@ impl Residency {
         }
     }
 
-    /// Notes that a bucket is there from now on.
+    /// Adds a bucket to the cache.
     ///
     /// # Panics
-    /// Where it was there, or there is no room for it.
+    /// If it is cached already, or does not fit.
     pub(crate) fn insert(&mut self, bucket: u32) {
         assert!(!self.holds(bucket) && self.fits(bucket), "a bucket comes when there is room for it");
         self.time += 1;
@@ -244,7 +244,7 @@ impl Residency {
         }
     }
 
-    /// Who goes next, of those that may; none where none of them may.
+    /// Returns the next bucket to evict for which `may_go` is true, if any.
     pub(crate) fn victim(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         match &mut self.queues {
             Some(queues) => queues.victim(|bucket| self.costs.sizes[bucket as usize], may_go),
@@ -252,10 +252,10 @@ impl Residency {
         }
     }
 
-    /// Lets go of a bucket.
+    /// Removes a bucket from the cache.
     ///
     /// # Panics
-    /// Where it is not there.
+    /// If it is not cached.
     pub(crate) fn evict(&mut self, bucket: u32) {
         let stay = self.held[bucket as usize].take().expect("only what is held is evicted");
         self.held_bytes -= self.size(bucket);
@@ -265,7 +265,7 @@ impl Residency {
         }
     }
 
-    /// How long a bucket stays that comes or is used now.
+    /// Returns the rank of a bucket that is loaded or used now.
     fn stay(&self, bucket: u32) -> Stay {
         let at = bucket as usize;
         let BucketCosts { sizes, reads } = &self.costs;
@@ -279,7 +279,7 @@ impl Residency {
         }
     }
 
-    /// Gives a bucket that is held its place among the others.
+    /// Updates the rank of a cached bucket.
     fn rank(&mut self, bucket: u32) {
         let stay = self.stay(bucket);
         if let Some(before) = &mut self.held[bucket as usize] {
@@ -289,7 +289,7 @@ impl Residency {
         }
     }
 
-    /// Gives all their places, after something changed that all of them depend on; what depends on the time stays.
+    /// Updates all ranks after a change that affects all of them. Parts that depend on the time are kept.
     fn rank_again(&mut self) {
         for bucket in 0..self.held.len() {
             let Some(before) = self.held[bucket] else { continue };
@@ -305,7 +305,7 @@ impl Residency {
     }
 }
 
-/// The buckets whose values are not 0, the largest first, equal ones by number.
+/// Returns the buckets with nonzero values, the largest first, equal ones by number.
 fn first_by<V>(values: &[V], value: impl Fn(&V) -> f64) -> Vec<u32> {
     let mut buckets: Vec<u32> =
         (0..values.len() as u32).filter(|&bucket| value(&values[bucket as usize]) > 0.0).collect();
@@ -324,7 +324,7 @@ mod tests {
         Residency::new(retention, capacity, costs)
     }
 
-    /// Uses a bucket; returns whom it took the place of, where it had to be loaded.
+    /// Uses a bucket. Returns the buckets evicted for it, if it had to be loaded.
     fn take(residency: &mut Residency, bucket: u32) -> Option<Vec<u32>> {
         residency.note_use(bucket);
         if residency.holds(bucket) {
@@ -340,7 +340,7 @@ mod tests {
         Some(gone)
     }
 
-    /// The same by a list in which those that go first come first.
+    /// Uses a bucket of a plain list in eviction order.
     fn take_plain(
         retention: Retention,
         list: &mut Vec<u32>,
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn the_most_used_of_the_last_minute_go_last() {
         let mut wlru = residency(Retention::Wlru { prefetches: true }, 12, &[1; 30]);
-        // 0 is used most, then 1, and so on; none of the ten is used in the minute after.
+        // 0 is used most, then 1, and so on; none of the ten is used in the next minute.
         (0..12).for_each(|bucket| (0..20 - bucket).for_each(|_| drop(take(&mut wlru, bucket))));
         assert!(wlru.tick(59.0).is_empty());
         assert_eq!(wlru.tick(60.0), (0..12).collect::<Vec<_>>(), "those of the last minute, at most 20");
@@ -407,7 +407,7 @@ mod tests {
     fn what_is_seldom_used_and_fast_to_load_goes_first() {
         let mut clru = residency(Retention::Clru { prefetches: true }, 12, &[3, 4, 5, 4]);
         [0, 0, 0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut clru, bucket)));
-        // About 3 x 4, 1 x 5 and 1 x 6.
+        // Uses times cost: about 3 x 4, 1 x 5 and 1 x 6.
         assert_eq!(take(&mut clru, 3), Some(vec![1]));
         assert_eq!(clru.tick(61.0), [2, 1, 3, 0]);
     }
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(order, [1, 0, 2], "never, late, soon");
         [0, 2].into_iter().for_each(|bucket| foreseen.expect(bucket, NEVER));
         foreseen.note_use(1);
-        // One use each of 0 and 2, the reads of which cost 3 for 2 bytes and 5 for 4.
+        // 0 and 2 were used once each; their reads cost 3 for 2 bytes and 5 for 4 bytes.
         assert_eq!(take(&mut foreseen, 3), Some(vec![2]));
     }
 

@@ -1,21 +1,22 @@
-//! The plan of a batch: what is loaded, let go of and compared, step by step.
+//! The plan of a batch, step by step: loads, evictions and comparisons.
 
 use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep};
 
 use super::order::{BatchOrder, Piece, pieces};
 use super::residency::{NEVER, Residency};
 
-/// Share of uses that found their bucket in the cache; with those that were loaded ahead, as CALL counts them, or without.
+/// Returns the fraction of uses that found their bucket in the cache. Uses of prefetched buckets are hits if
+/// `with_prefetched`, as CALL counts them.
 pub(crate) fn hit_rate(counts: &BatchCounts, with_prefetched: bool) -> f64 {
     let missed = counts.misses + if with_prefetched { 0 } else { counts.prefetched };
     1.0 - missed as f64 / counts.uses.max(1) as f64
 }
 
-/// Plans a batch of queries that look into the listed buckets, at a time in seconds since some beginning. The cache is then what
-/// it is after the last step.
+/// Plans a batch of queries that probe the listed buckets, at a time in seconds since some start. The cache ends in the
+/// state after the last step.
 ///
 /// # Panics
-/// Where a bucket does not fit into the empty cache.
+/// If a bucket does not fit into the empty cache.
 pub(crate) fn plan_batch(order: BatchOrder, lists: &[Vec<u32>], cache: &mut Residency, seconds: f64) -> BatchPlan {
     let pieces = pieces(order, lists, cache);
     let mut planning = Planning::new(cache, lists);
@@ -33,16 +34,16 @@ pub(crate) fn plan_batch(order: BatchOrder, lists: &[Vec<u32>], cache: &mut Resi
     BatchPlan { steps: planning.steps, counts: planning.counts }
 }
 
-/// A plan in the making.
+/// State of a plan under construction.
 struct Planning<'a> {
     cache: &'a mut Residency,
     steps: Vec<BatchStep>,
     counts: BatchCounts,
     /// Queries of each bucket.
     queries: Vec<u32>,
-    /// Buckets that were loaded ahead and not used since.
+    /// Buckets that were prefetched and not used since.
     is_ahead: Vec<bool>,
-    /// Buckets that must stay: nobody looked at them yet.
+    /// Buckets that must stay because they have not been compared yet.
     is_pinned: Vec<bool>,
     turn: u32,
 }
@@ -55,7 +56,8 @@ impl<'a> Planning<'a> {
         Self { cache, steps: Vec::new(), counts: BatchCounts::default(), queries, is_ahead, is_pinned, turn: 0 }
     }
 
-    /// When the buckets of each piece are used next after it, where the cache asks; tells it when each is used first.
+    /// Returns the next use of each bucket of each piece after that piece, if the cache needs it. Reports each bucket's
+    /// first use to the cache.
     fn next_uses(&mut self, pieces: &[Piece]) -> Vec<Vec<u32>> {
         if !self.cache.foresees() {
             return Vec::new();
@@ -70,7 +72,7 @@ impl<'a> Planning<'a> {
         uses
     }
 
-    /// Loads what a piece needs and compares it: as much of it at once as there is room for.
+    /// Loads the buckets of a piece and compares them, as many at once as fit.
     fn carry_out(&mut self, piece: &Piece, next_uses: &[u32]) {
         let is_missing: Vec<bool> = piece.buckets.iter().map(|&bucket| !self.cache.holds(bucket)).collect();
         for (&bucket, &is_missing) in piece.buckets.iter().zip(&is_missing) {
@@ -90,7 +92,7 @@ impl<'a> Planning<'a> {
         self.compare(piece, next_uses, &mut waiting);
     }
 
-    /// Compares those buckets of a piece that wait for it; from then on they may go.
+    /// Compares the buckets of a piece that wait for it. They may be evicted afterwards.
     fn compare(&mut self, piece: &Piece, next_uses: &[u32], waiting: &mut Vec<usize>) {
         for at in waiting.drain(..) {
             let bucket = piece.buckets[at];
@@ -102,7 +104,8 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Counts the uses of a bucket: by all of its queries at once, one of which may have had to wait for it, or by one.
+    /// Counts the uses of a bucket: by one query, or by all of its queries at once, one of which may have waited for
+    /// it.
     fn count(&mut self, bucket: u32, by_all: bool, is_missing: bool) {
         self.counts.uses += if by_all { self.queries[bucket as usize].into() } else { 1 };
         self.counts.misses += u64::from(is_missing);
@@ -111,7 +114,7 @@ impl<'a> Planning<'a> {
         self.cache.note_use(bucket);
     }
 
-    /// Loads what is missing of some buckets, which others of them do not make room for.
+    /// Loads the missing ones of some buckets, without evicting others of them.
     fn prefetch(&mut self, buckets: &[u32]) {
         buckets.iter().for_each(|&bucket| self.is_pinned[bucket as usize] = true);
         for &bucket in buckets {
@@ -129,7 +132,7 @@ impl<'a> Planning<'a> {
         self.steps.push(BatchStep::Load { bucket, turn: self.turn });
     }
 
-    /// Lets go of buckets until another one fits; false where all that are left must stay.
+    /// Evicts buckets until another one fits. Returns `false` if all remaining ones must stay.
     fn make_room(&mut self, bucket: u32) -> bool {
         while !self.cache.fits(bucket) {
             let Some(victim) = self.cache.victim(|held| !self.is_pinned[held as usize]) else { return false };

@@ -6,12 +6,12 @@ use adjoin::plan::batch::{self, BatchPlan, BatchStep, BucketCosts};
 
 use super::*;
 
-/// A cache of so many buckets, of which `capacity` fit.
+/// Creates a cache for `buckets` buckets, of which `capacity` fit.
 fn entries(retention: Retention, capacity: u64, buckets: usize) -> Residency {
     Residency::new(retention, capacity, BucketCosts { sizes: vec![1; buckets], reads: vec![1.0; buckets] })
 }
 
-/// Five queries, of which the first, third and fifth are alike, and so are the others.
+/// Returns five queries: the first, third and fifth are alike, and so are the other two.
 fn alternating() -> Vec<Vec<u32>> {
     vec![vec![0, 1, 2], vec![4, 5], vec![1, 2, 0], vec![5, 3, 4], vec![2, 1]]
 }
@@ -74,8 +74,8 @@ uses 13, misses 4, prefetched 2, loads 6
     assert!(printed("grouped", Retention::Lru).starts_with("uses 13, misses 6, prefetched 0, loads 6\n"));
 }
 
-/// The least number of loads of queries, one after the other, over all choices of what is kept: by trying them, with what may
-/// be held, a set of buckets as bits, and how many loads that took.
+/// Returns the least number of loads for queries that are answered one after another, over all choices of buckets to
+/// keep. Tries them all: `held` maps each possible set of cached buckets, as bits, to its least number of loads.
 fn least_loads(queries: &[Vec<u32>], capacity: u32) -> u64 {
     let mut held = BTreeMap::from([(0, 0)]);
     for query in queries {
@@ -99,7 +99,7 @@ fn lists(buckets: u32, most: usize) -> impl Strategy<Value = Vec<Vec<u32>>> {
     prop::collection::vec(list, 1..7)
 }
 
-/// What a plan compares: (bucket, query), and which of them it should.
+/// Returns the (bucket, query) pairs that a plan compares, and the expected ones.
 fn compared(plan: &BatchPlan, lists: &[Vec<u32>]) -> Vec<(u32, u32)> {
     let of = |step: &BatchStep| match *step {
         BatchStep::Compare { bucket, query: Some(query) } => vec![(bucket, query)],
@@ -154,7 +154,7 @@ proptest! {
         prop_assert_eq!(plan.counts.loads, least_loads(&lists, capacity));
     }
 
-    /// What is compared with the engine is what the engine does.
+    /// The order and the cache that stand for the engine give the engine's own plan.
     #[test]
     fn the_order_and_the_cache_of_the_engine_plan_what_it_plans(
         batches in prop::collection::vec(lists(9, 9), 1..4),

@@ -1,10 +1,11 @@
-//! What writes and searches of a collection cost, one JSON object a line.
+//! Measures writes and searches of a collection, one JSON object per line.
 //!
-//! `live writes FOLDER [NAME=VALUE]...`: writes of one row, buffered and grouped, by one writer and by many, of `rows` in all.
-//! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time; FILE is a `.u8bin`. Names:
-//! `share` of the rows that are there at first, `minutes`, `merge_at` bytes, `merge_threads`, `rate` of rows a second.
+//! `live writes FOLDER [NAME=VALUE]...`: `rows` writes of one row, buffered and in groups, by one writer and by many.
+//! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time; FILE is a `.u8bin`.
+//! Names: `share` (fraction of the rows that exist at first), `minutes`, `merge_at` bytes, `merge_threads`, `rate` in
+//! rows per second.
 //!
-//! The folder is made, and left.
+//! FOLDER is created, and kept.
 
 mod rows;
 mod sustained;
@@ -14,7 +15,8 @@ use std::path::Path;
 
 use adjoin::error::{Error, Result};
 
-/// The time that a share of some are not longer than, in microseconds; 0 where there are none.
+/// Returns a percentile of some times in microseconds, or 0 if there are none. `share` is the fraction of times that
+/// are not longer.
 fn percentile_us(seconds: &mut [f64], share: f64) -> f64 {
     seconds.sort_unstable_by(f64::total_cmp);
     let last = seconds.len().saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Some rows in memory as a source.
+//! Rows in memory as a source.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use adjoin::error::Result;
 use adjoin::options::VectorType;
 use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// Rows with ids that follow one another.
+/// Rows with consecutive ids.
 pub(crate) struct Rows {
     info: SourceInfo,
     first: i64,
@@ -17,13 +17,13 @@ pub(crate) struct Rows {
 struct RowScan<'a>(Option<&'a Rows>);
 
 impl Rows {
-    /// Vectors, end to end, of which the first has this id.
+    /// Creates rows from concatenated vectors; the first has the id `first`.
     pub(crate) fn new(vectors: VectorType, first: i64, bytes: Vec<u8>) -> Self {
         let rows = (bytes.len() / vectors.bytes()) as u64;
         Self { info: SourceInfo { rows, vectors, ids: IdKind::Int64, rounded_from_f64: false }, first, bytes }
     }
 
-    /// Their ids.
+    /// Returns the ids.
     pub(crate) fn ids(&self) -> Range<i64> {
         self.first..self.first + self.info.rows as i64
     }

@@ -1,4 +1,4 @@
-//! Inserts, deletes and searches at the same time, for some minutes: what each of them gets, and what that takes.
+//! Inserts, deletes and searches at the same time for some minutes: rates, latencies and resources.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use serde_json::json;
 use super::percentile_us;
 use super::rows::Rows;
 
-/// Rows of a write.
+/// Rows per write.
 const TOGETHER: usize = 10;
-/// Rows of a file that are queries.
+/// Number of rows of the file that are queries.
 const QUERIES: usize = 10_000;
 const K: u64 = 10;
 const LIST: usize = 40;
-/// Budgets of the collection and of its searches.
+/// Budget of the collection, and of its searches.
 const MEMORY: u64 = 1 << 30;
 const SEARCH_MEMORY: u64 = 256 << 20;
 
-/// What is asked for.
+/// Options of the experiment.
 pub(crate) struct Asked {
-    /// Share of the rows that are there at first, the others are those to come.
+    /// Fraction of the rows that exist at first; the others are inserted.
     pub(crate) share: f64,
     pub(crate) minutes: f64,
-    /// Bytes of rows in memory at which a merge begins.
+    /// Bytes of rows in memory at which a merge starts.
     pub(crate) merge_at: u64,
     pub(crate) merge_threads: usize,
-    /// Rows that are inserted, and as many deleted, a second; 0 for as many as can be.
+    /// Rows inserted per second, and as many deleted; 0 for as many as possible.
     pub(crate) rate: f64,
 }
 
-/// The times of searches since they were asked for last.
+/// Times of searches since they were last read.
 #[derive(Default)]
 struct Times(Mutex<Vec<f64>>);
 
@@ -55,7 +55,7 @@ impl Times {
     }
 }
 
-/// The vectors of a file with a header of two u32: rows and dimensions.
+/// Vectors of a file that starts with two u32: rows and dimensions.
 struct File {
     vectors: VectorType,
     bytes: Vec<u8>,
@@ -72,7 +72,7 @@ impl File {
         self.bytes.len() / self.vectors.bytes()
     }
 
-    /// Rows `first..first + count` with other ids; from the beginning again behind the last.
+    /// Returns rows `first..first + count` with other ids. After the last row, continues with the first.
     fn part(&self, first: usize, count: usize, id: i64) -> Rows {
         let bytes = self.vectors.bytes();
         let row = |row: usize| &self.bytes[row % self.rows() * bytes..][..bytes];
@@ -80,7 +80,7 @@ impl File {
     }
 }
 
-/// Searches for one query after the other until it is told to end.
+/// Searches for one query after another until `ended` is set.
 fn search(collection: &Collection, file: &File, (times, ended): (&Times, &AtomicBool)) -> Result<()> {
     let context = Context::default().with_memory(SEARCH_MEMORY);
     let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
@@ -96,7 +96,7 @@ fn search(collection: &Collection, file: &File, (times, ended): (&Times, &Atomic
     Ok(())
 }
 
-/// A collection of the first rows of a file, all of them on disk.
+/// Creates a collection of the first rows of a file, all of them on disk.
 fn opened(context: &Context, folder: &Path, (file, rows): (&File, usize)) -> Result<Arc<Collection>> {
     let (vectors, metric, ids, attributes, index) =
         (file.vectors, Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());

@@ -1,5 +1,5 @@
-//! How long writes of one row take, by one writer and by many, beside a file that is synced for each write; and how long it takes to
-//! open what they left.
+//! Times writes of one row, by one writer and by many, compared with a file that is synced for each write. Also times
+//! opening the resulting collection.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::percentile_us;
 use super::rows::Rows;
 
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
-/// Bytes of a record of one row, and syncs that are timed.
+/// Bytes of a record of one row, and number of syncs that are timed.
 const RECORD_BYTES: usize = 184;
 const SYNCS: usize = 1_000;
 const WRITERS: [i64; 6] = [1, 2, 4, 8, 16, 32];
@@ -27,7 +27,7 @@ fn row(id: i64) -> Rows {
     Rows::new(VECTORS, id, bytes)
 }
 
-/// Lets writers do something with ids; returns how long each took, and all.
+/// Runs `work` for each id on several writers. Returns the time of each call, and the total.
 fn timed(ids: Range<i64>, writers: i64, work: &(dyn Fn(i64) -> Result<()> + Sync)) -> (Vec<f64>, f64) {
     let begun = Instant::now();
     let times = std::thread::scope(|scope| {
@@ -71,7 +71,7 @@ pub(crate) fn run(folder: &Path, writes: i64) -> Result<()> {
                 let gone = Ids::Int64(vec![id]);
                 collection.write(&Write { delete: Some(&gone), ..Write::default() }, durability).map(drop)
             };
-            // Every fourth row goes again.
+            // Every fourth row is deleted again.
             let of_gone = ids.start / 4 + 1..ids.end / 4;
             for (what, ids, each, work) in [
                 ("insert", ids, 1, &insert as &(dyn Fn(i64) -> Result<()> + Sync)),

@@ -9,7 +9,7 @@ use adjoin::flash::model::{Config, Device, Platform, ReplayOptions, ReplayReport
 
 use super::{head, number, row};
 
-/// Platforms that a trace can run on, which are those that read from flash.
+/// Platforms that read from flash, which can run a trace.
 const PLATFORMS: [Platform; 5] =
     [Platform::Cpu, Platform::SmartSsd, Platform::DeepStoreChannel, Platform::DeepStoreChip, Platform::NdSearch];
 

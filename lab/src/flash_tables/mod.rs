@@ -38,7 +38,7 @@ const RECALL_QUERIES: u32 = 100;
 /// Seed of the error rates of planes.
 const SEED_OF_ERRORS: u64 = 1;
 
-/// What was asked for: vectors and queries, traces, and values by their names.
+/// Arguments: vectors and queries, traces, and values by name.
 struct Asked<'a> {
     sets: &'a [String],
     named: &'a [String],
@@ -51,7 +51,7 @@ impl<'a> Asked<'a> {
         Self { sets, named }
     }
 
-    /// All values of a name.
+    /// Returns all values of a name.
     fn all(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.named.iter().filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='))
     }
@@ -61,7 +61,7 @@ impl<'a> Asked<'a> {
         text.parse().map_err(|_| Error::option(format!("{name}={text} is no value of that")))
     }
 
-    /// The device that is modelled: a preset or a TOML file.
+    /// Returns the modeled device: a preset or a TOML file.
     fn config(&self) -> Result<Config> {
         let name = self.all("model").next().unwrap_or("ndsearch");
         if Config::presets().any(|preset| preset == name) {
@@ -71,7 +71,7 @@ impl<'a> Asked<'a> {
         Ok(Config::parse(&text)?)
     }
 
-    /// Reads the vectors and builds their graph, whose name it returns too.
+    /// Reads the vectors and builds their graph. Also returns the name of the graph.
     fn searches(&self, context: &Context) -> Result<(Searches, &'a str)> {
         let [base, queries] = self.sets else { return Err(Error::option("give vectors and queries, or trace=FILE")) };
         let open = |name: &String| open_source(context, std::slice::from_ref(name), &SourceOptions::default());

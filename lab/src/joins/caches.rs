@@ -1,20 +1,20 @@
-//! Caches of buckets that do not know what comes: what is held between two tasks, by other policies than those of the engine.
+//! Cache policies that do not know future uses, to compare Belady's cache with.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use adjoin::plan::{Step, Task};
 
-/// Which bucket goes when another one needs its place.
+/// Which bucket is evicted when another one needs its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CachePolicy {
-    /// The one with the fewest uses since it was read; of several, the one that was used longest ago.
+    /// The one with the fewest uses since it was read; among equals, the one used longest ago.
     Lfu,
-    /// The one that was read longest ago.
+    /// The one read longest ago.
     Fifo,
 }
 
-/// How long a bucket stays, by its uses and its last use: the least goes first.
+/// Rank of a bucket, by its uses and its last use: the least is evicted first.
 type Stay = (u64, usize);
 
 struct Held<'a> {
@@ -48,7 +48,7 @@ impl Held<'_> {
     }
 }
 
-/// The steps that carry out tasks in their order with a cache of a given size.
+/// Returns the steps that execute tasks in their order with a cache of `capacity` bytes.
 ///
 /// # Panics
 /// If the two buckets of a task do not fit together.
@@ -90,23 +90,24 @@ mod tests {
 
     #[test]
     fn policies_let_go_of_what_they_are_named_for() {
-        // 3 needs a place when 0 was read first.
+        // 3 needs a place; 0 was read first.
         let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
         assert_eq!(order_of_loads(&tasks, CachePolicy::Fifo), [0, 1, 2, 3, 0]);
-        // 3 needs a place when 0 and 2 were used twice, 1 once, though 1 last.
+        // 3 needs a place; 0 and 2 were used twice, and 1 once, but last.
         let tasks = [(0, 0), (2, 2), (2, 2), (0, 0), (1, 1), (3, 3), (0, 2), (1, 1)];
         assert_eq!(order_of_loads(&tasks, CachePolicy::Lfu), [0, 2, 1, 3, 1]);
-        // Of 1 and 2, used once each, 1 goes, which was used longer ago.
+        // 1 and 2 were used once each; 1 is evicted, since it was used longer ago.
         let ties = [(0, 0), (0, 0), (1, 1), (2, 2), (3, 3), (2, 2), (1, 1)];
         assert_eq!(order_of_loads(&ties, CachePolicy::Lfu), [0, 1, 2, 3, 1]);
-        // Uses before a bucket was last read do not count: 0 goes for 2, comes again, and has fewer than 1 when 3 comes.
+        // Uses before the last read do not count: 2 evicts 0, which is read again and has fewer uses than 1 when 3 is
+        // read.
         let again = [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (2, 3), (0, 0), (2, 2), (3, 3), (1, 2)];
         assert_eq!(order_of_loads(&again, CachePolicy::Lfu), [0, 1, 2, 3, 0, 3]);
     }
 
     #[test]
     fn lfu_makes_room_by_bytes() {
-        // A bucket of 4 bytes takes the place of both that were used less, not of the one that was used most.
+        // A bucket of 4 bytes evicts both less used ones, and not the most used one.
         let (tasks, sizes) = ([(0, 0), (1, 1), (2, 2), (1, 1), (3, 3), (1, 1)], [2, 2, 2, 4]);
         let steps = steps(&tasks, &sizes, 6, CachePolicy::Lfu).into_iter();
         let evicted = steps.filter_map(|step| if let Step::Evict(bucket) = step { Some(bucket) } else { None });

@@ -1,11 +1,13 @@
-//! Joins by other rules, orders and caches than those that the engine chooses.
+//! Joins with rules, orders and caches to compare the engine's choices with.
 //!
-//! `join STORE [NAME=VALUE]...` joins a store with itself, or with the store that `with` names, and writes what the run did. Names:
-//! - `eps` or `similarity`; `recall` (0.95 if not given, `1` for every pair); `seed`
-//! - `rule`, and `threshold` to set it by hand
+//! `join STORE [NAME=VALUE]...` joins a store with itself, or with the store named by `with`, and writes the statistics
+//! of the run. Names:
+//! - `eps` or `similarity`; `recall` (default 0.95, `1` for every pair); `seed`
+//! - `rule`, and `threshold` to set its threshold by hand
 //! - `order`: tree, block-nested, id, gorder, gorder-out or rcm; `lead`: left or right
 //! - `caching`: belady, lru, lfu or fifo; `cache` bytes; `memory`; `threads`
-//! - `stats`: a JSON file of what the run did; `counts`: a file for the neighbors of each row; `trace`: of all file operations
+//! - `stats`: a JSON file of the statistics; `counts`: a file of the number of neighbors of each row; `trace`: a file
+//!   of all file operations
 //!
 //! `build SOURCE STORE [NAME=VALUE]...` builds a store with `centers` trained or random, `buckets`, `seed`, `memory`.
 
@@ -32,7 +34,7 @@ use adjoin::store::{self, BuildOptions, Centers, Store};
 use self::caches::CachePolicy;
 use self::reorder::BucketOrder;
 
-/// Values by their names.
+/// Arguments of the form NAME=VALUE.
 struct Named<'a>(&'a [String]);
 
 impl<'a> Named<'a> {
@@ -50,19 +52,19 @@ impl<'a> Named<'a> {
     }
 }
 
-/// An order of tasks: of the engine, or of this module.
+/// An order of tasks, of the engine or of this module.
 enum TaskOrder {
     Engine(Order),
     Lab(BucketOrder),
 }
 
-/// What a cache goes by: of the engine, or of this module.
+/// A cache policy, of the engine or of this module.
 enum Caching {
     Engine(Policy),
     Lab(CachePolicy),
 }
 
-/// How tasks are ordered and buckets held.
+/// The requested order and cache policy.
 struct Ways {
     order: Option<TaskOrder>,
     caching: Option<Caching>,
@@ -85,7 +87,7 @@ impl Ways {
         })
     }
 
-    /// The plan with its tasks in an order, and with steps by a policy, of this module.
+    /// Returns the plan with the order and the steps of this module, if they were requested.
     fn applied(&self, context: &Context, sets: Sets<'_>, prepared: Prepared, lead: Lead) -> Result<Prepared> {
         let (order, policy) = match self {
             Self { order: Some(TaskOrder::Lab(order)), caching: Some(Caching::Lab(policy)) } => {
@@ -105,7 +107,7 @@ impl Ways {
         };
         let steps = |tasks: &[adjoin::plan::Task]| policy.map(|policy| caches::steps(tasks, &sizes, capacity, policy));
         let plan = prepared.plan(sets).reordered(&name, sort, steps);
-        drop(prepared); // and the memory of its run
+        drop(prepared); // frees the memory of its run
         join::resume(context, sets, plan)
     }
 }

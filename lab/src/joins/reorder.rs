@@ -6,16 +6,16 @@ use adjoin::error::{Error, Result};
 use adjoin::plan::{BucketGraph, Lead, Task};
 use adjoin::random::Random;
 
-/// An order of the buckets of a join, in which its tasks follow.
+/// An order of the buckets of a join, which its tasks follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BucketOrder {
-    /// Bucket by bucket in an order without meaning.
+    /// Bucket by bucket, in a shuffled order.
     Id,
-    /// Bucket by bucket, next the one that shares most neighbors with the last ones (DiskJoin, Algorithm 2, read without
+    /// Bucket by bucket. The next one shares most neighbors with the last ones (DiskJoin, Algorithm 2, read without
     /// directions).
     Gorder,
-    /// As printed: an edge leads from the bucket with the lower number to the other, and next comes the bucket that shares
-    /// most out-neighbors. With a bucket come the edges that leave it (section 4.3).
+    /// DiskJoin's Algorithm 2 as printed: an edge points from the bucket with the lower number to the other, and the
+    /// next bucket shares most out-neighbors. A bucket brings its out-edges (section 4.3).
     GorderOut,
     /// Bucket by bucket in reverse Cuthill-McKee order.
     CuthillMcKee,
@@ -25,7 +25,7 @@ impl BucketOrder {
     /// All orders.
     pub(super) const ALL: [Self; 4] = [Self::Id, Self::Gorder, Self::GorderOut, Self::CuthillMcKee];
 
-    /// Its name.
+    /// Returns the name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Id => "id",
@@ -35,8 +35,8 @@ impl BucketOrder {
         }
     }
 
-    /// Sorts tasks; `sizes` are the bytes that buckets take in memory, of which `capacity` fit. Only the edges that leave a
-    /// bucket go by the set that leads.
+    /// Sorts tasks. `sizes` are the bytes of buckets in memory, of which `capacity` fit. Only `GorderOut` uses
+    /// `lead`: it sorts tasks by their bucket of that side first.
     pub(super) fn sort(self, tasks: &mut [Task], sizes: &[u64], capacity: u64, lead: Lead) {
         let rank = self.ranks(tasks, sizes, capacity);
         let of = |bucket: u32| rank[bucket as usize];
@@ -47,7 +47,7 @@ impl BucketOrder {
         });
     }
 
-    /// The place of each bucket.
+    /// Returns the position of each bucket.
     fn ranks(self, tasks: &[Task], sizes: &[u64], capacity: u64) -> Vec<u32> {
         let edges = tasks.iter().copied().filter(|(i, j)| i != j).collect();
         let graph = BucketGraph { buckets: sizes.len(), edges };

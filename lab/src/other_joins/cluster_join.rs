@@ -1,7 +1,7 @@
-//! ClusterJoin (Das Sarma, He and Chaudhuri, PVLDB 7(12), 2014) on one machine, exact: each row has its home at the nearest of some
-//! centers that were drawn from the rows, and is also sent to those centers at which a row within the threshold may have its
-//! home, by the distance to the bisector of the two centers. Two homes meet at one of their centers only, by the parity of
-//! their numbers.
+//! ClusterJoin (Das Sarma, He and Chaudhuri, PVLDB 7(12), 2014) on one machine, exact. Centers are drawn from the rows.
+//! Each row has its home at the nearest center. It is also sent to the centers at which a row within the threshold may
+//! have its home, by the distance to the bisector of the two centers. Two homes meet at one of their centers only, by
+//! the parity of their numbers.
 
 use adjoin::error::Result;
 use adjoin::kernels::{HitMask, Panel};
@@ -59,7 +59,7 @@ struct Partitions<'a> {
 }
 
 impl Partitions<'_> {
-    /// The rows of a home among each other, and those that were sent there with these.
+    /// Joins the rows of a home with each other, and with the rows that were sent there.
     fn join(&self, center: u32) -> Counts {
         let Joined { context, rows, limit, .. } = *self.joined;
         let at_home: Vec<u32> =
@@ -67,7 +67,7 @@ impl Partitions<'_> {
         let columns = context.kernel.pack(rows, &at_home);
         let all = at_home.len() as u32;
         let mut hits = Vec::new();
-        // Each row of the home with those before it; a tile computes some of those behind it as well.
+        // Each row of the home with the earlier ones; a tile computes some of the later ones too.
         let before: Vec<u32> = (0..all).collect();
         let mut distances = context.kernel.within(rows, &at_home, &columns, &before, limit, &mut hits);
         let of_earlier = |mask: &HitMask| mask.columns().filter(|&column| column < mask.row).count() as u64;
@@ -80,7 +80,8 @@ impl Partitions<'_> {
         Counts { pairs, distances }
     }
 
-    /// Rows with other homes that may be within the threshold of a row of this one, and are to be compared here.
+    /// Returns rows with other homes that may be within the threshold of a row of this home, if they are to be compared
+    /// here.
     fn sent(&self, center: u32) -> Vec<u32> {
         let Joined { context, rows, eps, .. } = *self.joined;
         let own = self.centers.row(center as usize);
@@ -88,7 +89,7 @@ impl Partitions<'_> {
         context.kernel.one_to_many(own, self.centers, &mut to_centers);
         let meets_here = |other: u32| other != center && (other + center).is_multiple_of(2) == (other < center);
         let may_be_near = |row: u32, home: Home| {
-            // Computed again rather than kept; counted once, with the homes.
+            // Computed again to save memory; it was counted with the homes.
             let squared = context.kernel.distance(rows.row(row as usize), own);
             let apart = f64::from(to_centers[home.center as usize]).sqrt();
             f64::from(squared - home.squared) <= 2.0 * eps * apart

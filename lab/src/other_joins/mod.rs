@@ -1,8 +1,9 @@
-//! The joins that DiskJoin is compared with in its Figure 7, in memory and with our kernels.
+//! Joins that DiskJoin is compared with in its Figure 7, in memory and with our kernels.
 //!
-//! `other_joins cluster-join|rshj FILE EPS ROWS [NAME=VALUE]...` joins the first rows of a u8bin file within a distance and prints
-//! pairs, distances computed and seconds as JSON. Names of ClusterJoin are `partitions` and `seed`; of RSHJ `tables`, `hashes` in
-//! each, `width` of a slot in thresholds, `cover` as a share of the threshold, `memory` that it may take, and `seed`.
+//! `other-joins cluster-join|rshj FILE EPS ROWS [NAME=VALUE]...` joins the first rows of a u8bin file within a
+//! distance, and prints pairs, computed distances and seconds as JSON. Names of ClusterJoin are `partitions` and
+//! `seed`. Names of RSHJ are `tables`, `hashes` per table, `width` of a slot in thresholds, `cover` as a fraction of
+//! the threshold, `memory` that it may use, and `seed`.
 
 mod cluster_join;
 mod rshj;
@@ -13,7 +14,7 @@ use adjoin::kernels::Panel;
 use adjoin::report::Stopwatch;
 use serde_json::json;
 
-/// What is joined: rows within a distance, given as its square.
+/// Input of a join: rows, and a distance given as its square.
 struct Joined<'a> {
     context: &'a Context,
     rows: &'a Panel<u8>,
@@ -21,7 +22,7 @@ struct Joined<'a> {
     limit: u32,
 }
 
-/// What a join found, and the distances that it computed, those that decide what is compared included.
+/// Pairs of a join, and the distances that it computed, also to choose the pairs to compare.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     pairs: u64,
@@ -35,7 +36,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// The values of options that are given as NAME=VALUE.
+/// Options of the form NAME=VALUE.
 struct Options<'a>(&'a [String]);
 
 impl Options<'_> {
@@ -65,7 +66,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The first rows of a u8bin file.
+/// Reads the first rows of a u8bin file.
 fn read(file: &str, count: usize) -> Result<Panel<u8>> {
     let bytes = std::fs::read(file).map_err(|error| Error::input(format!("{file}: {error}")))?;
     let (header, elements) = bytes.split_at_checked(8).ok_or_else(|| Error::input(format!("{file}: too short")))?;

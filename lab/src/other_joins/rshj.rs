@@ -1,7 +1,7 @@
-//! A join by hashes that only some rows look up, as RSHJ (Yu, Nutanong, Li, Wang and Yuan, IEEE TKDE 29(4), 2017) does: rows lie
-//! in tables of locality-sensitive hashes; representatives are chosen greedily so that each row is near one of them; the
-//! rows that collide with a representative in any table are candidates of all rows that it represents. Who collides with whom
-//! is one bit for each pair of rows, which is what bounds the size of the set.
+//! A join by hashes that only some rows look up, like RSHJ (Yu, Nutanong, Li, Wang and Yuan, IEEE TKDE 29(4), 2017).
+//! Rows are in tables of locality-sensitive hashes. Representatives are chosen greedily, so that each row is near one
+//! of them. The rows that collide with a representative in any table are candidates for all rows that it represents.
+//! Collisions take one bit for each pair of rows, which bounds the size of the set.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -11,7 +11,7 @@ use adjoin::workers::map_items;
 
 use super::{Counts, Joined, Options};
 
-/// A bit for each row, for each row.
+/// One bit for each pair of rows.
 struct Bits {
     words: usize,
     all: Vec<u64>,
@@ -68,7 +68,8 @@ pub(crate) fn join(joined: &Joined<'_>, options: &Options<'_>) -> Result<Counts>
     Ok(Counts { pairs: pairs.len() as u64, distances })
 }
 
-/// Which rows share a slot of a table: sums of products with normal numbers, in steps (Datar et al., SCG 2004).
+/// Returns which rows share a slot of a table. Hashes are products with normal numbers, in steps (Datar et al., SCG
+/// 2004).
 fn collisions(joined: &Joined<'_>, options: &Options<'_>) -> Result<Bits> {
     let Joined { context, rows, eps, .. } = *joined;
     let (tables, hashes) = (options.value("tables", 10.0)? as usize, options.value("hashes", 4.0)? as usize);
@@ -99,7 +100,7 @@ fn collisions(joined: &Joined<'_>, options: &Options<'_>) -> Result<Bits> {
     Ok(collide)
 }
 
-/// Which of the rows that collide are within a share of the threshold, and how many distances that took.
+/// Returns which colliding rows are within a fraction `cover` of the threshold, and the number of distances computed.
 fn near(joined: &Joined<'_>, collide: &Bits, cover: f64) -> Result<(Bits, u64)> {
     let Joined { context, rows, eps, .. } = *joined;
     let limit = (cover * cover * eps * eps) as u32;
@@ -119,7 +120,7 @@ fn near(joined: &Joined<'_>, collide: &Bits, cover: f64) -> Result<(Bits, u64)> 
     Ok((near, computed))
 }
 
-/// Representatives and the rows of each: whoever is near most rows that have none yet is the next.
+/// Returns representatives with their rows. The row that is near most rows without a representative is the next one.
 fn representatives(near: &Bits) -> Vec<(u32, Vec<u32>)> {
     let rows = near.all.len() / near.words;
     let mut open = vec![u64::MAX; near.words];

@@ -1,13 +1,13 @@
-//! Orders in which neighbors follow one another as a search that goes breadth first meets them.
+//! Breadth-first orders, in which neighbors follow each other.
 
 use adjoin::lab::{Edges, breadth_first};
 
-/// Breadth first from and to vertices of small numbers before others.
+/// Orders breadth first, starting from and visiting vertices with small numbers first.
 pub(super) fn by_number(edges: &Edges) -> Vec<u32> {
     breadth_first(edges, |vertex| vertex)
 }
 
-/// Breadth first from and to vertices of few edges before others (NDSearch, section VI-A).
+/// Orders breadth first, starting from and visiting vertices with few edges first (NDSearch, section VI-A).
 pub(super) fn by_degree(edges: &Edges) -> Vec<u32> {
     breadth_first(edges, |vertex| edges.ties(vertex).len())
 }

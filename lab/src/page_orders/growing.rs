@@ -10,7 +10,7 @@ use adjoin::error::Result;
 use adjoin::lab::{Edges, Filling, Room};
 use adjoin::report::Cancel;
 
-/// How much a vertex is tied to a page, and these.
+/// A possible placement: the ties between a vertex and a page, and the two.
 type Wish = (u32, Reverse<u32>, Reverse<u32>);
 /// Placements between two checks for cancellation.
 const CANCEL_EVERY: usize = 1 << 16;

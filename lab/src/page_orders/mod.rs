@@ -1,7 +1,7 @@
-//! Orders of the vertices of an index on its pages, to compare the order of the engine with. An order is a file.
+//! Orders of the vertices of an index on its pages, to compare the engine's order with. Each order has its own file.
 //!
-//! All but `rows` put the vertices of a window of the engine into an order of their own, and all of these but `gp1` go by the
-//! edges among them alone.
+//! All but `rows` order the vertices within a window of the engine. All of these but `gp1` use only the edges within
+//! the window.
 
 mod bnf;
 mod bnp;
@@ -29,37 +29,38 @@ use adjoin::workers::map_items;
 
 use self::bnf::Turns;
 
-/// Rounds end where the overlap ratio gains less than this (Starling's tau; with the paper's 0.01 most of beta goes unused).
+/// Rounds end when the overlap ratio gains less than this (Starling's tau; with the paper's 0.01, most of beta is not
+/// used).
 const GAIN_MIN: f64 = 0.001;
 
-/// In which order vertices lie on pages.
+/// The order of vertices on pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageOrder {
-    /// By row number, as DiskANN lays them.
+    /// By row number, like DiskANN.
     Rows,
     /// A vertex and its neighbors, page by page: block neighbor padding (Starling, section 4.1).
     Bnp,
-    /// Each to the page on which most of its neighbors are: block neighbor frequency (Starling, section 4.1).
+    /// Each vertex on the page with most of its neighbors: block neighbor frequency (Starling, section 4.1).
     Bnf,
-    /// Swaps of two vertices after that: block neighbor swap (Starling, appendix E).
+    /// `Bnf`, then swaps of two vertices: block neighbor swap (Starling, appendix E).
     Bns,
-    /// Pages that grow along the edges, then the same swaps: the order of the engine.
+    /// Pages that grow along edges, then swaps: the order of the engine.
     Grown,
-    /// Heavy edges first, where an edge weighs as a monotonic path needs it (MARGO, VLDB 2025).
+    /// Heavy edges first; an edge weighs by its use for monotonic paths (MARGO, VLDB 2025).
     Margo,
-    /// Breadth first, from and to vertices of few edges before others (NDSearch, section VI-A).
+    /// Breadth first, vertices with few edges before others (NDSearch, section VI-A).
     Degree,
-    /// Breadth first by the numbers of vertices, the base of that.
+    /// Breadth first by vertex number, the baseline for `Degree`.
     Bfs,
-    /// Halves of halves of the vectors, down to a page: hierarchical balanced clustering (GP1 in Starling, appendix G).
+    /// Repeated halving of the vectors, down to a page: hierarchical balanced clustering (GP1 in Starling, appendix G).
     Gp1,
-    /// All pages grow at the same time: k-way greedy graph growing (GP2 in Starling, appendix G).
+    /// All pages grow at once: k-way greedy graph growing (GP2 in Starling, appendix G).
     Gp2,
-    /// Block neighbor frequency, who gains most first: prioritised restreaming (GP3 in Starling, appendix G).
+    /// Block neighbor frequency, largest gain first: prioritized restreaming (GP3 in Starling, appendix G).
     Gp3,
 }
 
-/// The vectors of a window, in the order of its vertices.
+/// Vectors of a window, in the order of its vertices.
 type Vectors<'v> = (Kernel, &'v Panel<f32>);
 
 impl PageOrder {
@@ -78,7 +79,7 @@ impl PageOrder {
         Self::Gp3,
     ];
 
-    /// Its name.
+    /// Returns the name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -95,13 +96,13 @@ impl PageOrder {
         }
     }
 
-    /// Whether it improves another order in rounds.
+    /// Returns whether the order improves another one in rounds.
     pub(crate) fn has_rounds(self) -> bool {
         matches!(self, Self::Bnf | Self::Bns | Self::Grown | Self::Gp3)
     }
 
-    /// Orders the vertices of a window; an order that improves another one does so in at most `rounds_max` rounds (Starling's
-    /// beta, appendix C). `vectors` are needed by `gp1` alone.
+    /// Orders the vertices of a window. An order that improves another one does so in at most `rounds_max` rounds
+    /// (Starling's beta, appendix C). Only `gp1` needs `vectors`.
     ///
     /// # Errors
     /// If the work is cancelled.
@@ -114,7 +115,7 @@ impl PageOrder {
     ) -> Result<Vec<u32>> {
         let swaps = |weight: fn(Tie) -> u32, order| swapped(cancel, (edges, room), (weight, rounds_max), order);
         match self {
-            // The order of rows is that of no window.
+            // `Rows` is an order of the whole graph, see `of_graph`.
             Self::Rows => Ok(edges.numbers().collect()),
             Self::Bnp => Ok(bnp::bnp(edges, room)),
             Self::Bnf => bnf::bnf(cancel, (edges, room), (Turns::Before, rounds_max)),
@@ -129,8 +130,8 @@ impl PageOrder {
         }
     }
 
-    /// Orders all vertices of an index; returns the vertex at each place, and the overlap ratio OR(G): which share of the other
-    /// vertices on its page are neighbors of a vertex, on average.
+    /// Orders all vertices of an index. Returns the vertex at each place, and the overlap ratio OR(G): the mean
+    /// fraction of the other vertices on a vertex's page that are its neighbors.
     ///
     /// # Errors
     /// If the work is cancelled.
@@ -170,7 +171,7 @@ impl PageOrder {
     }
 }
 
-/// The overlap ratio of an order that knows no windows.
+/// Returns the overlap ratio of an order without windows.
 fn ratio(graph: &PageGraph, order: &[u32]) -> f64 {
     let mut page_of = vec![0; order.len()];
     (0..).zip(order).for_each(|(place, &vertex): (usize, _)| page_of[vertex as usize] = place / graph.records);
@@ -185,7 +186,8 @@ fn ratio(graph: &PageGraph, order: &[u32]) -> f64 {
     order.chunks(graph.records).map(of_page).sum::<f64>() / order.len().max(1) as f64
 }
 
-/// Lays out an index in an order, into another folder, in place of an index there; `layout_seconds` are those of the order.
+/// Writes an index in another order into another folder, replacing an index there. In the report, `layout_seconds` is
+/// the time to compute the order.
 ///
 /// # Errors
 /// If the index cannot be read or written.
@@ -199,7 +201,7 @@ pub(crate) fn relayout(context: &Context, folder: &Path, output: &Path, order: P
     Ok(RelayoutReport { layout_seconds, ..relayout_in_order(context, folder, Some(output), order, true)? })
 }
 
-/// `relayout INDEX FOLDER ORDER [threads=N]` writes an index whose vectors lie on pages in an order of this module.
+/// Runs `relayout INDEX FOLDER ORDER [threads=N]`, which writes an index with its pages in an order of this module.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let [index, folder, order, named @ ..] = arguments else {
         return Err(Error::option("give INDEX FOLDER ORDER [threads=N]"));

@@ -1,4 +1,4 @@
-//! Orders against their definitions, on graphs of odd shapes.
+//! Compares orders with their definitions, on graphs of unusual shapes.
 
 use adjoin::random::Random;
 
@@ -7,7 +7,7 @@ use super::*;
 /// A graph as lists of out-neighbors.
 type Lists = Vec<Vec<u32>>;
 
-/// Graphs with and without edges, of one part and of several, from none of whose vertices many edges go.
+/// Returns graphs with and without edges, connected or not, with few edges per vertex.
 fn graphs() -> Vec<(&'static str, Lists)> {
     let mut random = Random::new(1, "graphs for layouts");
     let mut drawn = |vertices: u32, degree: usize, reach: u32| -> Lists {
@@ -40,7 +40,7 @@ fn graphs() -> Vec<(&'static str, Lists)> {
     ]
 }
 
-/// OR(G) by its formula.
+/// Computes OR(G) by its formula.
 fn ratio_of(lists: &Lists, order: &[u32], records: usize) -> f64 {
     let of = |page: &[u32], vertex: u32| {
         let near = page.iter().filter(|&other| lists[vertex as usize].contains(other)).count();
@@ -63,7 +63,7 @@ fn kernel() -> Kernel {
     Kernel::detect()
 }
 
-/// Vectors drawn at random.
+/// Returns random vectors.
 fn vectors(count: usize, dimensions: usize) -> Panel<f32> {
     let (mut random, mut panel) = (Random::new(2, "vectors for layouts"), Panel::zeroed(count, dimensions));
     for row in 0..count {
@@ -99,7 +99,7 @@ fn orders_are_known_by_their_names() {
     assert!("bnx".parse::<PageOrder>().unwrap_err().to_string().contains("rows, bnp, bnf"));
 }
 
-/// Of vectors in groups that are far from each other, but whose numbers are mixed, each page has one group.
+/// If groups of vectors are far from each other, and their numbers are mixed, each page has one group.
 #[test]
 fn halves_end_with_groups_of_near_vectors() {
     let group = |vertex: u32| vertex * 7 % 10;
@@ -111,7 +111,7 @@ fn halves_end_with_groups_of_near_vectors() {
     assert!(order.chunks(9).all(|page| page.iter().all(|&vertex| group(vertex) == group(page[0]))), "{order:?}");
 }
 
-/// Two pages are no farther from their means, in plain f64, than those that they begin with.
+/// Computed in plain f64, two pages are nearer to their means than the two that halving starts with.
 #[test]
 fn halves_are_nearer_to_their_means_than_at_first() {
     for (count, dimensions) in [(20, 1), (37, 3), (64, 40)] {

@@ -1,15 +1,15 @@
-//! Is the promise of recall kept, and what does it cost? Joins whole real sets and compares what was found with the
-//! truth.
+//! Measures how often the promised recall is reached, and its cost. Joins whole real sets and compares the results with
+//! the truth.
 //!
-//! `promises DATA WORK` joins them many times, each with a sample of another seed, at many recalls, and says how often
-//! the recall is reached and the printed interval holds it. DATA has the sets, WORK the stores, the truth and one line for
-//! each run in `runs.csv`. Runs that are listed there are not made again, so it can be interrupted; the summary at the
-//! end is of all of them. The calibrated rule is forced: where it would cost less to find every pair, a user gets
-//! every pair. Fewer runs, in `chosen.csv`, are those that a user gets.
+//! `promises DATA WORK` joins them many times at many recalls, each time with a sample of another seed. It prints how
+//! often the recall is reached and how often the printed interval contains it. DATA has the sets; WORK gets the stores,
+//! the truth, and one line for each run in `runs.csv`. Runs that are listed there are not repeated, so it can be
+//! interrupted; the summary at the end covers all of them. The calibrated rule is forced: if it cost less to find every
+//! pair, a user would get every pair. Fewer runs, in `chosen.csv`, choose the rule as for a user.
 //!
-//! `promises DATA WORK rules` prints what each rule compares instead; `promises DATA WORK search` does the same as the first
-//! with searches, in `search.csv`, `promises DATA WORK indexes` with those of graph indexes, in `index.csv`, and
-//! `promises DATA WORK parts` with joins of two sets, in `between.csv`, and of rows that come to others, in `grown.csv`.
+//! `promises DATA WORK rules` prints instead the comparisons of each rule. `promises DATA WORK search` measures
+//! searches, in `search.csv`; `promises DATA WORK indexes` searches of graph indexes, in `index.csv`; `promises DATA
+//! WORK parts` joins of two sets, in `between.csv`, and joins of new rows with old ones, in `grown.csv`.
 
 mod rules;
 mod runs;
@@ -22,7 +22,7 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 
-/// More than any of these joins needs: what is in question is recall.
+/// More than any of these joins needs, since the question is recall.
 const MEMORY: u64 = 8 << 30;
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! All rules on all sets: what each compares to reach a recall.
+//! Measures the comparisons that each rule needs to reach a recall, on all sets.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use adjoin::plan::Rule;
 
 use super::setting::{Joined, Setting};
 
-/// Sets and thresholds: those with 10 and 100 neighbors a vector on average, and round ones.
+/// Sets and thresholds, at which a vector has 10 and 100 neighbors on average, and round thresholds.
 const SETTINGS: [(&str, f64); 8] = [
     ("sift-200k.u8bin", 126.566),
     ("sift-200k.u8bin", 226.555),
@@ -22,11 +22,12 @@ const SETTINGS: [(&str, f64); 8] = [
 ];
 const CALIBRATED: [Rule; 5] = [Rule::Union, Rule::Distance, Rule::Margin, Rule::Nearest, Rule::Arc];
 const RECALLS: [f64; 2] = [0.9, 0.99];
-/// What the paper gives as its lambda for a recall of that size; it does not steer recall.
+/// The paper's lambda for a recall of this size; it does not steer recall.
 const LAMBDA: f64 = 0.8;
 
-/// Pairs a vector for both recalls at 0.9 and 0.99 by the study's prototypes: a threshold set on the whole truth, where
-/// a promise needs a sample and a margin. For texts on both recalls, estimated from its two tables of one each.
+/// Pairs compared per vector by the study's prototypes, for both recalls at 0.9 and at 0.99. Their thresholds were set
+/// on the whole truth, while a promise needs a sample and a margin. For texts, estimated from the study's two tables,
+/// which have one recall each.
 const STUDY: [(&str, f64, Rule, [f64; 2]); 6] = [
     ("sift-200k.u8bin", 126.566, Rule::Union, [78.0, 113.0]),
     ("sift-200k.u8bin", 126.566, Rule::Distance, [110.0, 1634.0]),

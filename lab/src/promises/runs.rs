@@ -1,4 +1,4 @@
-//! Very many joins: how often is the recall reached that was promised?
+//! Counts how often many joins reach the promised recall.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use adjoin::plan::Rule;
 
 use super::setting::{Joined, Reached, Setting};
 
-/// Sets and thresholds: those with 1, 10 and 100 neighbors a vector on average, and round ones.
+/// Sets and thresholds, at which a vector has 1, 10 and 100 neighbors on average, and round thresholds.
 const SETTINGS: [(&str, &[f64]); 5] = [
     ("sift-200k.u8bin", &[62.426, 126.566, 226.555]),
     ("sift-stars-50k.u8bin", &[43.243, 77.569, 174.880]),
@@ -21,24 +21,24 @@ const SETTINGS: [(&str, &[f64]); 5] = [
     ("wordnet-20k.f16.npy", &[0.6613, 0.526, 0.3938, 0.95, 0.9, 0.85, 0.8]),
     ("sift-900k.u8bin", &[79.793]),
 ];
-/// The same of two sets, and of rows that come.
+/// Sets and thresholds for joins of two sets, and of new rows.
 const PARTS: [(&str, &[f64]); 3] =
     [("sift-200k.u8bin", &[126.566]), ("debdesc.f16.npy", &[0.7296, 0.85]), ("wordnet-20k.f16.npy", &[0.526])];
 const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
-/// Seeds that are always the same; as many more are drawn for a new `runs.csv`.
+/// Number of fixed seeds; as many more are drawn for a new `runs.csv`.
 const SEEDS: u64 = 20;
 const SEEDS_AT_ONCE: usize = 5;
-/// Seeds with which the planner chooses the rule itself.
+/// Number of seeds for runs in which the planner chooses the rule.
 const SEEDS_CHOSEN: usize = 2;
-/// Of the runs of a setting, at least so many of 20 must reach the recall; of all runs, at least these shares.
+/// Of the runs of a setting, at least this many of 20 must reach the recall; of all runs, at least these fractions.
 const REACHED_OF_20: f64 = 15.0;
 const REACHED_SHARE: f64 = 0.93;
 const COVERED_SHARE: f64 = 0.92;
 
-/// What is noted where no sample supports the promise: a user is told so, and gets every pair.
+/// Recorded if no sample supports the promise: a user is told, and gets every pair.
 const REFUSED: &str = "refused";
 
-/// Makes the runs that are missing of two sets, and of rows that come; whether the promise holds in all of them.
+/// Runs the missing joins of two sets and of new rows. Returns whether the promise holds in all runs.
 pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
     let seeds = seeds(work).map_err(failed)?;
@@ -52,7 +52,7 @@ pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bo
     Ok(holds)
 }
 
-/// Makes the runs that are missing; whether the promise holds in all of them.
+/// Runs the missing joins. Returns whether the promise holds in all runs.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
     let seeds = seeds(work).map_err(failed)?;
@@ -65,19 +65,19 @@ pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     Ok(summarize(&chosen) && forced_holds)
 }
 
-/// Runs by one way to choose the rule.
+/// Runs with one way to choose the rule.
 struct Runs<'a> {
     context: &'a Context,
     data: &'a Path,
     work: &'a Path,
-    /// None where the planner is to choose.
+    /// `None` if the planner chooses.
     rule: Option<Rule>,
     joined: Joined,
     settings: &'a [(&'static str, &'static [f64])],
 }
 
 impl Runs<'_> {
-    /// Makes the runs that the list of a name lacks, and returns all of it.
+    /// Runs what the named list lacks, and returns the whole list.
     fn make(&self, list: &str, seeds: &[u64]) -> Result<String> {
         let list = self.work.join(list);
         let failed = |error: std::io::Error| Error::device(format!("{}: {error}", list.display()));
@@ -85,7 +85,7 @@ impl Runs<'_> {
         let settings =
             self.settings.iter().flat_map(|&(name, all)| all.iter().map(move |&threshold| (name, threshold)));
         let settings: Vec<_> = settings.filter(|(name, _)| self.data.join(name).exists()).collect();
-        // Some seeds of every setting before more of any, so that an early stop leaves a fair picture.
+        // A few seeds of every setting before more of any, so that an early stop leaves a balanced sample.
         for seeds in seeds.chunks(SEEDS_AT_ONCE) {
             for &(name, threshold) in &settings {
                 let key = |recall: f64, seed: u64| format!("{name},{threshold},{recall},{seed},");
@@ -110,7 +110,7 @@ impl Runs<'_> {
         fs::read_to_string(&list).map_err(failed)
     }
 
-    /// Makes runs side by side, each on one thread, and hands on what is to be noted of each.
+    /// Runs joins in parallel, each on one thread, and passes the line of each to the caller.
     fn measure(
         &self,
         setting: &Setting,
@@ -148,7 +148,7 @@ impl Runs<'_> {
     }
 }
 
-/// Fixed seeds, and as many drawn when the list was begun.
+/// Returns the fixed seeds, and as many that were drawn when the list was started.
 #[allow(clippy::disallowed_methods, reason = "half of the seeds are to be new ones")]
 fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
     let path = work.join("seeds");
@@ -161,13 +161,13 @@ fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
     Ok((1..=SEEDS).chain(drawn.lines().filter_map(|line| line.parse().ok())).collect())
 }
 
-/// What is noted of a join.
+/// Returns the line of a join.
 fn line(reached: &Reached) -> String {
     let Reached { statistics, pair, per_vector, per_right_vector } = reached;
     let per_vector = per_vector.min(*per_right_vector);
     let recall = statistics.common.recall.as_ref().expect("a join tells its recall");
     let [of_pairs, of_left] = [recall.pair, recall.per_vector].map(|of| of.expect("both are of joins"));
-    // Of two sets, that of which fewer are found.
+    // Of two sets, the one with the lower recall.
     let of_vectors = recall.per_right_vector.filter(|_| per_right_vector == &per_vector).unwrap_or(of_left);
     format!(
         "{pair},{per_vector},{},{},{},{},{},{},{:.2}",
@@ -181,7 +181,7 @@ fn line(reached: &Reached) -> String {
     )
 }
 
-/// A run as noted.
+/// A recorded run.
 struct Run<'a> {
     set: &'a str,
     threshold: &'a str,

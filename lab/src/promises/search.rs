@@ -1,9 +1,10 @@
-//! Very many searches: how often is the recall reached that was promised? Some rows of each set are held out of its store and
-//! are the queries; each search draws its calibration from the store by another seed. Queries of another kind than the vectors
-//! of the store are promised a recall where others of their kind calibrate; without these it is only told.
+//! Counts how often many searches reach the promised recall. Some rows of each set are held out of its store and serve
+//! as queries; each search draws its calibration sample from the store with another seed. For queries of another kind
+//! than the rows of the store, a recall is promised only if other queries of that kind calibrate; otherwise it is only
+//! measured.
 //!
-//! The same of graph indexes of these stores. What their lists reach is looked at once for each length: seeds decide of which
-//! length they are.
+//! Graph indexes of these stores are measured in the same way. The recall of each list length is measured once: seeds
+//! only decide the length.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,12 +23,12 @@ use adjoin::sink::CollectHits;
 use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
 use adjoin::store::{BuildOptions, Store, build};
 
-/// What is searched, and by what.
+/// A set to search, and its queries.
 struct Asked {
     name: &'static str,
     set: &'static str,
     metric: Metric,
-    /// A set that queries come from, and whether others of that set calibrate; none for rows that are held out.
+    /// Set of the queries, and whether other rows of that set calibrate. `None` for held-out rows.
     queries: Option<(&'static str, bool)>,
 }
 
@@ -63,23 +64,23 @@ const KS: [u64; 3] = [1, 10, 100];
 const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
 const SEEDS: u64 = 20;
 const SEEDS_AT_ONCE: u64 = 5;
-/// Rows that are held out: more than a calibration draws, which would be compared with all otherwise.
+/// Number of held-out rows: more than a calibration draws, since fewer queries would be compared with all rows.
 const QUERIES: u64 = 3_000;
-/// Of all runs, at least this share must reach the recall.
+/// At least this fraction of all runs must reach the recall.
 const REACHED_SHARE: f64 = 0.93;
 
-/// Makes the runs that the list lacks; whether the promise holds in all of them.
+/// Runs the searches that the list lacks. Returns whether the promise holds in all runs.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let of_stores = all_of(context, data, work, Searched::Stores)?;
     Ok(of_stores && of_indexes(context, data, work)?)
 }
 
-/// The same of indexes alone.
+/// Runs the missing searches of indexes only. Returns whether the promise holds in all runs.
 pub(crate) fn of_indexes(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     all_of(context, data, work, Searched::Indexes)
 }
 
-/// What is searched.
+/// The kind of folder that is searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Searched {
     Stores,
@@ -119,17 +120,17 @@ fn all_of(context: &Context, data: &Path, work: &Path, searched: Searched) -> Re
 /// Rows that a query found, with their values.
 type Hits = Vec<(u64, f32)>;
 
-/// A set that is searched, and the truth.
+/// A set to search, with the truth.
 struct Setting {
     store: Store,
     queries: InMemory,
-    /// What calibrates, where rows of the store do not.
+    /// Calibration queries, if rows of the store do not calibrate.
     like: Option<InMemory>,
-    /// Rows that are nearest to each query, of the largest k.
+    /// The nearest rows of each query, for the largest k.
     truth: Vec<Hits>,
-    /// What is searched instead of the store.
+    /// Searched instead of the store, if set.
     index: Option<Index>,
-    /// The recall that walks reach, by k and the length of their list.
+    /// Measured recall of walks, by k and list length.
     known: RefCell<HashMap<(u64, usize), f64>>,
 }
 
@@ -173,13 +174,13 @@ impl Setting {
         Ok((sink.hits(), done.search.probes_per_query.unwrap_or_default()))
     }
 
-    /// The recall@k of the queries, on average, and how many buckets each looked into.
+    /// Returns the mean recall@k of the queries, and the mean number of buckets that they probed.
     fn reached(&self, context: &Context, k: u64, effort: SearchEffort, seed: u64) -> Result<(f64, f64)> {
         let (found, probes) = self.search(context, k, effort, seed)?;
         Ok((self.share(&found, k as usize), probes))
     }
 
-    /// The recall@k of the queries in an index that promises them a recall, on average, and how long their lists are.
+    /// Returns the mean recall@k of the queries in an index that promises a recall, and the length of their lists.
     fn reached_by_walks(
         &self,
         context: &Context,
@@ -204,7 +205,7 @@ impl Setting {
         Ok((reached, list))
     }
 
-    /// The share of the truth that queries found, on average.
+    /// Returns the mean fraction of the truth that queries found.
     fn share(&self, found: &[Hits], k: usize) -> f64 {
         let share = |(hits, truth): (&Hits, &Hits)| {
             hits.iter().filter(|hit| truth[..k].contains(hit)).count() as f64 / k as f64
@@ -254,7 +255,7 @@ struct InMemory {
     name: PathBuf,
 }
 
-/// Rows drawn at random, and the others.
+/// Returns rows drawn at random, and the others.
 fn split(source: &dyn VectorSource) -> Result<(InMemory, InMemory)> {
     let SourceInfo { rows, vectors, .. } = *source.info();
     let held_out = Random::new(7, "queries").ascending_sample(QUERIES, rows);
@@ -276,7 +277,7 @@ fn split(source: &dyn VectorSource) -> Result<(InMemory, InMemory)> {
 }
 
 impl InMemory {
-    /// The first row alone.
+    /// Returns the first row alone.
     fn first(&self) -> Self {
         let info = SourceInfo { rows: 1, ..self.info.clone() };
         Self { stored: self.stored[..info.vectors.bytes()].to_vec(), name: self.name.clone(), info }

@@ -16,7 +16,7 @@ use adjoin::source::{self, SourceOptions};
 use adjoin::store::{BuildOptions, RowSet, Store, build};
 use adjoin::truth::{GroundtruthOptions, groundtruth};
 
-/// What is joined of a real set.
+/// How the rows of a real set are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// All rows with each other.
@@ -28,7 +28,7 @@ pub(crate) enum Joined {
 }
 
 impl Joined {
-    /// Its name, and what its files are called with.
+    /// Returns the name, which the names of its files contain.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Within => "within",
@@ -37,7 +37,7 @@ impl Joined {
         }
     }
 
-    /// The first row of the second part of so many.
+    /// Returns the first row of the second part of `rows` rows.
     fn second(self, rows: u64) -> u64 {
         match self {
             Self::Within => rows,
@@ -46,7 +46,7 @@ impl Joined {
         }
     }
 
-    /// How much a pair counts at the earlier and at the later one of its rows, of which the second part begins at one.
+    /// Returns how often a pair counts at its earlier and at its later row. The second part starts at row `second`.
     fn weights(self, (earlier, later): (u64, u64), second: u64) -> [u32; 2] {
         match (self, earlier < second, later < second) {
             (Self::Within, ..) | (Self::Between, true, false) | (Self::Grown, false, false) => [1, 1],
@@ -56,7 +56,7 @@ impl Joined {
     }
 }
 
-/// Stores of the parts of a set, and how much the neighbors of each row count.
+/// Stores of the parts of a set, and the number of neighbors of each row.
 pub(crate) struct Setting {
     joined: Joined,
     stores: Vec<Store>,
@@ -64,23 +64,24 @@ pub(crate) struct Setting {
     truth: Vec<u32>,
 }
 
-/// What a join did and reached.
+/// Result of a join.
 pub(crate) struct Reached {
     pub(crate) statistics: JoinStatistics,
-    /// Share of all pairs, and mean share of a vector's neighbors, over the first of two sets and over the second.
+    /// Fraction of all pairs, and mean fraction of a vector's neighbors, over the first of two sets and over the
+    /// second.
     pub(crate) pair: f64,
     pub(crate) per_vector: f64,
     pub(crate) per_right_vector: f64,
 }
 
 impl Reached {
-    /// Pairs that the rule admitted, for each vector.
+    /// Returns the pairs that the rule admitted, per vector.
     pub(crate) fn compared(&self) -> f64 {
         self.statistics.join.candidate_pairs as f64 / self.statistics.common.rows as f64
     }
 }
 
-/// Counts the neighbors of each row, of which the second part begins at one.
+/// Counts the neighbors of each row. The second part starts at row `second`.
 struct Neighbors {
     joined: Joined,
     second: u64,
@@ -96,7 +97,7 @@ impl PairSink for Neighbors {
         let mut counts = self.counts.lock().unwrap();
         let rows = counts.len() as u64;
         for (&left, &right) in batch.left_rows.iter().zip(&batch.right_rows) {
-            let pair = (left % rows, right % rows); // rows that come are numbered behind all that the old ones may have
+            let pair = (left % rows, right % rows); // numbers of new rows follow all possible old ones
             let [of_left, of_right] = self.joined.weights(pair, self.second);
             counts[pair.0 as usize] += of_left;
             counts[pair.1 as usize] += of_right;
@@ -110,7 +111,7 @@ impl PairSink for Neighbors {
 }
 
 impl Setting {
-    /// Opens a set; its store and truth are made once and kept in `work`.
+    /// Opens a set. Its store and truth are computed once and kept in `work`.
     pub(crate) fn open(
         context: &Context,
         (file, work): (&Path, &Path),
@@ -174,7 +175,7 @@ impl Setting {
         self.run(context, &prepare(context, self.sets(), options, false)?)
     }
 
-    /// Joins by a rule once for each recall; none where no sample supports the promise.
+    /// Joins by a rule once for each recall. A result is `None` if no sample supports the promise.
     pub(crate) fn join_each(
         &self,
         context: &Context,

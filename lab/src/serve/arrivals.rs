@@ -1,17 +1,17 @@
-//! When queries arrive (CALL, section V-A): a rate, and now and then three times that.
+//! Arrival times of queries (CALL, section V-A): a rate, with occasional bursts at three times the rate.
 //!
-//! The paper names a Weibull distribution without its parameters and intervals without their length. Here times between two
-//! arrivals are of shape 0.8, a little more uneven than by chance alone, and an interval is a second.
+//! The paper names a Weibull distribution without its parameters, and intervals without their length. Here, times
+//! between arrivals have shape 0.8, slightly more uneven than a Poisson process, and an interval is a second.
 
 use adjoin::random::Random;
 
-/// Chance that an interval is a burst.
+/// Probability that an interval is a burst.
 const BURST_CHANCE: f64 = 0.1;
 const SHAPE: f64 = 0.8;
 /// Gamma(1 + 1 / shape): the mean of a Weibull distribution of scale 1.
 const MEAN: f64 = 1.133_003_096;
 
-/// Seconds of arrival, ascending.
+/// Returns the seconds of arrival, ascending.
 pub(crate) fn arrivals(seconds: f64, (rate, burst): (f64, f64), seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed, "arrivals");
     let bursts: Vec<bool> = (0..seconds.ceil() as usize).map(|_| random.uniform() < BURST_CHANCE).collect();

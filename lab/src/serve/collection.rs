@@ -19,7 +19,7 @@ use super::arrivals::arrivals;
 use super::{Options, queries};
 use crate::batches::{BatchOrder, Residency, Retention, plan_batch};
 
-/// A service, the queries that it is asked in turn, and what is asked of them.
+/// A service, the queries that it gets in turn, and their target and effort.
 pub(crate) struct Asking {
     pub(crate) service: Service,
     queries: Vec<Vec<f32>>,
@@ -47,7 +47,7 @@ impl Asking {
         Ok(Self { service, queries, wanted, effort: SearchEffort::Probes(options.value("nprobe", 30.0) as u32) })
     }
 
-    /// How many hits are asked for.
+    /// Returns the requested number of hits.
     fn hits(&self) -> usize {
         match self.wanted {
             QueryTarget::Nearest(hits) => hits as usize,
@@ -61,7 +61,7 @@ impl Asking {
     }
 }
 
-/// Plans batches in an order, for a cache that keeps buckets by a rule.
+/// Returns a planner with an order of batches and a cache policy.
 fn planner(order: BatchOrder, retention: Retention) -> NewPlanner {
     Arc::new(move |costs, capacity| {
         let mut cache = Residency::new(retention, capacity, costs);
@@ -69,7 +69,7 @@ fn planner(order: BatchOrder, retention: Retention) -> NewPlanner {
     })
 }
 
-/// What was done between two moments.
+/// Returns the difference between two snapshots of the statistics.
 fn between(before: &ServeStatistics, after: &ServeStatistics) -> Value {
     let queries = (after.queries - before.queries).max(1) as f64;
     let [uses, misses, prefetched, loads] = [

@@ -1,4 +1,4 @@
-//! One query at a time: by a service, and by a search of its own.
+//! Single queries, answered by a service and by a search.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::Options;
 use super::collection::Asking;
 use crate::one_query::OneQuery;
 
-/// How long each takes, in turns, of the same queries. Both must find the same.
+/// Times both with equal queries, in turn. Fails if their hits differ.
 pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()> {
     let asking = Asking::open(store, file, ("bucket-major", "foreseen"), options)?;
     let context = Context::default().with_memory(options.value("memory", f64::from(1 << 30)) as u64);
@@ -42,7 +42,7 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     Ok(())
 }
 
-/// The rows that a search of its own finds.
+/// Returns the rows that a search finds.
 fn searched(
     context: &Context,
     store: &Store,

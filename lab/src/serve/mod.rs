@@ -1,15 +1,19 @@
-//! What serving a store costs by each order of a batch and each cache, one JSON object a line.
+//! Measures the cost of serving a store with each order of a batch and each cache policy, one JSON object per line.
 //!
-//! `serve plans STORE QUERIES [NAME=VALUE]...`: what plans say, nothing is read: hit rates and bytes (CALL, Figures 9 and 13, Table
-//! III), the time of grouping (Table II) and the balance of loaders (Figure 14). Names: `nprobe`, `batch` queries, `entries` of
-//! the cache of the paper, `share` of the bytes of ours.
-//! `serve batches STORE QUERIES ORDER CACHE [NAME=VALUE]...`: batches one after the other. Names: `nprobe`, `batch`, `batches`,
-//! `share`, `memory`, `threads`, `k`, and `hits`, a file to write as k row numbers of 4 bytes for each query.
-//! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: queries that arrive when they do, whatever was answered (Figures 4
-//! and 10 to 13), timed from then. The same names, and `rate` a second, `burst` times that, `seconds` after `warm` seconds,
-//! `gather` seconds that a batch waits, `seed`.
-//! `serve lone STORE QUERIES [NAME=VALUE]...`: one query at a time by the service and by a search, in turns. Names: `queries`, and
-//! those of batches.
+//! `serve plans STORE QUERIES [NAME=VALUE]...`: plans only, without reads. Hit rates and bytes (CALL, Figures 9 and 13,
+//! Table III), the time of grouping (Table II) and the balance of loaders (Figure 14). Names: `nprobe`, `batch`
+//! queries, `entries` of the paper's cache, `share` of all bytes for our cache.
+//!
+//! `serve batches STORE QUERIES ORDER CACHE [NAME=VALUE]...`: batches one after another. Names: `nprobe`, `batch`,
+//! `batches`, `share`, `memory`, `threads`, `k`, and `hits`, a file to write with k row numbers of 4 bytes for each
+//! query.
+//!
+//! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: queries that arrive at their times, answered or not
+//! (Figures 4 and 10 to 13), with latencies from arrival. The names of batches, and `rate` per second, `burst` times
+//! that, `seconds` after `warm` seconds, `gather` seconds that a batch waits, `seed`.
+//!
+//! `serve lone STORE QUERIES [NAME=VALUE]...`: one query at a time by the service and by a search, in turn. Names:
+//! `queries`, and the names of batches.
 
 mod arrivals;
 mod collection;
@@ -21,7 +25,7 @@ use std::path::Path;
 
 use adjoin::error::{Error, Result};
 
-/// The values of options that are given as NAME=VALUE.
+/// Options of the form NAME=VALUE.
 struct Options<'a>(&'a [&'a str]);
 
 impl Options<'_> {

@@ -1,4 +1,4 @@
-//! What plans say of a stream of batches.
+//! Computes the cost of plans for a stream of batches.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,32 +15,32 @@ use crate::batches::{
     greedy_packing, group, hit_rate, plan_batch,
 };
 
-/// Queries of a batch in table II.
+/// Queries of a batch in Table II.
 const GROUPED: [usize; 4] = [1_000, 1_500, 2_000, 2_500];
-/// Thresholds of table III.
+/// Thresholds of Table III.
 const THETAS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
-/// Queries in the squares of figure 3.
+/// Queries in the squares of Figure 3.
 const OVERLAPPING: usize = 10;
-/// Loaders of the paper's setup.
+/// Number of loaders in the paper's setup.
 const LOADERS: usize = 8;
-/// Queries that arrive in a second, which is what the clock of a plan goes by.
+/// Queries per second, which set the clock of a plan.
 const RATE: f64 = 100.0;
 
-/// A stream of batches and the buckets that they need.
+/// A stream of batches, and the buckets that they need.
 struct Stream {
     batches: Vec<Vec<Vec<u32>>>,
     /// Bytes of each bucket on disk.
     extents: Vec<u64>,
 }
 
-/// A cache of so many entries, or of a share of all bytes.
+/// Size of a cache: a number of entries, or a fraction of all bytes.
 enum Capacity {
     Entries(u64),
     Share(f64),
 }
 
 impl Stream {
-    /// An empty cache.
+    /// Returns an empty cache.
     fn cache(&self, retention: Retention, capacity: &Capacity) -> Residency {
         let reads: Vec<f64> = self.extents.iter().map(|&bytes| bytes as f64).collect();
         let (sizes, capacity) = match capacity {
@@ -50,7 +50,8 @@ impl Stream {
         Residency::new(retention, capacity, BucketCosts { sizes, reads })
     }
 
-    /// What all batches cost by an order and a cache; the first batch warms up.
+    /// Returns the counts of all batches with an order and a cache policy, and the bytes per query. The first batch
+    /// only warms the cache.
     fn play(&self, order: BatchOrder, retention: Retention, capacity: &Capacity) -> (BatchCounts, f64) {
         let mut cache = self.cache(retention, capacity);
         let (mut counts, mut bytes, mut queries) = (BatchCounts::default(), 0, 0);
@@ -71,7 +72,7 @@ impl Stream {
         (counts, bytes as f64 / queries.max(1) as f64)
     }
 
-    /// Figure 5: buckets that the first queries of groups find in the cache, and those that the others find there.
+    /// Prints Figure 5: the hit rates of the first queries of groups and of the other queries.
     fn borders(&self, (reading, prefetches): (Reading, bool), capacity: &Capacity) {
         let order = BatchOrder::Grouped { theta: THETA, reading, prefetches };
         let mut cache = self.cache(Retention::Lru, capacity);
@@ -84,7 +85,7 @@ impl Stream {
             let groups = group(&Bitmaps::new(lists, self.extents.len() as u32), THETA, reading);
             let heads = groups.iter().flat_map(|group| group.iter().enumerate().map(|(at, &query)| (query, at == 0)));
             let heads: Vec<(u32, bool)> = heads.collect();
-            // What is loaded for a query, by the turn of its load: one for each query, one for what is loaded ahead after it.
+            // Loads for a query, by turn: one turn per query, and one for the prefetch after it.
             let mut loaded = vec![0; 2 * heads.len() + 2];
             plan.steps.iter().for_each(|step| {
                 if let BatchStep::Load { turn, .. } = *step {
@@ -156,7 +157,7 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     Ok(())
 }
 
-/// Table II: the time of grouping by both forms of sets.
+/// Prints Table II: the time of grouping with both forms of sets.
 fn grouping(lists: &[Vec<u32>], buckets: u32) {
     for count in GROUPED {
         let some = &lists[..count.min(lists.len())];
@@ -174,7 +175,7 @@ fn grouping(lists: &[Vec<u32>], buckets: u32) {
     }
 }
 
-/// Figure 3: the share that queries have in common of the buckets that two of them look into (Jaccard).
+/// Prints Figure 3: the Jaccard index of the buckets that two queries probe.
 fn overlap(lists: &[Vec<u32>], buckets: u32) {
     let some = &lists[..OVERLAPPING.min(lists.len())];
     let (sets, mut common) = (Bitmaps::new(some, buckets), Vec::new());
@@ -196,7 +197,7 @@ fn overlap(lists: &[Vec<u32>], buckets: u32) {
     );
 }
 
-/// Figure 14: when the loaders of a query are done, in bytes.
+/// Prints Figure 14: the finish times of the loaders of a query, in bytes.
 fn loading(list: &[u32], extents: &[u64]) {
     let size = |bucket: u32| extents[bucket as usize];
     let by_number = {

@@ -1,4 +1,4 @@
-//! Queries of a file, and where they look.
+//! Queries of a file, and the buckets that they probe.
 
 use adjoin::context::Context;
 use adjoin::error::Result;
@@ -8,7 +8,7 @@ use adjoin::options::Element;
 use adjoin::source;
 use adjoin::store::Store;
 
-/// All vectors of a file as floats.
+/// Reads all vectors of a file as floats.
 pub(crate) fn read(context: &Context, file: &str) -> Result<Vec<Vec<f32>>> {
     let opened = source::open(context, &[file.to_owned()], &Default::default())?;
     let vectors = opened.info().vectors;
@@ -29,7 +29,7 @@ fn floats(element: Element, stored: &[u8]) -> Vec<f32> {
     }
 }
 
-/// The nearest buckets of each query, nearest first, by distances between plain numbers.
+/// Returns the nearest buckets of each query, nearest first, by distances in plain floats.
 pub(crate) fn lists(store: &Store, queries: &[Vec<f32>], nprobe: usize) -> Result<Vec<Vec<u32>>> {
     let buckets = Buckets::of(store);
     let centers: Vec<Vec<f32>> = match store.manifest().vectors.element {

@@ -100,7 +100,7 @@ pub fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
 }
 
 /// Sorts tasks. If there are two sets, `lead` is the leading one. `sizes` are the bytes of buckets in memory, of which
-/// `capacity` fit. `Id`, `Gorder` and `CuthillMcKee` depend on the graph only, and ignore `lead`.
+/// `capacity` fit.
 pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, (order, lead): (Order, Lead)) {
     match order {
         Order::Tree => {

@@ -9,14 +9,14 @@ import numpy
 from benchmark.algorithms.base import BaseANN
 from benchmark.datasets import DATASETS
 
-#: The harness's names of metrics.
+#: Metrics by the harness's names.
 METRICS = {"euclidean": "l2", "angular": "cosine", "ip": "ip"}
-#: Endings by which adjoin knows a file of the harness's layout.
+#: File endings by which adjoin recognizes the harness's formats.
 ENDINGS = {"float32": ".fbin", "uint8": ".u8bin", "int8": ".i8bin"}
 
 
 class Adjoin(BaseANN):
-    """An index below ``data/indices``. ``build`` are options of :func:`adjoin.build_index`, such as memory and degree."""
+    """An index in ``data/indices``. ``build`` has options of :func:`adjoin.build_index`, such as memory and degree."""
 
     def __init__(self, metric, build):
         self._metric = METRICS[metric]
@@ -52,7 +52,7 @@ class Adjoin(BaseANN):
         return [index, "", sorted(os.listdir(index))]
 
     def set_query_arguments(self, search):
-        """``search`` are options of :meth:`adjoin.Index.search`, such as recall, list and memory."""
+        """Sets the options of :meth:`adjoin.Index.search`, such as recall, list and memory."""
         self._search = search
         self._additional = {}
         self.name = f"adjoin ({self._build}, {search})"
@@ -64,7 +64,7 @@ class Adjoin(BaseANN):
             self.res[numpy.arange(k) < counts[:, numpy.newaxis]] = hits.ids.reshape(-1)
 
     def range_query(self, X, radius):
-        """The harness gives squared radii of L2, and reads squared distances."""
+        """Searches within a radius. The harness gives squared radii of L2, and reads squared distances."""
         if self._metric != "l2":
             raise NotImplementedError("range searches are of distances, so of L2")
         with self._found(X, radius=math.sqrt(radius)) as hits:
@@ -80,5 +80,5 @@ class Adjoin(BaseANN):
         return hits
 
     def get_additional(self):
-        """Reads from disk for a query, and its microseconds from its first step to its last, both on average."""
+        """Returns the mean reads from disk per query, and its mean duration in microseconds."""
         return self._additional

@@ -86,8 +86,7 @@ impl Arrangement {
         Self { overlap_ratio: sum / order.len().max(1) as f64, order }
     }
 
-    /// Arranges the vertices of a window. `neighbors` returns the out-neighbors of a vertex, and `vectors` is set for a
-    /// layout that needs vectors.
+    /// Arranges the vertices of a window. `neighbors` returns the out-neighbors of a vertex.
     ///
     /// # Errors
     /// If the work is cancelled.
@@ -105,7 +104,7 @@ impl Arrangement {
     }
 }
 
-/// The vertices of a window in their order on pages.
+/// Returns the vertices of a window in their order on pages.
 ///
 /// # Errors
 /// If the work is cancelled.

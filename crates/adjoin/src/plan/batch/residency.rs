@@ -48,7 +48,7 @@ pub struct Residency {
     costs: BucketCosts,
     held_bytes: u64,
     held: Vec<Option<Stay>>,
-    /// Buckets in the cache by priority; empty under S3-FIFO.
+    /// Buckets in the cache by priority.
     by_stay: BTreeSet<(Stay, u32)>,
     /// Uses of each bucket; old ones count less.
     counts: Vec<f64>,

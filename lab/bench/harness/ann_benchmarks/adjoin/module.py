@@ -8,12 +8,13 @@ import numpy
 
 from ..base.module import BaseANN
 
-#: The harness's names of metrics.
+#: Metrics by the harness's names.
 METRICS = {"angular": "cosine", "euclidean": "l2"}
 
 
 class Adjoin(BaseANN):
-    """An index in a temporary folder. ``build`` are options of :func:`adjoin.build_index`, such as memory and degree."""
+    """An index in a temporary folder. ``build`` has options of :func:`adjoin.build_index`, such as memory and degree.
+"""
 
     def __init__(self, metric, build):
         self._metric = METRICS[metric]
@@ -27,7 +28,7 @@ class Adjoin(BaseANN):
         self._index = adjoin.build_index(numpy.asarray(X), place, metric=self._metric, progress=False, **self._build)
 
     def set_query_arguments(self, effort):
-        """``effort`` is the recall that is wanted where it is below 1, else how many candidates a search keeps."""
+        """Sets the effort: a recall if below 1, otherwise the number of candidates of a search."""
         self._effort = {"recall": effort} if effort < 1 else {"list": effort}
         self._queries, self._reads = 0, 0.0
         self.name = f"adjoin ({self._build}, {self._effort})"
@@ -44,7 +45,7 @@ class Adjoin(BaseANN):
             self.res = numpy.split(hits.ids.reshape(-1), hits.offsets[1:-1])
 
     def get_additional(self):
-        """Reads from disk for a query, on average since the last query arguments."""
+        """Returns the mean reads from disk per query since the last query arguments."""
         return {"mean_ssd_ios": self._reads / max(1, self._queries)}
 
     def done(self):
