@@ -36,8 +36,9 @@ class Live:
         """Runs a command. Returns its duration."""
         begun = time.monotonic()
         limits = [] if command == "create" else ["--threads", str(self.threads), "--quiet"]
+        group = [] if command == "search" else ["collection"]
         subprocess.run(
-            [self.adjoin, "live", command, str(self.index), *(str(word) for word in words), *limits],
+            [self.adjoin, *group, command, str(self.index), *(str(word) for word in words), *limits],
             check=True,
             stdout=subprocess.DEVNULL,
         )

@@ -83,7 +83,7 @@ fn a_command_is_done_whole_or_not_at_all() {
     for (line, words) in [
         ("collection write set.live --delete gone --upsert none.fbin", "none.fbin"),
         ("collection write set.live --delete gone --insert there.jsonl", "the id 3 of row 1 is there already"),
-        ("collection write set.live --delete gone --insert twice.jsonl", "the id 50 of row 1 comes twice"),
+        ("collection write set.live --delete gone --insert twice.jsonl", "the id 50 of row 1 occurs twice"),
         ("collection write set.live --upsert twice.jsonl --insert there.jsonl", "the id 3 of row 1 is there already"),
     ] {
         place.refused(line, &[words]);

@@ -74,7 +74,7 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
         (json!({"ids": ["x"], "vectors": [[1, 2, 3]], "attributes": [{}]}), "3 x f32"),
         (
             json!({"ids": ["x", "x"], "vectors": [[1, 2], [3, 4]], "attributes": [{}, {}], "put": "insert"}),
-            "comes twice",
+            "occurs twice",
         ),
         (json!({"ids": ["x"], "vectors": [[1, 2]], "attributes": [{}], "put": "often"}), "often"),
     ] {

@@ -37,7 +37,7 @@ fn recalls(found: &[Pair], truth: &[Pair]) -> (f64, f64) {
 /// Checks that a result is a subset of the truth, with each pair once.
 #[track_caller]
 fn assert_part(found: &[Pair], truth: &[Pair], what: &str) {
-    assert!(found.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "a pair comes twice: {what}");
+    assert!(found.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "a pair occurs twice: {what}");
     assert!(found.iter().all(|pair| truth.binary_search_by(|x| (x.0, x.1).cmp(&(pair.0, pair.1))).is_ok()), "{what}");
 }
 
