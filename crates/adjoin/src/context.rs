@@ -255,14 +255,14 @@ impl Context {
         Ok(Self { budget: MemoryBudget::within(self.reserve(bytes, purpose)?), ..self.clone() })
     }
 
-    /// Returns a context with three quarters of the free memory, for long work next to other runs. The memory is
-    /// returned with the last clone of the context.
+    /// Returns a context with three quarters of the free memory, for long work next to other runs, or with `enough` bytes
+    /// if these are more. The memory is returned with the last clone of the context.
     ///
     /// # Errors
     /// As [`Context::for_run`].
-    pub(crate) fn for_long_run(&self, least: u64, purpose: &str) -> Result<Self> {
-        let run = self.for_run(least / 3 * 4, purpose)?;
-        run.budget.shrink(run.budget.total() / 4 * 3);
+    pub(crate) fn for_long_run(&self, enough: u64, purpose: &str) -> Result<Self> {
+        let run = self.for_run(enough, purpose)?;
+        run.budget.shrink((run.budget.total() / 4 * 3).max(enough));
         Ok(run)
     }
 

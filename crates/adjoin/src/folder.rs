@@ -48,8 +48,12 @@ impl<'a> SearchQueries<'a> {
 
 /// Returns the kind of the folder at a path.
 fn kind(context: &Context, path: &Path) -> Result<Kind> {
-    let missing =
-        || Error::input(format!("{} is not a store, an index or a collection; check the path", path.display()));
+    let missing = || {
+        let at = path.display();
+        Error::input(format!(
+            "{at} is not a store, an index or a collection; build one first, a store with: adjoin build"
+        ))
+    };
     kind_of(context, path)?.ok_or_else(missing)
 }
 

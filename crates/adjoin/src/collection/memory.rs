@@ -130,8 +130,7 @@ impl Unmerged {
 /// Returns the bytes that must be free for a merge into an index of `rows` rows.
 fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> Result<u64> {
     let space = manifest.space();
-    // A merge takes three quarters of the free memory.
-    let building = building_bytes(context, manifest, rows) / 3 * 4;
+    let building = building_bytes(context, manifest, rows);
     let opening =
         Index::foreseen_memory_bytes(rows, space, &manifest.index_options()) + super::places::memory_bytes(rows);
     Ok(building.max(opening + TemporaryIndex::least_bytes() + 2 * READING_BYTES))
@@ -143,7 +142,8 @@ fn opened_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
     index + super::places::memory_bytes(rows) + TemporaryIndex::least_bytes() + Log::memory_bytes() + 2 * READING_BYTES
 }
 
-fn building_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> u64 {
+/// Returns a bound on the memory that a merge into an index of `rows` rows takes.
+pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> u64 {
     let ids = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
     let source = Unread(SourceInfo { rows, vectors: manifest.vectors, ids, rounded_from_f64: false });
     let (metric, attributes) = (manifest.metric, super::attributes::names(&manifest.attributes));

@@ -10,6 +10,7 @@ use super::attributes::{Attribute, names};
 use super::log::LogContents;
 use super::long_term_index::{LongTermIndex, folder_name, is_of_merge, places_name};
 use super::manifest::CollectionManifest;
+use super::memory::building_bytes;
 use super::method::MergeMethod;
 use super::operations::{Collection, Merged, Writer};
 use super::places::file_bytes;
@@ -110,7 +111,10 @@ impl Collection {
     fn index_of(&self, context: &Context, moment: StateView, method: MergeMethod) -> Result<(CollectionManifest, u64)> {
         let (live, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
-            let context = &context.for_long_run(LEAST_BYTES, PURPOSE)?.or_temporary(live);
+            // The bound suffices, but most merges need less than it.
+            let enough = building_bytes(context, &manifest, moment.rows);
+            let run = context.for_long_run(enough, PURPOSE).or_else(|_| context.for_long_run(LEAST_BYTES, PURPOSE))?;
+            let context = &run.or_temporary(live);
             let folder = &live.join(folder_name(moment.sequence));
             bytes_written = match change(context, (&moment, &manifest.attributes), method, folder)? {
                 Some(bytes_written) => bytes_written,

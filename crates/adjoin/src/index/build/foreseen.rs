@@ -11,8 +11,8 @@ use crate::source::VectorSource;
 use crate::store::{BuildMemory, BuildOptions, columns_bytes};
 
 /// Bytes for each of the first rows, up to a maximum, and for each further row.
-const FEW_ROWS_BYTES: u64 = 4 << 10;
-const FEW_ROWS_BYTES_MAX: u64 = 8 << 20;
+const FEW_ROWS_BYTES: u64 = 2 << 10;
+const FEW_ROWS_BYTES_MAX: u64 = 4 << 20;
 const ROW_BYTES: u64 = 32;
 /// Rows whose lists of neighbors are laid out together, and bytes of a neighbor in a list.
 const WINDOW_ROWS: u64 = 1 << 16;
