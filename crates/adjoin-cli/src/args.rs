@@ -377,7 +377,7 @@ pub(crate) struct Search {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Index {
     /// Build an index from a store or from files
-    Build(IndexBuild),
+    Build(Box<IndexBuild>),
     /// Move the vectors of an index to other pages
     Relayout(IndexRelayout),
 }

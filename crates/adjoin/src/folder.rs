@@ -17,7 +17,7 @@ use crate::store::{Kind, Store, kind_of};
 /// An open folder. A collection is open for reading only.
 pub enum Folder {
     /// Vectors in buckets.
-    Store(Store),
+    Store(Box<Store>),
     /// Vectors in a graph.
     Index(Box<Index>),
     /// Vectors that may be inserted and deleted.
@@ -35,7 +35,7 @@ pub struct SearchQueries<'a> {
 
 impl<'a> SearchQueries<'a> {
     /// Returns the queries and calibration queries as sources. Rows of the folder can be queries of a store only.
-    fn from_source(self, kind: Kind) -> Result<(&'a dyn VectorSource, Option<&'a dyn VectorSource>)> {
+    fn into_sources(self, kind: Kind) -> Result<(&'a dyn VectorSource, Option<&'a dyn VectorSource>)> {
         match self.queries {
             QuerySet::Source(source) => Ok((source, self.calibrate_with)),
             QuerySet::Rows | QuerySet::AllRows => Err(Error::option(message![
@@ -64,7 +64,7 @@ impl Folder {
     /// If there is no store, index or collection, it is damaged, or the budget is too small.
     pub fn open(context: &Context, path: &Path) -> Result<Self> {
         Ok(match kind(context, path)? {
-            Kind::Store => Self::Store(Store::open(context, path)?),
+            Kind::Store => Self::Store(Box::new(Store::open(context, path)?)),
             Kind::Index => Self::Index(Box::new(Index::open(context, path)?)),
             Kind::Collection => Self::Collection(Box::new(Collection::open_read_only(context, path)?)),
         })
@@ -85,14 +85,14 @@ impl Folder {
         match kind(context, path)? {
             Kind::Store => Ok(context.clone()),
             Kind::Index => {
-                let (source, calibrate_with) = queries.from_source(Kind::Index)?;
+                let (source, calibrate_with) = queries.into_sources(Kind::Index)?;
                 let facts = Index::manifest(context, path)?;
                 let sink_bytes = sink_bytes(index::hit_schema(&facts, source));
                 let bytes = index::search_bytes(context, &facts, (source, calibrate_with), options, sink_bytes);
                 Ok(context.naming_at_least(Index::memory_bytes(&facts).saturating_add(bytes)))
             }
             Kind::Collection => {
-                let sources = queries.from_source(Kind::Collection)?;
+                let sources = queries.into_sources(Kind::Collection)?;
                 let bytes = Collection::search_bytes((context, path), sources, options, sink_bytes)?;
                 Ok(context_of_live(context, path, CollectionWork::Read(bytes)))
             }
@@ -115,8 +115,8 @@ impl Folder {
     pub fn hit_schema(&self, queries: SearchQueries<'_>) -> Result<HitSchema> {
         Ok(match self {
             Self::Store(store) => buckets::hit_schema(store, queries.queries),
-            Self::Index(index) => index::hit_schema(index.facts(), queries.from_source(Kind::Index)?.0),
-            Self::Collection(collection) => collection.hit_schema(queries.from_source(Kind::Collection)?.0),
+            Self::Index(index) => index::hit_schema(index.facts(), queries.into_sources(Kind::Index)?.0),
+            Self::Collection(collection) => collection.hit_schema(queries.into_sources(Kind::Collection)?.0),
         })
     }
 
@@ -137,9 +137,9 @@ impl Folder {
                 let calibrate_with = queries.calibrate_with.map_or(QuerySet::Rows, QuerySet::Source);
                 buckets::search(context, store, (queries.queries, calibrate_with), options, sink)
             }
-            Self::Index(index) => index::search(context, index, queries.from_source(Kind::Index)?, options, sink),
+            Self::Index(index) => index::search(context, index, queries.into_sources(Kind::Index)?, options, sink),
             Self::Collection(collection) => {
-                collection.search(context, queries.from_source(Kind::Collection)?, options, sink)
+                collection.search(context, queries.into_sources(Kind::Collection)?, options, sink)
             }
         }
     }

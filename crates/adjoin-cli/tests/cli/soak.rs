@@ -20,8 +20,8 @@ use crate::serve_fuzzed::mutate::mutate;
 use crate::serving::Serving;
 
 const DIMENSIONS: usize = 24;
-/// Rows that each writer owns; ids are below `WRITERS * ROWS`.
-const ROWS: u64 = 3_000;
+/// Rows that each writer owns; ids are below `WRITERS * ROWS`. The smallest budget holds all of them.
+const ROWS: u64 = 500;
 const WRITERS: u64 = 3;
 const SEARCHERS: u64 = 3;
 /// Budgets of the server, used in turn by the rounds.
