@@ -21,7 +21,7 @@ use crate::serving::Serving;
 
 const DIMENSIONS: usize = 24;
 /// Rows that each writer owns; ids are below `WRITERS * ROWS`. The smallest budget holds all of them.
-const ROWS: u64 = 500;
+const ROWS: u64 = 300;
 const WRITERS: u64 = 3;
 const SEARCHERS: u64 = 3;
 /// Budgets of the server, used in turn by the rounds.

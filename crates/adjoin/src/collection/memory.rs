@@ -214,7 +214,8 @@ impl Collection {
         if needed <= total {
             return Ok(());
         }
-        // A server takes a fraction of a larger budget for its clients.
+        // The budget that is named takes a row too; a server takes a fraction of a larger budget for its clients.
+        let needed = needed.max(now + RESTART_BYTES + merging);
         Err(context.too_small(needed + (needed - total) / 4, purpose))
     }
 }
