@@ -260,7 +260,7 @@ fn rows_of_two_sets_have_the_names_and_clusters_of_their_own_set() {
 #[test]
 fn names_of_one_set_are_refused_for_pairs_of_two() {
     let place = of_two_sets();
-    // A result says so itself as Parquet, by its statistics, or by rows that do not come after their partners.
+    // A result is known to be of two sets by its Parquet metadata, its statistics, or rows that do not follow their partners.
     for result in
         ["pairs.parquet", "pairs.csv --stats csv.json", "pairs.jsonl --stats jsonl.json", "pairs.csv", "pairs.jsonl"]
     {

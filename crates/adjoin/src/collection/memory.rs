@@ -51,7 +51,7 @@ pub enum CollectionWork {
     },
     /// Writing its rows to a file.
     Snapshot,
-    /// Reading it, with so many bytes in addition to those of the open collection.
+    /// Reading it, with these bytes in addition to those of the open collection.
     Read(u64),
     /// Verifying it.
     Verify,
@@ -84,11 +84,11 @@ fn least_bytes(context: &Context, folder: &Path, work: CollectionWork) -> Result
             Ok(opened + vectors_bytes(manifest.vectors) + SCAN_BYTES + of_columns)
         }
         CollectionWork::Verify => Ok(opened.max(index.as_ref().map_or(0, index::verifying_bytes))),
-        CollectionWork::Merge => Ok(opened + merging_bytes(context, &manifest, rows)?),
+        CollectionWork::Merge => Ok(opened + merging_bytes(context, &manifest, rows)),
         CollectionWork::Write { rows: more, bytes, source_bytes } => {
             let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
             let unmerged = opened + more * row + 3 * bytes + writing;
-            let beside = opened + writing + merging_bytes(context, &manifest, rows + more)?;
+            let beside = opened + writing + merging_bytes(context, &manifest, rows + more);
             Ok(unmerged.min(beside / (MERGED_SHARE - 1) * MERGED_SHARE))
         }
     }
@@ -117,7 +117,7 @@ impl Unmerged {
         Ok(Self::new(manifest, log_bytes, log.count_rows()?))
     }
 
-    /// Of so many rows in a log of so many bytes, whose largest record has `record_bytes`.
+    /// Returns the bounds for `rows` rows in a log of `log_bytes`, whose largest record has `record_bytes`.
     fn new(manifest: &CollectionManifest, log_bytes: u64, (rows, record_bytes): (u64, u64)) -> Self {
         let vectors = rows * manifest.vectors.bytes() as u64;
         // Ids are copied to a table, and columns are found by their places.
@@ -130,18 +130,14 @@ impl Unmerged {
 }
 
 /// Returns the bytes that must be free for a merge into an index of `rows` rows.
-fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> Result<u64> {
-    let space = manifest.space();
-    let building = building_bytes(context, manifest, rows);
-    let opening =
-        Index::foreseen_memory_bytes(rows, space, &manifest.index_options()) + super::places::memory_bytes(rows);
-    Ok(building.max(opening + TemporaryIndex::least_bytes() + 2 * READING_BYTES))
+fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> u64 {
+    building_bytes(context, manifest, rows).max(opening_bytes(manifest, rows))
 }
 
-/// Returns the bytes that an open collection holds whose rows are all merged.
-fn opened_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
+/// Returns the bytes that opening an index of `rows` rows takes, without unmerged rows.
+fn opening_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
     let index = Index::foreseen_memory_bytes(rows, manifest.space(), &manifest.index_options());
-    index + super::places::memory_bytes(rows) + TemporaryIndex::least_bytes() + Log::memory_bytes() + 2 * READING_BYTES
+    index + super::places::memory_bytes(rows) + TemporaryIndex::least_bytes() + 2 * READING_BYTES
 }
 
 /// Returns a bound on the memory that a merge into an index of `rows` rows takes.
@@ -205,17 +201,21 @@ impl Collection {
         let context = &self.context;
         // At the start, one row is assumed: a collection that could not take even that is refused.
         let (manifest, all) = (self.manifest(), (self.state().rows() + rows).max(1));
-        let merging = merging_bytes(context, &manifest, all)?;
+        let merging = merging_bytes(context, &manifest, all);
         let (left, total) = (context.budget().free_between_runs(), context.budget().total());
         let now = total - left + bytes;
-        // A restart after the merge opens an index of all rows, holds more than the running collection, and must not be refused.
-        let restarted = if rows > 0 { opened_bytes(&manifest, all).max(now + RESTART_BYTES) } else { 0 };
-        let needed = now.max(restarted) + merging;
+        // A restart holds more than the running collection, or an index of all rows, and must not be refused.
+        let restarted = now + RESTART_BYTES;
+        let (needed, named) = if rows > 0 {
+            let needed = restarted.max(opening_bytes(&manifest, all) + Log::memory_bytes()) + merging;
+            (needed, needed)
+        } else {
+            (now + merging, restarted + merging)
+        };
         if needed <= total {
             return Ok(());
         }
         // The budget that is named takes a row too; a server takes a fraction of a larger budget for its clients.
-        let needed = needed.max(now + RESTART_BYTES + merging);
-        Err(context.too_small(needed + (needed - total) / 4, purpose))
+        Err(context.too_small(named + (named - total) / 4, purpose))
     }
 }

@@ -172,7 +172,7 @@ impl Prepared {
         }
     }
 
-    /// What the cache of the plan holds at most, and what buckets take: what an order of tasks can go by.
+    /// Returns the capacity of the plan's cache and the sizes of buckets, for an order of tasks.
     #[doc(hidden)]
     pub fn cache(&self) -> (u64, &BucketSizes) {
         (self.schedule.capacity, &self.sizes)

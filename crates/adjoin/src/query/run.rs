@@ -100,14 +100,13 @@ impl<'a> SearchRun<'a> {
         naming_bytes: u64,
         sink: &(dyn HitSink + '_),
     ) -> Result<Self> {
-        let ids = IdMemory::new(context, if sink.wants_ids() { ids } else { IdKind::None }, naming_bytes)?;
+        let ids = IdMemory::new(context, delivered_ids(ids, sink), naming_bytes)?;
         Ok(Self { context, target, ids, delivery: HitDelivery::new(context, sink)? })
     }
 
     /// Returns the bytes that [`SearchRun::new`] reserves.
     pub(crate) fn least_bytes(ids: IdKind, naming_bytes: u64, sink: &(dyn HitSink + '_)) -> u64 {
-        let ids = if sink.wants_ids() { ids } else { IdKind::None };
-        Self::bytes_with(ids, naming_bytes, sink.memory_bytes())
+        Self::bytes_with(delivered_ids(ids, sink), naming_bytes, sink.memory_bytes())
     }
 
     /// Returns the bytes that [`SearchRun::new`] reserves with a sink that holds `sink_bytes` and wants ids.
@@ -156,6 +155,11 @@ impl<'a> SearchRun<'a> {
         };
         in_halves((context, rows_max), rows.len() as u32, answer_some, |_, ()| Ok(()))
     }
+}
+
+/// Returns the kind of ids that are delivered to a sink.
+fn delivered_ids(ids: IdKind, sink: &(dyn HitSink + '_)) -> IdKind {
+    if sink.wants_ids() { ids } else { IdKind::None }
 }
 
 impl RanSearch {

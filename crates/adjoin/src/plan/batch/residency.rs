@@ -131,7 +131,7 @@ impl Residency {
         self.by_stay.insert((stay, bucket));
     }
 
-    /// Who goes next; none where none is held.
+    /// Returns the next bucket to evict, or `None` if no bucket is held.
     pub fn victim(&self) -> Option<u32> {
         self.by_stay.first().map(|&(_, bucket)| bucket)
     }
