@@ -74,6 +74,7 @@ impl Spare {
     /// Takes the block with the size nearest to `bytes`, if one is near enough.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let away = |block: &Block| block.bytes.abs_diff(bytes);
+        // A block of a very different size would have to be moved or would waste memory.
         let near = self.blocks.iter().enumerate().filter(|(_, block)| block.address != 0 && away(block) <= bytes / 2);
         let (at, &found) = near.min_by_key(|(_, block)| away(block))?;
         self.blocks[at..].rotate_left(1);
@@ -105,6 +106,7 @@ impl Spare {
 fn map(bytes: usize) -> (*mut u8, bool) {
     let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take(bytes));
     if let Some(block) = spare {
+        // A reused block has old contents, so it is never reported as zero.
         match resized(block, bytes) {
             resized if resized.is_null() => free(block),
             resized => return (resized, false),

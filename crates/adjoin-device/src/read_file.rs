@@ -67,6 +67,8 @@ impl OpenFile {
     /// file.
     fn read_blocks(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
+        // After a direct read that ended within a block, the next offset would be unaligned, and the kernel would
+        // refuse it.
         while filled < buffer.len() && !self.ends_after(filled) {
             match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
@@ -87,6 +89,7 @@ impl OpenFile {
             let position = offset + done as u64;
             let skipped = (position % alignment as u64) as usize;
             let wanted = (buffer.len() - done).min(BOUNCE_BYTES - skipped);
+            // Whole blocks around the wanted bytes, since direct reads cannot start or end within one.
             let mut blocks = AlignedBuffer::zeroed((skipped + wanted).next_multiple_of(alignment));
             let filled = self.read_blocks(position - skipped as u64, &mut blocks)?;
             if filled < skipped + wanted {
@@ -142,6 +145,7 @@ impl ReadFile for OpenFile {
 fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
     let direct_flag = OFlags::DIRECT.bits().cast_signed();
     match OpenOptions::new().read(true).custom_flags(direct_flag).open(path) {
+        // Some file systems accept the flag at opening and refuse the reads.
         Ok(file) => match direct_alignment(&file) {
             Some(alignment) => Ok((file, Some(alignment))),
             None => Ok((File::open(path)?, None)),

@@ -41,6 +41,7 @@ const LARGE_PAGE_BYTES: usize = 2 << 20;
 pub fn prefer_large_pages(bytes: &mut [u8]) {
     #[cfg(target_os = "linux")]
     {
+        // The advice is for whole large pages: pages that other memory shares are left alone.
         let before = bytes.as_ptr().align_offset(LARGE_PAGE_BYTES);
         let Some(whole) = bytes.get_mut(before..) else { return };
         let len = whole.len() / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;

@@ -104,6 +104,7 @@ impl ReadQueue for ThreadQueue {
             self.ready.push_back(Completion { token, buffer, result });
             return Ok(());
         }
+        // The channel is unbounded; this keeps the number of buffers in use at the depth.
         while self.running == self.depth {
             let done = self.next_done();
             self.ready.push_back(done);
@@ -128,6 +129,7 @@ impl ReadQueue for ThreadQueue {
 impl Drop for ThreadQueue {
     fn drop(&mut self) {
         self.abandon_if_forked();
+        // Jobs that no thread has begun are skipped, so that dropping waits for at most one read per thread.
         self.stop.store(true, Ordering::Relaxed);
         self.jobs = None;
         for thread in self.threads.drain(..) {

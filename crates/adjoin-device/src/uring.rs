@@ -49,6 +49,7 @@ enum Progress {
 impl UringQueue {
     /// Checks whether the kernel permits io_uring.
     pub(crate) fn probe() -> io::Result<()> {
+        // Creating a ring is not enough: seccomp filters and old kernels may refuse reads on it.
         let ring = IoUring::new(2)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
@@ -74,6 +75,7 @@ impl UringQueue {
         let file = own_file(&slot.file).expect("only our files have slots");
         let descriptor = types::Fd(file.file.as_raw_fd());
         let rest = &mut slot.buffer[slot.filled..];
+        // A shorter request is not an error: `progress` asks for the rest.
         let bytes = rest.len().min(REQUEST_BYTES_MAX) as u32;
         let entry = opcode::Read::new(descriptor, rest.as_mut_ptr(), bytes)
             .offset(slot.offset + slot.filled as u64)
@@ -91,6 +93,8 @@ impl UringQueue {
     fn reap(&mut self) {
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
+            // The kernel is short of resources, or a signal arrived; events of earlier reads may have arrived all the
+            // same.
             Err(error) if is_passing(&error) => std::thread::yield_now(),
             Err(error) => return self.abandon(&error),
         }
@@ -152,6 +156,7 @@ impl Slot {
         let Ok(bytes) = usize::try_from(result) else {
             let error = io::Error::from_raw_os_error(-result);
             self.attempts += 1;
+            // A bound, because a device that stays busy must end in an error rather than in a loop.
             let again = is_passing(&error) && self.attempts < ATTEMPTS_MAX;
             return if again { Progress::Rest } else { Progress::Ended(Err(error)) };
         };
@@ -194,6 +199,7 @@ impl ReadQueue for UringQueue {
     ) -> Result<(), DeviceError> {
         self.abandon_if_forked();
         let within = offset.checked_add(buffer.len() as u64).is_some_and(|end| i64::try_from(end).is_ok());
+        // Unaligned reads need a copy, and files of other devices have no descriptor: these are read at once.
         let for_ring = within && !buffer.is_empty() && own_file(file).is_some_and(|own| own.takes(offset, &buffer));
         while for_ring && !self.broken && self.free.is_empty() {
             self.reap();

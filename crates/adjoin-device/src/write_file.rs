@@ -94,6 +94,7 @@ impl AppendFile {
 
     fn gather(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
+            // Copied even if the bytes would fill whole blocks, since the caller's memory is not aligned.
             let (now, later) = bytes.split_at(bytes.len().min(self.buffer.len() - self.filled));
             self.buffer[self.filled..][..now.len()].copy_from_slice(now);
             self.filled += now.len();
@@ -111,6 +112,8 @@ impl AppendFile {
     fn write_out(&mut self) -> io::Result<()> {
         assert!(self.written <= self.filled && self.filled <= self.buffer.len());
         if let Some(alignment) = self.direct {
+            // From the start of the block that was partial at the last write: it has more bytes now and is written
+            // again.
             let blocks = self.written / alignment * alignment..self.filled / alignment * alignment;
             if blocks.len() >= DIRECT_BYTES_MIN {
                 self.written = self.write_directly(blocks, alignment)?;
@@ -135,6 +138,7 @@ impl AppendFile {
                 Ok(bytes) => at += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    // Refused after all: this and all later bytes go through the page cache.
                     self.direct = None;
                     break;
                 }

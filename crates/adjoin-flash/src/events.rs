@@ -77,6 +77,7 @@ impl Station {
     /// Serves a request that arrives at `now` and takes `takes`; returns when it begins and ends.
     pub(crate) fn serve(&mut self, now: Ps, takes: Ps) -> (Ps, Ps) {
         let mut first = self.free_at.peek_mut().expect("a station has servers");
+        // Changing the value through `peek_mut` restores the order of the heap when it is dropped.
         let begins = now.max(first.0);
         first.0 = begins + takes;
         self.busy += takes;

@@ -54,7 +54,8 @@ impl LunCsr {
     /// or the entry is not a vertex.
     pub fn new<'g>(
         geometry: &Geometry,
-        (vertices, entry): (u32, u32),
+        vertices: u32,
+        entry: u32,
         neighbors: impl Fn(u32) -> &'g [u32],
         vector_bytes: u32,
         mapping: Mapping,
@@ -236,7 +237,7 @@ mod tests {
     }
 
     fn laid(vertices: u32, mapping: Mapping) -> LunCsr {
-        LunCsr::new(&small(), (vertices, 0), |_| &[], 128, mapping).unwrap()
+        LunCsr::new(&small(), vertices, 0, |_| &[], 128, mapping).unwrap()
     }
 
     /// Returns the vertices on each page.
@@ -262,19 +263,19 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let none: fn(u32) -> &'static [u32] = |_| &[];
-        let page = LunCsr::new(&small(), (9, 0), none, 513, Mapping::Linear).unwrap_err().to_string();
+        let page = LunCsr::new(&small(), 9, 0, none, 513, Mapping::Linear).unwrap_err().to_string();
         assert!(page.contains("a vector takes 513 bytes and a page of the device has 512"), "{page}");
-        let room = LunCsr::new(&small(), (10_000, 0), none, 128, Mapping::Linear).unwrap_err().to_string();
+        let room = LunCsr::new(&small(), 10_000, 0, none, 128, Mapping::Linear).unwrap_err().to_string();
         assert!(room.contains("the data take 1280000 bytes and the device holds 98304"), "{room}");
-        let edge = LunCsr::new(&small(), (2, 0), |_| &[2], 128, Mapping::Linear).unwrap_err().to_string();
+        let edge = LunCsr::new(&small(), 2, 0, |_| &[2], 128, Mapping::Linear).unwrap_err().to_string();
         assert!(edge.contains("has 2 vertices and names another one"), "{edge}");
-        assert!(LunCsr::new(&small(), (0, 0), none, 128, Mapping::Linear).is_err());
+        assert!(LunCsr::new(&small(), 0, 0, none, 128, Mapping::Linear).is_err());
     }
 
     #[test]
     fn the_hottest_vertices_come_breadth_first() {
         let edges: [&[u32]; 5] = [&[3, 2], &[], &[1], &[4, 2], &[]];
-        let layout = LunCsr::new(&small(), (5, 0), |vertex| edges[vertex as usize], 128, Mapping::Linear).unwrap();
+        let layout = LunCsr::new(&small(), 5, 0, |vertex| edges[vertex as usize], 128, Mapping::Linear).unwrap();
         assert_eq!(layout.hottest(4), [0, 3, 2, 4]);
         assert_eq!(layout.hottest(100).len(), 5);
         assert_eq!(bandwidth(&layout), (3.0 + 0.0 + 1.0 + 1.0 + 0.0) / 5.0);

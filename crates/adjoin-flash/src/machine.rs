@@ -190,6 +190,7 @@ impl<'d> Machine<'d> {
     /// processed.
     pub(crate) fn submit(&mut self, at: Ps, token: u64, pages: impl IntoIterator<Item = PageRead>) {
         let (mut first, mut left) = (NONE, 0);
+        // Numbers of ended requests are used again, so that memory does not grow with the length of a run.
         let request = self.requests_free.pop().unwrap_or(self.requests.len() as u32);
         let mut last = NONE;
         for read in pages {
@@ -239,6 +240,7 @@ impl<'d> Machine<'d> {
     pub(crate) fn give_up_waiting(&mut self) -> u64 {
         let mut given_up = 0;
         for lun in &mut self.luns {
+            // A request of several pages may have begun elsewhere; that is why only those of one page may be dropped.
             for operation in lun.waiting.drain(..) {
                 self.requests_free.push(self.operations[operation as usize].request);
                 self.operations_free.push(operation);
@@ -284,6 +286,7 @@ impl<'d> Machine<'d> {
         while operation != NONE {
             let of = &mut self.operations[operation as usize];
             let (lun, next) = (of.read.address.lun, std::mem::replace(&mut of.next, NONE));
+            // The first operations of a request may begin while the others are still being queued.
             self.luns[lun as usize].waiting.push_back(operation);
             self.begin(lun);
             operation = next;
@@ -297,6 +300,7 @@ impl<'d> Machine<'d> {
             return;
         }
         let Some(first) = of.waiting.pop_front() else { return };
+        // A LUN counts as busy from its command until its last page buffer is free, including waits for the channel.
         of.since = self.now;
         let together = if self.usage.multi_plane { self.together_with(lun, first) } else { first };
         let (mut member, mut bytes, mut senses, mut commands) = (together, 0, false, 0);
@@ -313,6 +317,7 @@ impl<'d> Machine<'d> {
             senses |= !stays;
             self.counts.page_reads += u64::from(!stays);
             self.counts.buffer_hits += u64::from(stays);
+            // A page that is still in the buffer was corrected when it was sensed.
             self.operations[member as usize].fails = !stays && {
                 let plane = u64::from(lun) * u64::from(self.device.geometry.planes_per_lun) + u64::from(plane);
                 self.errors.fails(plane, self.counts.page_reads)
@@ -320,6 +325,7 @@ impl<'d> Machine<'d> {
             member = next;
         }
         self.counts.senses += u64::from(senses);
+        // Each plane of a multi-plane command has an address cycle of its own; sensing then happens once for all.
         let takes = commands * self.device.command + self.device.channel.time(bytes);
         let after = if senses { self.device.read } else { 0 };
         let channel = self.device.geometry.channel_of(lun);
@@ -331,6 +337,7 @@ impl<'d> Machine<'d> {
     /// Combines the first read with waiting reads of other planes with an equal page number (ONFI's rule for
     /// multi-plane commands).
     fn together_with(&mut self, lun: u32, first: u32) -> u32 {
+        // ONFI requires equal page numbers and different planes; blocks may differ.
         let page = self.operations[first as usize].read.address.page;
         let mut planes = 1u64 << self.operations[first as usize].read.address.plane;
         let waiting = &mut self.luns[lun as usize].waiting;
@@ -350,7 +357,7 @@ impl<'d> Machine<'d> {
     }
 
     /// Transfers data over the channel of a LUN; `then` is the stage that follows.
-    fn send(&mut self, lun: u32, takes: Ps, (name, bytes): (&'static str, u64), then: Stage) {
+    fn send(&mut self, lun: u32, takes: Ps, name: &'static str, bytes: u64, then: Stage) {
         let channel = self.device.geometry.channel_of(lun);
         self.channels[channel as usize].add_data(takes, Transfer { name, bytes, after: 0, then });
         self.begin_transfer(channel);
@@ -388,7 +395,7 @@ impl<'d> Machine<'d> {
                 }
                 _ => {
                     let takes = self.device.channel.time(page_bytes);
-                    self.send(lun, takes, ("page", page_bytes), Stage::Transferred(member));
+                    self.send(lun, takes, "page", page_bytes, Stage::Transferred(member));
                 }
             }
             member = next;
@@ -399,7 +406,7 @@ impl<'d> Machine<'d> {
     fn send_to_core(&mut self, operation: u32) {
         let lun = self.operations[operation as usize].read.address.lun;
         let bytes = u64::from(self.device.geometry.page_bytes);
-        self.send(lun, self.device.channel.time(bytes), ("soft decoding", bytes), Stage::SoftArrived(operation));
+        self.send(lun, self.device.channel.time(bytes), "soft decoding", bytes, Stage::SoftArrived(operation));
     }
 
     fn on_core(&mut self, operation: u32) {
@@ -415,7 +422,7 @@ impl<'d> Machine<'d> {
         let read = self.operations[operation as usize].read;
         let bytes = u64::from(self.device.geometry.page_bytes);
         let then = if self.usage.place == Place::Lun { Stage::Corrected(operation) } else { Stage::Decoded(operation) };
-        self.send(read.address.lun, self.device.channel.time(bytes), ("corrected", bytes), then);
+        self.send(read.address.lun, self.device.channel.time(bytes), "corrected", bytes, then);
     }
 
     fn corrected(&mut self, operation: u32) {
@@ -434,8 +441,9 @@ impl<'d> Machine<'d> {
     fn send_results(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         let bytes = u64::from(read.out_bytes);
+        // Without results, no command asks for the output buffer.
         let takes = if bytes == 0 { 0 } else { self.device.command + self.device.channel.time(bytes) };
-        self.send(read.address.lun, takes, ("results", bytes), Stage::Done(operation));
+        self.send(read.address.lun, takes, "results", bytes, Stage::Done(operation));
     }
 
     fn release(&mut self, lun: u32) {

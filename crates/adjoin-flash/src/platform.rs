@@ -139,8 +139,9 @@ impl Platform {
         ps.round() as Ps
     }
 
-    /// Returns the time for vertices in memory: the longer of comparing them on all units and reading them from memory.
-    pub(crate) fn in_memory(self, device: &Device, elements: u32, (vertices, bytes): (u64, u64)) -> Ps {
+    /// Returns the time for `vertices` vertices in memory, which take `bytes` bytes: the longer of comparing them on
+    /// all units and reading them from memory.
+    pub(crate) fn in_memory(self, device: &Device, elements: u32, vertices: u64, bytes: u64) -> Ps {
         let compared = vertices * self.comparison(device, elements) / u64::from(self.units(device));
         let read = match self {
             Self::Cpu | Self::CpuDram => device.rate("cpu.dram").time(bytes),

@@ -78,7 +78,7 @@ const ELEMENTS: u32 = 1 << 20;
 impl ReplayOptions {
     /// Replays a trace with `depth` reads in flight whose bytes are each compared with `comparisons` elements where `platform`
     /// compares.
-    pub fn comparing(device: &Device, platform: Platform, (depth, comparisons): (usize, f64)) -> Self {
+    pub fn comparing(device: &Device, platform: Platform, depth: usize, comparisons: f64) -> Self {
         let per_byte = platform.comparison(device, ELEMENTS) as f64 / f64::from(ELEMENTS);
         Self {
             depth,
@@ -177,7 +177,7 @@ pub fn replay(
         latency_max: seconds(latency_max),
         counts,
         uses: machine.uses(),
-        energy: Energy::of(device, &counts, (now, options.watts)),
+        energy: Energy::of(device, &counts, now, options.watts),
         spans: machine.into_spans(),
     })
 }

@@ -59,7 +59,7 @@ pub struct Energy {
 
 impl Energy {
     /// Computes the energy of a run that took `elapsed` at `watts`.
-    pub(crate) fn of(device: &Device, counts: &Counts, (elapsed, watts): (Ps, f64)) -> Self {
+    pub(crate) fn of(device: &Device, counts: &Counts, elapsed: Ps, watts: f64) -> Self {
         let figure = |name: &str| device.config.value(name);
         let page = figure("power.read") * 1e-3 * figure("power.supply") * seconds(device.read);
         Self {
@@ -101,7 +101,7 @@ mod tests {
     fn a_page_takes_what_its_current_says() {
         let device = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
         let counts = Counts { page_reads: 2, channel_bytes: 1_000, ..Counts::default() };
-        let energy = Energy::of(&device, &counts, (crate::device::SECOND, 3.0));
+        let energy = Energy::of(&device, &counts, crate::device::SECOND, 3.0);
         assert!((energy.sensing - 2.0 * 25e-3 * 3.3 * 40e-6).abs() < 1e-12);
         assert!((energy.buses - 0.17e-6).abs() < 1e-12);
         assert!((energy.total() - 3.0 - energy.sensing - energy.buses).abs() < 1e-12);

@@ -91,6 +91,7 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
             None => self.slots.push(read),
         }
         self.held += 1;
+        // A step without open reads has ended, or had no reads: nothing to wait for.
         let after = read.after.and_then(|after| self.steps.get_mut(&(read.consumer, after)));
         match after {
             Some(step) => step.waiting.push(slot),

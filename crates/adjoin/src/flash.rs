@@ -122,7 +122,7 @@ impl<T: Coordinate> Vectors for Loaded<T> {
     fn nearest(&self, graph: &Graph, query: u32, list: usize, k: usize) -> Vec<Hit> {
         let mut search = GreedySearch::new(graph);
         let from = self.start(query).row.or(graph.entry());
-        search.run_from(self.kernel, (graph, from), &self.base, self.queries.row(query as usize), list);
+        search.run_from(self.kernel, graph, from, &self.base, self.queries.row(query as usize), list);
         let near = search.nearest(k);
         near.map(|near| Hit { distance: near.squared_distance, vertex: near.vertex }).collect()
     }
@@ -140,8 +140,10 @@ impl Searches {
     /// memory does not suffice.
     pub fn load(
         context: &Context,
-        (base, queries): (&dyn VectorSource, &dyn VectorSource),
-        (kind, options): (GraphKind, &GraphOptions),
+        base: &dyn VectorSource,
+        queries: &dyn VectorSource,
+        kind: GraphKind,
+        options: &GraphOptions,
     ) -> Result<Self> {
         let [of_base, of_queries] = [base.info(), queries.info()];
         if of_base.vectors != of_queries.vectors {
@@ -246,7 +248,8 @@ impl Searches {
         &self,
         context: &Context,
         geometry: &Geometry,
-        (order, mapping): (VectorOrder, Mapping),
+        order: VectorOrder,
+        mapping: Mapping,
     ) -> Result<LaidOut<'_>> {
         let records = self.vectors_of_page(geometry);
         let order = match order {
@@ -256,7 +259,7 @@ impl Searches {
             }
             VectorOrder::Grown => whole_order(context, &self.graph, records, order_of)?,
         };
-        self.lay_out_in_order(context, geometry, (order, mapping))
+        self.lay_out_in_order(context, geometry, order, mapping)
     }
 
     /// Lays the vectors out on a device in an order of rows.
@@ -270,7 +273,8 @@ impl Searches {
         &self,
         context: &Context,
         geometry: &Geometry,
-        (order, mapping): (Vec<u32>, Mapping),
+        order: Vec<u32>,
+        mapping: Mapping,
     ) -> Result<LaidOut<'_>> {
         // Two copies of the adjacency lists (4 bytes an edge and 24 bytes a list); 16 bytes for order, LUN and block.
         let of_vertex = 2 * (4 * self.graph.options().degree as u64 + 24) + 16;
@@ -283,7 +287,7 @@ impl Searches {
             .collect();
         let entry = place_of[self.graph.entry().expect("a graph of some vectors has an entry") as usize];
         let of = |place: u32| &neighbors[place as usize][..];
-        let layout = LunCsr::new(geometry, (self.vertices(), entry), of, self.vector_bytes, mapping)?;
+        let layout = LunCsr::new(geometry, self.vertices(), entry, of, self.vector_bytes, mapping)?;
         Ok(LaidOut { searches: self, order, place_of, layout, _memory: memory })
     }
 }
@@ -355,14 +359,14 @@ mod tests {
         let (base, queries) = (set("base.u8bin", 3_000, 1), set("queries.u8bin", 40, 2));
         let options = GraphOptions { degree: 12, build_list: 24, ..GraphOptions::default() };
         for kind in [GraphKind::Vamana, GraphKind::Hnsw] {
-            let searches = Searches::load(&context, (&*base, &*queries), (kind, &options)).unwrap();
+            let searches = Searches::load(&context, &*base, &*queries, kind, &options).unwrap();
             let expected: Vec<Vec<Hit>> = (0..40).map(|query| searches.nearest(query, 20, 10)).collect();
             let mut config = Config::preset("ndsearch").unwrap();
             config.set("geometry.page", 4_096.0, "test").unwrap();
             let device = Device::new(&config).unwrap();
             for (layout, mapping) in [(VectorOrder::Rows, Mapping::Linear), (VectorOrder::Degree, Mapping::MultiPlane)]
             {
-                let laid = searches.lay_out(&context, device.geometry(), (layout, mapping)).unwrap();
+                let laid = searches.lay_out(&context, device.geometry(), layout, mapping).unwrap();
                 for platform in Platform::ALL {
                     let options = SearchOptions {
                         platform,

@@ -13,27 +13,31 @@ use super::{head, number, row};
 const PLATFORMS: [Platform; 5] =
     [Platform::Cpu, Platform::SmartSsd, Platform::DeepStoreChannel, Platform::DeepStoreChip, Platform::NdSearch];
 
-/// Traces, concurrent reads, and the number of elements that each byte is compared with.
-struct Jobs<'a> {
-    context: &'a Context,
-    how: (usize, f64),
-}
-
-pub(super) fn jobs(context: &Context, traces: &[PathBuf], how: (usize, f64)) -> Result<String> {
-    let jobs = Jobs { context, how };
-    Ok(jobs.devices(traces)? + &jobs.spreads(traces)?)
+/// How traces are run.
+pub(super) struct Jobs<'a> {
+    pub(super) context: &'a Context,
+    /// Concurrent reads.
+    pub(super) depth: usize,
+    /// Number of elements that each byte is compared with.
+    pub(super) comparisons: f64,
 }
 
 impl Jobs<'_> {
+    /// Returns the tables of some traces.
+    pub(super) fn tables(&self, traces: &[PathBuf]) -> Result<String> {
+        Ok(self.devices(traces)? + &self.spreads(traces)?)
+    }
+
     fn run(&self, trace: &Path, device: &Device, platform: Platform, spread: Spread) -> Result<ReplayReport> {
         self.context.cancel.check()?;
-        let options = ReplayOptions { spread, ..ReplayOptions::comparing(device, platform, self.how) };
+        let usual = ReplayOptions::comparing(device, platform, self.depth, self.comparisons);
+        let options = ReplayOptions { spread, ..usual };
         Ok(replay(device, TraceReads::open(trace)?, &options)?)
     }
 
     /// Returns a table of the milliseconds of each trace on each device, by the place of the comparisons.
     fn devices(&self, traces: &[PathBuf]) -> Result<String> {
-        let (depth, comparisons) = self.how;
+        let Self { depth, comparisons, .. } = self;
         let title = format!(
             "Which device for which job: milliseconds of each trace, {depth} reads under way, each byte compared with \
              {comparisons} elements"

@@ -25,6 +25,7 @@ use adjoin::lab::{Edges, ROUNDS_MAX, whole_order};
 use adjoin::report::Cancel;
 use adjoin::source::SourceOptions;
 
+use self::jobs::Jobs;
 use crate::page_orders::PageOrder;
 
 /// Batch sizes of Figure 19, in eighths of the default: 256 to 8192 if that is 2048.
@@ -80,7 +81,7 @@ impl<'a> Asked<'a> {
         let options = GraphOptions { degree, build_list: usual.build_list.max(degree), ..usual };
         let graph = self.all("graph").next().unwrap_or("vamana");
         let kind = if graph == "hnsw" { GraphKind::Hnsw } else { GraphKind::Vamana };
-        Ok((Searches::load(context, (&*open(base)?, &*open(queries)?), (kind, &options))?, graph))
+        Ok((Searches::load(context, &*open(base)?, &*open(queries)?, kind, &options)?, graph))
     }
 
     fn search_options(&self, dimensions: u32) -> Result<SearchOptions> {
@@ -106,11 +107,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !asked.sets.is_empty() || traces.is_empty() {
         let (searches, graph) = asked.searches(&context)?;
         let usual = asked.search_options(searches.dimensions())?;
-        print!("{}", Bench::new(&context, &searches, (asked.config()?, usual)).all(graph)?);
+        print!("{}", Bench::new(&context, &searches, asked.config()?, usual).all(graph)?);
     }
     if !traces.is_empty() {
-        let how = (asked.value("depth", 32)?, asked.value("comparisons", 16.0)?);
-        print!("{}", jobs::jobs(&context, &traces, how)?);
+        let jobs = Jobs {
+            context: &context,
+            depth: asked.value("depth", 32)?,
+            comparisons: asked.value("comparisons", 16.0)?,
+        };
+        print!("{}", jobs.tables(&traces)?);
     }
     Ok(())
 }
@@ -139,7 +144,7 @@ struct Way {
 }
 
 impl<'a> Bench<'a> {
-    fn new(context: &'a Context, searches: &'a Searches, (config, usual): (Config, SearchOptions)) -> Self {
+    fn new(context: &'a Context, searches: &'a Searches, config: Config, usual: SearchOptions) -> Self {
         let expected = searches.nearest_of_each(usual.list, usual.k);
         Self { context, searches, config, usual, expected, last: RefCell::default() }
     }
@@ -215,25 +220,25 @@ impl<'a> Bench<'a> {
     fn run_queries(&self, config: &Config, way: Way, queries: u32) -> Result<SearchReport> {
         self.context.cancel.check()?;
         let device = Device::new(config)?;
-        let laid = self.laid_out(&device, (way.layout, way.mapping))?;
+        let laid = self.laid_out(&device, way.layout, way.mapping)?;
         let report = search(&device, &laid.layout, &*laid, queries, &way.options)?;
         laid.check(&report, &self.expected);
         Ok(report)
     }
 
-    fn laid_out(&self, device: &Device, how: (PageOrder, Mapping)) -> Result<Rc<LaidOut<'a>>> {
-        if let Some((_, laid)) = self.last.borrow().as_ref().filter(|(of, _)| *of == how) {
+    fn laid_out(&self, device: &Device, order: PageOrder, mapping: Mapping) -> Result<Rc<LaidOut<'a>>> {
+        if let Some((_, laid)) = self.last.borrow().as_ref().filter(|(of, _)| *of == (order, mapping)) {
             return Ok(laid.clone());
         }
         self.last.take();
-        let (searches, geometry, (order, mapping)) = (self.searches, device.geometry(), how);
-        let of_window = |cancel: &Cancel, edges: &Edges, room| order.of_window(cancel, (edges, None), room, ROUNDS_MAX);
+        let (searches, geometry) = (self.searches, device.geometry());
+        let of_window = |cancel: &Cancel, edges: &Edges, room| order.of_window(cancel, edges, None, room, ROUNDS_MAX);
         let places = match order {
             PageOrder::Rows => (0..searches.vertices()).collect(),
             _ => whole_order(self.context, searches.graph(), searches.vectors_of_page(geometry), of_window)?,
         };
-        let laid = Rc::new(searches.lay_out_in_order(self.context, geometry, (places, mapping))?);
-        *self.last.borrow_mut() = Some((how, laid.clone()));
+        let laid = Rc::new(searches.lay_out_in_order(self.context, geometry, places, mapping)?);
+        *self.last.borrow_mut() = Some(((order, mapping), laid.clone()));
         Ok(laid)
     }
 
@@ -360,7 +365,7 @@ impl<'a> Bench<'a> {
         let device = Device::new(&self.config)?;
         let mut first: Option<(f64, f64)> = None;
         for layout in [PageOrder::Rows, PageOrder::Bfs, PageOrder::Degree, PageOrder::Grown] {
-            let laid = self.laid_out(&device, (layout, Mapping::MultiPlane))?;
+            let laid = self.laid_out(&device, layout, Mapping::MultiPlane)?;
             let mut way = Way { layout, ..self.way(Platform::NdSearch) };
             way.options.speculating = false;
             let shared = self.run(way)?;

@@ -23,11 +23,7 @@ pub(super) enum Turns {
 }
 
 /// Returns the best order within `rounds_max` rounds, starting from block neighbor padding.
-pub(super) fn bnf(
-    cancel: &Cancel,
-    (edges, room): (&Edges, Room),
-    (turns, rounds_max): (Turns, usize),
-) -> Result<Vec<u32>> {
+pub(super) fn bnf(cancel: &Cancel, edges: &Edges, room: Room, turns: Turns, rounds_max: usize) -> Result<Vec<u32>> {
     let mut best = bnp(edges, room);
     let mut best_ratio = overlap_ratio(edges, &best, room);
     for _ in 0..rounds_max {

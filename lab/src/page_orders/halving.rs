@@ -11,10 +11,13 @@ use adjoin::kernels::{Kernel, Panel};
 use adjoin::lab::Room;
 use adjoin::report::Cancel;
 
+use super::WindowVectors;
+
 /// Largest number of rounds with two means.
 const ROUNDS_MAX: usize = 8;
 
-pub(super) fn halved(cancel: &Cancel, (kernel, panel): (Kernel, &Panel<f32>), room: Room) -> Result<Vec<u32>> {
+pub(super) fn halved(cancel: &Cancel, vectors: WindowVectors<'_>, room: Room) -> Result<Vec<u32>> {
+    let WindowVectors { kernel, panel } = vectors;
     let mut order: Vec<u32> = (0..panel.rows() as u32).collect();
     // A range of pages, from the first to the end.
     let mut waiting = vec![(0, room.pages())];

@@ -60,8 +60,12 @@ pub(crate) enum PageOrder {
     Gp3,
 }
 
-/// Vectors of a window, in the order of its vertices.
-type Vectors<'v> = (Kernel, &'v Panel<f32>);
+/// Vectors of a window, in the order of its vertices, and the kernel that compares them.
+#[derive(Clone, Copy)]
+pub(crate) struct WindowVectors<'v> {
+    kernel: Kernel,
+    panel: &'v Panel<f32>,
+}
 
 impl PageOrder {
     /// All orders.
@@ -109,7 +113,8 @@ impl PageOrder {
     pub(crate) fn of_window(
         self,
         cancel: &Cancel,
-        (edges, vectors): (&Edges, Option<Vectors<'_>>),
+        edges: &Edges,
+        vectors: Option<WindowVectors<'_>>,
         room: Room,
         rounds_max: usize,
     ) -> Result<Vec<u32>> {
@@ -118,15 +123,15 @@ impl PageOrder {
             // `Rows` is an order of the whole graph, see `of_graph`.
             Self::Rows => Ok(edges.numbers().collect()),
             Self::Bnp => Ok(bnp::bnp(edges, room)),
-            Self::Bnf => bnf::bnf(cancel, (edges, room), (Turns::Before, rounds_max)),
-            Self::Bns => swaps(Tie::edges, bnf::bnf(cancel, (edges, room), (Turns::Before, ROUNDS_MAX))?),
+            Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Before, rounds_max),
+            Self::Bns => swaps(Tie::edges, bnf::bnf(cancel, edges, room, Turns::Before, ROUNDS_MAX)?),
             Self::Grown => swaps(weight, grown(cancel, edges, room)?),
             Self::Margo => margo::margo(cancel, edges, room),
             Self::Degree => Ok(breadth_first::by_degree(edges)),
             Self::Bfs => Ok(breadth_first::by_number(edges)),
             Self::Gp1 => halving::halved(cancel, vectors.expect("those of the window"), room),
             Self::Gp2 => growing::growing(cancel, edges, room),
-            Self::Gp3 => bnf::bnf(cancel, (edges, room), (Turns::Gain, rounds_max)),
+            Self::Gp3 => bnf::bnf(cancel, edges, room, Turns::Gain, rounds_max),
         }
     }
 
@@ -155,9 +160,9 @@ impl PageOrder {
                 }
                 panel
             });
-            let vectors = panel.as_ref().map(|panel| (context.kernel, panel));
+            let vectors = panel.as_ref().map(|panel| WindowVectors { kernel: context.kernel, panel });
             let room = Room::new(window.len(), records);
-            let order = self.of_window(&context.cancel, (&edges, vectors), room, rounds_max)?;
+            let order = self.of_window(&context.cancel, &edges, vectors, room, rounds_max)?;
             let ratio = overlap_ratio(&edges, &order, room);
             Ok((order.into_iter().map(|vertex| vertex + window.start).collect::<Vec<u32>>(), ratio))
         };

@@ -53,8 +53,8 @@ fn ratio_of(lists: &Lists, order: &[u32], records: usize) -> f64 {
 fn laid(lists: &Lists, order: PageOrder, records: usize) -> (Vec<u32>, f64) {
     let (edges, vectors) =
         (Edges::of(0..lists.len() as u32, |vertex| &lists[vertex as usize]), vectors(lists.len(), 5));
-    let (room, vectors) = (Room::new(lists.len(), records), Some((kernel(), &vectors)));
-    let places = order.of_window(&Cancel::default(), (&edges, vectors), room, ROUNDS_MAX).unwrap();
+    let (room, vectors) = (Room::new(lists.len(), records), Some(WindowVectors { kernel: kernel(), panel: &vectors }));
+    let places = order.of_window(&Cancel::default(), &edges, vectors, room, ROUNDS_MAX).unwrap();
     let ratio = overlap_ratio(&edges, &places, room);
     (places, ratio)
 }
@@ -107,7 +107,9 @@ fn halves_end_with_groups_of_near_vectors() {
     for vertex in 0..90 {
         panel.row_mut(vertex)[0] += 1e4 * group(vertex as u32) as f32;
     }
-    let order = halving::halved(&Cancel::default(), (kernel(), &panel), Room::new(90, 9)).unwrap();
+    let order =
+        halving::halved(&Cancel::default(), WindowVectors { kernel: kernel(), panel: &panel }, Room::new(90, 9))
+            .unwrap();
     assert!(order.chunks(9).all(|page| page.iter().all(|&vertex| group(vertex) == group(page[0]))), "{order:?}");
 }
 
@@ -125,7 +127,8 @@ fn halves_are_nearer_to_their_means_than_at_first() {
         let all =
             |order: &[u32]| order.chunks(records).map(|page| (0..dimensions).map(|k| far(page, k)).sum::<f64>()).sum();
         let (before, room): (Vec<u32>, _) = ((0..count as u32).collect(), Room::new(count, records));
-        let after = halving::halved(&Cancel::default(), (kernel(), &panel), room).unwrap();
+        let after =
+            halving::halved(&Cancel::default(), WindowVectors { kernel: kernel(), panel: &panel }, room).unwrap();
         let (before, after): (f64, f64) = (all(&before), all(&after));
         assert!(after < 0.98 * before, "{count} of {dimensions}: {after} after {before}");
     }

@@ -145,12 +145,12 @@ impl Device for SimulatedDevice {
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, DeviceError> {
         let file = self.attempt(Operation::Create, path, |state| state.create(path))?;
-        Ok(Box::new(SimulatedWriter::new(self.state.clone(), path.to_owned(), (file, 0))))
+        Ok(Box::new(SimulatedWriter::new(self.state.clone(), path.to_owned(), file, 0)))
     }
 
     fn continue_file(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, DeviceError> {
         let file = self.attempt(Operation::Create, path, |state| state.continue_file(path, len))?;
-        Ok(Box::new(SimulatedWriter::new(self.state.clone(), path.to_owned(), (file, len))))
+        Ok(Box::new(SimulatedWriter::new(self.state.clone(), path.to_owned(), file, len)))
     }
 
     fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {

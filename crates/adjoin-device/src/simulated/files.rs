@@ -81,7 +81,7 @@ pub(super) struct SimulatedWriter {
 }
 
 impl SimulatedWriter {
-    pub(super) fn new(state: Arc<Mutex<State>>, path: PathBuf, (file, offset): (u64, u64)) -> Self {
+    pub(super) fn new(state: Arc<Mutex<State>>, path: PathBuf, file: u64, offset: u64) -> Self {
         Self { state, path, file, offset, failed: false }
     }
 

@@ -63,6 +63,7 @@ impl State {
             return Err(power_is_gone());
         }
         let number = self.log.len() as u64;
+        // Refused operations are logged too, so that operation N is the same one in each run.
         self.log.push(LoggedOperation { number, operation, path: path.to_owned(), bytes });
         match self.plan {
             FaultPlan::Fail { at, kind } if at == number => Err(kind.into()),
@@ -165,10 +166,12 @@ impl State {
             Fate::Half => bytes.len() / 2,
             Fate::Torn(reached) => {
                 self.crashed = true;
+                // Sectors are written whole, so a torn write ends at a sector.
                 self.durable.write(file, offset, &bytes[..reached as usize]);
                 return Err(power_is_gone());
             }
         };
+        // A full disk takes a part of the bytes, as real file systems do.
         let room = usize::try_from(self.free_bytes()).unwrap_or(usize::MAX);
         let written = wanted.min(room);
         if written > 0 {
@@ -197,6 +200,7 @@ impl State {
         let mut number = 0;
         self.unsynced.retain(|change| {
             let is_meant = meant.binary_search(&number).is_ok();
+            // Applied in the order of the changes; later ones may rely on earlier ones.
             if is_meant {
                 change.apply(&mut self.durable);
             }
@@ -271,6 +275,7 @@ impl State {
             (_, Some(Node::Folder(folder))) if self.live.holds(folder, from.folder) => {
                 return Err(ErrorKind::DirectoryNotEmpty.into());
             }
+            // Two names of one file: POSIX rename does nothing then.
             (_, Some(there)) if there == node => return Ok(()),
             (Node::Folder(_), Some(Node::File(_))) => return Err(ErrorKind::NotADirectory.into()),
             (Node::File(_), Some(Node::Folder(_))) => return Err(ErrorKind::IsADirectory.into()),
@@ -293,6 +298,7 @@ impl State {
     pub(super) fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
         let folder = self.live.find_folder(path)?;
         let name = self.live.name(path)?;
+        // Each name is a change of its own, so a loss of power may leave any part of the folder.
         for (inner, node) in self.live.below(folder) {
             self.change(Change::Unlink(inner, node));
         }
@@ -370,6 +376,7 @@ impl State {
                 Keep::Names => change.file().is_none(),
                 Keep::Data => change.file().is_some(),
                 Keep::Seeded { pieces, .. } => {
+                    // Caches write pages in any order, so a lost power keeps any subset of the pieces.
                     let survivors = change.pieces(pieces.bytes()).into_iter().filter(|_| coins.next() & 1 == 1);
                     survivors.for_each(|piece| piece.apply(&mut found));
                     continue;

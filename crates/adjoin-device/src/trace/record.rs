@@ -291,7 +291,8 @@ type Submit =
 impl RecordedQueue {
     fn record(
         &mut self,
-        (submit, token): (Submit, u64),
+        submit: Submit,
+        token: u64,
         cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
@@ -319,7 +320,7 @@ impl ReadQueue for RecordedQueue {
         offset: u64,
         buffer: AlignedBuffer,
     ) -> Result<(), DeviceError> {
-        self.record((<dyn ReadQueue>::submit, token), cause, file, offset, buffer)
+        self.record(<dyn ReadQueue>::submit, token, cause, file, offset, buffer)
     }
 
     fn submit_later(
@@ -330,7 +331,7 @@ impl ReadQueue for RecordedQueue {
         offset: u64,
         buffer: AlignedBuffer,
     ) -> Result<(), DeviceError> {
-        self.record((<dyn ReadQueue>::submit_later, token), cause, file, offset, buffer)
+        self.record(<dyn ReadQueue>::submit_later, token, cause, file, offset, buffer)
     }
 
     fn wait(&mut self) -> Option<Completion> {

@@ -71,6 +71,7 @@ impl Allocation {
                 .iter_mut()
                 .filter_map(|task| {
                     let lun = task.address.lun as usize;
+                    // Tasks are sorted by query, so a LUN that saw another query last does not have this vector yet.
                     task.carries_query = std::mem::replace(&mut last[lun], task.query) != task.query;
                     task.carries_query.then_some(lun)
                 })
@@ -124,7 +125,7 @@ mod tests {
             pages_per_block: 4,
             page_bytes: 512,
         };
-        LunCsr::new(&geometry, (200, 0), |_| &[], 128, Mapping::MultiPlane).unwrap()
+        LunCsr::new(&geometry, 200, 0, |_| &[], 128, Mapping::MultiPlane).unwrap()
     }
 
     proptest! {

@@ -187,7 +187,7 @@ pub fn search(
         luns_touched: touched / batches.len().max(1) as f64,
         counts,
         uses: run.machine.uses(),
-        energy: Energy::of(device, &counts, (elapsed, options.platform.watts(device))),
+        energy: Energy::of(device, &counts, elapsed, options.platform.watts(device)),
         spans: [run.timeline.into_spans(), run.machine.into_spans()].concat(),
     })
 }
@@ -214,6 +214,21 @@ fn check(device: &Device, layout: &LunCsr, queries: u32, options: &SearchOptions
 
 /// Distances between queries and vertices found in a step.
 type Found = Vec<(u32, Hit)>;
+
+/// The vertices that the queries of a batch expand in a step.
+struct Expansions<'a> {
+    /// Queries and the vertex of each.
+    vertices: &'a [(u32, u32)],
+    /// The walk of each query of the batch, from query `first` on.
+    walks: &'a [Walk],
+    first: u32,
+}
+
+impl Expansions<'_> {
+    fn walk(&self, query: u32) -> &Walk {
+        &self.walks[(query - self.first) as usize]
+    }
+}
 
 struct Run<'a> {
     device: &'a Device,
@@ -295,12 +310,13 @@ impl<'a> Run<'a> {
             }
             self.steps += 1;
             self.allocating(&leading);
-            let found = self.searching(&wanted, (&leading, &walks, first));
+            let found = self.searching(&wanted, &Expansions { vertices: &leading, walks: &walks, first });
             self.gathering(found.len() as u64);
             for (query, hit) in found {
                 walks[(query - first) as usize].take(hit, self.distances.rank(hit.vertex));
             }
         }
+        // Speculative reads of the last step have no one left to use them.
         self.machine.give_up_waiting();
         self.io(queries.len() as u64 * self.options.k as u64 * self.device.config.count("search.result"));
         walks.iter().map(|walk| walk.hits(self.options.k)).collect()
@@ -321,7 +337,7 @@ impl<'a> Run<'a> {
     /// Returns the time for `vertices` vertices in memory.
     fn of_memory(&self, vertices: u64) -> Ps {
         let bytes = vertices * u64::from(self.layout.vector_bytes());
-        self.options.platform.in_memory(self.device, self.options.dimensions, (vertices, bytes))
+        self.options.platform.in_memory(self.device, self.options.dimensions, vertices, bytes)
     }
 
     fn spend(&mut self, name: &'static str, takes: Ps) {
@@ -347,13 +363,14 @@ impl<'a> Run<'a> {
         let neighbors: u64 = leading.iter().map(|&(_, vertex)| self.layout.neighbors(vertex).len() as u64).sum();
         let bytes = leading.len() as u64 * OFFSET_BYTES + neighbors * (NEIGHBOR_BYTES + PLACE_BYTES);
         let cycles = neighbors as f64 * 1e6 / self.device.config.value("search.clock");
+        // The pipeline reads lists while it processes earlier ones, so the slower of both counts.
         let takes = (cycles.round() as Ps).max(self.device.dram.time(bytes));
         self.stages.allocating += takes;
         self.spend("allocating", takes);
     }
 
     /// Computes the requested distances, and speculates on those requested next.
-    fn searching(&mut self, wanted: &[(u32, u32)], (leading, walks, first): (&[(u32, u32)], &[Walk], u32)) -> Found {
+    fn searching(&mut self, wanted: &[(u32, u32)], expansions: &Expansions<'_>) -> Found {
         self.wanted += wanted.len() as u64;
         let mut found = Found::with_capacity(wanted.len());
         let known = self.speculated_until_now();
@@ -380,11 +397,12 @@ impl<'a> Run<'a> {
         let platform = self.options.platform;
         let of_memory = self.of_memory(in_memory);
         let launch = if platform == Platform::Gpu { self.device.config.value("gpu.launch") * 1e6 } else { 0.0 } as Ps;
+        // Vertices in memory are compared while pages are read. A GPU pays for one launch per step.
         self.now = self.now.max(begins + of_memory) + launch;
         self.timeline.add(Track::Batch, "searching", begins, self.now);
         self.stages.searching += self.now - begins;
         if self.options.speculating && platform.place() == Place::Lun {
-            self.begin_speculation((leading, walks, first), self.now - begins);
+            self.begin_speculation(expansions, self.now - begins);
         }
         found
     }
@@ -463,12 +481,12 @@ impl<'a> Run<'a> {
 
     /// Starts to read the vertices that queries may request next. Choosing them overlaps with the search of this step,
     /// and ends with it.
-    fn begin_speculation(&mut self, (leading, walks, first): (&[(u32, u32)], &[Walk], u32), searched: Ps) {
+    fn begin_speculation(&mut self, expansions: &Expansions<'_>, searched: Ps) {
         let most = self.device.config.count("search.speculated") as usize;
         let (mut wanted, mut vertices, mut looked_at) = (Vec::new(), Vec::new(), 0);
-        for &(query, vertex) in leading {
+        for &(query, vertex) in expansions.vertices {
             vertices.clear();
-            looked_at += speculate(self.layout, (&walks[(query - first) as usize], vertex), most, &mut vertices);
+            looked_at += speculate(self.layout, expansions.walk(query), vertex, most, &mut vertices);
             if self.device.dram.time(looked_at * NEIGHBOR_BYTES) > searched {
                 break;
             }

@@ -4,8 +4,9 @@
 use super::walk::Walk;
 use crate::layout::LunCsr;
 
-/// Adds to `wanted` up to `most` vertices that the walk has not seen. Returns how many neighbor numbers were read.
-pub(super) fn speculate(layout: &LunCsr, (walk, vertex): (&Walk, u32), most: usize, wanted: &mut Vec<u32>) -> u64 {
+/// Adds to `wanted` up to `most` vertices that the walk, which expands `vertex`, has not seen. Returns how many
+/// neighbor numbers were read.
+pub(super) fn speculate(layout: &LunCsr, walk: &Walk, vertex: u32, most: usize, wanted: &mut Vec<u32>) -> u64 {
     let of_second_order = layout.neighbors(vertex).iter().flat_map(|&first| layout.neighbors(first));
     let mut second: Vec<u32> = of_second_order.copied().collect();
     let looked_at = second.len() + layout.neighbors(vertex).len();

@@ -80,7 +80,7 @@ fn device(changes: &[(&str, f64)]) -> Device {
 }
 
 fn laid(device: &Device, graph: &[Vec<u32>], mapping: Mapping) -> LunCsr {
-    LunCsr::new(device.geometry(), (VERTICES, 0), |vertex| &graph[vertex as usize], 128, mapping).unwrap()
+    LunCsr::new(device.geometry(), VERTICES, 0, |vertex| &graph[vertex as usize], 128, mapping).unwrap()
 }
 
 fn options(platform: Platform) -> SearchOptions {

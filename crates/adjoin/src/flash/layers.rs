@@ -81,7 +81,7 @@ impl<T: Coordinate> Layers<T> {
         for Layer { rows, panel, graph } in &self.layers {
             let from = start.row.map(|row| rows.binary_search(&row).expect("a row is in all layers below") as u32);
             let mut search = GreedySearch::new(graph);
-            search.run_from(kernel, (graph, from.or(graph.entry())), panel, query, 1);
+            search.run_from(kernel, graph, from.or(graph.entry()), panel, query, 1);
             start.distances += search.distances();
             start.row = search.nearest(1).next().map(|near| rows[near.vertex as usize]);
         }

@@ -42,6 +42,7 @@ impl Graph {
         let medoid = medoid(context, panel)?;
         let mut order: Vec<u32> = (0..vertices as u32).filter(|&vertex| Some(vertex) != medoid).collect();
         Random::new(options.seed, "order of inserts").shuffle(&mut order);
+        // The first vertex becomes the entry, and walks from the middle are shortest.
         order.splice(0..0, medoid);
         graph.insert_into_room(context, panel, &order)?;
         Ok(graph)
@@ -62,11 +63,11 @@ impl Graph {
         self.insert_into_room(context, panel, vertices)
     }
 
-    /// Takes vertices out of the graph, gives others out-neighbors that were computed elsewhere, and links what no search comes
-    /// to then: an update by a rule of the laboratory.
+    /// Removes vertices, gives others out-neighbors that were computed elsewhere, and links the vertices that no search
+    /// reaches: an update by a rule of the laboratory.
     ///
     /// # Errors
-    /// Where memory does not suffice, or the work is cancelled.
+    /// If memory does not suffice, or the work is cancelled.
     ///
     /// # Panics
     /// If a list is longer than the degree.
@@ -169,6 +170,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
     fn insert_batch(&self, graph: &mut Graph, batch: &[u32]) -> Result<()> {
         let chunks: Vec<&[u32]> = batch.chunks(MEMBERS_TOGETHER).collect();
         let found = self.on_threads(chunks.len(), |pruner, chunk| {
+            // Each search has a set over all vertices, which is expensive to create for every chunk.
             let mut search = lock(&self.idle).pop().unwrap_or_else(|| GreedySearch::new(graph));
             let of = |&vertex: &u32| self.out_neighbors(&mut search, pruner, graph, vertex);
             let lists: Vec<Vec<u32>> = chunks[chunk].iter().map(of).collect();

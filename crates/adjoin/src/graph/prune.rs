@@ -33,6 +33,7 @@ struct Open {
 impl Open {
     /// Returns whether a kept candidate removes this one, with this factor of squared distances.
     fn is_removed<T: Coordinate>(&self, factor: f64) -> bool {
+        // False while `least` is NaN: without a kept candidate, nothing is removed.
         factor * self.least <= self.candidate.squared::<T>()
     }
 }
@@ -97,6 +98,7 @@ impl<T: Coordinate> Pruner<T> {
     pub fn prune(&mut self, vectors: Vectors<'_, T>) -> &[u32] {
         self.pool.retain(|candidate| candidate.vertex() != self.vertex);
         self.pool.sort_unstable();
+        // Candidates from the walk and from the old neighbors overlap.
         self.pool.dedup();
         self.open.clear();
         self.open.extend(self.pool.iter().map(|&candidate| Open { candidate, least: f64::NAN }));
@@ -136,6 +138,7 @@ impl<T: Coordinate> Pruner<T> {
         self.vertices.extend(self.open[at + 1..].iter().map(|open| open.candidate.vertex()));
         self.distances.resize(self.vertices.len(), T::Distance::default());
         kernel.one_to_some(panel.row(taken.vertex() as usize), panel, &self.vertices, &mut self.distances);
+        // The taken candidate is overwritten, and the ones that no factor up to alpha would keep are dropped for good.
         let mut left = at;
         for (other, &distance) in (at + 1..).zip(&self.distances) {
             let mut open = self.open[other];

@@ -55,7 +55,7 @@ impl<T: Coordinate> GreedySearch<T> {
     /// If the panel is not the graph's, the length of `x` is not its stride, or the search was created for a graph of
     /// fewer vertices.
     pub fn run(&mut self, kernel: Kernel, graph: &Graph, panel: &Panel<T>, x: &[T], list: usize) {
-        self.run_from(kernel, (graph, graph.entry()), panel, x, list);
+        self.run_from(kernel, graph, graph.entry(), panel, x, list);
     }
 
     /// Searches as [`GreedySearch::run`] does, but starts at another vertex than the entry; finds nothing if there is
@@ -66,7 +66,8 @@ impl<T: Coordinate> GreedySearch<T> {
     pub fn run_from(
         &mut self,
         kernel: Kernel,
-        (graph, from): (&Graph, Option<u32>),
+        graph: &Graph,
+        from: Option<u32>,
         panel: &Panel<T>,
         x: &[T],
         list: usize,

@@ -71,7 +71,7 @@ fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
     let build_list = usual.build_list.max(searched.degree);
     let options = GraphOptions { degree: searched.degree, build_list, ..usual };
     let kind = if searched.graph == "hnsw" { GraphKind::Hnsw } else { GraphKind::Vamana };
-    Searches::load(context, (&*base, &*queries), (kind, &options))
+    Searches::load(context, &*base, &*queries, kind, &options)
 }
 
 /// Converts the options of a search.
@@ -121,15 +121,16 @@ impl Workload {
         let platform = arguments.platform.as_deref().map_or(Ok(usual), platform)?;
         match self {
             Self::Trace(path) => {
-                let how = (arguments.depth, arguments.comparisons);
-                let options = ReplayOptions { spans, ..ReplayOptions::comparing(&device, platform, how) };
+                let FlashRun { depth, comparisons, .. } = *arguments;
+                let options =
+                    ReplayOptions { spans, ..ReplayOptions::comparing(&device, platform, depth, comparisons) };
                 let report = replay(&device, TraceReads::open(path)?.timed(arguments.as_timed), &options)?;
                 Ok((of_replay(&device, platform, &report), report.spans))
             }
             Self::Searches(searches) => {
                 let searched = &arguments.searched;
                 let layout: VectorOrder = searched.layout.parse()?;
-                let laid = searches.lay_out(context, device.geometry(), (layout, mapping(searched)))?;
+                let laid = searches.lay_out(context, device.geometry(), layout, mapping(searched))?;
                 let options = SearchOptions { spans, ..search_options(searched, platform, searches.dimensions()) };
                 let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;
                 laid.check(&report, &searches.nearest_of_each(options.list, options.k));
