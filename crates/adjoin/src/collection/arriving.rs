@@ -41,7 +41,7 @@ impl<'a> Arriving<'a> {
             return Ok(Self { source, attributes, columns: None });
         }
         let whose = Message::from(format!("the attributes of {live}"));
-        let columns = Attributes::of(context, source, (&names(attributes), &whose))?;
+        let columns = Attributes::of(context, source, &names(attributes), &whose)?;
         for (attribute, field) in attributes.iter().zip(columns.schema().fields()) {
             if !may_become(field.data_type(), attribute.kind) {
                 let (file, Attribute { name, kind }) = (source.locate(0).0, attribute);

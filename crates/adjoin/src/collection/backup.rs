@@ -91,7 +91,7 @@ fn check(context: &Context, (live, target): (&Path, &Path), force: bool) -> Resu
     if target.file_name().is_none() {
         return Err(Error::option(format!("{at} is no name of a folder; give the backup one")));
     }
-    check_target(context, (target, Kind::Collection), force)
+    check_target(context, target, Kind::Collection, force)
 }
 
 /// Returns the temporary name of a collection that is replaced.
@@ -127,7 +127,7 @@ fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
 fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> Result<()> {
     let (device, copy) = (&context.device, drafts.path().join(COPY));
     // The name may have been taken in the meantime.
-    check_target(context, (target, Kind::Collection), force)?;
+    check_target(context, target, Kind::Collection, force)?;
     if has_manifest(context, target)? {
         let aside = aside_of(target).expect("it was checked");
         if device.kind(&aside)?.is_some() {

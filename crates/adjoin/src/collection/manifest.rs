@@ -116,7 +116,7 @@ impl CollectionManifest {
             let at = folder.display();
             return Err(Error::input(format!("{at} is a collection already; write to it, or choose another folder")));
         }
-        check_target(context, (folder, Kind::Collection), false)?;
+        check_target(context, folder, Kind::Collection, false)?;
         let device = &context.device;
         let is_new = device.kind(folder)?.is_none();
         if is_new {

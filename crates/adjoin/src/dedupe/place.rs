@@ -79,13 +79,13 @@ impl<'a> OutputPlace<'a> {
 
     /// Writes all files without the removed rows. Then the list of removed rows appears, and finally the data set.
     /// Returns the bytes of the data set.
-    pub(super) fn write(&self, tables: &Tables<'_>, gone: &RowSet, listed: Option<Listed>) -> Result<u64> {
+    pub(super) fn write(&self, tables: &Tables<'_>, removed: &RowSet, listed: Option<Listed>) -> Result<u64> {
         let context = tables.context;
         context.progress.begin("write", "rows", tables.rows);
         match self {
             Self::File { path, force } => {
                 let (draft, out) = Draft::create(context, path, *force)?;
-                let bytes = write_file(context, &tables.files[0], (gone, &AtomicU64::new(0)), out)?;
+                let bytes = write_file(context, &tables.files[0], removed, &AtomicU64::new(0), out)?;
                 listed.map_or(Ok(()), Listed::publish)?;
                 draft.publish()?;
                 Ok(bytes)
@@ -93,7 +93,7 @@ impl<'a> OutputPlace<'a> {
             Self::Folder { path } => {
                 let own = OwnFolder::create(&context.device, parent(path), "dedupe")?;
                 let folder = own.path().join("result");
-                let bytes = write_folder(tables, gone, &folder)?;
+                let bytes = write_folder(tables, removed, &folder)?;
                 listed.map_or(Ok(()), Listed::publish)?;
                 self.check(context)?;
                 context.device.rename(&folder, path)?;
@@ -112,7 +112,7 @@ fn largest(tables: &Tables<'_>) -> Result<u64> {
 }
 
 /// Writes all files into a folder, in parallel as far as threads and memory allow.
-fn write_folder(tables: &Tables<'_>, gone: &RowSet, folder: &Path) -> Result<u64> {
+fn write_folder(tables: &Tables<'_>, removed: &RowSet, folder: &Path) -> Result<u64> {
     let Tables { context, files, .. } = tables;
     let folders = make_folders(tables, folder)?;
     let fit = context.budget().free() / largest(tables)?.max(1);
@@ -126,7 +126,7 @@ fn write_folder(tables: &Tables<'_>, gone: &RowSet, folder: &Path) -> Result<u64
         |(), number| {
             let file = &files[number];
             let out = OutputWriter::file(context.device.create(&folder.join(&file.name))?);
-            write_file(context, file, (gone, &done), out)
+            write_file(context, file, removed, &done, out)
         },
     )?;
     for folder in folders.iter().rev() {
@@ -147,15 +147,17 @@ fn make_folders(tables: &Tables<'_>, folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+/// Writes a file without the removed rows, and adds its rows to `done`, which all files share for the progress.
 fn write_file(
     context: &Context,
     file: &SourceFile,
-    (gone, done): (&RowSet, &AtomicU64),
+    removed: &RowSet,
+    done: &AtomicU64,
     out: OutputWriter,
 ) -> Result<u64> {
     let written = out.written();
-    let is_gone = |row: u64| gone.contains(file.first_row + row);
+    let is_removed = |row: u64| removed.contains(file.first_row + row);
     let advance = |rows: u64| context.progress.advance(done.fetch_add(rows, Ordering::Relaxed) + rows);
-    file.write_without(context, (&is_gone, &advance), out)?.sync()?;
+    file.write_without(context, &is_removed, &advance, out)?.sync()?;
     Ok(written.load(Ordering::Relaxed))
 }

@@ -182,7 +182,7 @@ impl Footprint {
         let run_with = |largest: u64| {
             least_of_unbuilt::<T>(vectors, options.metric, (largest.clamp(mean, most.max(mean)), buckets), info.ids)
         };
-        let foreseen = BuildMemory::foresee::<T>(context.threads, (source, options), (survey.id_bytes, free));
+        let foreseen = BuildMemory::foresee::<T>(context.threads, source, options, survey.id_bytes, free);
         let build = foreseen.least;
         let outside = context.memory_bytes() - context.budget().total().min(context.memory_bytes());
         let records = rows * (row_bytes(vectors) + BUCKET_BYTES / 64) + survey.id_bytes;

@@ -147,17 +147,15 @@ fn build_of(
 ) -> Result<BuiltIndex> {
     options.check()?;
     check_rows(store)?;
-    check_target(context, (folder, Kind::Index), force)?;
+    check_target(context, folder, Kind::Index, force)?;
     let space = store.manifest().space();
     with_coordinates!(space, T => {
-        let of_attributes = match store.attribute_file() {
-            (Some(attributes), files) => attributes.reordering_bytes(files, store.manifest().rows)?,
-            (None, _) => 0,
-        };
+        let of_attributes =
+            store.columns().map_or(Ok(0), |columns| columns.reordering_bytes(store.manifest().rows))?;
         let beside = inserted_bytes(inserted.end - inserted.start);
         let least = least_bytes::<T>(context, store, options, of_attributes) + beside;
         let context = &context.for_run(least, PURPOSE_BUILD)?;
-        let drafts = Drafts::begin(context, (folder, Kind::Index))?;
+        let drafts = Drafts::begin(context, folder, Kind::Index)?;
         Build { context, store, options, drafts, beside, force, inserted }.run::<T>(space)
     })
 }

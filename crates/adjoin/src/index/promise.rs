@@ -76,7 +76,7 @@ pub(super) fn publish<T: Coordinate>(
     let encoded = manifest.encode();
     let bytes = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
     let contents: Vec<(Role, &[u8])> = calibration.iter().map(|calibration| (role, &calibration[..])).collect();
-    drafts.publish((&manifest.files, &encoded), &contents, force)?;
+    drafts.publish(&manifest.files, &encoded, &contents, force)?;
     Ok((manifest, bytes))
 }
 

@@ -21,11 +21,14 @@ use super::scan::NoPage;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Space;
+use crate::message::Argument;
 use crate::quantize::Quantizer;
 use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
-use crate::store::{AttributeFile, FilterBitmap, FolderFiles, Kind, Role, has_manifest, is_replaced, passing};
+use crate::store::{
+    AttributeFile, FilterBitmap, FolderFiles, Kind, Role, StoredColumns, has_manifest, is_replaced, required_columns,
+};
 
 const PURPOSE: &str = "opening the index";
 /// Assumed bytes of a calibration that is still to be written.
@@ -198,7 +201,7 @@ impl Index {
     /// # Errors
     /// If their file cannot be read.
     pub fn attributes(&self) -> Result<Vec<(String, String)>> {
-        self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
+        self.columns().map_or(Ok(Vec::new()), StoredColumns::names)
     }
 
     /// Returns the rows that pass a filter, by entry. First rows of vertices have the numbers of their vertices; other
@@ -221,7 +224,8 @@ impl Index {
         condition: &Condition,
         deleted: Option<&RowSet>,
     ) -> Result<FilterBitmap> {
-        passing(context, (self.attributes.as_ref(), self.files()), (condition, deleted), self.manifest.rows)
+        let columns = required_columns(self.columns(), &self.folder, self.manifest.rows, Argument::Where)?;
+        columns.passing(context, condition, deleted)
     }
 
     /// Returns the schema of its columns, in the order in which they were given.
@@ -229,7 +233,7 @@ impl Index {
     /// # Errors
     /// If their file cannot be read.
     pub(crate) fn attribute_schema(&self) -> Result<SchemaRef> {
-        self.attributes.as_ref().map_or_else(|| Ok(Arc::new(Schema::empty())), |file| file.schema(self.files()))
+        self.columns().map_or_else(|| Ok(Arc::new(Schema::empty())), StoredColumns::schema)
     }
 
     /// Passes the columns of some entries, which ascend, to `take`: the position of an entry in `entries`, a table, and
@@ -243,8 +247,12 @@ impl Index {
         entries: &[u32],
         take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
     ) -> Result<()> {
-        let Some(attributes) = &self.attributes else { return Ok(()) };
-        attributes.each_of(context, self.files(), entries, take)
+        self.columns().map_or(Ok(()), |columns| columns.each_of(context, entries, take))
+    }
+
+    /// Returns the columns, if the index has any.
+    pub(crate) fn columns(&self) -> Option<StoredColumns<'_>> {
+        self.attributes.as_ref().map(|file| file.columns(self.files(), self.manifest.rows))
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {

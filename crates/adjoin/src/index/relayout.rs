@@ -128,15 +128,15 @@ fn lay_out(
 ) -> Result<RelayoutReport> {
     let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
-    check_target(context, (target, Kind::Index), force || output.is_none())?;
+    check_target(context, target, Kind::Index, force || output.is_none())?;
     let files = FolderFiles { folder, kind: Kind::Index, files: &facts.files };
     let of_attributes = match AttributeFile::open(context, files)? {
-        Some(attributes) => attributes.reordering_bytes(files, facts.rows)?,
+        Some(file) => file.columns(files, facts.rows).reordering_bytes(facts.rows)?,
         None => 0,
     };
     let window = largest_window(&facts, order);
     let context = &context.for_run(least_bytes(context, &facts, window) + of_attributes, PURPOSE)?;
-    let drafts = Drafts::begin(context, (target, Kind::Index))?;
+    let drafts = Drafts::begin(context, target, Kind::Index)?;
     // Opened after the drafts, whose lock keeps other writers from replacing the index.
     let index = Index::open(context, folder)?;
     let (mut relaid, inserted) = Relayout::new(context, &index, order).run(&drafts)?;
@@ -453,10 +453,9 @@ impl Relayout<'_> {
     /// Writes columns by entry, if there are any. `order` has the new places and further rows.
     fn write_attributes(&self, drafts: &Drafts<'_>, order: (&Places, &Duplicates)) -> Result<Option<FileFacts>> {
         let Self { context, index, .. } = *self;
-        let Some(attributes) = &index.attributes else { return Ok(None) };
-        let (rows, entry) = (index.facts().rows, |old: u32| self.new_entry(order, old));
+        let Some(columns) = index.columns() else { return Ok(None) };
         let temporary = &context.temporary(Some(index.folder()));
-        let (facts, _) = attributes.reorder((context, index.files()), (drafts, temporary), (rows, entry))?;
+        let (facts, _) = columns.reorder(context, drafts, temporary, |old| self.new_entry(order, old))?;
         Ok(Some(facts))
     }
 

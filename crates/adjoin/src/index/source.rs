@@ -44,8 +44,8 @@ impl<'a> IndexRows<'a> {
     /// If they cannot be read or are damaged, or if memory does not suffice.
     pub(crate) fn into_attributes(self, context: &Context) -> Result<AttributeTables<'a>> {
         let Self { index, deleted, .. } = self;
-        let Some(attributes) = &index.attributes else { return Ok(Box::new(std::iter::empty())) };
-        Ok(Box::new(attributes.others(context, index.files(), (deleted, index.facts().rows))?))
+        let Some(columns) = index.columns() else { return Ok(Box::new(std::iter::empty())) };
+        Ok(Box::new(columns.excluding(context, deleted)?))
     }
 
     /// Returns the number of rows in a batch of `batch_bytes` bytes.

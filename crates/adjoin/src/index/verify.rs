@@ -151,8 +151,8 @@ impl<'a> Check<'a> {
 
     /// Reads all columns.
     fn attributes(&mut self) -> Result<()> {
-        let Some(attributes) = &self.index.attributes else { return Ok(()) };
-        match attributes.check(self.context, self.index.files()) {
+        let Some(columns) = self.index.columns() else { return Ok(()) };
+        match columns.check(self.context) {
             Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
             Err(error) => self.report.add(Some(self.name(Role::Attributes)), None, error.to_string()),
             Ok(()) => self.report.bytes_read += self.index.facts().files[Role::Attributes].bytes,

@@ -262,7 +262,7 @@ impl Job<'_> {
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
         let second = second.map(|second| opened((set, beside), second, condition)).transpose()?;
         if let Some(second) = second.as_ref().filter(|_| is_grown && build.on_duplicate_id == OnDuplicateId::Error) {
-            check_new_ids(context, &first.store, (&beside.join(", "), &second.store), builds)?;
+            check_new_ids(context, &first.store, &second.store, &beside.join(", "), builds)?;
         }
         let opened = OpenedSets { first, second, is_grown, pairs: None, kept: Mutex::new(kept) };
         opened.among_pairs(context, pairs.as_ref())

@@ -148,7 +148,7 @@ impl RowRanks {
                 continue;
             }
             let (context, places) = (numbering.context, &bound.places[side]);
-            store.each_attributes(context, (places, Argument::WherePair), |first, table| {
+            store.each_attributes(context, places, Argument::WherePair, |first, table| {
                 for &(at, &kind) in &of_side {
                     let to = ranks[first as usize * width..].iter_mut().skip(at).step_by(width);
                     numbering.number((bound, kind), table, to)?;

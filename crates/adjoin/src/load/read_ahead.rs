@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::plan::Load;
 use crate::report::Cancel;
 use crate::source::{IdKind, Ids};
-use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent};
+use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent, MemberBytes};
 
 /// Neighboring buckets are read in one request up to this size, at which a disk reaches its full rate.
 const REQUEST_BYTES_MAX: u64 = 256 << 10;
@@ -156,8 +156,8 @@ impl StoredBucket {
         let kind = if part.with_ids { buckets.ids(self.number) } else { IdKind::None };
         let ids = extent.ids_of(members.clone(), kind);
         let ids = if ids.is_empty() { &[] } else { at(ids) };
-        let (rows, ids) =
-            store.decode_members((number, members.clone()), (at(extent.rows_of(members.clone())), ids))?;
+        let rows = at(extent.rows_of(members.clone()));
+        let (rows, ids) = store.decode_members(number, MemberBytes { members: members.clone(), rows, ids })?;
         let vectors = at(extent.vectors_of(members.clone(), buckets.vectors()));
         Ok(Run { first: members.start, vectors, rows, ids })
     }
@@ -261,6 +261,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         }
         self.wait_for_first()?;
         let following = self.requests.get(1).map(|request| request.step);
+        // A step has ended once no request and no later load belongs to it; traces record what a read waits for.
         let following = following.or_else(|| self.upcoming.peek().map(|load| load.step));
         let request = &mut self.requests[0];
         if following != Some(request.step) {
@@ -304,6 +305,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
             let alone = part.as_ref().map_or_else(|| self.bytes_of(first..first + 1), Part::bytes);
             let mut room = self.buffers.room();
             if alone > room {
+                // Buckets of these requests are returned first, which frees memory without waiting here.
                 if !self.requests.is_empty() {
                     return Ok(());
                 }

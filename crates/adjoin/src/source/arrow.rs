@@ -49,9 +49,9 @@ pub(super) fn inspect(
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
     let chosen = ipc.choose(&columns.places());
     let (place, element_bytes) = columns.vector();
-    let vector = chosen.column(place).map(|vector| (vector, element_bytes));
+    let vector = chosen.column(place).map(|column| VectorColumn { column, element_bytes });
     let (memory, elements) = ipc.scan_memory(&chosen, vector)?;
-    columns.facts(context, (rows, elements), memory, || Ok(ipc.tables(chosen, memory.piece)))
+    columns.facts(context, rows, elements, memory, || Ok(ipc.tables(chosen, memory.piece)))
 }
 
 /// Starts a scan of a file.
@@ -143,6 +143,12 @@ struct DictionaryBlock {
     batches_before: usize,
 }
 
+/// The column of the vectors.
+struct VectorColumn {
+    column: usize,
+    element_bytes: usize,
+}
+
 impl IpcFile {
     fn read(path: &Path, file: Arc<dyn ReadFile>, context: Option<&Context>) -> Result<Self> {
         let mut magic = [0; 6];
@@ -182,11 +188,10 @@ impl IpcFile {
         needed.map(|(_, number)| *number).collect()
     }
 
-    /// Returns the memory of a scan and the number of elements of all vectors. `vector` is the column of the vectors
-    /// and the bytes of an element. Both follow from the headers of the record batches, and from the sizes at the start
-    /// of compressed buffers.
-    fn scan_memory(&self, chosen: &Expanded, vector: Option<(usize, usize)>) -> Result<(ScanMemory, u64)> {
-        let (vector, element_bytes) = vector.map_or((None, 1), |(place, bytes)| (Some(place), bytes));
+    /// Returns the memory of a scan and the number of elements of all vectors. Both follow from the headers of the
+    /// record batches, and from the sizes at the start of compressed buffers.
+    fn scan_memory(&self, chosen: &Expanded, vector: Option<VectorColumn>) -> Result<(ScanMemory, u64)> {
+        let (vector, element_bytes) = vector.map_or((None, 1), |vector| (Some(vector.column), vector.element_bytes));
         let (mut batch, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
         for block in &self.blocks {
             let head = self.read_head(&block.place)?;

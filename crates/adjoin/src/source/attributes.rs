@@ -34,11 +34,17 @@ enum Columns<'a> {
     OfSource(&'a dyn SourceAttributes, Vec<usize>),
 }
 
-/// A file with rows, the places of the columns in it, ascending, and the index of each column in these places.
-type TableFile = (SourceFile, Vec<ColumnPlace>, Vec<usize>);
+/// A file with rows.
+struct TableFile {
+    file: SourceFile,
+    /// Places of the columns in it, ascending.
+    places: Vec<ColumnPlace>,
+    /// Index of each column in these places.
+    order: Vec<usize>,
+}
 
 impl<'a> Attributes<'a> {
-    /// Opens the columns of these names. `whose` describes their purpose, for messages.
+    /// Opens the columns of these names. `purpose` says what they are for, in messages.
     ///
     /// # Errors
     /// Fails if a name is given twice, a file lacks a column, types are unsupported or differ between files, or the
@@ -46,18 +52,19 @@ impl<'a> Attributes<'a> {
     pub(crate) fn of(
         context: &Context,
         source: &'a dyn VectorSource,
-        (names, whose): (&[String], &Message),
+        names: &[String],
+        purpose: &Message,
     ) -> Result<Self> {
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
             return Err(Error::option(message![Argument::Attributes.with(twice), " is named twice; name it once"]));
         }
         if let Some(attributes) = source.attributes() {
-            return Self::of_source(attributes, (names, whose));
+            return Self::of_source(attributes, names, purpose);
         }
         let files = source.files();
         if files.is_empty() {
-            return Err(Error::option(message![whose.clone(), " are columns, and the source has none"]));
+            return Err(Error::option(message![purpose.clone(), " are columns, and the source has none"]));
         }
         let mut kinds: Option<Vec<DataType>> = None;
         let mut found = Vec::new();
@@ -66,12 +73,12 @@ impl<'a> Attributes<'a> {
                 let at = file.path.display();
                 return Err(Error::option(message![
                     format!("{at}: it has no columns beside its vectors, for "),
-                    whose.clone(),
+                    purpose.clone(),
                     "; give a source in Parquet, Arrow or JSON lines"
                 ]));
             }
             let schema = file.schema(context)?;
-            let ways = names.iter().map(|name| find(&file.path, &schema, (name, whose)));
+            let ways = names.iter().map(|name| find(&file.path, &schema, name, purpose));
             let (ways, of_file): (Vec<ColumnPlace>, Vec<DataType>) =
                 ways.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             let mut places = ways.clone();
@@ -79,15 +86,15 @@ impl<'a> Attributes<'a> {
             places.dedup();
             // Refuse unreadable columns before any work.
             drop(file.tables(context, &places, BATCH_ROWS)?);
-            let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, (name, whose), kind));
+            let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, name, kind, purpose));
             let of_file = of_file.collect::<Result<Vec<_>>>()?;
             kinds = Some(match kinds {
                 None => of_file,
-                Some(known) => shared(&file.path, names, (known, of_file))?,
+                Some(known) => shared(&file.path, names, known, of_file)?,
             });
             let at = |way: &ColumnPlace| places.binary_search(way).expect("each is among them");
             let order = ways.iter().map(at).collect();
-            found.push((file, places, order));
+            found.push(TableFile { file, places, order });
         }
         let kinds = kinds.unwrap_or_else(|| vec![DataType::Null; names.len()]);
         let fields = names.iter().zip(kinds).map(|(name, kind)| Field::new(name, kind, true));
@@ -95,14 +102,14 @@ impl<'a> Attributes<'a> {
         Ok(Self { columns: Columns::InFiles(found), schema })
     }
 
-    fn of_source(attributes: &'a dyn SourceAttributes, (names, whose): (&[String], &Message)) -> Result<Self> {
+    fn of_source(attributes: &'a dyn SourceAttributes, names: &[String], purpose: &Message) -> Result<Self> {
         let schema = attributes.schema()?;
         let place = |name: &String| {
             let fields = schema.fields().iter();
             fields.clone().position(|field| field.name() == name).ok_or_else(|| {
                 let there = list_columns(&schema);
                 let said = [format!("there is no column {name} for "), format!("; the source has {there}")];
-                Error::input(message![said[0].clone(), whose.clone(), said[1].clone()])
+                Error::input(message![said[0].clone(), purpose.clone(), said[1].clone()])
             })
         };
         let places = names.iter().map(place).collect::<Result<Vec<usize>>>()?;
@@ -123,7 +130,7 @@ impl<'a> Attributes<'a> {
     pub(crate) fn tables(&'a self, context: &'a Context) -> Result<NumberedTables<'a>> {
         Ok(match &self.columns {
             Columns::InFiles(files) => {
-                let each = move |file: &'a TableFile| FileScan { context, of: self, file, open: None };
+                let each = move |table: &'a TableFile| FileScan { context, attributes: self, table, open: None };
                 Box::new(files.iter().flat_map(each))
             }
             Columns::OfSource(attributes, places) => {
@@ -144,8 +151,8 @@ pub(crate) type NumberedTables<'a> = Box<dyn Iterator<Item = Result<(u64, Record
 /// A scan of the columns of a file.
 struct FileScan<'a> {
     context: &'a Context,
-    of: &'a Attributes<'a>,
-    file: &'a TableFile,
+    attributes: &'a Attributes<'a>,
+    table: &'a TableFile,
     /// The remaining tables and the number of the next row; `None` before the file is opened.
     open: Option<(Tables, u64)>,
 }
@@ -160,7 +167,7 @@ impl Iterator for FileScan<'_> {
 
 impl FileScan<'_> {
     fn next_table(&mut self) -> Result<Option<(u64, RecordBatch)>> {
-        let Self { context, of, file: (file, places, order), open } = self;
+        let Self { context, attributes, table: TableFile { file, places, order }, open } = self;
         context.cancel.check()?;
         let (tables, row) = match open {
             Some(open) => open,
@@ -169,14 +176,14 @@ impl FileScan<'_> {
         let Some(table) = tables.next().transpose()? else {
             return file.check_rows(*row - file.first_row).map(|()| None);
         };
-        let columns = order.iter().zip(of.schema.fields()).map(|(&at, field)| {
+        let columns = order.iter().zip(attributes.schema.fields()).map(|(&at, field)| {
             let column = table.columns().get(at).ok_or_else(|| super::file::changed(&file.path))?;
             cast(column, field.data_type())
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let first = *row;
         *row += table.num_rows() as u64;
-        let table = RecordBatch::try_new(of.schema.clone(), columns);
+        let table = RecordBatch::try_new(attributes.schema.clone(), columns);
         let table = table.map_err(|error| Error::input(format!("{}: {error}", file.path.display())))?;
         Ok(Some((first, table)))
     }
@@ -195,12 +202,13 @@ pub(crate) fn slice_bytes(table: &RecordBatch) -> u64 {
 /// Fails if the file cannot be read, or the budget does not hold a decoded batch.
 pub(crate) fn kept_tables(
     context: &Context,
-    (path, file): (&Path, Arc<dyn ReadFile>),
+    path: &Path,
+    file: Arc<dyn ReadFile>,
     places: &[usize],
     first_row: u64,
 ) -> Result<Tables> {
     let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
-    parquet::tables(context, path, file, (&places, BATCH_ROWS), first_row)
+    parquet::tables(context, path, file, &places, BATCH_ROWS, first_row)
 }
 
 /// Returns the schema of such a file.
@@ -212,22 +220,22 @@ pub(crate) fn kept_schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<Schema
 }
 
 /// Finds the column of a name, and its type.
-pub(super) fn find(path: &Path, schema: &Schema, (name, whose): (&str, &Message)) -> Result<(ColumnPlace, DataType)> {
+pub(super) fn find(path: &Path, schema: &Schema, name: &str, purpose: &Message) -> Result<(ColumnPlace, DataType)> {
     let found = ColumnPlace::find(schema.fields(), name);
     let found = found.map(|(place, field)| (place, field.data_type().clone()));
     found.ok_or_else(|| {
         Error::input(message![
             format!("{}: there is no column {name} for ", path.display()),
-            whose.clone(),
+            purpose.clone(),
             format!("; its columns are {}", list_columns(schema))
         ])
     })
 }
 
 /// Returns the type in which values of a type are kept: the value type of dictionaries, and one type for all texts.
-fn kept_as(path: &Path, (name, whose): (&str, &Message), kind: DataType) -> Result<DataType> {
+fn kept_as(path: &Path, name: &str, kind: DataType, purpose: &Message) -> Result<DataType> {
     Ok(match kind {
-        DataType::Dictionary(_, values) => return kept_as(path, (name, whose), *values),
+        DataType::Dictionary(_, values) => return kept_as(path, name, *values, purpose),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
         DataType::Null | DataType::Boolean => kind,
         kind if kind.is_numeric() => kind,
@@ -237,21 +245,21 @@ fn kept_as(path: &Path, (name, whose): (&str, &Message), kind: DataType) -> Resu
         kind => {
             return Err(Error::input(message![
                 format!("{}: column {name} is {kind}, and ", path.display()),
-                whose.clone(),
+                purpose.clone(),
                 " are texts, numbers, dates, times, or true and false; name other columns"
             ]));
         }
     })
 }
 
-/// Returns the common types of the columns of two files.
-fn shared(path: &Path, names: &[String], (known, of_file): (Vec<DataType>, Vec<DataType>)) -> Result<Vec<DataType>> {
-    let pairs = names.iter().zip(known.into_iter().zip(of_file));
-    let both = pairs.map(|(name, (known, kind))| {
-        let common = common(&known, &kind).map(|common| if common.is_string() { DataType::Utf8 } else { common });
+/// Returns the common types of the columns of earlier files and a new one, at `path`.
+fn shared(path: &Path, names: &[String], earlier: Vec<DataType>, new: Vec<DataType>) -> Result<Vec<DataType>> {
+    let pairs = names.iter().zip(earlier.into_iter().zip(new));
+    let both = pairs.map(|(name, (earlier, kind))| {
+        let common = common(&earlier, &kind).map(|common| if common.is_string() { DataType::Utf8 } else { common });
         common.ok_or_else(|| {
             Error::input(format!(
-                "{}: column {name} is {kind}, and in an earlier file {known}; all files of a set must have the same",
+                "{}: column {name} is {kind}, and in an earlier file {earlier}; all files of a set must have the same",
                 path.display()
             ))
         })

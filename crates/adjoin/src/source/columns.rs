@@ -80,7 +80,7 @@ pub fn columns_read(
 ) -> Result<Vec<usize>> {
     let mut places = TableColumns::choose(path, schema, options)?.places();
     for name in attributes {
-        places.push(attributes::find(path, schema, (name, &Argument::Attributes.into()))?.0);
+        places.push(attributes::find(path, schema, name, &Argument::Attributes.into())?.0);
     }
     let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
     tops.sort_unstable();
@@ -119,7 +119,8 @@ impl TableColumns {
     pub(super) fn facts(
         &self,
         context: &Context,
-        (rows, likely_elements): (u64, u64),
+        rows: u64,
+        likely_elements: u64,
         memory: ScanMemory,
         tables: impl FnOnce() -> Result<Tables>,
     ) -> Result<Facts> {

@@ -96,6 +96,7 @@ impl DenseScan {
         let mut faults = Vec::new();
         for (k, row) in stored.chunks_exact(self.layout.row_bytes(self.dimensions)).enumerate() {
             let (count, elements) = row.split_at(self.layout.count_bytes());
+            // Each row may state a length of its own; a file with other lengths was read at wrong offsets.
             if let Some(count) = count.first_chunk() {
                 self.check_count(self.next_row + k as u64, i32::from_le_bytes(*count))?;
             }
@@ -125,6 +126,7 @@ impl VectorScan for DenseScan {
         let row_bytes = self.layout.row_bytes(self.dimensions);
         let mut stored = vec![0; rows * row_bytes];
         self.file.read_at(self.layout.start + self.next_row * row_bytes as u64, &mut stored)?;
+        // Rows without counts have the layout of a batch, so the buffer of the read is passed on without a copy.
         let as_it_lies = !self.layout.counted_rows && self.layout.element != StoredElement::F64;
         let (bytes, faults) = if as_it_lies {
             (stored, Vec::new())

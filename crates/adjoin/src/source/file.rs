@@ -96,9 +96,9 @@ impl SourceFile {
     pub(crate) fn tables(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<Tables> {
         let file = self.open(context)?;
         match self.format {
-            Format::Parquet => parquet::tables(context, &self.path, file, (places, batch_rows), 0),
+            Format::Parquet => parquet::tables(context, &self.path, file, places, batch_rows, 0),
             Format::Arrow => arrow::tables(context, &self.path, file, places),
-            Format::JsonLines => json_lines::tables(context, &self.path, file, (places, 0), self.line_facts()?),
+            Format::JsonLines => json_lines::tables(context, &self.path, file, places, 0, self.line_facts()?),
             Format::Npz => npz::tables(context, &self.path, file, places, self.arrays()?),
             Format::Dense(_) => Err(self.no_columns()),
         }
@@ -110,10 +110,10 @@ impl SourceFile {
     /// Fails as [`SourceFile::tables`] does.
     pub(crate) fn row(&self, context: &Context, places: &[ColumnPlace], row: u64) -> Result<RecordBatch> {
         let (tables, mut before) = match self.format {
-            Format::Parquet => (parquet::tables(context, &self.path, self.open(context)?, (places, 1), row)?, 0),
+            Format::Parquet => (parquet::tables(context, &self.path, self.open(context)?, places, 1, row)?, 0),
             Format::JsonLines => {
                 let file = self.open(context)?;
-                (json_lines::tables(context, &self.path, file, (places, row), self.line_facts()?)?, 0)
+                (json_lines::tables(context, &self.path, file, places, row, self.line_facts()?)?, 0)
             }
             _ => (self.tables(context, places, 1)?, row),
         };
@@ -141,25 +141,26 @@ impl SourceFile {
         if let Some(known) = self.writing.get() {
             return Ok(*known);
         }
-        let found = without::memory((self.format, self.known()), context, &self.path, self.open(context)?)?;
+        let found = without::memory(self.known(), context, &self.path, self.open(context)?)?;
         Ok(*self.writing.get_or_init(|| found))
     }
 
-    /// Writes it again in its own format, without the rows for which `is_gone` returns true. Rows are numbered within
-    /// the file. `done` is called now and then with the number of further rows completed.
+    /// Writes it again in its own format, without the rows for which `is_removed` returns true. Rows are numbered
+    /// within the file. `done` is called now and then with the number of further rows completed.
     ///
     /// # Errors
     /// Fails if the file has changed, cannot be read or written, or the budget does not suffice.
     pub(crate) fn write_without(
         &self,
         context: &Context,
-        (is_gone, done): (&(dyn Fn(u64) -> bool + Sync), &(dyn Fn(u64) + Sync)),
+        is_removed: &(dyn Fn(u64) -> bool + Sync),
+        done: &(dyn Fn(u64) + Sync),
         out: OutputWriter,
     ) -> Result<OutputWriter> {
         let file = self.open(context)?;
-        let wanted = Without { context, path: &self.path, rows: self.rows, is_gone, done };
+        let wanted = Without { context, path: &self.path, rows: self.rows, is_removed, done };
         let memory = self.writing(context)?;
-        let out = without::write((self.format, self.known()), memory, &wanted, file.clone(), out)?;
+        let out = without::write(self.known(), memory, &wanted, file.clone(), out)?;
         self.check(&*file)?;
         Ok(out)
     }
@@ -194,7 +195,7 @@ impl SourceFile {
     }
 
     fn known(&self) -> Known<'_> {
-        Known { lines: self.lines.as_deref(), arrays: self.arrays.as_ref() }
+        Known { format: self.format, lines: self.lines.as_deref(), arrays: self.arrays.as_ref() }
     }
 
     fn line_facts(&self) -> Result<&LineFacts> {

@@ -89,7 +89,7 @@ pub(super) fn inspect(
     let facts = Arc::new(facts);
     let memory = ScanMemory::claimed(facts.held_bytes(), 0);
     let tables = || Ok(Box::new(Rows::new(path, file, &facts, &columns.places(), 0)?) as Tables);
-    Ok(Facts { lines: Some(facts.clone()), ..columns.facts(context, (facts.rows, elements), memory, tables)? })
+    Ok(Facts { lines: Some(facts.clone()), ..columns.facts(context, facts.rows, elements, memory, tables)? })
 }
 
 /// Starts a scan of a file.
@@ -110,7 +110,8 @@ pub(super) fn tables(
     context: &Context,
     path: &Path,
     file: Arc<dyn ReadFile>,
-    (places, first_row): (&[ColumnPlace], u64),
+    places: &[ColumnPlace],
+    first_row: u64,
     facts: &LineFacts,
 ) -> Result<Tables> {
     let held = context.reserve(facts.held_bytes(), &format!("{}: some columns", path.display()))?;

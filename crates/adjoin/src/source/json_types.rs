@@ -309,8 +309,8 @@ impl Keys {
         Ok(())
     }
 
-    /// Returns the index of a name, which is added if there is room.
-    fn place(&mut self, name: &str, (expected, bytes_max): (usize, u64), count: &mut Count) -> Option<usize> {
+    /// Returns the index of a name, probably `expected`. It is added if all names then take at most `bytes_max` bytes.
+    fn place(&mut self, name: &str, expected: usize, bytes_max: u64, count: &mut Count) -> Option<usize> {
         // Most lines have the same names in the same order.
         if self.fields.get(expected).is_some_and(|(at, _)| at == name) {
             return Some(expected);
@@ -353,7 +353,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
             }
 
             fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
-                Ok(self.0.keys.place(name, (self.0.expected, self.0.bytes_max), self.0.count))
+                Ok(self.0.keys.place(name, self.0.expected, self.0.bytes_max, self.0.count))
             }
         }
         deserializer.deserialize_str(Name(self))

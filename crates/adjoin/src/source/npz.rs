@@ -168,7 +168,7 @@ pub(super) fn inspect(
     let memory = ScanMemory::claimed(arrays.held_bytes(&places), 0);
     let arrays = Arc::new(arrays);
     let rows = Rows::new(path, file, &arrays, &columns.places())?;
-    let facts = columns.facts(context, (arrays.rows, 0), memory, || Ok(Box::new(rows) as Tables))?;
+    let facts = columns.facts(context, arrays.rows, 0, memory, || Ok(Box::new(rows) as Tables))?;
     Ok(Facts { arrays: Some(arrays), ..facts })
 }
 
@@ -209,6 +209,7 @@ impl Arrays {
         let mut entries = archive.entries(&mut buffer);
         let mut arrays = Vec::new();
         while let Some(entry) = entries.next_entry().map_err(failed)? {
+            // Other members are not arrays; NumPy skips them too.
             let name = String::from_utf8_lossy(entry.file_path().as_ref()).into_owned();
             let Some(name) = name.strip_suffix(".npy") else { continue };
             let wrong = |what: &str| refused(path, name, what);
@@ -223,6 +224,7 @@ impl Arrays {
             let (bytes, crc, found) = (entry.uncompressed_size_hint(), entry.crc32(), entry.wayfinder());
             let (start, end) = archive.get_entry(found).map_err(failed)?.compressed_data_range();
             let stored = end.saturating_sub(start);
+            // Checked before anything is allocated: a small file may claim any size.
             let is_possible = if is_deflated { bytes / GROWTH_MAX <= stored } else { bytes == stored };
             if end > archive.get_ref().0.len() || !is_possible {
                 return Err(wrong("has not the bytes that the zip claims; it is damaged: save it again"));
@@ -231,6 +233,7 @@ impl Arrays {
                 return Err(wrong("is one of too many arrays; 1,000 can be read"));
             }
             let member = Member { place: start..end, is_deflated, bytes, crc };
+            // Headers are read now, since the directory does not state types and shapes.
             arrays.push(member.stored(path, name.to_owned(), &zip)?);
         }
         let field = |array: &Stored| Field::new(&array.name, array.data_type(), false);
@@ -355,6 +358,7 @@ struct Zip(Arc<dyn ReadFile>);
 
 impl ReaderAt for Zip {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        // The crate expects a short read at the end of the file; the device reports an error there.
         let present = self.0.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
         self.0.read_at(offset, &mut buffer[..present]).map_err(io::Error::other)?;
         Ok(present)
@@ -398,6 +402,7 @@ impl Values {
         read.map_err(|error| failed(&self.path, &format!("array {}", self.name), &error))?;
         self.crc.update(buffer);
         self.left = self.left.saturating_sub(buffer.len() as u64);
+        // The checksum covers all of the array, so values are passed on before it is known.
         if self.left == 0 && self.crc.sum() != self.expected_crc {
             let fault = "its checksum is not the one that the zip has";
             return Err(super::foreign::damaged(&self.path, format!("array {}", self.name), fault));

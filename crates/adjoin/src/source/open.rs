@@ -321,7 +321,8 @@ impl Format {
         path: &Path,
         file: Arc<dyn ReadFile>,
         options: &SourceOptions,
-        (scan, facts): (ScanOptions, &Facts),
+        scan: ScanOptions,
+        facts: &Facts,
     ) -> Result<Box<dyn VectorScan>> {
         match self {
             Self::Parquet => parquet::scan(path, file, options, scan),

@@ -70,7 +70,7 @@ pub(super) fn inspect(
     let id_bytes = of_ids.map_or(0, |ids| footer.bytes_a_row(ids).min(CLAIMED_BYTES_MAX));
     let memory = ScanMemory { id_bytes, row_bytes: footer.row_bytes().min(CLAIMED_BYTES_MAX), ..memory };
     let footer = footer.with_piece_bytes_max(memory.piece);
-    columns.facts(context, (footer.rows, elements), memory, || footer.tables(&columns.places(), PROBED_ROWS))
+    columns.facts(context, footer.rows, elements, memory, || footer.tables(&columns.places(), PROBED_ROWS))
 }
 
 /// Starts a scan of a file.
@@ -83,7 +83,7 @@ pub(super) fn scan(
     let ScanOptions { vectors, batch_bytes, piece_bytes_max } = scan;
     let footer = Footer::read(path, WindowedFile::new(file))?.with_piece_bytes_max(piece_bytes_max);
     let columns = footer.choose(options)?;
-    let tables = footer.scan_tables(&columns, (rows_per_batch(vectors, batch_bytes), batch_bytes as u64))?;
+    let tables = footer.scan_tables(&columns, rows_per_batch(vectors, batch_bytes), batch_bytes as u64)?;
     Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
 }
 
@@ -97,7 +97,8 @@ pub(super) fn tables(
     context: &Context,
     path: &Path,
     file: Arc<dyn ReadFile>,
-    (places, batch_rows): (&[ColumnPlace], usize),
+    places: &[ColumnPlace],
+    batch_rows: usize,
     first_row: u64,
 ) -> Result<Tables> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
@@ -105,7 +106,7 @@ pub(super) fn tables(
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
     let held = context.reserve(batch.held_with(&memory), &format!("{}: some columns", path.display()))?;
     let footer = footer.with_piece_bytes_max(memory.piece);
-    let tables = PiecewiseTables::new(footer, places, (batch_rows, first_row), batch)?;
+    let tables = PiecewiseTables::new(footer, places, batch_rows, first_row, batch)?;
     Ok(Box::new(Holding::new(Box::new(tables), held)))
 }
 
@@ -113,7 +114,8 @@ pub(super) fn tables(
 pub(super) fn tables_bytes(
     path: &Path,
     file: Arc<dyn ReadFile>,
-    (places, batch_rows): (&[ColumnPlace], usize),
+    places: &[ColumnPlace],
+    batch_rows: usize,
 ) -> Result<u64> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
@@ -258,15 +260,15 @@ impl Footer {
         Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
     }
 
-    /// Reads vectors and ids, `rows` at a time. Reads fewer if the ids are long, since all ids of a batch are decoded
-    /// at once.
-    fn scan_tables(self, columns: &TableColumns, (rows, id_bytes): (usize, u64)) -> Result<Tables> {
+    /// Reads vectors and ids, `rows` at a time. Reads fewer if their ids would take more than `id_bytes` bytes, since
+    /// all ids of a batch are decoded at once.
+    fn scan_tables(self, columns: &TableColumns, rows: usize, id_bytes: u64) -> Result<Tables> {
         let places = columns.places();
         let Some(ids) = columns.text_ids().map(std::slice::from_ref) else { return self.tables(&places, rows) };
         let rows = rows.min((id_bytes / self.bytes_a_row(ids).max(1)) as usize).max(1);
         let takes_many = self.batch_memory(ids, rows, u64::MAX).takes_many;
         let batch = BatchMemory { pages: u64::MAX, copied: u64::MAX, takes_many };
-        Ok(Box::new(PiecewiseTables::new(self, &places, (rows, 0), batch)?))
+        Ok(Box::new(PiecewiseTables::new(self, &places, rows, 0, batch)?))
     }
 
     /// Creates a reader of some columns, starting at `first_row`.
@@ -338,7 +340,8 @@ impl PiecewiseTables {
     fn new(
         footer: Footer,
         places: &[ColumnPlace],
-        (batch_rows, first_row): (usize, u64),
+        batch_rows: usize,
+        first_row: u64,
         batch: BatchMemory,
     ) -> Result<Self> {
         let batch_rows = if batch.takes_many { batch_rows } else { 1 };

@@ -137,7 +137,7 @@ mod tests {
         let places = [0, 1].map(ColumnPlace::top);
         let file = FileSystem::pread().open(&path).unwrap();
         let (mut numbers, mut lengths, mut most) = (Vec::new(), Vec::new(), 0);
-        for piece in parquet::tables(&context, &path, file, (&places, 1_024), 0).unwrap() {
+        for piece in parquet::tables(&context, &path, file, &places, 1_024, 0).unwrap() {
             let piece = piece.unwrap();
             numbers.extend_from_slice(piece.column(0).as_primitive::<arrow_array::types::Int64Type>().values());
             let texts = piece.column(1).as_string::<i32>();

@@ -214,12 +214,13 @@ impl ShardsScan<'_> {
             if shard.facts.rows == 0 {
                 continue;
             }
+            // Opened again: a source may have more files than a process may have open.
             let Shards { device, options, info, .. } = self.source;
             let file = device.open(&shard.path)?;
             shard.check_stamp(&*file)?;
             let (batch_bytes, piece_bytes_max) = (self.batch_bytes, shard.facts.memory.piece);
             let wanted = ScanOptions { vectors: info.vectors, batch_bytes, piece_bytes_max };
-            let scan = shard.format.scan(&shard.path, file.clone(), options, (wanted, &shard.facts))?;
+            let scan = shard.format.scan(&shard.path, file.clone(), options, wanted, &shard.facts)?;
             self.current = Some(Current { shard, file, scan, rows_done: 0, digest: Digest::default() });
             break;
         }
@@ -255,6 +256,7 @@ impl Current<'_> {
         if self.rows_done > self.shard.facts.rows || batch.bytes.len() != batch.rows * vectors.bytes() {
             return Err(self.changed());
         }
+        // Stamps have the resolution of the file system's clock, so contents are compared too.
         self.digest.add(&batch);
         batch.first_row += self.shard.first_row;
         Ok(Some(batch))

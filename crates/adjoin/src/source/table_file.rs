@@ -99,7 +99,7 @@ impl TableFile {
         let mut places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();
         places.sort_unstable();
         Ok(match &self.kind {
-            Kind::Parquet => parquet::tables_bytes(&self.path, self.file.clone(), (&places, BATCH_ROWS))?,
+            Kind::Parquet => parquet::tables_bytes(&self.path, self.file.clone(), &places, BATCH_ROWS)?,
             Kind::Csv => csv::reading_bytes(self.schema.fields().len()),
             Kind::JsonLines(facts) => facts.held_bytes(),
         })
@@ -109,9 +109,9 @@ impl TableFile {
         let (path, file) = (&self.path, self.file.clone());
         let places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();
         Ok(match &self.kind {
-            Kind::Parquet => parquet::tables(context, path, file, (&places, BATCH_ROWS), 0)?,
+            Kind::Parquet => parquet::tables(context, path, file, &places, BATCH_ROWS, 0)?,
             Kind::Csv => Box::new(CsvTables::new(context, path, file, self.schema.clone(), columns)?),
-            Kind::JsonLines(facts) => json_lines::tables(context, path, file, (&places, 0), facts)?,
+            Kind::JsonLines(facts) => json_lines::tables(context, path, file, &places, 0, facts)?,
         })
     }
 }

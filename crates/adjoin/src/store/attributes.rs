@@ -153,7 +153,7 @@ impl<'a> Reordering<'a> {
         context.progress.begin("attributes", "rows", rows);
         for partition in 0..sizes.partitions {
             let range = range(partition, sizes, rows);
-            each_in_order(context, &records, (partition, range.clone()), |row| out.push(row))?;
+            each_in_order(context, &records, partition, range.clone(), |row| out.push(row))?;
             context.progress.advance(range.end);
         }
         Ok((out.finish()?, records.spilled()))
@@ -172,7 +172,8 @@ fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
 fn each_in_order(
     context: &Context,
     records: &Records,
-    (partition, places): (usize, Range<u64>),
+    partition: usize,
+    places: Range<u64>,
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let count = (places.end - places.start) as usize;
@@ -331,8 +332,9 @@ impl RowPlaces {
         sizes(0, source_rows).memory_bytes()
     }
 
-    /// Creates the map for `source_rows` rows, numbered in the store from `first` on.
-    pub(super) fn new(context: &Context, temporary: &Path, (first, source_rows): (u64, u64)) -> Result<Self> {
+    /// Creates the map for the rows of a source, which have the numbers `rows` in the store.
+    pub(super) fn new(context: &Context, temporary: &Path, rows: Range<u64>) -> Result<Self> {
+        let (first, source_rows) = (rows.start, rows.end - rows.start);
         let sizes = sizes(0, source_rows);
         let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
         let placed = Partitions::new(context, temporary, "places", sizes);
@@ -363,9 +365,9 @@ impl RowPlaces {
         self,
         context: &Context,
         attributes: &Attributes<'_>,
-        (drafts, temporary): (&Drafts<'_>, &Path),
+        drafts: &Drafts<'_>,
     ) -> Result<(FileFacts, u64)> {
-        let mut reordering = Reordering::new(context, temporary, attributes.schema(), self.next)?;
+        let mut reordering = Reordering::new(context, &drafts.temporary(), attributes.schema(), self.next)?;
         let spilled = self.add_to(context, attributes, &mut reordering)?;
         let (facts, more) = reordering.write(drafts)?;
         Ok((facts, spilled + more))

@@ -86,7 +86,7 @@ impl TrainingSample {
         if !space.is_of_floats() || space.lift.is_some() {
             return Ok(None);
         }
-        let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, (seed, "coding"))?;
+        let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, Random::new(seed, "coding"))?;
         Ok(Coding::fit(kernel, &drawn))
     }
 
@@ -103,16 +103,16 @@ impl TrainingSample {
         Ok(all)
     }
 
-    /// Draws rows, by the seed and the purpose.
+    /// Draws `count` rows, or all if there are fewer.
     fn draw<T: Coordinate>(
         &self,
         kernel: Kernel,
         space: Space<'_>,
         count: u64,
-        (seed, purpose): (u64, &str),
+        mut random: Random,
     ) -> Result<Panel<T>> {
         let (count, bytes) = (count.min(self.rows), space.vectors.bytes());
-        let mut picked = Random::new(seed, purpose).ascending_sample(count, self.rows).into_iter().peekable();
+        let mut picked = random.ascending_sample(count, self.rows).into_iter().peekable();
         let (mut drawn, mut first_row) = (Vec::with_capacity(count as usize * bytes), 0);
         self.records.read(0, |stored| {
             let rows = (stored.len() / bytes) as u64;
@@ -194,7 +194,7 @@ pub(crate) fn train<T: Coordinate>(
     seed: u64,
 ) -> Result<Training<T>> {
     let kernel = context.kernel;
-    let centers = sample.draw(kernel, space, buckets.into(), (seed, "first centers"))?;
+    let centers = sample.draw(kernel, space, buckets.into(), Random::new(seed, "first centers"))?;
     let mut training = Training { centers, distances: 0 };
     let rounds = if trained { ROUNDS } else { 0 };
     context.progress.begin("train", "rounds", rounds as u64);

@@ -16,7 +16,6 @@ use super::buckets::Tally;
 use super::centers::default_buckets;
 use super::files::Role;
 use super::format::{ENTRY_BYTES, HEADER_BYTES};
-use super::intake::Scanned;
 use super::partitions::{BlocksCheckpoint, PartitionSizes, Partitions};
 use crate::checkpoint::{Checkpoint, Fact, KEPT_BYTES, damaged};
 use crate::context::Context;
@@ -57,9 +56,9 @@ pub(super) struct Learned {
     pub(super) coding: Option<Coding>,
     pub(super) distances: u64,
     pub(super) spilled: u64,
-    /// Bytes of the file of the centers, and their number.
-    centers_bytes: u64,
-    centers: usize,
+    /// Bytes of the file of the centers, and their number; set when they are written.
+    pub(super) centers_bytes: u64,
+    pub(super) centers: usize,
 }
 
 /// Rows that are assigned to centers.
@@ -188,7 +187,8 @@ impl BuildCheckpoint {
     pub(super) fn keep_learned<T: Coordinate>(
         &mut self,
         mut learned: Learned,
-        (centers, space): (&Panel<T>, Space<'_>),
+        centers: &Panel<T>,
+        space: Space<'_>,
     ) -> Result<()> {
         let mut file = self.kept.create(CENTERS_FILE)?;
         for row in 0..centers.rows() {
@@ -244,7 +244,8 @@ impl BuildCheckpoint {
         &mut self,
         records: &mut Partitions,
         tallies: &[Tally],
-        (next_row, distances_a_row): (u64, u64),
+        next_row: u64,
+        distances_a_row: u64,
         are_all: bool,
     ) -> Result<()> {
         let before = self.kept.state().rows.as_ref();
@@ -372,36 +373,6 @@ impl BuildCheckpoint {
 
     pub(super) fn explain(&mut self, error: Error) -> Error {
         self.kept.explain(error)
-    }
-}
-
-impl Learned {
-    /// Returns the statistics of the scan.
-    pub(super) fn scanned(&self) -> Scanned {
-        Scanned { usable_rows: self.usable_rows, skipped_rows: self.skipped_rows, waited: 0.0 }
-    }
-
-    /// Collects the results of a scan and a training.
-    pub(super) fn new(
-        scanned: Scanned,
-        (duplicate_ids, id_bytes, longest): (u64, u64, Option<f64>),
-        coding: Option<Coding>,
-        (distances, spilled): (u64, u64),
-    ) -> Self {
-        let Scanned { usable_rows, skipped_rows, .. } = scanned;
-        let (centers_bytes, centers) = (0, 0);
-        Self {
-            usable_rows,
-            skipped_rows,
-            duplicate_ids,
-            id_bytes,
-            longest,
-            coding,
-            distances,
-            spilled,
-            centers_bytes,
-            centers,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Evaluates filters: which rows of a store or an index pass?
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{ReadFile, Reservation};
@@ -21,7 +21,7 @@ use crate::sql::Condition;
 
 /// Bytes per read while the file is verified.
 const PIECE_BYTES: usize = 1 << 20;
-/// Bytes that [`AttributeFile::check`] takes.
+/// Bytes that [`StoredColumns::check`] takes.
 pub(crate) const CHECKING_BYTES: u64 = PIECE_BYTES as u64;
 /// Bytes reserved for decoding one batch.
 pub(super) const READING_BYTES: u64 = 8 << 20;
@@ -71,7 +71,7 @@ impl FilterBitmap {
     }
 }
 
-/// The bytes with which so many columns of so many rows are read and written in another order, at least.
+/// Returns the least bytes with which `columns` columns of `rows` rows are read and written in another order.
 pub(crate) fn columns_bytes(rows: u64, columns: usize) -> u64 {
     least_bytes(rows, columns) + READING_BYTES
 }
@@ -94,58 +94,73 @@ impl AttributeFile {
         there.map(open).transpose()
     }
 
+    /// Returns the columns of `rows` rows in this file, which belongs to `files`.
+    pub(crate) fn columns<'a>(&'a self, files: FolderFiles<'a>, rows: u64) -> StoredColumns<'a> {
+        StoredColumns { file: self, files, rows }
+    }
+}
+
+/// The columns of an open store or index with what is needed to read them. Errors name the folder.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredColumns<'a> {
+    file: &'a AttributeFile,
+    files: FolderFiles<'a>,
+    rows: u64,
+}
+
+impl<'a> StoredColumns<'a> {
     /// Verifies the checksum of the file.
     ///
     /// # Errors
     /// Fails if the file is damaged or the device fails.
-    pub(crate) fn check(&self, context: &Context, files: FolderFiles<'_>) -> Result<()> {
+    pub(crate) fn check(self, context: &Context) -> Result<()> {
         let _piece = context.reserve_between_runs(CHECKING_BYTES, PURPOSE)?;
-        read_checked(&*self.file, files, Role::Attributes, PIECE_BYTES, |_| ())
+        read_checked(&*self.file.file, self.files, Role::Attributes, PIECE_BYTES, |_| ())
     }
 
-    /// Returns the least bytes with which `rows` rows of the file are written in another order.
+    /// Returns the least bytes with which `rows` rows of these columns are written in another order.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub(crate) fn reordering_bytes(&self, files: FolderFiles<'_>, rows: u64) -> Result<u64> {
-        Ok(columns_bytes(rows, self.schema(files)?.fields().len()))
+    pub(crate) fn reordering_bytes(self, rows: u64) -> Result<u64> {
+        Ok(columns_bytes(rows, self.schema()?.fields().len()))
     }
 
-    /// Writes the rows in another order: `place` maps each row to its new position. Returns the entry of the new file
-    /// for the manifest, and the bytes that did not fit in memory.
+    /// Writes the rows in another order: `place` maps each row to its new position. Rows that do not fit in memory go
+    /// to the folder `temporary`. Returns the entry of the new file for the manifest, and the bytes that did not fit in
+    /// memory.
     ///
     /// # Errors
     /// Fails if the file is damaged, the disk refuses, or memory does not suffice.
     pub(crate) fn reorder(
-        &self,
-        (context, files): (&Context, FolderFiles<'_>),
-        (drafts, temporary): (&Drafts<'_>, &Path),
-        (rows, place): (u64, impl Fn(u32) -> u32),
+        self,
+        context: &Context,
+        drafts: &Drafts<'_>,
+        temporary: &Path,
+        place: impl Fn(u32) -> u32,
     ) -> Result<(FileFacts, u64)> {
-        let mut reordering = Reordering::new(context, temporary, &self.schema(files)?, rows)?;
-        self.add_to((context, files), rows, &mut reordering, |row| Some(place(row as u32).into()))?;
+        let mut reordering = Reordering::new(context, temporary, &self.schema()?, self.rows)?;
+        self.add_to(context, &mut reordering, |row| Some(place(row as u32).into()))?;
         reordering.write(drafts)
     }
 
-    /// Adds the `rows` rows of the file to `reordering`. `place` is called for each row, in order, and returns its new
+    /// Adds all rows to `reordering`. `place` is called for each row, in order, and returns its new
     /// position, or `None` to leave it out.
     ///
     /// # Errors
     /// Fails as [`Self::reorder`] does.
     pub(crate) fn add_to(
-        &self,
-        (context, files): (&Context, FolderFiles<'_>),
-        rows: u64,
+        self,
+        context: &Context,
         reordering: &mut Reordering<'_>,
         mut place: impl FnMut(u64) -> Option<u64>,
     ) -> Result<()> {
-        self.check(context, files)?;
-        let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
+        self.check(context)?;
         let mut row = 0;
-        for table in self.tables(context, files, (&all, 0))? {
+        for table in self.tables(context, &self.all()?, 0)? {
             context.cancel.check()?;
             let table = table?;
-            check_count(row + table.num_rows() as u64, rows, files)?;
+            self.check_count(row + table.num_rows() as u64)?;
             reordering.add(&table, |k| Ok(place(row + k as u64)))?;
             row += table.num_rows() as u64;
         }
@@ -156,50 +171,56 @@ impl AttributeFile {
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub(crate) fn names(&self, files: FolderFiles<'_>) -> Result<Vec<(String, String)>> {
+    pub(crate) fn names(self) -> Result<Vec<(String, String)>> {
         let named = |field: &Arc<Field>| (field.name().clone(), field.data_type().to_string());
-        Ok(self.schema(files)?.fields().iter().map(named).collect())
+        Ok(self.schema()?.fields().iter().map(named).collect())
     }
 
     /// Returns the schema of the columns.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
-    pub(crate) fn schema(&self, files: FolderFiles<'_>) -> Result<Arc<Schema>> {
-        kept_schema(&files.files[Role::Attributes].path(files.folder), self.file.clone())
+    pub(crate) fn schema(self) -> Result<Arc<Schema>> {
+        kept_schema(&self.path(), self.file.file.clone())
+    }
+
+    fn path(self) -> PathBuf {
+        self.files.files[Role::Attributes].path(self.files.folder)
+    }
+
+    /// Returns the places of all columns.
+    fn all(self) -> Result<Vec<usize>> {
+        Ok((0..self.schema()?.fields().len()).collect())
     }
 
     /// Reads the rows in order, starting at `first_row`. Only the columns at `places` (ascending) are read.
     ///
     /// # Errors
     /// Fails if the file cannot be read or the budget does not hold a decoded batch.
-    pub(crate) fn tables(
-        &self,
+    fn tables(
+        self,
         context: &Context,
-        files: FolderFiles<'_>,
-        (places, first_row): (&[usize], u64),
+        places: &[usize],
+        first_row: u64,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
-        let path = files.files[Role::Attributes].path(files.folder);
-        kept_tables(context, (&path, self.file.clone()), places, first_row)
+        kept_tables(context, &self.path(), self.file.file.clone(), places, first_row)
     }
 
-    /// Reads all columns of `rows` rows in order, except the rows in `left_out`.
+    /// Reads all columns of all rows in order, except the rows in `left_out`.
     ///
     /// # Errors
-    /// Fails as [`Self::check`] and [`Self::tables`] do.
-    pub(crate) fn others<'a>(
-        &self,
+    /// Fails as [`Self::check`] does, or if the budget does not hold a decoded batch.
+    pub(crate) fn excluding(
+        self,
         context: &Context,
-        files: FolderFiles<'a>,
-        (left_out, rows): (Option<&'a RowSet>, u64),
+        left_out: Option<&'a RowSet>,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<'a>> {
-        self.check(context, files)?;
-        let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
+        self.check(context)?;
         let mut row = 0;
-        Ok(self.tables(context, files, (&all, 0))?.map(move |table| {
+        Ok(self.tables(context, &self.all()?, 0)?.map(move |table| {
             let (first, table) = (row, table?);
             row += table.num_rows() as u64;
-            check_count(row, rows, files)?;
+            self.check_count(row)?;
             without(&table, left_out, first).map(|(table, _)| table)
         }))
     }
@@ -207,31 +228,87 @@ impl AttributeFile {
     /// Passes some rows, ascending, to `take`: the index in `rows`, a table, and the index of the row in the table.
     ///
     /// # Errors
-    /// Fails as [`Self::check`] and [`Self::tables`] do, or if `take` fails.
+    /// Fails as [`Self::excluding`] does, or if `take` fails.
     pub(crate) fn each_of(
-        &self,
+        self,
         context: &Context,
-        files: FolderFiles<'_>,
         rows: &[u32],
         take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
     ) -> Result<()> {
-        if self.is_sound.get().is_none() {
-            self.check(context, files)?;
-            let _ = self.is_sound.set(()); // another thread may have been first
+        if self.file.is_sound.get().is_none() {
+            self.check(context)?;
+            let _ = self.file.is_sound.set(()); // another thread may have been first
         }
-        let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
+        let all = self.all()?;
         let mut place = 0;
         while place < rows.len() {
             let first = rows[place];
-            let table = self.tables(context, files, (&all, first.into()))?.next();
-            let table =
-                table.ok_or_else(|| files.damaged(Role::Attributes, "it has fewer rows than there are vectors"))??;
+            let table = self.tables(context, &all, first.into())?.next();
+            let table = table.ok_or_else(|| self.too_few_rows())??;
             while let Some(k) = rows.get(place).map(|row| (row - first) as usize).filter(|&k| k < table.num_rows()) {
                 take(place, &table, k)?;
                 place += 1;
             }
         }
         Ok(())
+    }
+
+    /// Returns the rows that meet a condition and are not in `left_out`.
+    ///
+    /// # Errors
+    /// Fails if the condition names other columns or cannot be evaluated, the file cannot be read or is damaged, or
+    /// memory does not suffice.
+    pub(crate) fn passing(
+        self,
+        context: &Context,
+        condition: &Condition,
+        left_out: Option<&RowSet>,
+    ) -> Result<FilterBitmap> {
+        self.check(context)?;
+        let memory = context.reserve_between_runs(RankedSet::memory_bytes(self.rows), PURPOSE)?;
+        let places = condition.bind(&*self.schema()?)?;
+        let mut set = RowSet::new(self.rows);
+        self.each_table(context, &places, |first, table| {
+            let (table, numbers) = without(table, left_out, first)?;
+            condition.is_true(&table)?.values().set_indices().for_each(|k| set.insert(numbers[k]));
+            Ok(())
+        })?;
+        Ok(FilterBitmap { rows: RankedSet::new(set), _memory: memory })
+    }
+
+    /// Passes the columns at `places` (ascending) of all rows to `take`: tables, each with the number of its first row.
+    /// The caller has verified the file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or has another number of rows, memory does not suffice, or `take` fails.
+    pub(crate) fn each_table(
+        self,
+        context: &Context,
+        places: &[usize],
+        mut take: impl FnMut(u64, &RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let mut row = 0;
+        context.progress.begin("filter", "rows", self.rows);
+        for table in self.tables(context, places, 0)? {
+            context.cancel.check()?;
+            let (first, table) = (row, table?);
+            row += table.num_rows() as u64;
+            self.check_count(row)?;
+            take(first, &table)?;
+            context.progress.advance(row);
+        }
+        if row < self.rows { Err(self.too_few_rows()) } else { Ok(()) }
+    }
+
+    fn too_few_rows(self) -> Error {
+        self.files.damaged(Role::Attributes, "it has fewer rows than there are vectors")
+    }
+
+    fn check_count(self, count: u64) -> Result<()> {
+        if count <= self.rows {
+            return Ok(());
+        }
+        Err(self.files.damaged(Role::Attributes, "it has more rows than there are vectors"))
     }
 }
 
@@ -249,85 +326,28 @@ fn without(table: &RecordBatch, left_out: Option<&RowSet>, first: u64) -> Result
     Ok((table, rows))
 }
 
-/// Returns the rows, out of `rows`, that meet a condition and are not in `left_out`.
-///
-/// # Errors
-/// Fails if there are no columns, the condition names others or cannot be evaluated, the file cannot be read or is
-/// damaged, or memory does not suffice.
-pub(crate) fn passing(
-    context: &Context,
-    (attributes, files): (Option<&AttributeFile>, FolderFiles<'_>),
-    (condition, left_out): (&Condition, Option<&RowSet>),
-    rows: u64,
-) -> Result<FilterBitmap> {
-    let attributes = asked_for((attributes, files), rows, Argument::Where)?;
-    attributes.check(context, files)?;
-    let memory = context.reserve_between_runs(RankedSet::memory_bytes(rows), PURPOSE)?;
-    let places = condition.bind(&*attributes.schema(files)?)?;
-    let mut set = RowSet::new(rows);
-    each_table(context, (attributes, files), (&places, rows), |first, table| {
-        let (table, numbers) = without(table, left_out, first)?;
-        condition.is_true(&table)?.values().set_indices().for_each(|k| set.insert(numbers[k]));
-        Ok(())
-    })?;
-    Ok(FilterBitmap { rows: RankedSet::new(set), _memory: memory })
-}
-
-/// Passes the columns at `places` (ascending) of all `rows` rows of a verified file to `take`: tables, each with the
-/// number of its first row.
-///
-/// # Errors
-/// Fails if the file cannot be read or has another number of rows, memory does not suffice, or `take` fails.
-pub(crate) fn each_table(
-    context: &Context,
-    (attributes, files): (&AttributeFile, FolderFiles<'_>),
-    (places, rows): (&[usize], u64),
-    mut take: impl FnMut(u64, &RecordBatch) -> Result<()>,
-) -> Result<()> {
-    let mut row = 0;
-    context.progress.begin("filter", "rows", rows);
-    for table in attributes.tables(context, files, (places, 0))? {
-        context.cancel.check()?;
-        let (first, table) = (row, table?);
-        row += table.num_rows() as u64;
-        check_count(row, rows, files)?;
-        take(first, &table)?;
-        context.progress.advance(row);
-    }
-    match row < rows {
-        true => Err(files.damaged(Role::Attributes, "it has fewer rows than there are vectors")),
-        false => Ok(()),
-    }
-}
-
-/// Returns the file of the columns of `rows` rows, which the option `asking` needs.
+/// Returns the columns of a folder, `columns`, which the option `argument` needs.
 ///
 /// # Errors
 /// Fails if there are no columns, or too many rows to number them with 32 bits.
-pub(crate) fn asked_for<'a>(
-    (attributes, files): (Option<&'a AttributeFile>, FolderFiles<'_>),
+pub(crate) fn required_columns<'a>(
+    columns: Option<StoredColumns<'a>>,
+    folder: &Path,
     rows: u64,
-    asking: Argument,
-) -> Result<&'a AttributeFile> {
-    let at = files.folder.display();
+    argument: Argument,
+) -> Result<StoredColumns<'a>> {
+    let at = folder.display();
     if rows > u64::from(u32::MAX) {
         let most = format!(" takes at most {}", u32::MAX);
-        return Err(Error::input(message![format!("{at} has {rows} rows, "), asking, most]));
+        return Err(Error::input(message![format!("{at} has {rows} rows, "), argument, most]));
     }
-    attributes.ok_or_else(|| {
+    columns.ok_or_else(|| {
         Error::input(message![
             format!("{at} has no attributes, which "),
-            asking,
+            argument,
             " asks for; build it again with ",
             Argument::Attributes,
             " and the names of columns"
         ])
     })
-}
-
-fn check_count(count: u64, rows: u64, files: FolderFiles<'_>) -> Result<()> {
-    if count <= rows {
-        return Ok(());
-    }
-    Err(files.damaged(Role::Attributes, "it has more rows than there are vectors"))
 }

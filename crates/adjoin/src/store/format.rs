@@ -316,16 +316,27 @@ pub(super) fn impossible_rows(facts: &BucketFacts) -> String {
     format!("its row numbers {how}, or are not below the {} rows of the source", facts.source_rows)
 }
 
-/// Decodes the row numbers and ids of some members of a bucket from the bytes at [`Extent::rows_of`] and
-/// [`Extent::ids_of`]. The caller has verified their checksums. Returns no ids if the bytes of the ids are empty.
+/// Bytes that were read of some members of a bucket.
+pub(crate) struct MemberBytes<'a> {
+    pub(crate) members: Range<u32>,
+    /// Their row numbers, at [`Extent::rows_of`].
+    pub(crate) rows: &'a [u8],
+    /// Their ids, at [`Extent::ids_of`]; empty to skip the ids.
+    pub(crate) ids: &'a [u8],
+}
+
+/// Decodes the row numbers and ids of some members of a bucket. The caller has verified their checksums. Returns no ids
+/// if the bytes of the ids are empty.
 ///
 /// # Errors
 /// Fails if a value is impossible.
 pub(super) fn decode_members(
-    (number, members): (u32, Range<u32>),
-    (facts, extent): (&BucketFacts, &Extent),
-    (rows, ids): (&[u8], &[u8]),
+    number: u32,
+    read: MemberBytes<'_>,
+    facts: &BucketFacts,
+    extent: &Extent,
 ) -> Result<(Vec<u64>, Ids)> {
+    let MemberBytes { members, rows, ids } = read;
     let rows = decode_rows(number, facts, rows)?;
     let broken = || Error::corrupt(format!("bucket {number}: ids: they do not end where they should"));
     let ids = match facts.ids {

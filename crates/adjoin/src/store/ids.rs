@@ -117,9 +117,9 @@ impl IdCheck {
     }
 }
 
-/// Returns the error for duplicate ids: it names the first such row of the source, and the remedies. `remedy` is added
-/// to the advice to keep both rows.
-pub(crate) fn refusal(source: &dyn VectorSource, (row, count): (u64, u64), remedy: Message) -> Result<Error> {
+/// Returns the error for `count` rows of a source with the id of an earlier row, the first of which is `row`. `remedy`
+/// is added to the advice to keep all rows.
+pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: Message) -> Result<Error> {
     let mut scan = source.scan(1 << 20)?;
     let mut id = String::new();
     while let Some(batch) = scan.next_batch()? {

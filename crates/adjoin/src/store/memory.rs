@@ -71,12 +71,12 @@ pub(super) struct OrderMemory {
 
 impl OrderMemory {
     /// Returns the least memory that suffices.
-    fn of(options: &BuildOptions, source: &dyn VectorSource, (rows, buckets): (u64, usize), batch: u64) -> Self {
+    fn of(options: &BuildOptions, source: &dyn VectorSource, buckets: usize, batch: u64) -> Self {
         if options.sort_by.is_none() {
             return Self::default();
         }
         let finding = Ordinals::finding_bytes(buckets) + source.scan_bytes(batch);
-        let (ordinals, sorter) = (Ordinals::memory_bytes(rows), Ordinals::sorter_bytes(0));
+        let (ordinals, sorter) = (Ordinals::memory_bytes(source.info().rows), Ordinals::sorter_bytes(0));
         Self { ordinals, finding, sorter, of_row: ARRIVAL_BYTES, blocks: WRITE_BUFFER_BYTES as u64 }
     }
 
@@ -162,7 +162,8 @@ impl BuildMemory {
     pub(super) fn plan_append<T: Coordinate>(
         context: &Context,
         source: Option<&dyn VectorSource>,
-        (growing, purpose): (&Growing, &str),
+        growing: &Growing,
+        purpose: &str,
     ) -> Result<(Context, Self)> {
         Self::fitting(context, purpose, |free, batch| {
             Self::to_append::<T>(context.threads, source, growing, free, batch)
@@ -229,7 +230,7 @@ impl BuildMemory {
         };
 
         let columns = options.kept_columns().len();
-        let order = OrderMemory::of(options, source, (rows, buckets), batch);
+        let order = OrderMemory::of(options, source, buckets, batch);
         let (places, attributes) = match columns {
             0 => (0, 0),
             _ => (RowPlaces::memory_bytes(rows), attributes::least_bytes(rows, columns) + source.scan_bytes(batch)),
@@ -325,8 +326,10 @@ impl BuildMemory {
     /// `free` bytes and `id_bytes` of ids. Known before any work is done.
     pub(crate) fn foresee<T: Coordinate>(
         threads: usize,
-        (source, options): (&dyn VectorSource, &BuildOptions),
-        (id_bytes, free): (u64, u64),
+        source: &dyn VectorSource,
+        options: &BuildOptions,
+        id_bytes: u64,
+        free: u64,
     ) -> ForeseenBuild {
         let least_batch = intake::batch_bytes(0);
         let least = Self::within::<T>(threads, source, options, 0, least_batch).largest_phase();

@@ -41,7 +41,7 @@ pub use checkpoint::BuildRepeated;
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
 pub use filter_bitmap::FilterBitmap;
-pub(crate) use filter_bitmap::{AttributeFile, CHECKING_BYTES, columns_bytes, passing};
+pub(crate) use filter_bitmap::{AttributeFile, CHECKING_BYTES, StoredColumns, columns_bytes, required_columns};
 pub(crate) use folder::FolderFiles;
 pub(crate) use ids::{IdCheck, check_same_kind, hash_of};
 pub(crate) use intake::{

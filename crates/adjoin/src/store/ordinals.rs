@@ -41,7 +41,17 @@ pub(super) struct Ordinals {
 /// Fails if there is no such column or its values have no order.
 pub(super) fn sort_column<'a>(context: &Context, source: &'a dyn VectorSource, name: &str) -> Result<Attributes<'a>> {
     let whose = message!["values of ", Argument::SortBy];
-    Attributes::of(context, source, (&[name.to_owned()], &whose))
+    Attributes::of(context, source, &[name.to_owned()], &whose)
+}
+
+/// Rows of a source to rank by a column.
+pub(super) struct RowsToRank<'a> {
+    pub(super) column: &'a Attributes<'a>,
+    pub(super) source_rows: u64,
+    /// The rows to rank, in partitions, with the tallies of their centers.
+    pub(super) records: &'a Records,
+    pub(super) vectors: VectorType,
+    pub(super) tallies: &'a [Tally],
 }
 
 impl Ordinals {
@@ -61,17 +71,13 @@ impl Ordinals {
         free.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX)
     }
 
-    /// Ranks those rows of a source that are records by the values of a column: ascending, nulls last, equal values in
-    /// row order.
+    /// Ranks rows by the values of a column: ascending, nulls last, equal values in row order. The sorter takes
+    /// `sorter_bytes` bytes; what does not fit goes to the folder `temporary`.
     ///
     /// # Errors
     /// Fails if the source cannot be read or has changed, the disk refuses, or memory does not suffice.
-    pub(super) fn by(
-        (context, temporary): (&Context, &Path),
-        (column, source_rows): (&Attributes<'_>, u64),
-        (records, vectors): (&Records, VectorType),
-        (tallies, sorter_bytes): (&[Tally], u64),
-    ) -> Result<Self> {
+    pub(super) fn by(context: &Context, temporary: &Path, rows: &RowsToRank<'_>, sorter_bytes: u64) -> Result<Self> {
+        let &RowsToRank { column, source_rows, records, vectors, tallies } = rows;
         let memory = context.reserve(Self::memory_bytes(source_rows), PURPOSE)?;
         let mut of = RowNumbers::new(source_rows, |_| NO_CENTER);
         for partition in 0..records.count() {

@@ -30,11 +30,11 @@ const BEGINNINGS_MAX: usize = 10;
 /// # Errors
 /// Fails if a folder of this kind exists and `force` is false, something else exists, or the device does not allow
 /// access.
-pub(crate) fn check_target(context: &Context, (store, kind): (&Path, Kind), force: bool) -> Result<()> {
+pub(crate) fn check_target(context: &Context, store: &Path, kind: Kind, force: bool) -> Result<()> {
     let at = store.display();
     match context.device.kind(store)? {
         None => check_parent(&*context.device, store),
-        Some(FileKind::Folder) if has_manifest(context, store)? => check_replaceable(context, (store, kind), force),
+        Some(FileKind::Folder) if has_manifest(context, store)? => check_replaceable(context, store, kind, force),
         Some(FileKind::Folder) => {
             let names = context.device.list(store)?;
             if names.iter().all(|name| name.to_str().is_some_and(is_ours)) {
@@ -47,7 +47,7 @@ pub(crate) fn check_target(context: &Context, (store, kind): (&Path, Kind), forc
 }
 
 /// Refuses a folder with a manifest of another kind, or one that must not be replaced.
-fn check_replaceable(context: &Context, (store, kind): (&Path, Kind), force: bool) -> Result<()> {
+fn check_replaceable(context: &Context, store: &Path, kind: Kind, force: bool) -> Result<()> {
     match kind_of(context, store) {
         Ok(Some(other)) if other != kind => {
             return Err(Error::input(format!("{} is {other}, not {kind}; choose another folder", store.display())));
@@ -91,7 +91,7 @@ impl<'a> Drafts<'a> {
     ///
     /// # Errors
     /// Fails if the disk refuses or another build writes there.
-    pub(crate) fn begin(context: &'a Context, (store, kind): (&'a Path, Kind)) -> Result<Self> {
+    pub(crate) fn begin(context: &'a Context, store: &'a Path, kind: Kind) -> Result<Self> {
         let device = &context.device;
         let mut drafts = Self { context, store, kind, made_store: false, lock: None, folder: None, placed: Vec::new() };
         drafts.lock = Some(drafts.lock()?);
@@ -125,6 +125,11 @@ impl<'a> Drafts<'a> {
         self.folder.as_ref().expect("it is there until the drafts are dropped").path()
     }
 
+    /// Returns the folder for data that does not fit in memory.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.context.temporary(Some(self.folder()))
+    }
+
     /// Returns the path for a draft of this name.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
@@ -148,7 +153,8 @@ impl<'a> Drafts<'a> {
     /// only the removal of its files failed, the new one.
     pub(crate) fn publish(
         mut self,
-        (files, manifest): (&Files, &[u8]),
+        files: &Files,
+        manifest: &[u8],
         contents: &[(Role, &[u8])],
         force: bool,
     ) -> Result<()> {
@@ -167,7 +173,7 @@ impl<'a> Drafts<'a> {
         // Another build may have published here since the first check.
         let old = match has_manifest(self.context, self.store)? {
             true => {
-                check_replaceable(self.context, (self.store, self.kind), force)?;
+                check_replaceable(self.context, self.store, self.kind, force)?;
                 self.named().or_else(|error| match error.kind() {
                     // A damaged store may be replaced too; its files are then left in place.
                     error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),

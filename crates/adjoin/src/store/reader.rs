@@ -1,6 +1,5 @@
 //! An open store: the bucket table is in memory, centers and buckets are read on request.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -11,9 +10,9 @@ use arrow_schema::Schema;
 
 use super::blocks::BlockSums;
 use super::files::Role;
-use super::filter_bitmap::{AttributeFile, FilterBitmap, asked_for, each_table, passing};
+use super::filter_bitmap::{AttributeFile, FilterBitmap, StoredColumns, required_columns};
 use super::folder::{FolderFiles, read_checked};
-use super::format::{Bucket, Extent, decode_bucket, decode_members, decode_table};
+use super::format::{Bucket, Extent, MemberBytes, decode_bucket, decode_members, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
 use crate::context::Context;
@@ -130,7 +129,7 @@ impl Store {
     /// # Errors
     /// Fails if the file of the columns cannot be read.
     pub fn attributes(&self) -> Result<Vec<(String, String)>> {
-        self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
+        self.columns().map_or(Ok(Vec::new()), StoredColumns::names)
     }
 
     /// Checks that the store has columns to filter by, before anything is read for the filter.
@@ -138,7 +137,7 @@ impl Store {
     /// # Errors
     /// Fails if the store has no columns.
     pub fn check_filtered(&self) -> Result<()> {
-        asked_for(self.attribute_file(), self.manifest.rows, Argument::Where).map(drop)
+        self.required_columns(Argument::Where).map(drop)
     }
 
     /// Returns the rows that pass a filter, by their positions in bucket order.
@@ -150,17 +149,17 @@ impl Store {
         if self.manifest.sorted_by.is_some() && self.blocks.get().is_none() {
             let _ = self.blocks.set(BlockSums::read(context, self.files())?); // another thread may have been first
         }
-        passing(context, (self.attributes.as_ref(), self.files()), (condition, None), self.manifest.rows)
+        self.required_columns(Argument::Where)?.passing(context, condition, None)
     }
 
-    /// Returns the schema of the store's columns, after verifying their file. `asking` is the option that needs them.
+    /// Returns the schema of the store's columns, after verifying their file. `argument` is the option that needs them.
     ///
     /// # Errors
     /// Fails if the store has no columns, or their file is damaged or cannot be read.
-    pub(crate) fn attribute_schema(&self, context: &Context, asking: Argument) -> Result<Arc<Schema>> {
-        let attributes = asked_for(self.attribute_file(), self.manifest.rows, asking)?;
-        attributes.check(context, self.files())?;
-        attributes.schema(self.files())
+    pub(crate) fn attribute_schema(&self, context: &Context, argument: Argument) -> Result<Arc<Schema>> {
+        let columns = self.required_columns(argument)?;
+        columns.check(context)?;
+        columns.schema()
     }
 
     /// Passes the columns of the rows at `places` (ascending positions in bucket order) to `take`: tables, each with
@@ -171,17 +170,20 @@ impl Store {
     pub(crate) fn each_attributes(
         &self,
         context: &Context,
-        (places, asking): (&[usize], Argument),
+        places: &[usize],
+        argument: Argument,
         take: impl FnMut(u64, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
-        let rows = self.manifest.rows;
-        let attributes = asked_for(self.attribute_file(), rows, asking)?;
-        each_table(context, (attributes, self.files()), (places, rows), take)
+        self.required_columns(argument)?.each_table(context, places, take)
     }
 
-    /// Returns the file of the columns, if present, and the store's files.
-    pub(crate) fn attribute_file(&self) -> (Option<&AttributeFile>, FolderFiles<'_>) {
-        (self.attributes.as_ref(), self.files())
+    /// Returns the columns, if the store has any.
+    pub(crate) fn columns(&self) -> Option<StoredColumns<'_>> {
+        self.attributes.as_ref().map(|file| file.columns(self.files(), self.manifest.rows))
+    }
+
+    fn required_columns(&self, argument: Argument) -> Result<StoredColumns<'_>> {
+        required_columns(self.columns(), &self.folder, self.manifest.rows, argument)
     }
 
     fn files(&self) -> FolderFiles<'_> {
@@ -222,13 +224,9 @@ impl Store {
     ///
     /// # Errors
     /// Fails if they are impossible.
-    pub(crate) fn decode_members(
-        &self,
-        (number, members): (u32, Range<u32>),
-        of_members: (&[u8], &[u8]),
-    ) -> Result<(Vec<u64>, Ids)> {
-        let (facts, extent) = (self.manifest.bucket_facts(), &self.extents[number as usize]);
-        decode_members((number, members), (&facts, extent), of_members)
+    pub(crate) fn decode_members(&self, number: u32, members: MemberBytes<'_>) -> Result<(Vec<u64>, Ids)> {
+        let extent = &self.extents[number as usize];
+        decode_members(number, members, &self.manifest.bucket_facts(), extent)
             .map_err(|error| self.files().damaged(Role::Vectors, &error.to_string()))
     }
 

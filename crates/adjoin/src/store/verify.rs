@@ -256,7 +256,7 @@ impl Check<'_> {
         let Some(file) = self.open(DamagedPart::Vectors, &manifest.files[Role::Vectors])? else { return Ok(()) };
         self.context.progress.begin("verify", "buckets", u64::from(manifest.buckets));
         let mut pieces = Pieces::new(file);
-        pieces.blocks = manifest.files.get(Role::Blocks).map(|_| Default::default());
+        pieces.blocks = manifest.files.get(Role::Blocks).map(|_| BlocksRead::default());
         let mut buckets = Buckets { check: self, manifest, pieces, headers: Xxh3::new() };
         match &table {
             Some(table) => buckets.all_listed(&table.extents)?,
@@ -347,8 +347,8 @@ impl Check<'_> {
     }
 
     /// Checks that the block checksums match the buckets, which were all read front to back and are undamaged.
-    fn blocks_belong(&mut self, manifest: &Manifest, blocks: Option<(BlockHasher, Xxh3)>) {
-        let (Some((_, sums)), Some(facts)) = (blocks, manifest.files.get(Role::Blocks)) else { return };
+    fn blocks_belong(&mut self, manifest: &Manifest, blocks: Option<BlocksRead>) {
+        let (Some(BlocksRead { sums, .. }), Some(facts)) = (blocks, manifest.files.get(Role::Blocks)) else { return };
         if !facts.has_checksum(sums.digest()) {
             self.damage(DamagedPart::Blocks, facts, None, "its checksums are not those of the buckets");
         }
@@ -376,6 +376,20 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+/// A section of a bucket that has its own checksum.
+struct Section<'a> {
+    /// Its contents, for messages.
+    name: &'static str,
+    /// Its bytes in the file.
+    range: Range<u64>,
+    /// The checksum that the header states.
+    checksum: u64,
+    /// Bytes of the numbers in it that must ascend.
+    numbers: Option<(Range<u64>, Ascent)>,
+    /// The fault if they do not.
+    impossible: &'a str,
 }
 
 /// The file of the buckets.
@@ -495,24 +509,29 @@ impl Buckets<'_, '_> {
         let (facts, ids) = (self.manifest.bucket_facts(), self.manifest.ids);
         let ascent = Ascent::of_rows(facts.source_rows, facts.is_sorted);
         let _unordered = self.check.context.reserve(if facts.is_sorted { 8 * rows } else { 0 }, "verifying")?;
-        let numbers = Some((body.end - 8 * rows..body.end, ascent));
         let impossible = format::impossible_rows(&facts);
-        let what = ("vectors or row numbers", &*impossible);
-        self.section(number, extent, (body.clone(), header.body_checksum), numbers, what)?;
-        let ends = Ascent::of_ids(ids, extent.rows, extent.id_bytes).map(|ends| (body.end..body.end + 8 * rows, ends));
-        let what = ("ids", "the ends of its ids do not ascend to the end of the texts");
-        self.section(number, extent, (body.end..end, header.id_checksum), ends, what)
+        let rows_section = Section {
+            name: "vectors or row numbers",
+            range: body.clone(),
+            checksum: header.body_checksum,
+            numbers: Some((body.end - 8 * rows..body.end, ascent)),
+            impossible: &impossible,
+        };
+        self.section(number, extent, rows_section)?;
+        let ends = Ascent::of_ids(ids, extent.rows, extent.id_bytes);
+        let ids_section = Section {
+            name: "ids",
+            range: body.end..end,
+            checksum: header.id_checksum,
+            numbers: ends.map(|ends| (body.end..body.end + 8 * rows, ends)),
+            impossible: "the ends of its ids do not ascend to the end of the texts",
+        };
+        self.section(number, extent, ids_section)
     }
 
-    /// Compares a part of a bucket with its checksum, and checks the numbers in it.
-    fn section(
-        &mut self,
-        number: u32,
-        extent: &Extent,
-        (range, written): (Range<u64>, u64),
-        mut numbers: Option<(Range<u64>, Ascent)>,
-        (what, impossible): (&str, &str),
-    ) -> Result<()> {
+    /// Compares a section of a bucket with its checksum, and checks the numbers in it.
+    fn section(&mut self, number: u32, extent: &Extent, section: Section<'_>) -> Result<()> {
+        let Section { name, range, checksum, mut numbers, impossible } = section;
         let (mut hash, mut at) = (Xxh3::new(), range.start);
         let mut see = |bytes: &[u8]| {
             hash.update(bytes);
@@ -526,7 +545,7 @@ impl Buckets<'_, '_> {
         };
         let read = self.pieces.visit(self.check.context, range.clone(), &mut see)?;
         let fault = match read {
-            Ok(()) if hash.digest() != written => format!("{what}: checksum mismatch"),
+            Ok(()) if hash.digest() != checksum => format!("{name}: checksum mismatch"),
             Ok(()) if numbers.is_none_or(|(_, ascent)| ascent.holds()) => return Ok(()),
             Ok(()) => impossible.to_owned(),
             Err(error) => error.to_string(),
@@ -572,6 +591,14 @@ impl Buckets<'_, '_> {
     }
 }
 
+/// Checksums of the blocks of a file, as far as it was read.
+#[derive(Default)]
+struct BlocksRead {
+    hasher: BlockHasher,
+    /// The checksum of the checksums of all blocks.
+    sums: Xxh3,
+}
+
 /// A file read front to back, with one piece of it in memory.
 struct Pieces {
     file: Arc<dyn ReadFile>,
@@ -579,8 +606,8 @@ struct Pieces {
     start: u64,
     len: usize,
     bytes_read: u64,
-    /// Checksums of the blocks read so far, and the checksum of these, if requested.
-    blocks: Option<(BlockHasher, Xxh3)>,
+    /// Blocks read so far, if their checksums are requested.
+    blocks: Option<BlocksRead>,
 }
 
 impl Pieces {
@@ -620,7 +647,7 @@ impl Pieces {
             self.len = 0; // if the read fails, nothing is in memory
             self.bytes_read += self.file.read_at(start, &mut self.buffer[..len])?;
             (self.start, self.len) = (start, len);
-            if let Some((hasher, sums)) = &mut self.blocks {
+            if let Some(BlocksRead { hasher, sums }) = &mut self.blocks {
                 hasher.update(&self.buffer[..len], |sum| sums.update(&sum.to_le_bytes()));
             }
         }

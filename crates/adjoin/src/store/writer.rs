@@ -24,7 +24,7 @@ use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned, UsableRows};
 use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
-use super::ordinals::{Ordinals, sort_column};
+use super::ordinals::{Ordinals, RowsToRank, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
@@ -236,10 +236,10 @@ pub fn build(
     if options.buckets == Some(0) {
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
-    check_target(context, (store, Kind::Store), options.force)?;
+    check_target(context, store, Kind::Store, options.force)?;
     let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
     let (columns, whose) = (options.kept_columns(), Argument::Attributes.into());
-    let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, (&columns, &whose))).transpose()?;
+    let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, &columns, &whose)).transpose()?;
     let _kept_memory =
         options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
@@ -248,12 +248,14 @@ pub fn build(
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
     let context = &context;
     let kept = BuildCheckpoint::open(context, source, store, options)?.map(Mutex::new);
-    let drafts = Drafts::begin(context, (store, Kind::Store))?;
+    let drafts = Drafts::begin(context, store, Kind::Store)?;
     intake::tell(context, source);
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
     let left_out = options.left_out.as_deref();
     let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
-    let build = Build { context, intake, info, drafts, options, attributes, sort_column, memory, kept: kept.as_ref() };
+    let (kept_build, watch) = (kept.as_ref(), Stopwatch::start());
+    let build =
+        Build { context, intake, info, drafts, options, attributes, sort_column, memory, kept: kept_build, watch };
     let done = build.run();
     let Some(mut kept) = kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)) else {
         return done;
@@ -274,6 +276,8 @@ struct Build<'a> {
     memory: BuildMemory,
     /// Checkpoints for another run, if requested.
     kept: Option<&'a Mutex<BuildCheckpoint>>,
+    /// Started with the build.
+    watch: Stopwatch,
 }
 
 /// Result of the first scan.
@@ -290,6 +294,8 @@ struct Survey {
 /// Rows, assigned to centers.
 struct Assigned {
     records: Records,
+    /// The centers in tree order.
+    order: Vec<u32>,
     /// Partition of each center, in tree order.
     partition_of: Vec<u32>,
     /// Tallies by center.
@@ -300,7 +306,6 @@ struct Assigned {
 
 impl Build<'_> {
     fn run(self) -> Result<BuildReport> {
-        let watch = Stopwatch::start();
         let plain = Space::plain(self.info.vectors, self.options.metric);
         if let Some(learned) = self.kept.and_then(|kept| lock(kept).learned()) {
             let plain = plain.up_to_length(learned.longest);
@@ -309,12 +314,12 @@ impl Build<'_> {
             return with_coordinates!(space, T => {
                 let kept = self.kept.expect("it was kept");
                 let centers = lock(kept).centers::<T>(&learned, space.dimensions())?;
-                self.lay_out::<T>((space, &centers), &learned, (BuildSeconds::default(), watch))
+                self.lay_out::<T>(space, &centers, &learned, BuildSeconds::default())
             });
         }
         let sample_memory = self.context.reserve(self.memory.sample, "the build")?;
         let survey = self.survey()?;
-        let mut seconds = BuildSeconds { survey: watch.seconds(), ..BuildSeconds::default() };
+        let mut seconds = BuildSeconds { survey: self.watch.seconds(), ..BuildSeconds::default() };
         let plain = plain.up_to_length(survey.longest);
         let memory = self.context.reserve(self.memory.training, "the build")?;
         let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
@@ -325,7 +330,7 @@ impl Build<'_> {
             let (centers, learned) = self.learn::<T>(space, survey, coding.clone())?;
             drop(sample_memory); // the next phase reserves it again
             seconds.train = phase.seconds();
-            self.lay_out::<T>((space, &centers), &learned, (seconds, watch))
+            self.lay_out::<T>(space, &centers, &learned, seconds)
         })
     }
 
@@ -338,10 +343,20 @@ impl Build<'_> {
     ) -> Result<(Panel<T>, Learned)> {
         let Training { centers, distances } = self.train::<T>(&survey.sample, space)?;
         let Survey { scanned, duplicate_ids, id_bytes, longest, sample } = survey;
-        let told = (duplicate_ids, id_bytes, longest);
-        let learned = Learned::new(scanned, told, coding, (distances, sample.records.spilled()));
+        let learned = Learned {
+            usable_rows: scanned.usable_rows,
+            skipped_rows: scanned.skipped_rows,
+            duplicate_ids,
+            id_bytes,
+            longest,
+            coding,
+            distances,
+            spilled: sample.records.spilled(),
+            centers_bytes: 0,
+            centers: 0,
+        };
         if let Some(kept) = self.kept {
-            lock(kept).keep_learned(learned.clone(), (&centers, space))?;
+            lock(kept).keep_learned(learned.clone(), &centers, space)?;
         }
         Ok((centers, learned))
     }
@@ -349,29 +364,28 @@ impl Build<'_> {
     /// Runs all phases after the survey and the training.
     fn lay_out<T: Coordinate>(
         self,
-        (space, centers): (Space<'_>, &Panel<T>),
+        space: Space<'_>,
+        centers: &Panel<T>,
         learned: &Learned,
-        (mut seconds, watch): (BuildSeconds, Stopwatch),
+        mut seconds: BuildSeconds,
     ) -> Result<BuildReport> {
         let mut phase = Stopwatch::start();
         let order = tree_order(self.context.kernel, centers);
-        let &Learned { duplicate_ids, longest, distances: training_distances, spilled: sample_spilled, .. } = learned;
-        let scanned = learned.scanned();
         seconds.train += phase.lap();
-        let assigned = self.assign(space, (centers, &order), scanned, learned.id_bytes)?;
+        let assigned = self.assign(space, centers, order, learned)?;
         seconds.assign = phase.lap();
-        let rows_max = extent_rows_max(scanned.usable_rows, centers.rows() as u64, self.info.vectors);
+        let rows_max = extent_rows_max(learned.usable_rows, centers.rows() as u64, self.info.vectors);
         let ordinals = self.ordinals(&assigned)?;
         let mut places = self.row_places()?;
-        let written = self.write_buckets(&assigned, (&order, ordinals.as_ref()), rows_max, places.as_mut())?;
+        let written = self.write_buckets(&assigned, ordinals.as_ref(), rows_max, places.as_mut())?;
         let Assigned { records, distances, waited, .. } = assigned;
-        let spilled = sample_spilled + records.spilled() + ordinals.as_ref().map_or(0, |ordinals| ordinals.spilled);
+        let spilled = learned.spilled + records.spilled() + ordinals.as_ref().map_or(0, |ordinals| ordinals.spilled);
         drop((records, ordinals));
         let attributes = self.write_attributes(places)?;
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
         let centers = stored_centers(space, centers, &written.centers);
-        let mut manifest = self.manifest(scanned, (duplicate_ids, longest), &written, &centers);
+        let mut manifest = self.manifest(learned, &written, &centers);
         let (mut bytes_written, mut spill_bytes) = (written.bytes, spilled);
         if let Some((facts, spilled)) = attributes {
             bytes_written += facts.bytes;
@@ -384,16 +398,11 @@ impl Build<'_> {
         }
         let encoded = manifest.encode();
         let contents = [(Role::Centers, &*centers), (Role::Table, &*written.table)];
-        self.drafts.publish((&manifest.files, &encoded), &contents, self.options.force)?;
+        self.drafts.publish(&manifest.files, &encoded, &contents, self.options.force)?;
         bytes_written += (centers.len() + written.table.len() + encoded.len()) as u64;
-        let center_distances = training_distances + distances;
-        seconds.total = watch.seconds();
+        let center_distances = learned.distances + distances;
+        seconds.total = self.watch.seconds();
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds, resume: None })
-    }
-
-    /// Returns the folder for data that does not fit in memory.
-    fn temporary(&self) -> PathBuf {
-        self.context.temporary(Some(self.drafts.folder()))
     }
 
     /// Checks all rows and draws the sample. The sample depends only on the number of usable rows and the seed.
@@ -401,12 +410,13 @@ impl Build<'_> {
         let rows = self.info.rows;
         let _memory = self.context.reserve(self.memory.survey(), "the build")?;
         let check_ids = self.info.ids != IdKind::None;
-        let mut check = check_ids.then(|| IdCheck::new(self.context, &self.temporary(), rows, self.memory.id_check));
+        let mut check =
+            check_ids.then(|| IdCheck::new(self.context, &self.drafts.temporary(), rows, self.memory.id_check));
         let mut id_bytes_seen = 0;
         let draw_of = |rows| {
             let picked = Random::new(self.options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
             let sizes = self.memory.sample_sizes();
-            Draw::new(picked, Partitions::new(self.context, &self.temporary(), "sample", sizes))
+            Draw::new(picked, Partitions::new(self.context, &self.drafts.temporary(), "sample", sizes))
         };
         let mut draw = draw_of(rows);
         self.context.progress.begin("check", "rows", rows);
@@ -427,7 +437,7 @@ impl Build<'_> {
         let duplicates = check.map_or(Ok(ids::Duplicates::default()), |check| check.finish(0))?;
         if let (Some(first), OnDuplicateId::Error) = (duplicates.first, self.options.on_duplicate_id) {
             let remedy = message![Argument::NoIds, " to go by row numbers"];
-            return Err(ids::refusal(self.intake.source, (first, duplicates.count), remedy)?);
+            return Err(ids::refusal(self.intake.source, first, duplicates.count, remedy)?);
         }
         if scanned.skipped_rows > 0 {
             // The sample was drawn from too many rows: draw it again, now that the number of usable rows is known.
@@ -450,18 +460,18 @@ impl Build<'_> {
     fn assign<T: Coordinate>(
         &self,
         space: Space<'_>,
-        (centers, order): (&Panel<T>, &[u32]),
-        surveyed: Scanned,
-        id_bytes_total: u64,
+        centers: &Panel<T>,
+        order: Vec<u32>,
+        learned: &Learned,
     ) -> Result<Assigned> {
         let _memory = self.context.reserve(self.memory.assigning(), "the build")?;
         let levels = TwoLevel::new(self.context.kernel, centers);
-        let bytes = surveyed.usable_rows * (self.info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes_total;
+        let bytes = learned.usable_rows * (self.info.vectors.bytes() as u64 + RECORD_BYTES) + learned.id_bytes;
         let sizes = self.memory.partitions(bytes, order.len());
         let mut tallies = vec![Tally::default(); centers.rows()];
         let records = match self.kept {
             Some(kept) => lock(kept).partitions(self.context, sizes, &mut tallies)?,
-            None => Partitions::new(self.context, &self.temporary(), "rows", sizes),
+            None => Partitions::new(self.context, &self.drafts.temporary(), "rows", sizes),
         };
         let partitions = records.count();
         let partition_of = |place: usize| place * partitions / order.len();
@@ -473,22 +483,22 @@ impl Build<'_> {
 
         let distances_a_row = levels.distances_a_vector() as u64;
         let sorting = Sorting { records, tallies, partition_of_center, kept: self.kept, distances_a_row };
-        let (mut sorting, waited) = self.sort(space, &levels, sorting, surveyed)?;
+        let (mut sorting, waited) = self.sort(space, &levels, sorting, learned.usable_rows)?;
         sorting.measure(space);
         let Sorting { records, tallies, .. } = sorting;
         let records = records.finish()?;
         let partition_of = (0..order.len()).map(|place| partition_of(place) as u32).collect();
-        let distances = surveyed.usable_rows * distances_a_row;
-        Ok(Assigned { records, partition_of, tallies, distances, waited })
+        let distances = learned.usable_rows * distances_a_row;
+        Ok(Assigned { records, order, partition_of, tallies, distances, waited })
     }
 
-    /// Sorts the rows that no checkpoint covers.
+    /// Sorts the rows that no checkpoint covers. `usable_rows` is the number of rows that the first scan found.
     fn sort<'s, T: Coordinate>(
         &self,
         space: Space<'_>,
         levels: &TwoLevel<T>,
         mut sorting: Sorting<'s>,
-        surveyed: Scanned,
+        usable_rows: u64,
     ) -> Result<(Sorting<'s>, f64)> {
         let (_, are_all) = sorting.done_before();
         if are_all {
@@ -496,7 +506,7 @@ impl Build<'_> {
         }
         self.context.progress.begin("assign", "rows", self.info.rows);
         let scanned = sorting.scan(&self.intake, levels, space, |_, _| Ok(()))?;
-        if scanned.usable_rows != surveyed.usable_rows {
+        if scanned.usable_rows != usable_rows {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
         sorting.keep(self.info.rows, true)?;
@@ -508,31 +518,32 @@ impl Build<'_> {
         let Some(column) = &self.sort_column else { return Ok(None) };
         let Self { context, info, memory, .. } = self;
         let _beside = context.reserve(memory.beside_sorting(), "the build")?;
-        let found = Ordinals::by(
-            (context, &self.temporary()),
-            (column, info.rows),
-            (&assigned.records, info.vectors),
-            (&assigned.tallies, memory.order.sorter),
-        );
-        found.map(Some)
+        let rows = RowsToRank {
+            column,
+            source_rows: info.rows,
+            records: &assigned.records,
+            vectors: info.vectors,
+            tallies: &assigned.tallies,
+        };
+        Ordinals::by(context, &self.drafts.temporary(), &rows, memory.order.sorter).map(Some)
     }
 
     /// Creates the map from rows to positions, if columns are kept.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
-        let places = || RowPlaces::new(self.context, &self.temporary(), (0, self.info.rows));
+        let places = || RowPlaces::new(self.context, &self.drafts.temporary(), 0..self.info.rows);
         self.attributes.is_some().then(places).transpose()
     }
 
     /// Writes the columns, if any. Returns their entry for the manifest and the bytes that did not fit in memory.
     fn write_attributes(&self, places: Option<RowPlaces>) -> Result<Option<(FileFacts, u64)>> {
         let (Some(attributes), Some(places)) = (&self.attributes, places) else { return Ok(None) };
-        places.write(self.context, attributes, (&self.drafts, &self.temporary())).map(Some)
+        places.write(self.context, attributes, &self.drafts).map(Some)
     }
 
     fn write_buckets(
         &self,
         assigned: &Assigned,
-        (order, ordinals): (&[u32], Option<&Ordinals>),
+        ordinals: Option<&Ordinals>,
         extent_rows_max: u64,
         mut places: Option<&mut RowPlaces>,
     ) -> Result<Written> {
@@ -546,7 +557,7 @@ impl Build<'_> {
             before: None,
             vectors: self.info.vectors,
             ids: self.info.ids,
-            order,
+            order: &assigned.order,
             partition_of: &assigned.partition_of,
             tallies: &assigned.tallies,
             extent_rows_max,
@@ -566,23 +577,17 @@ impl Build<'_> {
         Ok(written)
     }
 
-    fn manifest(
-        &self,
-        scanned: Scanned,
-        (duplicate_ids, longest): (u64, Option<f64>),
-        written: &Written,
-        centers: &[u8],
-    ) -> Manifest {
+    fn manifest(&self, learned: &Learned, written: &Written, centers: &[u8]) -> Manifest {
         let sorted_by = self.options.sort_by.clone();
         Manifest {
             format_version: if sorted_by.is_some() { format::SORTED_VERSION } else { format::FORMAT_VERSION },
             vectors: self.info.vectors,
-            rows: scanned.usable_rows,
+            rows: learned.usable_rows,
             source_rows: self.info.rows,
-            skipped_rows: scanned.skipped_rows,
-            duplicate_ids,
+            skipped_rows: learned.skipped_rows,
+            duplicate_ids: learned.duplicate_ids,
             metric: self.options.metric,
-            longest,
+            longest: learned.longest,
             built_rows: None,
             removed_rows: 0,
             sorted_by,
@@ -659,7 +664,7 @@ impl Sorting<'_> {
     /// Writes a checkpoint of the rows before `next_row`, if rows are kept.
     fn keep(&mut self, next_row: u64, are_all: bool) -> Result<()> {
         let Some(kept) = self.kept else { return Ok(()) };
-        lock(kept).keep_rows(&mut self.records, &self.tallies, (next_row, self.distances_a_row), are_all)
+        lock(kept).keep_rows(&mut self.records, &self.tallies, next_row, self.distances_a_row, are_all)
     }
 
     fn add<T: Coordinate>(

@@ -48,7 +48,7 @@ fn bytes_of<T: Coordinate>(
         return LEAST_BYTES;
     }
     let (degree, threads) = (options.graph.degree as u64, context.threads as u64);
-    let store = BuildMemory::foresee::<T>(context.threads, (source, of_store), (0, 0)).least;
+    let store = BuildMemory::foresee::<T>(context.threads, source, of_store, 0, 0).least;
     let panel = |rows: u64| Panel::<f32>::bytes_for(rows as usize, dimensions);
     let coding = (4 * panel(rows.min(CODE_SAMPLE))).max((threads * 3 + 1) * panel(ENCODED_ROWS));
     let extents = EXTENTS * BuildMemory::largest_extent(rows, vectors, of_store);

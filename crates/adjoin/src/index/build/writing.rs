@@ -214,7 +214,7 @@ impl Writing<'_, Gathering<'_>> {
         store: &Store,
         duplicates: &Duplicates,
     ) -> Result<Option<(FileFacts, u64)>> {
-        let (Some(attributes), files) = store.attribute_file() else { return Ok(None) };
+        let Some(columns) = store.columns() else { return Ok(None) };
         let Gathering { context, map, .. } = *self.origin;
         let _of_others = context.reserve(duplicates.len() as u64 * size_of::<u32>() as u64, PURPOSE)?;
         let mut others: Vec<u32> = Vec::with_capacity(duplicates.len());
@@ -230,7 +230,6 @@ impl Writing<'_, Gathering<'_>> {
             Some(other) => others[other],
             None => self.places.of[map.vertex_at(place) as usize],
         };
-        let rows = store.manifest().rows;
-        attributes.reorder((context, files), (self.drafts, self.temporary), (rows, entry)).map(Some)
+        columns.reorder(context, self.drafts, self.temporary, entry).map(Some)
     }
 }

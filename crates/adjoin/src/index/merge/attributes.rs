@@ -25,7 +25,7 @@ impl Mixed<'_> {
         (places, duplicates): (&Places, &Duplicates),
     ) -> Result<Option<(FileFacts, u64)>> {
         let (context, index) = (self.context, self.index);
-        let Some(attributes) = &index.attributes else { return Ok(None) };
+        let Some(columns) = index.columns() else { return Ok(None) };
         let (left, came) = (u64::from(self.left.len()), self.newcomers.rows());
         let _of_newcomers = context.reserve(u64::from(came) * size_of::<u32>() as u64, PURPOSE)?;
         let vertices = self.vertices_of_newcomers();
@@ -42,8 +42,7 @@ impl Mixed<'_> {
                 Err(_) => place,
             }
         };
-        let files = index.files();
-        let mut reordering = Reordering::new(context, temporary, &attributes.schema(files)?, left + u64::from(came))?;
+        let mut reordering = Reordering::new(context, temporary, &columns.schema()?, left + u64::from(came))?;
         let mut row = 0;
         let mut add = |table: Result<RecordBatch>| -> Result<()> {
             context.cancel.check()?;
@@ -52,7 +51,7 @@ impl Mixed<'_> {
             row += table.num_rows() as u64;
             Ok(())
         };
-        attributes.others(context, files, (Some(deleted), index.facts().rows))?.try_for_each(&mut add)?;
+        columns.excluding(context, Some(deleted))?.try_for_each(&mut add)?;
         self.newcomers.attributes(context)?.try_for_each(&mut add)?;
         reordering.write(drafts).map(Some)
     }

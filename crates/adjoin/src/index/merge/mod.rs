@@ -155,7 +155,7 @@ impl Merge<'_> {
         with_coordinates!(space, T => {
             let context = &self.context.for_run(self.least_bytes::<T>()?, PURPOSE)?;
             let merge = Merge { context, ..*self };
-            let drafts = Drafts::begin(context, (folder, Kind::Index))?;
+            let drafts = Drafts::begin(context, folder, Kind::Index)?;
             let laid = merge.lay::<T>(&drafts, folder, repair)?;
             let Laid { manifest, spilled, inserted } = laid;
             let manifest = lost::lead_in::<T>(context, &drafts, manifest, &inserted.entries)?;
@@ -172,10 +172,7 @@ impl Merge<'_> {
         let (all, of_number) = (vertices + rows, size_of::<u32>() as u64);
         let of_newcomer = (2 * facts.build_list as u64 + 3 * facts.degree as u64 + 32) * of_number;
         let numbers = Numbering::memory_bytes(vertices, rows) + 4 * RankedSet::memory_bytes(all);
-        let attributes = match &self.index.attributes {
-            Some(attributes) => attributes.reordering_bytes(self.index.files(), facts.rows + rows)?,
-            None => 0,
-        };
+        let attributes = self.index.columns().map_or(Ok(0), |columns| columns.reordering_bytes(facts.rows + rows))?;
         let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
         let among = among_bytes::<T>(self.context, facts.space(), (rows, &facts.options().graph));
         Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among))

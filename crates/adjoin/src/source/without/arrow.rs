@@ -54,11 +54,11 @@ fn copy(
         let rows = first..first + batch.num_rows() as u64;
         first = rows.end;
         wanted.advance(batch.num_rows() as u64)?;
-        match wanted.staying(rows.clone()) {
+        match wanted.kept(rows.clone()) {
             RowsToKeep::None => {}
             RowsToKeep::All => target.write(&batch)?,
             RowsToKeep::Some => {
-                let stays: BooleanArray = rows.map(|row| Some(!(wanted.is_gone)(row))).collect();
+                let stays: BooleanArray = rows.map(|row| Some(!(wanted.is_removed)(row))).collect();
                 let place = format!("the rows before {first}");
                 target.write(&guarded(wanted.path, place, || filter_record_batch(&batch, &stays))?)?;
             }

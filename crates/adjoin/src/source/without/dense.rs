@@ -34,7 +34,7 @@ pub(super) fn write(
         let block = &mut block[..rows * row_bytes];
         file.read_at(layout.start + first * row_bytes as u64, block)?;
         let rows = (first..).zip(block.chunks_exact(row_bytes));
-        for (_, row) in rows.filter(|(row, _)| !(wanted.is_gone)(*row)) {
+        for (_, row) in rows.filter(|(row, _)| !(wanted.is_removed)(*row)) {
             out.write_all(row).map_err(cannot_write)?;
         }
         wanted.advance(block.len() as u64 / row_bytes as u64)?;

@@ -29,7 +29,7 @@ pub(super) fn write(
     let mut row = 0;
     while let Some(line) = lines.next_line()? {
         let is_row = !line.is_blank();
-        if !(is_row && (wanted.is_gone)(row)) {
+        if !(is_row && (wanted.is_removed)(row)) {
             out.write_all(line.bytes).map_err(cannot_write)?;
         } else if line.number == 1 {
             out.write_all(line.mark()).map_err(cannot_write)?;

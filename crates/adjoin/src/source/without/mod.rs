@@ -30,14 +30,15 @@ pub(super) struct Without<'a> {
     /// Number of its rows.
     pub(super) rows: u64,
     /// Returns whether a row is removed, by its number in the file.
-    pub(super) is_gone: &'a (dyn Fn(u64) -> bool + Sync),
+    pub(super) is_removed: &'a (dyn Fn(u64) -> bool + Sync),
     /// Called with the number of further rows completed.
     pub(super) done: &'a (dyn Fn(u64) + Sync),
 }
 
-/// Facts about a file that were found in its rows or its directory.
+/// The format of a file, and facts about it that were found in its rows or its directory.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
+    pub(super) format: Format,
     pub(super) lines: Option<&'a LineFacts>,
     pub(super) arrays: Option<&'a Arc<Arrays>>,
 }
@@ -53,10 +54,10 @@ enum RowsToKeep {
 impl Without<'_> {
     /// Returns how many rows of a range are kept.
     fn count(&self, rows: Range<u64>) -> u64 {
-        rows.filter(|row| !(self.is_gone)(*row)).count() as u64
+        rows.filter(|row| !(self.is_removed)(*row)).count() as u64
     }
 
-    fn staying(&self, rows: Range<u64>) -> RowsToKeep {
+    fn kept(&self, rows: Range<u64>) -> RowsToKeep {
         match self.count(rows.clone()) {
             0 => RowsToKeep::None,
             all if all == rows.end - rows.start => RowsToKeep::All,
@@ -71,18 +72,13 @@ impl Without<'_> {
     }
 }
 
-/// Returns the memory for writing a file of this format.
+/// Returns the memory for writing a file.
 ///
 /// # Errors
 /// Fails if its headers cannot be read.
-pub(super) fn memory(
-    (format, known): (Format, Known<'_>),
-    context: &Context,
-    path: &Path,
-    file: Arc<dyn ReadFile>,
-) -> Result<ScanMemory> {
+pub(super) fn memory(known: Known<'_>, context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory> {
     let holding = |held: u64| ScanMemory { held, ..ScanMemory::default() };
-    Ok(match format {
+    Ok(match known.format {
         Format::Parquet => parquet::memory(path, file)?,
         Format::Arrow => holding(arrow::held_bytes(context, path, file)?),
         Format::JsonLines => holding(known.lines.map_or(0, json_lines::held_bytes)),
@@ -96,7 +92,7 @@ pub(super) fn memory(
 /// # Errors
 /// Fails if the file cannot be read or the result cannot be written.
 pub(super) fn write(
-    (format, known): (Format, Known<'_>),
+    known: Known<'_>,
     memory: ScanMemory,
     wanted: &Without<'_>,
     file: Arc<dyn ReadFile>,
@@ -104,7 +100,7 @@ pub(super) fn write(
 ) -> Result<OutputWriter> {
     let purpose = format!("{}: writing it again", wanted.path.display());
     let _memory = wanted.context.reserve(memory.held, &purpose)?;
-    match format {
+    match known.format {
         Format::Parquet => parquet::write(memory.piece, wanted, file, out),
         Format::Arrow => arrow::write(wanted, file, out),
         Format::JsonLines => json_lines::write(known.lines.ok_or_else(|| changed(wanted.path))?, wanted, file, out),

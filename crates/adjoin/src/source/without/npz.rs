@@ -96,7 +96,7 @@ fn copy(
         let block = &mut block[..(some * row_bytes) as usize];
         values.read(block)?;
         let of_row = |row: u64| &block[((row - first) * row_bytes) as usize..((row - first + 1) * row_bytes) as usize];
-        for row in (first..first + some).filter(|row| !(wanted.is_gone)(*row)) {
+        for row in (first..first + some).filter(|row| !(wanted.is_removed)(*row)) {
             out.write_all(of_row(row)).map_err(cannot_write)?;
         }
         first += some;

@@ -49,7 +49,7 @@ pub(super) fn write(
     let mut first = 0;
     for group in metadata.row_groups() {
         let end = first + group.num_rows().unsigned_abs();
-        let staying = wanted.staying(first..end);
+        let staying = wanted.kept(first..end);
         if staying != RowsToKeep::None {
             let target_group = target.next_row_group().map_err(cannot_write)?;
             copy.row_group(group, first, target_group)?;
@@ -198,10 +198,10 @@ impl Copy<'_> {
             }
             let taken = rows.next..rows.next + read as u64;
             rows.next = taken.end;
-            match self.wanted.staying(taken.clone()) {
+            match self.wanted.kept(taken.clone()) {
                 RowsToKeep::None => continue,
                 RowsToKeep::All => {}
-                RowsToKeep::Some => records.retain(taken.start, self.wanted.is_gone),
+                RowsToKeep::Some => records.retain(taken.start, self.wanted.is_removed),
             }
             let (definitions, repetitions) = (records.definitions(), records.repetitions());
             target.write_batch(&records.values, definitions, repetitions).map_err(cannot_write)?;
@@ -258,12 +258,12 @@ impl<T: DataType> Records<T> {
     }
 
     /// Drops the removed rows. `row` is the number of the first row. A row starts where the repetition level is 0.
-    fn retain(&mut self, mut row: u64, is_gone: &dyn Fn(u64) -> bool) {
+    fn retain(&mut self, mut row: u64, is_removed: &dyn Fn(u64) -> bool) {
         let levels = if self.definition > 0 { self.definition_levels.len() } else { self.values.len() };
         let (mut level_end, mut value, mut value_end, mut stays) = (0, 0, 0, true);
         for level in 0..levels {
             if self.repetition == 0 || self.repetition_levels[level] == 0 {
-                stays = !is_gone(row);
+                stays = !is_removed(row);
                 row += 1;
             }
             let has_value = self.definition == 0 || self.definition_levels[level] == self.definition;

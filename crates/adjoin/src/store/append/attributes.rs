@@ -18,11 +18,11 @@ pub(super) fn coming<'a>(
     store: &Store,
     source: Option<&'a dyn VectorSource>,
 ) -> Result<Option<Attributes<'a>>> {
-    let ((Some(file), files), Some(source)) = (store.attribute_file(), source) else { return Ok(None) };
-    let (at, kept) = (store.folder().display(), file.schema(files)?);
+    let (Some(columns), Some(source)) = (store.columns(), source) else { return Ok(None) };
+    let (at, kept) = (store.folder().display(), columns.schema()?);
     let names: Vec<String> = kept.fields().iter().map(|field| field.name().clone()).collect();
     let whose = message![format!("the attributes of {at}")];
-    let attributes = Attributes::of(context, source, (&names, &whose))?;
+    let attributes = Attributes::of(context, source, &names, &whose)?;
     for (there, new) in kept.fields().iter().zip(attributes.schema().fields()) {
         let (kind, coming) = (there.data_type(), new.data_type());
         if common(kind, coming).as_ref() != Some(kind) {

@@ -6,7 +6,7 @@ mod attributes;
 mod new_ids;
 mod old_rows;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use adjoin_kernels::Panel;
 
@@ -104,9 +104,9 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
     let growing = growing(&store)?;
     let space = growing.space;
     let (context, memory) =
-        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, wanted.new, (&growing, PURPOSE))?);
+        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, wanted.new, &growing, PURPOSE)?);
     let context = &context;
-    let drafts = Drafts::begin(context, (folder, Kind::Store))?;
+    let drafts = Drafts::begin(context, folder, Kind::Store)?;
     let work = Work { context, store: &store, wanted, attributes, memory, drafts };
     work.check_current()?;
     let report = with_coordinates!(space, T => work.run::<T>(space, going)?);
@@ -243,7 +243,7 @@ impl Work<'_> {
         drop(records);
         let stored = stored_centers(space, &centers, &written.centers);
         drop(centers);
-        let mut manifest = self.manifest((scanned, duplicate_ids), &old, (&written, &stored));
+        let mut manifest = self.manifest(scanned, duplicate_ids, &old, &written, &stored);
         let mut bytes_written = written.bytes;
         if let Some(places) = places {
             let lie = OldPlaces::new(&old, &tallies);
@@ -255,7 +255,7 @@ impl Work<'_> {
         let encoded = manifest.encode();
         let contents = [(Role::Centers, &*stored), (Role::Table, &*written.table)];
         self.check_current()?;
-        self.drafts.publish((&manifest.files, &encoded), &contents, true)?;
+        self.drafts.publish(&manifest.files, &encoded, &contents, true)?;
         bytes_written += (stored.len() + written.table.len() + encoded.len()) as u64;
         Ok(AppendReport {
             manifest,
@@ -282,10 +282,6 @@ impl Work<'_> {
         Err(Error::input(format!("{at} was replaced meanwhile; append again to what is there now")))
     }
 
-    fn temporary(&self) -> PathBuf {
-        self.context.temporary(Some(self.drafts.folder()))
-    }
-
     /// Returns the number of new rows, including bad ones.
     fn coming(&self) -> u64 {
         self.wanted.new.map_or(0, |source| source.info().rows)
@@ -293,7 +289,7 @@ impl Work<'_> {
 
     fn id_check(&self) -> IdCheck {
         let rows = self.store.manifest().rows + self.coming();
-        IdCheck::new(self.context, &self.temporary(), rows, self.memory.id_check)
+        IdCheck::new(self.context, &self.drafts.temporary(), rows, self.memory.id_check)
     }
 
     /// Scans the new rows and puts each into the partition of its bucket. Duplicate ids are refused, or counted if they
@@ -309,7 +305,7 @@ impl Work<'_> {
         let sizes = self.memory.partitions(self.bytes_to_write(), buckets);
         let partition_of_center: Vec<usize> = (0..buckets).map(|place| place * sizes.partitions / buckets).collect();
         let partition_of = partition_of_center.iter().map(|&partition| partition as u32).collect();
-        let records = Partitions::new(context, &self.temporary(), "rows", sizes);
+        let records = Partitions::new(context, &self.drafts.temporary(), "rows", sizes);
         let mut sorting = Sorting { records, tallies, partition_of_center, kept: None, distances_a_row: 0 };
         let (mut scanned, mut distances) = (Scanned::default(), 0);
         if let Some(source) = self.wanted.new {
@@ -370,7 +366,7 @@ impl Work<'_> {
         match (found.first, self.wanted.new, self.wanted.on_duplicate_id) {
             (Some(first), Some(source), OnDuplicateId::Error) => {
                 let remedy = message![Argument::Delete, " to remove the earlier rows"];
-                Err(ids::refusal(source, (first - first_new, found.coming), remedy)?)
+                Err(ids::refusal(source, first - first_new, found.coming, remedy)?)
             }
             _ => Ok(found.count),
         }
@@ -378,9 +374,10 @@ impl Work<'_> {
 
     /// Creates the map from new rows to positions, if the store has columns.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
-        let rows = (self.store.manifest().source_rows, self.coming());
-        let places = || RowPlaces::new(self.context, &self.temporary(), rows);
-        self.store.attribute_file().0.map(|_| places()).transpose()
+        let first = self.store.manifest().source_rows;
+        let rows = first..first + self.coming();
+        let places = || RowPlaces::new(self.context, &self.drafts.temporary(), rows);
+        self.store.columns().map(|_| places()).transpose()
     }
 
     fn write_buckets(
@@ -414,11 +411,9 @@ impl Work<'_> {
     /// Writes the columns of `rows` rows. Returns the entry of the file for the manifest, and the bytes that did not
     /// fit in memory.
     fn write_attributes(&self, places: RowPlaces, mut lie: OldPlaces<'_>, rows: u64) -> Result<(FileFacts, u64)> {
-        let (file, files) = self.store.attribute_file();
-        let file = file.expect("there are attributes");
-        let schema = file.schema(files)?;
-        let mut reordering = Reordering::new(self.context, &self.temporary(), &schema, rows)?;
-        file.add_to((self.context, files), self.store.manifest().rows, &mut reordering, |_| lie.next())?;
+        let columns = self.store.columns().expect("there are attributes");
+        let mut reordering = Reordering::new(self.context, &self.drafts.temporary(), &columns.schema()?, rows)?;
+        columns.add_to(self.context, &mut reordering, |_| lie.next())?;
         let mut spilled = 0;
         if let Some(attributes) = &self.attributes {
             spilled = places.add_to(self.context, attributes, &mut reordering)?;
@@ -429,9 +424,11 @@ impl Work<'_> {
 
     fn manifest(
         &self,
-        (scanned, duplicate_ids): (Scanned, u64),
+        scanned: Scanned,
+        duplicate_ids: u64,
         old: &OldRows<'_>,
-        (written, centers): (&Written, &[u8]),
+        written: &Written,
+        centers: &[u8],
     ) -> Manifest {
         let before = self.store.manifest();
         let rounded = self.wanted.new.is_some_and(|source| source.info().rounded_from_f64);

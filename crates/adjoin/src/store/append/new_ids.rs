@@ -15,17 +15,12 @@ const PURPOSE: &str = "checking the ids of new rows";
 /// Most memory for finding duplicate ids.
 const ID_CHECK_BYTES_MAX: u64 = 64 << 20;
 
-/// Refuses a set of new rows, called `named`, if one of them has the id of a row of `old`. `is_built` is true if build
-/// options apply, so that the message may suggest one.
+/// Refuses a set of new rows, called `named` in the message, if one of them has the id of a row of `old`. `is_built` is
+/// true if build options apply, so that the message may suggest one.
 ///
 /// # Errors
 /// Fails if there is such a row, and names the first; or if a store cannot be read or memory does not suffice.
-pub(crate) fn check_new_ids(
-    context: &Context,
-    old: &Store,
-    (named, new): (&str, &Store),
-    is_built: bool,
-) -> Result<()> {
+pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: &str, is_built: bool) -> Result<()> {
     if old.manifest().ids == IdKind::None {
         return Ok(());
     }
