@@ -42,15 +42,12 @@ impl Centroids {
 
 /// Search for centroids, implemented by each level.
 pub(crate) trait Short {
-    fn nearest_centroids(&self, points: Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]);
+    fn nearest_centroids(&self, points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]);
 }
 
-/// A panel, and the coordinate from which on its rows are used.
-pub(crate) type Points<'a> = (&'a Panel<f32>, usize);
-
 impl Short for Reference {
-    fn nearest_centroids(&self, points: Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]) {
-        nearest_centroids(points, centroids, out);
+    fn nearest_centroids(&self, points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) {
+        nearest_centroids(points, start, centroids, out);
     }
 }
 
@@ -58,10 +55,10 @@ impl Short for Reference {
 ///
 /// Adds squares in the order of the coordinates, without fusing, so all levels agree bit for bit.
 #[inline(always)]
-pub(crate) fn nearest_centroids((panel, start): Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]) {
+pub(crate) fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) {
     let dimensions = centroids.dimensions;
     for (row, out) in out.iter_mut().enumerate() {
-        let point = &panel.row(row)[start..][..dimensions];
+        let point = &points.row(row)[start..][..dimensions];
         let (mut nearest, mut blocks) = ([f32::INFINITY; LANES], [0_u32; LANES]);
         for (block, lanes) in (0..).zip(centroids.lanes.chunks_exact(dimensions)) {
             let mut sums = [0.0_f32; LANES];
@@ -79,6 +76,7 @@ pub(crate) fn nearest_centroids((panel, start): Points<'_>, centroids: &Centroid
         }
         *out = (0, nearest[0]);
         for lane in 0..LANES {
+            // Of equally near centroids the first counts, whichever lane found it.
             let found = (blocks[lane] * LANES as u32 + lane as u32, nearest[lane]);
             let is_nearer = found.1 < out.1 || (found.1 == out.1 && found.0 < out.0);
             *out = if lane == 0 || is_nearer { found } else { *out };

@@ -11,7 +11,7 @@ use crate::near::Near;
 use crate::panel::Panel;
 use crate::reference::Reference;
 use crate::rounding::{Grid, Rounding};
-use crate::tile::{self, HitMask, LeastOfColumn, Tiles};
+use crate::tile::{self, HitMask, LeastOfColumn, LeastRows, Rows, Tiles};
 use crate::wide::Wide;
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Avx512};
@@ -297,15 +297,10 @@ impl Kernel {
     ///
     /// # Panics
     /// If there are fewer points than elements of `out`, or the points end before the last coordinate.
-    pub fn nearest_centroids(
-        &self,
-        (points, start): (&Panel<f32>, usize),
-        centroids: &Centroids,
-        out: &mut [(u32, f32)],
-    ) {
+    pub fn nearest_centroids(&self, points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) {
         assert!(out.len() <= points.rows(), "a point for each place");
         assert!(start + centroids.dimensions() <= points.dimensions(), "coordinates of points");
-        self.loops().nearest_centroids((points, start), centroids, out);
+        self.loops().nearest_centroids(points, start, centroids, out);
     }
 
     /// Writes into `out[k]` the sum of one entry of each table for row `rows[k]`: byte `j` of the row's code picks the
@@ -344,7 +339,7 @@ impl Kernel {
     ) {
         self.check(rows, columns);
         assert_eq!(out.len(), order.len() * columns.len(), "one distance for each pair");
-        tile::many_to_many(T::tiles(&self.level), rows, order, columns, out);
+        tile::many_to_many(T::tiles(&self.level), Rows { panel: rows, order }, columns, out);
     }
 
     /// Finds the pairs within a squared distance of `limit`, and returns how many pairs were computed.
@@ -369,7 +364,7 @@ impl Kernel {
     ) -> u64 {
         self.check(rows, columns);
         assert_eq!(order.len(), reach.len(), "one reach for each row");
-        tile::within(T::tiles(&self.level), (rows, order, reach), columns, limit, hits)
+        tile::within(T::tiles(&self.level), Rows { panel: rows, order }, reach, columns, limit, hits)
     }
 
     /// Finds the pairs of all rows `rows.row(order[r])` and columns, with one limit per row, and returns how many pairs
@@ -383,13 +378,15 @@ impl Kernel {
     /// a row that the panel lacks.
     pub fn within_each<T: Scalar>(
         &self,
-        (rows, order, limits): (&Panel<T>, &[u32], &[T::Distance]),
+        rows: &Panel<T>,
+        order: &[u32],
+        limits: &[T::Distance],
         columns: &PackedColumns<T>,
         hits: &mut Vec<HitMask>,
     ) -> u64 {
         self.check(rows, columns);
         assert_eq!(order.len(), limits.len(), "one limit for each row");
-        tile::within_each(T::tiles(&self.level), (rows, order, limits), columns, hits)
+        tile::within_each(T::tiles(&self.level), Rows { panel: rows, order }, limits, columns, hits)
     }
 
     /// Finds the nearest column of each row `rows.row(order[r])`, the first of equally near ones, and its squared
@@ -408,7 +405,7 @@ impl Kernel {
         self.check(rows, columns);
         assert!(!columns.is_empty(), "a row is near some column");
         assert_eq!(out.len(), order.len(), "one column for each row");
-        tile::nearest(T::tiles(&self.level), (rows, order), columns, out);
+        tile::nearest(T::tiles(&self.level), Rows { panel: rows, order }, columns, out);
     }
 
     /// Finds for each column the least distances to the rows `rows.row(order[r])`, and the least margins: distance
@@ -419,14 +416,17 @@ impl Kernel {
     /// as long as `order`, or `out` does not have one element per column.
     pub fn least_of_columns<T: Scalar>(
         &self,
-        (rows, order, own): (&Panel<T>, &[u32], &[T::Distance]),
+        rows: &Panel<T>,
+        order: &[u32],
+        own: &[T::Distance],
         columns: &PackedColumns<T>,
         out: &mut [LeastOfColumn<T>],
     ) {
         self.check(rows, columns);
         assert_eq!(own.len(), order.len(), "one distance for each row");
         assert_eq!(out.len(), columns.len(), "one place for each column");
-        tile::least_of_columns(T::tiles(&self.level), (rows, order, own), columns, out);
+        let rows = LeastRows { rows: Rows { panel: rows, order }, own };
+        tile::least_of_columns(T::tiles(&self.level), rows, columns, out);
     }
 
     /// Checks what the kernels rely on.

@@ -42,6 +42,7 @@ pub(crate) fn first_least<D: Copy + PartialOrd>(values: &[D]) -> usize {
             *lane = if value < *lane { value } else { *lane };
         }
     }
+    // Lanes do not know where they found their values, so the place is searched for in a second pass.
     let least = lanes.iter().chain(rest).fold(first, |least, &value| if value < least { value } else { least });
     let holds = |chunk: &[D; LANES]| chunk.iter().fold(false, |any, &value| any | (value == least));
     let skipped = chunks.iter().position(holds).unwrap_or(chunks.len()) * LANES;
@@ -68,5 +69,6 @@ pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
 /// Returns the number of values that are at most `most`.
 #[inline(always)]
 pub(crate) fn count_at_most(values: &[u32], most: u32) -> u64 {
+    // Sums of 32 bits keep all lanes of a register busy; lists are far shorter than 2^32.
     values.iter().map(|&value| u32::from(value <= most)).sum::<u32>().into()
 }

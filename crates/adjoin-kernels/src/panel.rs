@@ -78,6 +78,7 @@ impl<T: Scalar> Panel<T> {
     /// Above [`DIMENSIONS_MAX`] dimensions.
     pub fn reset(&mut self, rows: usize, dimensions: usize) {
         assert!(dimensions <= DIMENSIONS_MAX, "{dimensions} dimensions, at most {DIMENSIONS_MAX}");
+        // Emptied first, because `resize` keeps old contents and only new lines are zero.
         self.storage.resize(0);
         self.storage.resize(rows * lines_per_row::<T>(dimensions));
         (self.rows, self.dimensions) = (rows, dimensions);

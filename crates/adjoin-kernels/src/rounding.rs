@@ -33,6 +33,7 @@ pub(crate) fn round(vector: &[f32], scale: f32, Grid { origin, step }: Grid<'_>,
     let mut lanes = [0.0_f32; LANES];
     let one = |x: f32, origin: f32, byte: &mut u8, lane: &mut f32| {
         let away = x * scale - origin;
+        // The cast truncates, so half a step is added to round.
         let nearest = (away * per_step + 128.5).clamp(0.0, 255.0) as i32;
         *byte = nearest as u8;
         let left = away - (nearest - 128) as f32 * step;

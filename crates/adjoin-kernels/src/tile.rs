@@ -128,8 +128,27 @@ pub(crate) trait Tiles<T: Scalar> {
 /// Columns processed together by `least_of_columns`; these stay in registers or close to them.
 pub(crate) const LEAST_COLUMNS: usize = 4 * TILE_COLUMNS;
 
-/// Rows that columns are compared with: a panel, the rows used, and what each row subtracts for a margin.
-pub(crate) type LeastRows<'a, T> = (&'a Panel<T>, &'a [u32], &'a [<T as Scalar>::Distance]);
+/// Some rows of a panel, in an order.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a, T> {
+    pub(crate) panel: &'a Panel<T>,
+    pub(crate) order: &'a [u32],
+}
+
+/// Rows that columns are compared with, and what each row subtracts for a margin.
+#[derive(Clone, Copy)]
+pub(crate) struct LeastRows<'a, T: Scalar> {
+    pub(crate) rows: Rows<'a, T>,
+    pub(crate) own: &'a [T::Distance],
+}
+
+impl<'a, T: Scalar> LeastRows<'a, T> {
+    /// Returns the rows of each tile, with their margins.
+    #[inline(always)]
+    pub(crate) fn tiles(self) -> impl Iterator<Item = (&'a [u32], &'a [T::Distance])> {
+        self.rows.order.chunks(TILE_ROWS).zip(self.own.chunks(TILE_ROWS))
+    }
+}
 
 /// Up to [`TILE_ROWS`] rows and the columns they are compared with.
 pub(crate) struct Group<'a, T> {
@@ -205,17 +224,16 @@ pub(crate) fn one_to_some<T: Scalar>(
 /// Implements [`crate::Kernel::many_to_many`].
 pub(crate) fn many_to_many<T: Scalar>(
     tiles: &dyn Tiles<T>,
-    rows: &Panel<T>,
-    order: &[u32],
+    rows: Rows<'_, T>,
     columns: &PackedColumns<T>,
     out: &mut [T::Distance],
 ) {
     let chunk = chunk_columns::<T>(columns.dimensions);
     for from in (0..columns.len).step_by(chunk) {
         let to = columns.len.min(from + chunk);
-        let parts = order.chunks(TILE_ROWS).zip(out.chunks_mut(TILE_ROWS * columns.len));
+        let parts = rows.order.chunks(TILE_ROWS).zip(out.chunks_mut(TILE_ROWS * columns.len));
         for (group, (members, out)) in parts.enumerate() {
-            tiles.matrix(&Group::new(rows, members, group * TILE_ROWS, from..to), columns, out);
+            tiles.matrix(&Group::new(rows.panel, members, group * TILE_ROWS, from..to), columns, out);
         }
     }
 }
@@ -223,35 +241,37 @@ pub(crate) fn many_to_many<T: Scalar>(
 /// Implements [`crate::Kernel::within`].
 pub(crate) fn within<T: Scalar>(
     tiles: &dyn Tiles<T>,
-    (rows, order, reach): (&Panel<T>, &[u32], &[u32]),
+    rows: Rows<'_, T>,
+    reach: &[u32],
     columns: &PackedColumns<T>,
     limit: T::Distance,
     hits: &mut Vec<HitMask>,
 ) -> u64 {
-    let group = |rows: Range<usize>| (rounded_reach(&reach[rows], columns.len), limit);
-    within_groups(tiles, (rows, order), columns, group, hits)
+    let group = |positions: Range<usize>| (rounded_reach(&reach[positions], columns.len), limit);
+    within_groups(tiles, rows, columns, group, hits)
 }
 
 /// Implements [`crate::Kernel::within_each`].
 pub(crate) fn within_each<T: Scalar>(
     tiles: &dyn Tiles<T>,
-    (rows, order, limits): (&Panel<T>, &[u32], &[T::Distance]),
+    rows: Rows<'_, T>,
+    limits: &[T::Distance],
     columns: &PackedColumns<T>,
     hits: &mut Vec<HitMask>,
 ) -> u64 {
     let largest = |a: T::Distance, b: T::Distance| if b > a { b } else { a };
-    let group = |rows: Range<usize>| {
-        let of_rows = limits[rows].iter().copied().reduce(largest);
-        (columns.len, of_rows.expect("a group has a row"))
+    let group = |positions: Range<usize>| {
+        let limit = limits[positions].iter().copied().reduce(largest);
+        (columns.len, limit.expect("a group has a row"))
     };
-    within_groups(tiles, (rows, order), columns, group, hits)
+    within_groups(tiles, rows, columns, group, hits)
 }
 
 /// Finds pairs by groups of rows. For a range of positions in the order, `group` returns the column to stop at and the
 /// limit.
 fn within_groups<T: Scalar>(
     tiles: &dyn Tiles<T>,
-    (rows, order): (&Panel<T>, &[u32]),
+    rows: Rows<'_, T>,
     columns: &PackedColumns<T>,
     group: impl Fn(Range<usize>) -> (usize, T::Distance),
     hits: &mut Vec<HitMask>,
@@ -259,12 +279,12 @@ fn within_groups<T: Scalar>(
     let chunk = chunk_columns::<T>(columns.dimensions);
     let mut computed = 0;
     for from in (0..columns.len).step_by(chunk) {
-        for (number, members) in order.chunks(TILE_ROWS).enumerate() {
+        for (number, members) in rows.order.chunks(TILE_ROWS).enumerate() {
             let position = number * TILE_ROWS;
             let (end, limit) = group(position..position + members.len());
             let to = end.min(from + chunk);
             if from < to {
-                tiles.within(&Group::new(rows, members, position, from..to), columns, limit, hits);
+                tiles.within(&Group::new(rows.panel, members, position, from..to), columns, limit, hits);
                 computed += (members.len() * (to - from)) as u64;
             }
         }
@@ -275,7 +295,7 @@ fn within_groups<T: Scalar>(
 /// Implements [`crate::Kernel::nearest`].
 pub(crate) fn nearest<T: Scalar>(
     tiles: &dyn Tiles<T>,
-    (rows, order): (&Panel<T>, &[u32]),
+    rows: Rows<'_, T>,
     columns: &PackedColumns<T>,
     out: &mut [(u32, T::Distance)],
 ) {
@@ -283,10 +303,10 @@ pub(crate) fn nearest<T: Scalar>(
     out.fill((0, T::FARTHEST));
     for from in (0..columns.len).step_by(chunk) {
         let to = columns.len.min(from + chunk);
-        for (group, (members, out)) in order.chunks(TILE_ROWS).zip(out.chunks_mut(TILE_ROWS)).enumerate() {
+        for (group, (members, out)) in rows.order.chunks(TILE_ROWS).zip(out.chunks_mut(TILE_ROWS)).enumerate() {
             let mut nearest = [(0, T::FARTHEST); TILE_ROWS];
             nearest[..out.len()].copy_from_slice(out);
-            tiles.nearest(&Group::new(rows, members, group * TILE_ROWS, from..to), columns, &mut nearest);
+            tiles.nearest(&Group::new(rows.panel, members, group * TILE_ROWS, from..to), columns, &mut nearest);
             out.copy_from_slice(&nearest[..members.len()]);
         }
     }
@@ -360,13 +380,13 @@ pub(crate) fn nearest_by_blocks<T: Scalar>(
 /// Implements [`Tiles::least_of_columns`] for a level that computes whole blocks. `block` receives rows and the first
 /// column.
 pub(crate) fn least_by_blocks<T: Scalar>(
-    (panel, order, own): LeastRows<'_, T>,
+    rows: LeastRows<'_, T>,
     from: usize,
     out: &mut [LeastOfColumn<T>],
     block: impl Fn(&Group<'_, T>, usize) -> Block<T>,
 ) {
-    for (members, own) in order.chunks(TILE_ROWS).zip(own.chunks(TILE_ROWS)) {
-        let group = Group::new(panel, members, 0, from..from + out.len());
+    for (members, own) in rows.tiles() {
+        let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
         for (out, from) in out.chunks_mut(TILE_COLUMNS).zip((from..).step_by(TILE_COLUMNS)) {
             for (distances, &own) in block(&group, from).iter().zip(own) {
                 out.iter_mut().zip(distances).for_each(|(least, &distance)| least.note(distance, own));

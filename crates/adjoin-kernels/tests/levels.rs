@@ -146,7 +146,7 @@ impl<T: Scalar> Case<T> {
             assert_eq!(nearest, expected_nearest(&matrix, columns.len(), T::FARTHEST), "{}", kernel.name());
             let own: Vec<T::Distance> = matrix.iter().step_by(columns.len()).copied().collect();
             let mut least = vec![LeastOfColumn::NONE; columns.len()];
-            kernel.least_of_columns((&rows, &self.order, &own), &columns, &mut least);
+            kernel.least_of_columns(&rows, &self.order, &own, &columns, &mut least);
             for (column, least) in least.iter().enumerate() {
                 let of_column = || matrix.chunks_exact(columns.len()).map(|line| line[column]);
                 let margins = of_column().zip(&own).map(|(distance, &own)| T::margin(distance, own));
@@ -180,7 +180,7 @@ impl<T: Scalar> Case<T> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
         let mut masks: Vec<HitMask> = Vec::new();
-        let computed = kernel.within_each((&rows, &self.order, limits), &columns, &mut masks);
+        let computed = kernel.within_each(&rows, &self.order, limits, &columns, &mut masks);
         assert_eq!(computed, (self.order.len() * self.picked.len()) as u64, "{} computed pairs", kernel.name());
         hits_of(&masks)
     }
@@ -421,7 +421,7 @@ fn nearest_centroids_are_the_nearest() {
         let (points, columns) =
             (panel(&points, start + dimensions + 2), Centroids::new(&panel(&centroids, dimensions)));
         let mut expected = vec![(0, 0.0); points.rows()];
-        Kernel::available()[0].nearest_centroids((&points, start), &columns, &mut expected);
+        Kernel::available()[0].nearest_centroids(&points, start, &columns, &mut expected);
         for (row, &(centroid, distance)) in expected.iter().enumerate() {
             let point = &points.row(row)[start..][..dimensions];
             let least = centroids.iter().map(|centroid| exact_f32(point, centroid)).fold(f64::INFINITY, f64::min);
@@ -431,7 +431,7 @@ fn nearest_centroids_are_the_nearest() {
         }
         for kernel in Kernel::available() {
             let mut nearest = vec![(9, 9.0); points.rows()];
-            kernel.nearest_centroids((&points, start), &columns, &mut nearest);
+            kernel.nearest_centroids(&points, start, &columns, &mut nearest);
             assert_eq!(nearest, expected, "{} of {dimensions}", kernel.name());
         }
     }
@@ -439,9 +439,9 @@ fn nearest_centroids_are_the_nearest() {
     let (same, far) = (panel(&vec![vec![1.0_f32; 3]; 40], 3), panel(&[vec![f32::MAX; 3]], 3));
     for kernel in Kernel::available() {
         let mut nearest = [(7, 7.0)];
-        kernel.nearest_centroids((&same, 0), &Centroids::new(&same), &mut nearest);
+        kernel.nearest_centroids(&same, 0, &Centroids::new(&same), &mut nearest);
         assert_eq!(nearest, [(0, 0.0)], "{}", kernel.name());
-        kernel.nearest_centroids((&far, 0), &Centroids::new(&same), &mut nearest);
+        kernel.nearest_centroids(&far, 0, &Centroids::new(&same), &mut nearest);
         assert_eq!(nearest, [(0, f32::INFINITY)], "{}", kernel.name());
     }
 }

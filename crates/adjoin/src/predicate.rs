@@ -33,6 +33,14 @@ pub enum Predicate {
     },
 }
 
+/// A value of a pair, computed with rounding.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Estimate {
+    pub(crate) value: f64,
+    /// Bound on the distance from the exact value.
+    pub(crate) error: f64,
+}
+
 impl Predicate {
     /// Accepts pairs at most `eps` apart.
     ///
@@ -134,10 +142,10 @@ impl Predicate {
         }
     }
 
-    /// Decides as [`Predicate::accept`] does, given a value with an error of at most `error`. It calls `exactly` only
-    /// if the exact value could change the result, which is rare: near the threshold, and near the boundary between two
-    /// f32.
-    pub(crate) fn accept_near(&self, (value, error): (f64, f64), exactly: impl FnOnce() -> f64) -> Option<f32> {
+    /// Decides as [`Predicate::accept`] does, given an estimate of the value. It calls `exactly` only if the exact
+    /// value could change the result, which is rare: near the threshold, and near the boundary between two f32.
+    pub(crate) fn accept_near(&self, estimate: Estimate, exactly: impl FnOnce() -> f64) -> Option<f32> {
+        let Estimate { value, error } = estimate;
         let low = self.accept(value - error);
         if low == self.accept(value + error) { low } else { self.accept(exactly()) }
     }
@@ -146,7 +154,7 @@ impl Predicate {
     /// smaller for nearer ones: the squared distance under L2, else the negated cosine or inner product. It is derived
     /// from the reported value, rounded to f32, so pairs with equal reported values have equal nearness; squared
     /// distances of integers are exact.
-    pub(crate) fn up_to(nearness: f64, (metric, element): (Metric, Element)) -> Self {
+    pub(crate) fn up_to(nearness: f64, metric: Metric, element: Element) -> Self {
         match metric {
             Metric::L2 if element.is_integer() => Self::L2 { eps: nearness.sqrt().next_up() }, // its square is at least `nearness`
             Metric::L2 => Self::L2 { eps: (nearness.sqrt() as f32).next_up().into() },
@@ -181,9 +189,10 @@ impl Predicate {
         }
     }
 
-    /// Returns whether a pair belongs to the result, given a value with an error of at most `error`; `None` if that is
-    /// not enough to decide.
-    pub(crate) fn tells(&self, (value, error): (f64, f64)) -> Option<bool> {
+    /// Returns whether a pair belongs to the result, given an estimate of its value; `None` if that is not enough to
+    /// decide.
+    pub(crate) fn accepts_near(&self, estimate: Estimate) -> Option<bool> {
+        let Estimate { value, error } = estimate;
         let belongs = self.accept(value - error).is_some();
         (value.is_finite() && belongs == self.accept(value + error).is_some()).then_some(belongs)
     }
@@ -319,7 +328,7 @@ mod tests {
             // Some of these are at the threshold, others at the boundary between two f32.
             let exact = 0.75 + f64::from(step) * 2f64.powi(-32);
             for off in [-1e-12, 0.0, 1e-12] {
-                let decided = predicate.accept_near((exact + off, 1e-12), || {
+                let decided = predicate.accept_near(Estimate { value: exact + off, error: 1e-12 }, || {
                     exactly += 1;
                     exact
                 });
@@ -328,8 +337,8 @@ mod tests {
         }
         assert!((1..1_000).contains(&exactly), "{exactly}");
         let near = Predicate::l2(0.0).unwrap();
-        assert_eq!(near.accept_near((0.0, 0.0), || 1.0), Some(0.0));
-        assert_eq!(near.accept_near((1e-20, 1e-19), || 0.0), Some(0.0));
+        assert_eq!(near.accept_near(Estimate { value: 0.0, error: 0.0 }, || 1.0), Some(0.0));
+        assert_eq!(near.accept_near(Estimate { value: 1e-20, error: 1e-19 }, || 0.0), Some(0.0));
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl Avx2 {
     fn one_to_rows_u8<'a>(&self, x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
         for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
             let last = out.len() - 1;
+            // Rows past the end repeat the last one; their distances are not copied.
             let rows = std::array::from_fn(|k| row(chunk * TILE_ROWS + k.min(last)));
             // SAFETY: `self` proves AVX2.
             let distances = unsafe { distances_u8(&rows, &[x, x]) };
@@ -168,6 +169,7 @@ fn distances_u8(rows: &[&[u8]; 4], columns: &[&[u8]; 2]) -> [u32; 8] {
             let y = widened(&columns[column][step]);
             for row in 0..4 {
                 let difference = _mm256_sub_epi16(x[row], y);
+                // A difference of bytes fits 16 bits, and a sum of two squares fits 32, so nothing saturates.
                 let squares = _mm256_madd_epi16(difference, difference);
                 sums[column * 4 + row] = _mm256_add_epi32(sums[column * 4 + row], squares);
             }

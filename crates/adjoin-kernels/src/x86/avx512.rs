@@ -194,6 +194,7 @@ fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>)
 fn interleave_lines(vectors: &[&[u8]; 16], chunk: usize, lines: &mut [[u8; 64]]) {
     let mut words = [_mm512_setzero_si512(); 16];
     for (word, vector) in words.iter_mut().zip(vectors) {
+        // Flipping the highest bit subtracts 128, which makes the byte a signed one.
         *word = _mm512_xor_si512(bytes(&vector.as_chunks().0[chunk]), _mm512_set1_epi8(-128));
     }
     let mut turned = [_mm512_setzero_si512(); 16];
@@ -263,6 +264,7 @@ fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
     let (mut centered, mut sum) = (_mm512_setzero_si512(), _mm512_setzero_si512());
     for line in vector.as_chunks::<64>().0 {
         let x = bytes(line);
+        // The second operand of the instruction is signed: it is x - 128.
         centered = _mm512_dpbusd_epi32(centered, x, _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
         sum = _mm512_dpbusd_epi32(sum, x, _mm512_set1_epi8(1));
     }
@@ -286,6 +288,7 @@ fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
     let mut sums = [zero; 2];
     for (x, y) in x.as_chunks::<64>().0.iter().zip(y.as_chunks::<64>().0) {
         let (x, y) = (bytes(x), bytes(y));
+        // One of the saturating differences is 0, so both together are |x - y|.
         let difference = _mm512_or_si512(_mm512_subs_epu8(x, y), _mm512_subs_epu8(y, x));
         let (low, high) = (_mm512_unpacklo_epi8(difference, zero), _mm512_unpackhi_epi8(difference, zero));
         sums = [_mm512_dpwssd_epi32(sums[0], low, low), _mm512_dpwssd_epi32(sums[1], high, high)];
@@ -299,6 +302,7 @@ fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
 fn one_to_rows_u8<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
     for (chunk, out) in out.chunks_mut(16).enumerate() {
         let last = out.len() - 1;
+        // Rows past the end repeat the last one; their distances are not copied.
         let row = |k: usize| partial_sums(x, row(chunk * 16 + k.min(last)));
         let mut parts = [_mm512_setzero_si512(); 4];
         for k in 0..4 {
@@ -373,6 +377,7 @@ fn tile_u8<const B: usize>(
     for index in 0..B {
         let norms = integers(&columns.norms.as_chunks().0[column / TILE_COLUMNS + index]);
         for row in 0..TILE_ROWS {
+            // Intermediate sums may wrap around; the distance itself fits 32 bits, so it comes out right.
             let doubled = _mm512_slli_epi32::<1>(sums[index][row]);
             sums[index][row] = _mm512_sub_epi32(_mm512_add_epi32(terms[row], norms), doubled);
         }
@@ -446,6 +451,7 @@ fn hits_u8<const B: usize>(
             let mask = _mm512_cmple_epu32_mask(distances[index][row], limit);
             near |= u64::from(mask) << (index * TILE_COLUMNS);
         }
+        // `Group::hit` clears the bits of the zero vectors after the last column.
         if near != 0 && row < group.count {
             group.hit(row, column, near, hits);
         }
@@ -470,6 +476,8 @@ fn nearest_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut 
         column += blocks * TILE_COLUMNS;
     }
     for (nearest, (distances, places)) in nearest.iter_mut().zip(best) {
+        // Each lane has the first of its own nearest columns, so the least column among equal lanes is the first of
+        // all.
         let least = _mm512_reduce_min_epu32(distances);
         let equal = _mm512_cmpeq_epi32_mask(distances, _mm512_set1_epi32(least as i32));
         *nearest = (_mm512_mask_reduce_min_epu32(equal, places), least);
@@ -501,25 +509,28 @@ fn nearer_u8<const B: usize>(
 /// Implements `Tiles::least_of_columns` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn least_u8(rows: LeastRows<'_, u8>, columns: &PackedColumns<u8>, from: usize, out: &mut [LeastOfColumn<u8>]) {
+    // There are at most `LEAST_COLUMNS` columns, which fit one of the widest tiles.
     with_blocks!(blocks_from(0, out.len()), B => least_of_blocks_u8::<B>(rows, columns, from, out));
 }
 
 /// Finds the least values of `16 * B` columns from `from` on, lane by lane.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn least_of_blocks_u8<const B: usize>(
-    (panel, order, own): LeastRows<'_, u8>,
+    rows: LeastRows<'_, u8>,
     columns: &PackedColumns<u8>,
     from: usize,
     out: &mut [LeastOfColumn<u8>],
 ) {
     let mut distances = [[_mm512_set1_epi32(-1); LEAST_RANKS]; B];
+    // Distances are unsigned, so -1 is the largest one; margins are signed.
     let mut margins = [[_mm512_set1_epi32(i32::MAX); LEAST_RANKS]; B];
-    for (members, own) in order.chunks(TILE_ROWS).zip(own.chunks(TILE_ROWS)) {
-        let group = Group::new(panel, members, 0, from..from + out.len());
+    for (members, own) in rows.tiles() {
+        let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
         let terms = row_terms(&group);
         tile_u8::<B>(&group, &terms, columns, from, |tile| {
             for index in 0..B {
                 for row in 0..TILE_ROWS {
+                    // A repeated row of a short group must not count twice.
                     if row < members.len() {
                         let mut distance = tile[index][row];
                         let mut margin = _mm512_sub_epi32(distance, _mm512_set1_epi32(own[row] as i32));
@@ -607,6 +618,7 @@ fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, 
     let limit = _mm512_set1_ps(limit);
     for column in group.columns.clone().step_by(4) {
         let distances = tile_f32(group.rows, four_columns(columns, column));
+        // Not greater, instead of less or equal: a NaN is a hit, as in `tile::is_within`.
         let near = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit);
         if near != 0 {
             for row in 0..group.count {
@@ -648,6 +660,7 @@ fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &m
     for column in group.columns.clone().step_by(4) {
         let computed = tile_f32(group.rows, four_columns(columns, column));
         let places = _mm512_add_epi32(lanes, _mm512_set1_epi32(column as i32));
+        // Columns past the end are zero vectors, which may be nearer than any real one.
         let real = _mm512_cmplt_epi32_mask(places, _mm512_set1_epi32(group.columns.end as i32));
         let nearer = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(real, computed, best);
         best = _mm512_mask_mov_ps(best, nearer, computed);
@@ -668,23 +681,19 @@ fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &m
 
 /// Implements `Tiles::least_of_columns` for floats, lane by lane; each column has four lanes.
 #[target_feature(enable = "avx512f")]
-fn least_f32(
-    (panel, order, own): LeastRows<'_, f32>,
-    columns: &PackedColumns<f32>,
-    from: usize,
-    out: &mut [LeastOfColumn<f32>],
-) {
+fn least_f32(rows: LeastRows<'_, f32>, columns: &PackedColumns<f32>, from: usize, out: &mut [LeastOfColumn<f32>]) {
     for (out, from) in out.chunks_mut(4).zip((from..).step_by(4)) {
         let mut distances = [_mm512_set1_ps(f32::INFINITY); LEAST_RANKS];
         let mut margins = distances;
-        for (members, own) in order.chunks(TILE_ROWS).zip(own.chunks(TILE_ROWS)) {
-            let group = Group::new(panel, members, 0, from..from + out.len());
+        for (members, own) in rows.tiles() {
+            let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
             let computed = tile_f32(group.rows, four_columns(columns, from));
             let mut subtracted = [[0.0; 4]; TILE_ROWS];
             subtracted.iter_mut().zip(own).for_each(|(lanes, &own)| *lanes = [own; 4]);
             // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
             let subtracted = unsafe { transmute::<[[f32; 4]; TILE_ROWS], __m512>(subtracted) };
             let margin = _mm512_sub_ps(computed, subtracted);
+            // Excludes the repeated rows of a short group, which would count twice.
             let real = ((1_u32 << (4 * members.len())) - 1) as u16;
             merge_f32(&mut distances, computed, real);
             merge_f32(&mut margins, margin, real);
@@ -729,6 +738,7 @@ fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
     for column in 0..4 {
         y[column] = &columns[column].as_chunks().0[..steps];
     }
+    // Sixteen independent sums, so that no addition waits for the one before it.
     let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
     for step in 0..steps {
         let mut four = [_mm512_setzero_ps(); 4];

@@ -13,10 +13,11 @@ mod avx512;
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 
-use crate::centroids::{self, Centroids, Points, Short};
+use crate::centroids::{self, Centroids, Short};
 use crate::lists::{self, Lists};
 use crate::lookup::{self, CodeRows, Lookup, TABLE_ENTRIES};
 use crate::near::{self, Near};
+use crate::panel::Panel;
 use crate::rounding::{self, Grid, Rounding};
 use crate::wide::{self, Wide};
 
@@ -75,5 +76,5 @@ compiled!(Rounding {
 });
 
 compiled!(Short {
-    fn nearest_centroids(points: Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]) = centroids::nearest_centroids;
+    fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) = centroids::nearest_centroids;
 });

@@ -9,7 +9,7 @@ use super::searcher::{Counts, Queries, Searcher};
 use super::visits::Visits;
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{NearComparison, NearPlaces};
+use crate::execute::{NearComparison, NearPlaces, NumberedQueries};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Subset};
 use crate::plan::Probes;
@@ -116,7 +116,8 @@ impl NearRows<'_> {
         let places = queries.places.iter().flatten();
         let own: Vec<u32> = places.map(|&(bucket, member)| subset.starts[bucket as usize] + member).collect();
         let near = NearPlaces::new(range.len(), count as usize);
-        let comparison = || NearComparison::new(context.kernel, (&queries.members, &own, range.start), (&near, subset));
+        let numbered = NumberedQueries { members: &queries.members, first: range.start };
+        let comparison = || NearComparison::new(context.kernel, numbered, &own, &near, subset);
         let groups = self.whole_buckets(&own, range.clone());
         map_items(context.threads, groups.len(), &context.cancel, comparison, |comparison, number| {
             comparison.compare_own(groups[number].1.clone());

@@ -14,7 +14,7 @@ use super::probing::Measured;
 use super::searcher::{Counts, Queries, Searcher};
 use super::visits::{Marks, Visits};
 use crate::error::Result;
-use crate::execute::{AllNearest, Hit, NearestSearch};
+use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries};
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::LoadedBucket;
 use crate::plan::Probes;
@@ -100,8 +100,8 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
     /// Returns a worker's state for comparing queries.
     pub(crate) fn comparison(&self) -> NearestSearch<'_, T> {
         let Searcher { context, buckets, subset, .. } = self.searcher;
-        let of = (&self.queries.members, self.range.start);
-        NearestSearch::new(context.kernel, buckets.space(), of, (&self.nearest, *subset))
+        let queries = NumberedQueries { members: &self.queries.members, first: self.range.start };
+        NearestSearch::new(context.kernel, buckets.space(), queries, &self.nearest, *subset)
     }
 
     /// Probes the buckets that a rule admits. Returns `false` if memory does not hold the probes of several queries.

@@ -91,7 +91,7 @@ impl<T: Coordinate> StoreSearch<'_, T> {
         let common = CommonStatistics {
             seed: options.seed,
             recall: plan.recall.clone(),
-            io: reads.statistics(context, (buckets.bytes(false), buckets.is_direct()), ran.written),
+            io: reads.statistics(context, buckets.bytes(false), buckets.is_direct(), ran.written),
             seconds: ran.seconds(planning),
             strategy: self.strategy(plan.probes, calibration.compared),
             ..manifest.statistics(context, "search")

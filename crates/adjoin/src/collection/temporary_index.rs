@@ -19,7 +19,7 @@ use super::ids::Numbers;
 use super::packed::{PackedRows, table_of};
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{AllNearest, Hit, NearestSearch, PackedBucket};
+use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBucket};
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::{Newcomers, UnmergedRows};
 use crate::load::{LoadedBucket, Members};
@@ -462,7 +462,8 @@ impl TemporaryView {
         let nearest = AllNearest::new((0..count).map(|_| wanted.nearest(self.space.metric, None)));
         let (order, room): (Vec<u32>, u64) = ((0..count).collect(), wanted.room(context));
         let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
-        let state = || NearestSearch::new(context.kernel, self.space, (queries, 0), (&nearest, None));
+        let numbered = NumberedQueries { members: queries, first: 0 };
+        let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest, None);
         map_items(context.threads, self.blocks.len(), &context.cancel, state, |search, number| {
             if full.load(Ordering::Relaxed) {
                 return Ok(());

@@ -24,7 +24,7 @@ use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
 pub(crate) use near_places::{NearComparison, NearPlaces};
-pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch, PackedBucket};
+pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch, NumberedQueries, PackedBucket};
 pub(crate) use tiles::{Ordered, Tiles};
 
 /// Queue length per worker, for jobs and for batches.
@@ -158,7 +158,7 @@ impl<T: Coordinate> Execution<'_, T> {
         waits: &Waits,
     ) -> Result<Vec<V::Report>> {
         let mut whole = CollectAll { take, reports: Vec::new() };
-        self.run_in_legs(cache, visitor, (&[self.schedule.tasks.len()], &mut whole), waits)?;
+        self.run_in_legs(cache, visitor, &[self.schedule.tasks.len()], &mut whole, waits)?;
         Ok(whole.reports)
     }
 
@@ -171,7 +171,8 @@ impl<T: Coordinate> Execution<'_, T> {
         &self,
         cache: &mut Cache<T>,
         visitor: impl Fn() -> V + Sync,
-        (ends, taker): (&[usize], &mut dyn BatchConsumer<V::Batch, V::Report>),
+        ends: &[usize],
+        consumer: &mut dyn BatchConsumer<V::Batch, V::Report>,
         waits: &Waits,
     ) -> Result<()> {
         let run = ExecutionRun { of: self, waits, failed: Mutex::default(), stop: Cancel::default() };
@@ -192,11 +193,11 @@ impl<T: Coordinate> Execution<'_, T> {
                 if leg_sender.send(Leg { end, jobs: job_sender }).is_err() {
                     break; // the reader has failed
                 }
-                let reports = run.visit_all(&visitor, jobs, taker);
+                let reports = run.visit_all(&visitor, jobs, consumer);
                 if run.stop.is_cancelled() {
                     break;
                 }
-                run.note(taker.end_leg(end, reports));
+                run.note(consumer.end_leg(end, reports));
             }
         });
         lock(&run.failed).take().map_or(Ok(()), Err)

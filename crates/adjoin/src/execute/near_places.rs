@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_ROWS};
 
+use super::nearest::NumberedQueries;
 use crate::geometry::Coordinate;
 use crate::load::{LoadedBucket, Members, Subset};
 use crate::workers::lock;
@@ -96,12 +97,15 @@ pub(crate) struct NearComparison<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearComparison<'a, T> {
-    /// Prepares to compare queries, numbered from `first` on and with places `own`, with members of `subset`.
+    /// Prepares to compare queries, which have the places `own`, with members of `subset`.
     pub(crate) fn new(
         kernel: Kernel,
-        (queries, own, first): (&'a Members<T>, &'a [u32], u32),
-        (near, subset): (&'a NearPlaces, Subset<'a>),
+        queries: NumberedQueries<'a, T>,
+        own: &'a [u32],
+        near: &'a NearPlaces,
+        subset: Subset<'a>,
     ) -> Self {
+        let NumberedQueries { members: queries, first } = queries;
         let columns = kernel.pack(&Panel::zeroed(0, queries.panel.dimensions()), &[]);
         let (order, distances, keys, found) = Default::default();
         Self { kernel, queries, own, first, near, subset, columns, order, distances, keys, found }

@@ -14,7 +14,7 @@ use super::tiles::{MASK_COLUMNS_MIN, block_rows};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space};
-use crate::load::{LoadedBucket, Members, Subset};
+use crate::load::{Decider, LoadedBucket, Members, Subset};
 use crate::options::{Element, Metric};
 use crate::predicate::Predicate;
 use crate::workers::{lock, map_items};
@@ -104,7 +104,7 @@ impl Nearest {
 
     /// Returns the predicate that decides whether a member may be a hit.
     fn predicate(&self, element: Element) -> Predicate {
-        self.nearer().map_or(self.within, |most| Predicate::up_to(most, (self.within.metric(), element)))
+        self.nearer().map_or(self.within, |most| Predicate::up_to(most, self.within.metric(), element))
     }
 
     /// Offers a member that may be a hit according to [`Self::predicate`].
@@ -196,6 +196,14 @@ impl AllNearest {
     }
 }
 
+/// Queries of one batch, as members of all queries. Results are by number in the batch.
+#[derive(Clone, Copy)]
+pub(crate) struct NumberedQueries<'a, T> {
+    pub(crate) members: &'a Members<T>,
+    /// The member that is query 0 of the batch.
+    pub(crate) first: u32,
+}
+
 /// Members and their rows, packed for repeated comparisons.
 pub(crate) struct PackedBucket<T: Coordinate> {
     bucket: LoadedBucket<T>,
@@ -239,13 +247,15 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearestSearch<'a, T> {
-    /// Prepares to compare queries, numbered from `first` on, with buckets or a subset of their members.
+    /// Prepares to compare queries with buckets or a subset of their members.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
-        (queries, first): (&'a Members<T>, u32),
-        (nearest, subset): (&'a AllNearest, Option<Subset<'a>>),
+        queries: NumberedQueries<'a, T>,
+        nearest: &'a AllNearest,
+        subset: Option<Subset<'a>>,
     ) -> Self {
+        let NumberedQueries { members: queries, first } = queries;
         let columns = Some(kernel.pack(&Panel::zeroed(0, space.dimensions()), &[]));
         let (order, limits, hits) = (Vec::new(), Vec::new(), Vec::new());
         Self { kernel, space, queries, first, nearest, subset, columns, order, limits, hits }
@@ -296,7 +306,8 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 found.select_nth_unstable(count - 1);
                 let others = found[..count].iter().map(|&(_, other)| other);
                 let (mut most, mut near, within) = (f64::NEG_INFINITY, 0, nearest.within(query - first));
-                queries.each_nearness((kernel, within), query, (queries, others), |_, nearness| {
+                let decider = Decider { kernel, predicate: within };
+                queries.each_nearness(decider, query, queries, others, |_, nearness| {
                     most = most.max(nearness);
                     near += 1;
                     within
@@ -322,7 +333,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         }
         let mut columns = self.columns.take().expect(THERE);
         self.kernel.pack_into(&members.panel, &self.order, &mut columns);
-        let found = self.compare_with(number, (bucket, &columns), &|_| true, queries);
+        let found = self.compare_with(number, bucket, &columns, &|_| true, queries);
         self.columns = Some(columns);
         found
     }
@@ -338,13 +349,14 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
     ) -> (u64, u64) {
         self.order.clear();
         self.order.extend(0..packed.bucket.members.len() as u32);
-        self.compare_with(number, (&packed.bucket, &packed.columns), counts, queries)
+        self.compare_with(number, &packed.bucket, &packed.columns, counts, queries)
     }
 
     fn compare_with(
         &mut self,
         number: u32,
-        (bucket, columns): (&LoadedBucket<T>, &PackedColumns<T>),
+        bucket: &LoadedBucket<T>,
+        columns: &PackedColumns<T>,
         counts: &dyn Fn(u32) -> bool,
         queries: &[u32],
     ) -> (u64, u64) {
@@ -353,14 +365,13 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         for some in queries.chunks(block_rows(members.len())) {
             let mut limits = std::mem::take(&mut self.limits);
             limits.clear();
-            limits
-                .extend(some.iter().map(|&query| self.limit((query, self.nearest.most(query - self.first)), members)));
+            limits.extend(some.iter().map(|&query| self.limit(query, self.nearest.most(query - self.first), members)));
             self.limits = limits;
             self.hits.clear();
-            let rows = (&self.queries.panel, some, &self.limits[..]);
-            compared += self.kernel.within_each(rows, columns, &mut self.hits);
+            let panel = &self.queries.panel;
+            compared += self.kernel.within_each(panel, some, &self.limits, columns, &mut self.hits);
             for mask in &self.hits {
-                more += self.take((some[mask.row as usize], mask), (number, bucket), counts);
+                more += self.take(some[mask.row as usize], mask, number, bucket, counts);
             }
         }
         (compared, more)
@@ -369,8 +380,10 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
     /// Decides the candidates of a query. Returns the increase in the number of hits.
     fn take(
         &self,
-        (query, mask): (u32, &HitMask),
-        (number, bucket): (u32, &LoadedBucket<T>),
+        query: u32,
+        mask: &HitMask,
+        number: u32,
+        bucket: &LoadedBucket<T>,
         counts: &dyn Fn(u32) -> bool,
     ) -> u64 {
         let Self { kernel, space, queries, .. } = *self;
@@ -379,7 +392,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             // The kernel's limit was shared by four queries and is some time old. If distances are exact, deciding is
             // cheap; otherwise it costs several times as much as a distance, so candidates are checked against the
             // current limit first.
-            let limit = (!queries.are_exact()).then(|| Cell::new(self.limit((query, nearest.most()), others)));
+            let limit = (!queries.are_exact()).then(|| Cell::new(self.limit(query, nearest.most(), others)));
             let x = queries.panel.row(query as usize);
             let may_count = |&member: &u32| {
                 let is_beyond =
@@ -387,17 +400,17 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 counts(member) && !limit.as_ref().is_some_and(is_beyond)
             };
             let members = mask.columns().map(|column| self.order[column as usize]).filter(may_count);
-            let predicate = nearest.predicate(element);
-            queries.each_nearness((kernel, predicate), query, (others, members), |member, nearness| {
+            let decider = Decider { kernel, predicate: nearest.predicate(element) };
+            queries.each_nearness(decider, query, others, members, |member, nearness| {
                 nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, bucket.place(member)) });
-                limit.iter().for_each(|limit| limit.set(self.limit((query, nearest.most()), others)));
+                limit.iter().for_each(|limit| limit.set(self.limit(query, nearest.most(), others)));
                 nearest.predicate(element)
             });
         })
     }
 
     /// Returns a limit such that a member with a larger computed distance to a query is surely beyond a nearness.
-    fn limit(&self, (query, most): (u32, f64), members: &Members<T>) -> T::Distance {
+    fn limit(&self, query: u32, most: f64, members: &Members<T>) -> T::Distance {
         if most == f64::INFINITY {
             return T::FARTHEST;
         }

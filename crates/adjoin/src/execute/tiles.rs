@@ -5,7 +5,7 @@ use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_R
 
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::{Members, PairDetail};
+use crate::load::{Decider, Members, PairDetail};
 use crate::predicate::Predicate;
 
 /// Rows passed to the kernel at once.
@@ -81,19 +81,21 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         is_new: impl Fn(u32, u32) -> bool,
         take: impl FnMut(u32, u32, f32) -> Result<()>,
     ) -> Result<Compared> {
-        self.decide(PairDetail::Values, (rows, columns, reach), is_new, take)
+        self.decide(PairDetail::Values, rows, columns, reach, is_new, take)
     }
 
     fn decide(
         &mut self,
-        wanted: PairDetail,
-        (rows, columns, reach): (Ordered<'_, T>, Ordered<'_, T>, &[u32]),
+        detail: PairDetail,
+        rows: Ordered<'_, T>,
+        columns: Ordered<'_, T>,
+        reach: &[u32],
         is_new: impl Fn(u32, u32) -> bool,
         mut take: impl FnMut(u32, u32, f32) -> Result<()>,
     ) -> Result<Compared> {
         self.each_block(rows, columns, reach, |tiles, order| {
             let Self { kernel, predicate, ref hits, ref mut pairs, ref mut decided, .. } = *tiles;
-            let mut decided_pairs = 0;
+            let (decider, mut decided_pairs) = (Decider { kernel, predicate }, 0);
             let mut new = members(hits, order, columns.order).filter(|&(x, y)| is_new(x, y));
             loop {
                 pairs.clear();
@@ -102,7 +104,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
                     return Ok(decided_pairs);
                 }
                 decided_pairs += pairs.len() as u64;
-                rows.members.decide(kernel, (predicate, wanted), pairs, columns.members, decided);
+                rows.members.decide(decider, detail, pairs, columns.members, decided);
                 for (&(x, y), &decided) in pairs.iter().zip(&*decided) {
                     if let Some(value) = decided {
                         take(x, y, value)?;
@@ -125,7 +127,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         mut take: impl FnMut(u32, u32) -> Result<()>,
     ) -> Result<Compared> {
         if !rows.members.are_exact() {
-            return self.decide(PairDetail::Members, (rows, columns, reach), is_new, |x, y, _| take(x, y));
+            return self.decide(PairDetail::Members, rows, columns, reach, is_new, |x, y, _| take(x, y));
         }
         self.each_block(rows, columns, reach, |tiles, order| {
             let mut new = members(&tiles.hits, order, columns.order).filter(|&(x, y)| is_new(x, y));

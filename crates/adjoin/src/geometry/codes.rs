@@ -39,6 +39,19 @@ pub(crate) struct Coding {
     nearest: f64,
 }
 
+/// The factor by which a vector is multiplied before it is rounded.
+#[derive(Clone, Copy)]
+struct Scale {
+    factor: f32,
+    /// Length of the product, which the rounding of the product is relative to; 0 if the factor is 1, since the product
+    /// is exact then.
+    length: f64,
+}
+
+impl Scale {
+    const NONE: Self = Self { factor: 1.0, length: 0.0 };
+}
+
 impl Coding {
     /// Returns whether it is valid for vectors of this many dimensions. A coding read from disk may hold anything.
     pub(crate) fn fits(&self, dimensions: usize) -> bool {
@@ -63,7 +76,7 @@ impl Coding {
             let step = farthest / 127.0 * (-0.5 * k as f32).exp2();
             let mut coding = Self { origin: origin.clone(), step, residual: 0.0, nearest: 0.0 };
             let mut code = vec![0; dimensions];
-            let residual = |vector| f64::from(coding.encode(kernel, vector, (1.0, 0.0), &mut code)) * f64::from(step);
+            let residual = |vector| f64::from(coding.encode(kernel, vector, Scale::NONE, &mut code)) * f64::from(step);
             coding.residual = rows().map(residual).fold(0.0, f64::max);
             coding
         };
@@ -108,18 +121,17 @@ impl Coding {
         steps * f64::from(self.step) * (1.0 + SLACK)
     }
 
-    /// Rounds a vector times `scale`. If `scale` is 1, that product is exact, and the `length` passed is 0. Returns a
-    /// bound on the distance between the scaled vector and the rounded one, in steps.
+    /// Rounds a scaled vector. Returns a bound on the distance between it and the rounded one, in steps.
     ///
     /// With `u = 2^-24`, a coordinate minus its origin minus its rounded value takes five roundings: of the scale and
     /// the product, relative to the coordinate; of both differences and of `(q - 128) s`, relative to these. The sum of
     /// squares is off by at most `d + 2` roundings. The bound allows twice all of that.
-    fn encode(&self, kernel: Kernel, vector: &[f32], (scale, length): (f32, f64), code: &mut [u8]) -> f32 {
+    fn encode(&self, kernel: Kernel, vector: &[f32], scale: Scale, code: &mut [u8]) -> f32 {
         let grid = Grid { origin: &self.origin, step: self.step };
         let (dimensions, step) = (vector.len() as f64, f64::from(self.step));
-        let squared = f64::from(kernel.round_to_bytes(vector, scale, grid, code));
+        let squared = f64::from(kernel.round_to_bytes(vector, scale.factor, grid, code));
         let left = squared.sqrt() * (1.0 + (dimensions + 2.0) * 2.0 * F32_ROUNDOFF);
-        let lengths = length + 128.0 * step * dimensions.sqrt() + left;
+        let lengths = scale.length + 128.0 * step * dimensions.sqrt() + left;
         let bound = (left + 8.0 * F32_ROUNDOFF * lengths) / step;
         (bound as f32).next_up()
     }
@@ -133,11 +145,11 @@ impl Coding {
             as_floats(kernel, vectors.element, vector, &mut floats);
             let scale = match metric {
                 Metric::Ip => unreachable!("lifted vectors are not rounded to bytes"),
-                Metric::L2 => (1.0, 0.0),
+                Metric::L2 => Scale::NONE,
                 Metric::Cosine => {
                     let squared_norm = kernel.dot_wide(&floats, &floats);
                     converted.squared_norms.push(squared_norm);
-                    (scale_of_unit(&mut floats, squared_norm.sqrt()), 1.0)
+                    Scale { factor: scale_of_unit(&mut floats, squared_norm.sqrt()), length: 1.0 }
                 }
             };
             converted.residuals.push(self.encode(kernel, &floats, scale, panel.row_mut(row)));

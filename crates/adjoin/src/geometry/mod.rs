@@ -17,7 +17,7 @@ use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 pub(crate) use self::codes::Coding;
 pub(crate) use self::means::{Means, copy_row, move_to_means};
 use crate::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
-use crate::predicate::{Predicate, squared_difference, sums};
+use crate::predicate::{Estimate, Predicate, squared_difference, sums};
 
 /// Most coordinates of a vector; lifting adds one.
 pub(crate) const COORDINATES_MAX: usize = DIMENSIONS_MAX + 1;
@@ -288,7 +288,7 @@ impl Threshold {
     /// Returns the threshold of pairs up to a nearness ([`Predicate::up_to`]) with a query of this length, which
     /// matters for inner products.
     pub fn up_to(nearness: f64, space: Space<'_>, length: f64) -> Self {
-        Self::of_query(Predicate::up_to(nearness, (space.metric, space.vectors.element)), space, length)
+        Self::of_query(Predicate::up_to(nearness, space.metric, space.vectors.element), space, length)
     }
 
     /// Returns whether a ball of coordinates may hold a vector within the threshold of another vector, given the least
@@ -495,7 +495,7 @@ impl Coordinate for f32 {
         let squared = kernel.squared_distance_wide(x, y);
         // Padding adds zeros.
         let exactly = || sums([(x, y)], |&x| f64::from(x), squared_difference)[0];
-        predicate.accept_near((squared, squared * wide_error(x.len())), exactly)
+        predicate.accept_near(Estimate { value: squared, error: squared * wide_error(x.len()) }, exactly)
     }
 
     fn nearness(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f64> {

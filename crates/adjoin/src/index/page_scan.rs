@@ -10,7 +10,7 @@ use super::page::Page;
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{AllNearest, Hit, NearestSearch};
+use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries};
 use crate::geometry::Coordinate;
 use crate::load::{LoadedBucket, Members, ReadCounts, Subset};
 use crate::query::QueryTarget;
@@ -74,8 +74,9 @@ impl<T: Coordinate> PageScan<'_, T> {
         let pieces = pages.div_ceil(together);
         let starts: Vec<u32> = (0..=pieces as u32).map(|piece| facts.vertices.min(piece * of_piece)).collect();
         let subset = admitted.map(|admitted| Subset { places: admitted.vertices(), starts: &starts });
+        let numbered = NumberedQueries { members: queries, first: range.start };
         let state = || {
-            let search = NearestSearch::new(context.kernel, space, (queries, range.start), (&nearest, subset));
+            let search = NearestSearch::new(context.kernel, space, numbered, &nearest, subset);
             (search, AlignedBuffer::zeroed(together * shape.bytes()))
         };
         context.progress.begin(self.phase, "pages", pages as u64);

@@ -297,10 +297,9 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         let mut counts = ReadCounts { reads: read, bytes_requested: bytes, bytes_read: bytes };
         counts += totals.whole;
         counts += plan.reads.unwrap_or_default();
-        let all = (index.pages.len(), index.pages.is_direct());
         let common = CommonStatistics {
             recall: plan.recall.clone(),
-            io: counts.statistics(context, all, ran.written),
+            io: counts.statistics(context, index.pages.len(), index.pages.is_direct(), ran.written),
             seconds: ran.seconds((planning_seconds, plan.reads.is_some())),
             strategy: strategy_of(facts, plan.method),
             ..facts.statistics(context, "search")

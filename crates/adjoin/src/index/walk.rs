@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
 use crate::graph::GreedySearch;
-use crate::load::Members;
+use crate::load::{Decider, Members};
 use crate::predicate::Predicate;
 use crate::quantize::Table;
 use crate::query::QueryTarget;
@@ -297,7 +297,8 @@ impl<T: Coordinate> Walk<T> {
         let hit = |member: u32, nearness| Hit { nearness, row: row_of(member), place: (first + member, 0) };
         let offers_all = matches!(aim.wanted, QueryTarget::Nearest(_));
         on_page.clear();
-        queries.each_nearness((kernel, all), self.query, (&members, 0..count as u32), |member, nearness| {
+        let decider = Decider { kernel, predicate: all };
+        queries.each_nearness(decider, self.query, &members, 0..count as u32, |member, nearness| {
             if offers_all && searched.admits(first + member) {
                 nearest.offer(hit(member, nearness));
             }
@@ -308,7 +309,8 @@ impl<T: Coordinate> Walk<T> {
         });
         if let QueryTarget::Within(within) = aim.wanted {
             let found = (0..count as u32).filter(|member| searched.admits(first + member));
-            queries.each_nearness((kernel, within), self.query, (&members, found), |member, nearness| {
+            let decider = Decider { kernel, predicate: within };
+            queries.each_nearness(decider, self.query, &members, found, |member, nearness| {
                 nearest.offer(hit(member, nearness));
                 within
             });

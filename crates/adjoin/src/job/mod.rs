@@ -232,7 +232,7 @@ impl Job<'_> {
         }
         if let Some(second) = &second {
             let [named, other_named] = [self.inputs, beside].map(|names| names.join(", "));
-            check_comparable((&named, first.vectors()), (&other_named, second.vectors()))?;
+            check_comparable(&named, first.vectors(), &other_named, second.vectors())?;
             if is_grown {
                 check_same_kind(first.ids(), second.ids())?;
             }

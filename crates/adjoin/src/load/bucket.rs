@@ -111,12 +111,13 @@ impl<T: Coordinate> LoadedBucket<T> {
         &self.ranks[member as usize * width..][..width]
     }
 
-    /// Returns whether a filter accepts a pair of members. The left row of the pair is the earlier one. If two sets are
-    /// joined, it is the row of the first set, and `a` must be its bucket.
-    pub(crate) fn accepts(filter: &PairFilter, (a, x): (&Self, u32), (b, y): (&Self, u32)) -> bool {
-        match filter.is_of_two_sets() || a.row(x) < b.row(y) {
-            true => filter.accepts(a.ranks(x), b.ranks(y)),
-            false => filter.accepts(b.ranks(y), a.ranks(x)),
+    /// Returns whether a filter accepts the pair of a member and a member of `other`. The left row of the pair is the
+    /// earlier one. If two sets are joined, it is the row of the first set, and `self` must be its bucket.
+    pub(crate) fn is_accepted(&self, member: u32, other: &Self, other_member: u32, filter: &PairFilter) -> bool {
+        let (ranks, other_ranks) = (self.ranks(member), other.ranks(other_member));
+        match filter.is_of_two_sets() || self.row(member) < other.row(other_member) {
+            true => filter.accepts(ranks, other_ranks),
+            false => filter.accepts(other_ranks, ranks),
         }
     }
 

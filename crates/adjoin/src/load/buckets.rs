@@ -79,11 +79,13 @@ impl std::ops::AddAssign for ReadCounts {
 }
 
 impl ReadCounts {
-    /// Returns the I/O statistics of a run. `store_bytes` is the size of the part of the store that the run reads.
+    /// Returns the I/O statistics of a run. `store_bytes` is the size of the part of the store that the run reads,
+    /// `is_direct` whether reads bypass the page cache.
     pub(crate) fn statistics(
         self,
         context: &Context,
-        (store_bytes, is_direct): (u64, bool),
+        store_bytes: u64,
+        is_direct: bool,
         written: Written,
     ) -> IoStatistics {
         let Self { reads, bytes_requested, bytes_read } = self;
@@ -141,7 +143,7 @@ impl<'a> Buckets<'a> {
     pub fn between(left: &'a Store, right: &'a Store) -> Result<Self> {
         let [named, other_named] = [left, right].map(|store| store.folder().display().to_string());
         let [vectors, other] = [left, right].map(|store| store.manifest().vectors);
-        check_comparable((&named, vectors), (&other_named, other))?;
+        check_comparable(&named, vectors, &other_named, other)?;
         let buckets = Self::over(&[left, right])?;
         let joined = Joined::TwoSets(buckets.firsts[1]);
         Ok(Self { joined, ..buckets })
@@ -322,7 +324,7 @@ impl<'a> Buckets<'a> {
         let store = self.at(number).0;
         let last = (subset.rows(own) as u32).checked_sub(1).filter(|_| store.has_parts())?;
         let members = subset.member(own, 0)..subset.member(own, last) + 1;
-        Part::of(self.extent(number), (self.vectors(), self.ids(number)), members, with_ids)
+        Part::of(self.extent(number), self.vectors(), self.ids(number), members, with_ids)
     }
 
     /// Returns the bytes that are requested to read a bucket.
@@ -486,7 +488,7 @@ impl<'a> Buckets<'a> {
 ///
 /// # Errors
 /// Fails if they cannot. The error states both types.
-pub fn check_comparable((name, vectors): (&str, VectorType), (other_name, other): (&str, VectorType)) -> Result<()> {
+pub fn check_comparable(name: &str, vectors: VectorType, other_name: &str, other: VectorType) -> Result<()> {
     if vectors == other {
         return Ok(());
     }

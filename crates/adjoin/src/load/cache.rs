@@ -82,7 +82,8 @@ impl<T: Coordinate> CachedBucket<T> {
     /// Fails if `load` does.
     pub(crate) fn load_ahead(&self, load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>) -> Result<()> {
         let Some(stored) = lock(&self.stored).take() else { return Ok(()) };
-        let _told = SetOnDrop(&self.loaded);
+        // Other threads wait for this bucket, so a failure or a panic must end their wait.
+        let _on_failure = SetOnDrop(&self.loaded);
         let bucket = load(stored)?;
         let set = self.loaded.set(Some(bucket));
         assert!(set.is_ok(), "only who took what was read sets it");

@@ -5,7 +5,7 @@ use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
 
 use crate::geometry::{Converted, Coordinate, Space, Threshold, as_floats};
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, cosine_of_floats, dot_of_floats};
+use crate::predicate::{Estimate, Predicate, cosine_of_floats, dot_of_floats};
 
 /// Vectors as coordinates, and the data for exact decisions.
 pub(crate) struct Members<T> {
@@ -36,6 +36,13 @@ pub(crate) enum PairDetail {
     Values,
     /// Only whether pairs belong to the result; values may be NaN.
     Members,
+}
+
+/// Decides pairs of vectors.
+#[derive(Clone, Copy)]
+pub(crate) struct Decider {
+    pub(crate) kernel: Kernel,
+    pub(crate) predicate: Predicate,
 }
 
 /// Stored vectors, converted to floats on demand.
@@ -91,16 +98,17 @@ impl Exact {
     /// Computes nearnesses for [`Members::each_nearness`].
     fn each_nearness(
         &self,
-        (kernel, mut predicate): (Kernel, Predicate),
+        mut decider: Decider,
         x: u32,
-        (other, ys): (&Self, impl Iterator<Item = u32>),
+        other: &Self,
+        ys: impl Iterator<Item = u32>,
         mut take: impl FnMut(u32, f64) -> Predicate,
     ) {
-        let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
-        let pair_length = self.pair_length(predicate.metric(), other);
+        let (mut a, mut b) = (self.as_floats(decider.kernel), other.as_floats(decider.kernel));
+        let pair_length = self.pair_length(decider.predicate.metric(), other);
         for y in ys {
-            if let Some(value) = decide_floats(kernel, predicate, (a.member(x), b.member(y)), pair_length(x, y)) {
-                predicate = take(y, predicate.nearness_of(value));
+            if let Some(value) = decider.decide_floats(a.member(x), b.member(y), pair_length(x, y)) {
+                decider.predicate = take(y, decider.predicate.nearness_of(value));
             }
         }
     }
@@ -116,56 +124,64 @@ impl Exact {
     /// Decides pairs of members by their stored values, and appends the results to `decided`.
     fn decide(
         &self,
-        kernel: Kernel,
-        (predicate, wanted): (Predicate, PairDetail),
-        (pairs, other): (&[(u32, u32)], &Self),
+        decider: Decider,
+        detail: PairDetail,
+        pairs: &[(u32, u32)],
+        other: &Self,
         decided: &mut Vec<Option<f32>>,
     ) {
+        let Decider { kernel, predicate } = decider;
         let pair_length = self.pair_length(predicate.metric(), other);
         let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
         decided.extend(pairs.iter().map(|&pair| {
             let (a, b, length) = (a.member(pair.0), b.member(pair.1), pair_length(pair.0, pair.1));
-            match predicate.tells(near(kernel, predicate, (a, b), length)) {
+            match predicate.accepts_near(decider.near(a, b, length)) {
                 Some(false) => None,
-                Some(true) if wanted == PairDetail::Members => Some(f32::NAN),
-                _ => decide_floats(kernel, predicate, (a, b), length),
+                Some(true) if detail == PairDetail::Members => Some(f32::NAN),
+                _ => decider.decide_floats(a, b, length),
             }
         }));
     }
 }
 
-/// Estimates the squared distance of two vectors, or their cosine or inner product given the product `length` of their
-/// lengths, by sums in f32. Also returns a bound on the error.
-fn near(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: f64) -> (f64, f64) {
-    let error = near_error(a.len());
-    let underflow = a.len() as f64 * f64::from(f32::MIN_POSITIVE);
-    match predicate {
-        Predicate::L2 { .. } => {
-            let squared = f64::from(kernel.squared_distance_near(a, b));
-            (squared, squared * error + underflow)
-        }
-        // The terms of the inner product add up to at most one length, and the lengths have little error.
-        Predicate::Cosine { .. } => {
-            (f64::from(kernel.dot_near(a, b)) / length, error + underflow / length + wide_error(a.len()))
-        }
-        Predicate::InnerProduct { .. } => {
-            (kernel.dot_near(a, b).into(), (error + wide_error(a.len())) * length + underflow)
+impl Decider {
+    /// Estimates the squared distance of two vectors, or their cosine or inner product given the product `length` of
+    /// their lengths, by sums in f32.
+    fn near(self, a: &[f32], b: &[f32], length: f64) -> Estimate {
+        let Self { kernel, predicate } = self;
+        let error = near_error(a.len());
+        let underflow = a.len() as f64 * f64::from(f32::MIN_POSITIVE);
+        match predicate {
+            Predicate::L2 { .. } => {
+                let squared = f64::from(kernel.squared_distance_near(a, b));
+                Estimate { value: squared, error: squared * error + underflow }
+            }
+            // The terms of the inner product add up to at most one length, and the lengths have little error.
+            Predicate::Cosine { .. } => Estimate {
+                value: f64::from(kernel.dot_near(a, b)) / length,
+                error: error + underflow / length + wide_error(a.len()),
+            },
+            Predicate::InnerProduct { .. } => Estimate {
+                value: kernel.dot_near(a, b).into(),
+                error: (error + wide_error(a.len())) * length + underflow,
+            },
         }
     }
-}
 
-/// Decides a pair by sums in f64.
-fn decide_floats(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: f64) -> Option<f32> {
-    match predicate {
-        Predicate::L2 { .. } => f32::decide(kernel, predicate, a, b),
-        // The terms of the inner product add up to at most one length, and the lengths have half as much error.
-        Predicate::Cosine { .. } => {
-            let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(a.len()));
-            predicate.accept_near(nearly, || cosine_of_floats(a, b))
-        }
-        Predicate::InnerProduct { .. } => {
-            let nearly = (kernel.dot_wide(a, b), 2.0 * wide_error(a.len()) * length);
-            predicate.accept_near(nearly, || dot_of_floats(a, b))
+    /// Decides a pair by sums in f64.
+    fn decide_floats(self, a: &[f32], b: &[f32], length: f64) -> Option<f32> {
+        let Self { kernel, predicate } = self;
+        match predicate {
+            Predicate::L2 { .. } => f32::decide(kernel, predicate, a, b),
+            // The terms of the inner product add up to at most one length, and the lengths have half as much error.
+            Predicate::Cosine { .. } => {
+                let nearly = Estimate { value: kernel.dot_wide(a, b) / length, error: 2.0 * wide_error(a.len()) };
+                predicate.accept_near(nearly, || cosine_of_floats(a, b))
+            }
+            Predicate::InnerProduct { .. } => {
+                let nearly = Estimate { value: kernel.dot_wide(a, b), error: 2.0 * wide_error(a.len()) * length };
+                predicate.accept_near(nearly, || dot_of_floats(a, b))
+            }
         }
     }
 }
@@ -203,21 +219,22 @@ impl<T: Coordinate> Members<T> {
         self.exact.is_none() && !T::is_float()
     }
 
-    /// Passes those members of `other` that belong to the result together with member `x` to `take`, with their
-    /// nearness ([`Predicate::up_to`]). `take` returns the predicate for later members.
+    /// Passes those of the members `ys` of `other` that belong to the result together with member `x` to `take`, with
+    /// their nearness ([`Predicate::up_to`]). `take` returns the predicate for later members.
     pub(crate) fn each_nearness(
         &self,
-        (kernel, predicate): (Kernel, Predicate),
+        decider: Decider,
         x: u32,
-        (other, ys): (&Self, impl Iterator<Item = u32>),
+        other: &Self,
+        ys: impl Iterator<Item = u32>,
         mut take: impl FnMut(u32, f64) -> Predicate,
     ) {
         match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => a.each_nearness((kernel, predicate), x, (b, ys), take),
+            (Some(a), Some(b)) => a.each_nearness(decider, x, b, ys, take),
             _ => {
-                let (x, mut predicate) = (self.panel.row(x as usize), predicate);
+                let (x, mut predicate) = (self.panel.row(x as usize), decider.predicate);
                 for y in ys {
-                    if let Some(nearness) = T::nearness(kernel, predicate, x, other.panel.row(y as usize)) {
+                    if let Some(nearness) = T::nearness(decider.kernel, predicate, x, other.panel.row(y as usize)) {
                         predicate = take(y, nearness);
                     }
                 }
@@ -226,20 +243,21 @@ impl<T: Coordinate> Members<T> {
     }
 
     /// Decides pairs (member, member of `other`): returns the distance or similarity of each pair in the result, or any
-    /// number if `wanted` asks for no values. If nothing was rounded, coordinates are the stored elements or equally
+    /// number if `detail` asks for no values. If nothing was rounded, coordinates are the stored elements or equally
     /// far from each other.
     pub(crate) fn decide(
         &self,
-        kernel: Kernel,
-        (predicate, wanted): (Predicate, PairDetail),
+        decider: Decider,
+        detail: PairDetail,
         pairs: &[(u32, u32)],
         other: &Self,
         decided: &mut Vec<Option<f32>>,
     ) {
         decided.clear();
         match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => a.decide(kernel, (predicate, wanted), (pairs, b), decided),
+            (Some(a), Some(b)) => a.decide(decider, detail, pairs, b, decided),
             _ => {
+                let Decider { kernel, predicate } = decider;
                 decided.extend(pairs.iter().map(|&(x, y)| {
                     T::decide(kernel, predicate, self.panel.row(x as usize), other.panel.row(y as usize))
                 }))

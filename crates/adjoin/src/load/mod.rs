@@ -25,7 +25,7 @@ pub(crate) use bucket::LoadedBucket;
 pub use buckets::{Buckets, ReadCounts, check_comparable};
 pub(crate) use cache::{Cache, CachedBucket};
 pub(crate) use coding::{coding_bytes, fit_coding};
-pub(crate) use members::{Members, PairDetail};
+pub(crate) use members::{Decider, Members, PairDetail};
 pub use named::vectors_named;
 pub use pair_filter::PairFilter;
 pub(crate) use pass::BucketPass;

@@ -33,10 +33,19 @@ pub struct PairFilter {
     _memory: Reservation,
 }
 
+/// What a rank of a row stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RankKind {
+    /// The comparison of the condition that reads it.
+    comparison: usize,
+    /// Whether the row is the left (0) or the right one (1) of the pair.
+    side: usize,
+}
+
 /// Ranks of the rows of a store.
 struct RowRanks {
-    /// For each rank of a row: its comparison, and whether the row is the left (0) or the right one (1).
-    kinds: Vec<(usize, usize)>,
+    /// What each rank of a row stands for.
+    kinds: Vec<RankKind>,
     /// Ranks of all rows, in bucket order.
     ranks: Vec<Rank>,
     /// The first position of each bucket, and the end.
@@ -52,7 +61,8 @@ impl PairFilter {
     /// does not suffice.
     pub(super) fn new(
         context: &Context,
-        (stores, is_of_two_sets): (&[&Store], bool),
+        stores: &[&Store],
+        is_of_two_sets: bool,
         condition: PairCondition,
     ) -> Result<Self> {
         let schema = |store: &&Store| store.attribute_schema(context, Argument::WherePair);
@@ -69,7 +79,7 @@ impl PairFilter {
         let memory = context.reserve(stores.iter().zip(&kinds).map(bytes).sum(), PURPOSE)?;
         let values = bound[0].kinds.iter().map(Values::new).collect::<Result<Vec<_>>>()?;
         let mut numbering = Numbering { context, values, of_ranks: memory.bytes(), memory };
-        let read = |((store, bound), kinds): ((&&Store, _), _)| RowRanks::read(store, (bound, kinds), &mut numbering);
+        let read = |((store, bound), kinds): ((&&Store, _), _)| RowRanks::read(store, bound, kinds, &mut numbering);
         let mut stores = stores.iter().zip(&bound).zip(kinds).map(read).collect::<Result<Vec<_>>>()?;
         let (ranks, memory) = numbering.ranks();
         stores.iter_mut().for_each(|store| store.put_in_order(&ranks));
@@ -111,18 +121,19 @@ impl PairFilter {
 
 /// Lists the ranks of rows that may be on these sides. An expression that is identical for both sides needs only one
 /// rank.
-fn kinds_of(condition: &PairCondition, sides: Range<usize>) -> Vec<(usize, usize)> {
+fn kinds_of(condition: &PairCondition, sides: Range<usize>) -> Vec<RankKind> {
     let sides = |comparison: usize| match sides.len() {
         2 if condition.is_alike(comparison) => 0..1,
         _ => sides.clone(),
     };
-    let kinds = |comparison: usize| sides(comparison).map(move |side| (comparison, side));
+    let kinds = |comparison: usize| sides(comparison).map(move |side| RankKind { comparison, side });
     (0..condition.comparisons()).flat_map(kinds).collect()
 }
 
 /// Returns the indices of a comparison's ranks in the left row and in the right row.
 fn places_of(stores: &[RowRanks], comparison: usize) -> [usize; 2] {
-    let place = |store: &RowRanks, side: usize| store.kinds.iter().position(|&kind| kind == (comparison, side));
+    let place =
+        |store: &RowRanks, side: usize| store.kinds.iter().position(|&kind| kind == RankKind { comparison, side });
     let left = place(&stores[0], 0).expect("the left row has a rank for each comparison");
     [left, place(&stores[stores.len() - 1], 1).unwrap_or(left)]
 }
@@ -136,14 +147,15 @@ impl RowRanks {
     /// Numbers the values of all rows of a store.
     fn read(
         store: &Store,
-        (bound, kinds): (&BoundPairs<'_>, Vec<(usize, usize)>),
+        bound: &BoundPairs<'_>,
+        kinds: Vec<RankKind>,
         numbering: &mut Numbering<'_>,
     ) -> Result<Self> {
         let width = kinds.len();
         let mut ranks = vec![NULL; store.manifest().rows as usize * width];
         // The expressions for the left row and for the right row may need different columns of the same rows.
         for side in 0..2 {
-            let of_side: Vec<_> = kinds.iter().enumerate().filter(|(_, kind)| kind.1 == side).collect();
+            let of_side: Vec<_> = kinds.iter().enumerate().filter(|(_, kind)| kind.side == side).collect();
             if of_side.is_empty() {
                 continue;
             }
@@ -151,7 +163,7 @@ impl RowRanks {
             store.each_attributes(context, places, Argument::WherePair, |first, table| {
                 for &(at, &kind) in &of_side {
                     let to = ranks[first as usize * width..].iter_mut().skip(at).step_by(width);
-                    numbering.number((bound, kind), table, to)?;
+                    numbering.number(bound, kind, table, to)?;
                 }
                 numbering.grow()
             })?;
@@ -162,7 +174,7 @@ impl RowRanks {
     /// Replaces numbers by ranks. `ranks` maps numbers to ranks, by comparison.
     fn put_in_order(&mut self, ranks: &[Vec<Rank>]) {
         for row in self.ranks.chunks_exact_mut(self.kinds.len()) {
-            for (rank, &(comparison, _)) in row.iter_mut().zip(&self.kinds) {
+            for (rank, &RankKind { comparison, .. }) in row.iter_mut().zip(&self.kinds) {
                 if *rank != NULL {
                     *rank = ranks[comparison][*rank as usize];
                 }
@@ -185,12 +197,13 @@ impl Numbering<'_> {
     /// Numbers the values of a comparison for some rows on one side.
     fn number<'r>(
         &mut self,
-        (bound, (comparison, side)): (&BoundPairs<'_>, (usize, usize)),
+        bound: &BoundPairs<'_>,
+        kind: RankKind,
         table: &RecordBatch,
         to: impl Iterator<Item = &'r mut Rank>,
     ) -> Result<()> {
-        let column = bound.values(comparison, side, table)?;
-        self.values[comparison].number(&column, to)
+        let column = bound.values(kind.comparison, kind.side, table)?;
+        self.values[kind.comparison].number(&column, to)
     }
 
     /// Reserves memory for the values collected so far.

@@ -31,7 +31,8 @@ impl Part {
     /// Returns the part of a bucket that holds some members; `None` if reading the whole bucket takes no longer.
     pub(super) fn of(
         extent: &Extent,
-        (vectors, ids): (VectorType, IdKind),
+        vectors: VectorType,
+        ids: IdKind,
         members: Range<u32>,
         with_ids: bool,
     ) -> Option<Self> {
@@ -94,7 +95,7 @@ mod tests {
     }
 
     fn reads(members: Range<u32>, ids: IdKind, id_bytes: u64) -> Option<Vec<(Range<u64>, u64)>> {
-        let part = Part::of(&extent(ids, id_bytes), (VECTORS, ids), members, true)?;
+        let part = Part::of(&extent(ids, id_bytes), VECTORS, ids, members, true)?;
         assert_eq!(part.bytes(), part.reads.iter().map(|read| read.blocks.end - read.blocks.start).sum::<u64>());
         Some(part.reads.into_iter().map(|read| (read.blocks, read.wanted)).collect())
     }
@@ -118,6 +119,6 @@ mod tests {
         assert_eq!(reads(0..3_950, IdKind::None, 0), None);
         assert!(reads(0..3_700, IdKind::None, 0).is_some());
         let few = Extent { rows: 100, body_bytes: Extent::body_bytes_of(100, VECTORS), ..extent(IdKind::None, 0) };
-        assert_eq!(Part::of(&few, (VECTORS, IdKind::None), 3..4, false), None);
+        assert_eq!(Part::of(&few, VECTORS, IdKind::None, 3..4, false), None);
     }
 }

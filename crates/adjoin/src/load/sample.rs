@@ -26,36 +26,37 @@ pub(crate) struct DrawnVectors<T> {
 
 /// Draws the places of `count` distinct vectors, ascending.
 pub(crate) fn draw_places(buckets: &Buckets<'_>, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
-    draw_other_places(buckets, (0..buckets.count(), &[]), count, seed, purpose)
+    draw_other_places(buckets, 0..buckets.count(), &[], count, Random::new(seed, purpose))
 }
 
-/// Draws the places of vectors of the buckets `of` that are not in `known`, which ascends; all others if there are
-/// fewer than `count`. Positions are those among filtered members.
+/// Draws the places of `count` vectors of the buckets `numbers` that are not in `known`, which ascends; all others if
+/// there are fewer. Positions are those among filtered members.
 pub(crate) fn draw_other_places(
     buckets: &Buckets<'_>,
-    (of, known): (Range<u32>, &[(u32, u32)]),
+    numbers: Range<u32>,
+    known: &[(u32, u32)],
     count: u64,
-    seed: u64,
-    purpose: &str,
+    mut random: Random,
 ) -> Vec<(u32, u32)> {
-    let others = buckets.rows_of(of.clone()) - known.len() as u64;
-    let drawn = Random::new(seed, purpose).ascending_sample(count.min(others), others);
-    let mut firsts = Vec::with_capacity(of.len());
+    let others = buckets.rows_of(numbers.clone()) - known.len() as u64;
+    let drawn = random.ascending_sample(count.min(others), others);
+    let mut firsts = Vec::with_capacity(numbers.len());
     let mut rows = 0;
-    for number in of.clone() {
+    for number in numbers.clone() {
         firsts.push(rows);
         rows += u64::from(buckets.members(number));
     }
     let mut known =
-        known.iter().map(|&(bucket, place)| firsts[(bucket - of.start) as usize] + u64::from(place)).peekable();
+        known.iter().map(|&(bucket, place)| firsts[(bucket - numbers.start) as usize] + u64::from(place)).peekable();
     let mut skipped = 0;
-    let numbers = drawn.into_iter().map(|number| {
+    let ranks = drawn.into_iter().map(|number| {
+        // Drawn numbers count only unknown places, so each known one before them shifts them by one.
         while known.next_if(|&known| known <= number + skipped).is_some() {
             skipped += 1;
         }
         number + skipped
     });
-    let mut all = of.clone();
+    let mut all = numbers.clone();
     let (mut bucket, mut start, mut end) = (0, 0, 0);
     let place_of = |number: u64| {
         while number >= end {
@@ -64,7 +65,7 @@ pub(crate) fn draw_other_places(
         }
         (bucket, (number - start) as u32)
     };
-    numbers.map(place_of).collect()
+    ranks.map(place_of).collect()
 }
 
 /// Reads the vectors at some places as coordinates, without the data for exact decisions.

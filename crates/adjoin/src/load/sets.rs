@@ -144,7 +144,7 @@ impl<'a> Sets<'a> {
     /// does not suffice.
     pub fn pairs_that_meet(self, context: &Context, condition: PairCondition) -> Result<PairFilter> {
         let are_two = self.second.is_some() && !self.is_grown;
-        PairFilter::new(context, (&self.stores().collect::<Vec<_>>(), are_two), condition)
+        PairFilter::new(context, &self.stores().collect::<Vec<_>>(), are_two, condition)
     }
 
     /// Restricts the join to pairs that a filter accepts. The filter must have been created from these sets.

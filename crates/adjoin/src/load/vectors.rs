@@ -16,7 +16,7 @@ use crate::store::format::HEADER_BYTES;
 /// # Errors
 /// Fails if the device fails.
 pub(crate) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u8>> {
-    read_parts(context, buckets, (places, Part::Vector))
+    read_parts(context, buckets, places, Part::Vector)
 }
 
 /// Reads the row numbers of the vectors at these places.
@@ -24,7 +24,7 @@ pub(crate) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(
 /// # Errors
 /// Fails if the device fails.
 pub(crate) fn read_rows(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u64>> {
-    let stored = read_parts(context, buckets, (places, Part::Row))?;
+    let stored = read_parts(context, buckets, places, Part::Row)?;
     let rows = stored.as_chunks::<8>().0.iter().zip(places);
     Ok(rows.map(|(&row, &(bucket, _))| buckets.first_row(bucket) + u64::from_le_bytes(row)).collect())
 }
@@ -46,7 +46,7 @@ impl Part {
     }
 
     /// Returns the offset of the part in its file.
-    fn offset(self, buckets: &Buckets<'_>, (bucket, place): (u32, u32)) -> u64 {
+    fn offset(self, buckets: &Buckets<'_>, bucket: u32, place: u32) -> u64 {
         let (extent, member) = (buckets.extent(bucket), buckets.member_at(bucket, place));
         let first = match self {
             Self::Vector => HEADER_BYTES as u64,
@@ -56,24 +56,24 @@ impl Part {
     }
 
     /// Returns the range to read for the part, extended to the file's alignment.
-    fn span(self, buckets: &Buckets<'_>, place: (u32, u32)) -> Range<u64> {
-        let alignment = buckets.file(place.0).alignment() as u64;
-        let start = self.offset(buckets, place);
+    fn span(self, buckets: &Buckets<'_>, bucket: u32, place: u32) -> Range<u64> {
+        let alignment = buckets.file(bucket).alignment() as u64;
+        let start = self.offset(buckets, bucket, place);
         start / alignment * alignment..(start + self.bytes(buckets)).next_multiple_of(alignment)
     }
 }
 
-fn read_parts(context: &Context, buckets: &Buckets<'_>, (places, part): (&[(u32, u32)], Part)) -> Result<Vec<u8>> {
+fn read_parts(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)], part: Part) -> Result<Vec<u8>> {
     let mut stored = vec![0; places.len() * part.bytes(buckets) as usize];
     let mut reads = SmallReads::new(context, "sample")?;
-    for (k, &place) in places.iter().enumerate() {
+    for (k, &(bucket, place)) in places.iter().enumerate() {
         if reads.is_full() {
-            take(&mut reads, buckets, (places, part), &mut stored)?;
+            take(&mut reads, buckets, places, part, &mut stored)?;
         }
-        reads.submit(k as u64, buckets, place.0, part.span(buckets, place))?;
+        reads.submit(k as u64, buckets, bucket, part.span(buckets, bucket, place))?;
     }
     while !reads.is_empty() {
-        take(&mut reads, buckets, (places, part), &mut stored)?;
+        take(&mut reads, buckets, places, part, &mut stored)?;
     }
     Ok(stored)
 }
@@ -82,14 +82,17 @@ fn read_parts(context: &Context, buckets: &Buckets<'_>, (places, part): (&[(u32,
 fn take(
     reads: &mut SmallReads,
     buckets: &Buckets<'_>,
-    (places, part): (&[(u32, u32)], Part),
+    places: &[(u32, u32)],
+    part: Part,
     stored: &mut [u8],
 ) -> Result<()> {
     let bytes = part.bytes(buckets) as usize;
+    // Reads end in any order; the token is the index of the place.
     reads.wait(|token, read, transferred| {
         let k = token as usize;
         buckets.count_read(bytes as u64, transferred);
-        let start = (part.offset(buckets, places[k]) - part.span(buckets, places[k]).start) as usize;
+        let (bucket, place) = places[k];
+        let start = (part.offset(buckets, bucket, place) - part.span(buckets, bucket, place).start) as usize;
         stored[k * bytes..][..bytes].copy_from_slice(&read[start..][..bytes]);
     })
 }

@@ -80,7 +80,7 @@ impl ProductQuantizer {
         let (rows, count) = (vectors.rows(), self.chunks.count);
         let (mut codes, mut nearest) = (vec![0; rows * count], vec![(0, 0.0); rows]);
         for (chunk, centroids) in packed.iter().enumerate() {
-            kernel.nearest_centroids((vectors, self.chunks.range(chunk).start), centroids, &mut nearest);
+            kernel.nearest_centroids(vectors, self.chunks.range(chunk).start, centroids, &mut nearest);
             let codes = codes[chunk..].iter_mut().step_by(count);
             codes.zip(&nearest).for_each(|(code, &(centroid, _))| *code = centroid as u8);
         }
@@ -190,7 +190,7 @@ fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) 
     first.iter().enumerate().for_each(|(at, &row)| copy_row(points, row as usize, &mut centroids, at));
     let mut nearest = vec![(0, 0.0); points.rows()];
     for round in 1..=rounds {
-        kernel.nearest_centroids((points, 0), &Centroids::new(&centroids), &mut nearest);
+        kernel.nearest_centroids(points, 0, &Centroids::new(&centroids), &mut nearest);
         let of: Vec<u32> = nearest.iter().map(|&(centroid, _)| centroid).collect();
         move_to_means(points, &of, &mut centroids);
         if round < rounds {

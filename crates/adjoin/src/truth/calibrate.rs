@@ -98,6 +98,7 @@ impl NeighborSample {
         let mut thresholds: Vec<f64> = (0..REPLICATES)
             .map(|_| {
                 weights.iter_mut().for_each(|drawn| *drawn = weight(&mut random));
+                // The additional vector stands for kinds of vectors that the sample does not contain.
                 let missed = weight(&mut random);
                 self.least_threshold(&order, &weights, missed, target).unwrap_or(f64::INFINITY)
             })
@@ -130,6 +131,7 @@ impl NeighborSample {
             let share = weights[vector] / self.noted(vector).len() as f64;
             found += share * self.neighbors[vector].0 as f64;
             shares += share;
+            // All neighbors with one threshold are found together, so a sum in the middle of them means nothing.
             let last_of_its_threshold = steps.peek().is_none_or(|&&(next, _)| next > threshold);
             if last_of_its_threshold && reached(found, wanted_pairs) && reached(shares, wanted_vectors) {
                 return Some(threshold.into()).filter(|&t: &f64| t < f64::INFINITY);

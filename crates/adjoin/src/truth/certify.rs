@@ -39,6 +39,7 @@ struct EValue {
 
 impl EValue {
     fn new(least: f64, mean: f64) -> Self {
+        // A bet of 1 / (mean - least) could lose all capital at one number; 0.99 keeps some.
         let bets = std::array::from_fn(|k| 0.99 / (mean - least) / f64::from(1u32 << k));
         Self { bets, capital: [1.0; BETS], logarithms: [0.0; BETS], mean }
     }
@@ -46,6 +47,7 @@ impl EValue {
     fn add(&mut self, number: f64) {
         for ((bet, capital), logarithm) in self.bets.iter().zip(&mut self.capital).zip(&mut self.logarithms) {
             *capital *= 1.0 + bet * (number - self.mean);
+            // A product over many rows would overflow; a logarithm per row would be slow.
             if !(1e-100..1e100).contains(capital) {
                 *logarithm += capital.ln();
                 *capital = 1.0;
@@ -63,6 +65,7 @@ impl EValue {
     /// Returns whether the hypothesis is refuted at this level.
     fn refutes(&self, alpha: f64) -> bool {
         let of = |k: usize| self.logarithms[k] + self.capital[k].ln();
+        // The mean of several e-values is an e-value; the largest is factored out because the others may underflow.
         let most = (0..BETS).map(of).fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = (0..BETS).map(|k| (of(k) - most).exp()).sum();
         most + (sum / BETS as f64).ln() >= -alpha.ln()
@@ -133,6 +136,7 @@ impl RowSample {
     fn certifies_rows(&self, threshold: f64, target: f64, alpha: f64) -> bool {
         let shares = self.recalls(threshold).map(|RowRecall { found, missed }| found / (found + missed));
         if self.whole {
+            // Sums of many fractions are slightly too small.
             return shares.sum::<f64>() >= target * self.rows.len() as f64 * (1.0 - 1e-9);
         }
         let mut e_value = EValue::new(-target, 0.0);

@@ -83,15 +83,15 @@ pub fn groundtruth_files(
     context: &Context,
     files: &TruthFiles<'_>,
     metric: Metric,
-    sought: GroundtruthTarget,
+    target: GroundtruthTarget,
 ) -> Result<TruthReport> {
-    let wanted = wanted(metric, sought)?;
+    let wanted = wanted(metric, target)?;
     let base = open_counted(context, files.base, files.element)?;
     let queries = open_counted(context, files.queries, files.element)?;
-    check_fit(files, (&*base, &*queries), sought)?;
+    check_fit(files, &*base, &*queries, target)?;
     let rows = base.info().rows;
     let _of_tags = files.tags.map(|_| context.reserve(4 * rows, "the tags")).transpose()?;
-    let tags = files.tags.map(|path| read_tags(context, path, (files.base, rows))).transpose()?;
+    let tags = files.tags.map(|path| read_tags(context, path, files.base, rows)).transpose()?;
     let output = LaterFile::begin(context, files.truth, files.force)?;
     let comparison = Comparison { context, base: &*base, queries: &*queries, metric, wanted, tags: tags.as_deref() };
     let space = Space::plain(base.info().vectors, metric);
@@ -103,13 +103,13 @@ pub fn groundtruth_files(
              stricter threshold or fewer queries"
         )));
     }
-    output.finish(|to| write(to, &found, metric, sought))?;
+    output.finish(|to| write(to, &found, metric, target))?;
     Ok(TruthReport { rows, queries: queries.info().rows, found: total })
 }
 
 /// Converts the target to nearness.
-fn wanted(metric: Metric, sought: GroundtruthTarget) -> Result<TruthTarget> {
-    match (sought, metric) {
+fn wanted(metric: Metric, target: GroundtruthTarget) -> Result<TruthTarget> {
+    match (target, metric) {
         (GroundtruthTarget::Nearest(0), _) => Err(Error::option("K is 0, which finds nothing; give at least 1")),
         (GroundtruthTarget::Nearest(count), _) => Ok(TruthTarget::Nearest(count as usize)),
         (GroundtruthTarget::Within(most, _), _) if !most.is_finite() => {
@@ -127,8 +127,9 @@ fn wanted(metric: Metric, sought: GroundtruthTarget) -> Result<TruthTarget> {
 /// Refuses inconsistent files, and sizes that the output format cannot represent.
 fn check_fit(
     files: &TruthFiles<'_>,
-    (base, queries): (&dyn VectorSource, &dyn VectorSource),
-    sought: GroundtruthTarget,
+    base: &dyn VectorSource,
+    queries: &dyn VectorSource,
+    target: GroundtruthTarget,
 ) -> Result<()> {
     let (base_at, queries_at) = (files.base.display(), files.queries.display());
     let (base, queries) = (base.info(), queries.info());
@@ -145,7 +146,7 @@ fn check_fit(
             )));
         }
     }
-    match sought {
+    match target {
         GroundtruthTarget::Nearest(count) if count > base.rows => Err(Error::input(format!(
             "{base_at}: K is {count}, but there are {} rows to find; give a smaller K",
             base.rows
@@ -154,8 +155,8 @@ fn check_fit(
     }
 }
 
-/// Reads the tags of a base of `rows` rows.
-fn read_tags(context: &Context, path: &Path, (base, rows): (&Path, u64)) -> Result<Vec<u32>> {
+/// Reads the tags of the `rows` rows of a base.
+fn read_tags(context: &Context, path: &Path, base: &Path, rows: u64) -> Result<Vec<u32>> {
     let at = path.display();
     let file = context.device.open(path)?;
     let mut header = [0; HEADER_BYTES as usize];
@@ -199,11 +200,11 @@ fn read_tags(context: &Context, path: &Path, (base, rows): (&Path, u64)) -> Resu
 /// Tags read at once.
 const READ_TAGS: usize = 4_096;
 
-fn write(to: &mut dyn Write, found: &[Vec<TrueNeighbor>], metric: Metric, sought: GroundtruthTarget) -> io::Result<()> {
+fn write(to: &mut dyn Write, found: &[Vec<TrueNeighbor>], metric: Metric, target: GroundtruthTarget) -> io::Result<()> {
     let mut to = io::BufWriter::with_capacity(64 << 10, to);
     let count = |count: usize| (count as i32).to_le_bytes(); // larger counts were refused
     to.write_all(&count(found.len()))?;
-    match sought {
+    match target {
         GroundtruthTarget::Nearest(each) => to.write_all(&count(each as usize))?,
         GroundtruthTarget::Within(..) => {
             to.write_all(&count(found.iter().map(Vec::len).sum()))?;
@@ -211,7 +212,7 @@ fn write(to: &mut dyn Write, found: &[Vec<TrueNeighbor>], metric: Metric, sought
         }
     }
     found.iter().flatten().try_for_each(|hit| to.write_all(&hit.id.to_le_bytes()))?;
-    if !matches!(sought, GroundtruthTarget::Within(_, RangeForm::DiskAnn)) {
+    if !matches!(target, GroundtruthTarget::Within(_, RangeForm::DiskAnn)) {
         let distance = |hit: &TrueNeighbor| distance(metric, hit.nearness).to_le_bytes();
         found.iter().flatten().try_for_each(|hit| to.write_all(&distance(hit)))?;
     }

@@ -198,7 +198,7 @@ impl Comparison<'_> {
         rows: &UsableRows,
         blocks: &[Mutex<Block>],
     ) -> Result<()> {
-        let kernel = self.context.kernel;
+        let (kernel, bytes) = (self.context.kernel, self.base.info().vectors.bytes());
         let mut panel = Panel::<T>::zeroed(rows.rows.len(), prepared.space.dimensions());
         T::load(prepared.space, kernel, &rows.stored, &mut panel);
         let columns = kernel.pack(&panel, &(0..rows.rows.len() as u32).collect::<Vec<_>>());
@@ -209,12 +209,15 @@ impl Comparison<'_> {
             let order: Vec<u32> = (first as u32..).take(block.found.len()).collect();
             let most = |(&query, found)| self.limit(prepared, query, found);
             let limits: Vec<T::Distance> = order.iter().zip(&block.found).map(most).collect();
-            kernel.within_each((&prepared.panel, &order, &limits), &columns, hits);
+            kernel.within_each(&prepared.panel, &order, &limits, &columns, hits);
             self.make_room(&mut block, hits)?;
             for mask in hits.iter() {
                 let query = first + mask.row as usize;
                 let found = &mut block.found[mask.row as usize];
-                mask.columns().for_each(|column| self.take(found, (&prepared.queries, query), (rows, column as usize)));
+                let query = vector_of(&prepared.queries, query, bytes);
+                for row in mask.columns().map(|column| column as usize) {
+                    self.take(found, query, vector_of(rows, row, bytes), rows.rows[row]);
+                }
             }
             block.held = block.found.iter().map(|found| found.capacity() as u64).sum();
             Ok(())
@@ -251,22 +254,14 @@ impl Comparison<'_> {
         T::tile_limit(&Threshold::up_to(most, prepared.space, length))
     }
 
-    /// Adds a row to the hits of a query if it is near enough.
-    fn take(
-        &self,
-        found: &mut BinaryHeap<TrueNeighbor>,
-        (queries, query): (&UsableRows, usize),
-        (rows, k): (&UsableRows, usize),
-    ) {
-        let vectors = self.base.info().vectors;
-        let bytes = vectors.bytes();
-        let (x, y) = (&queries.stored[query * bytes..][..bytes], &rows.stored[k * bytes..][..bytes]);
+    /// Adds a row, with its stored vector, to the hits of a query if it is near enough.
+    fn take(&self, found: &mut BinaryHeap<TrueNeighbor>, query: &[u8], vector: &[u8], row: u64) {
+        let element = self.base.info().vectors.element;
         let nearness = match self.metric {
-            Metric::L2 => squared_distance(vectors.element, x, y),
-            Metric::Cosine => 0.0 - cosine(vectors.element, x, y),
-            Metric::Ip => 0.0 - dot(vectors.element, x, y),
+            Metric::L2 => squared_distance(element, query, vector),
+            Metric::Cosine => 0.0 - cosine(element, query, vector),
+            Metric::Ip => 0.0 - dot(element, query, vector),
         };
-        let row = rows.rows[k];
         let id = self.tags.map_or(row as u32, |tags| tags[row as usize]);
         let hit = TrueNeighbor { nearness, id };
         match self.wanted {
@@ -282,6 +277,11 @@ impl Comparison<'_> {
             }
         }
     }
+}
+
+/// Returns the stored vector of row `k`, which has `bytes` bytes.
+fn vector_of(rows: &UsableRows, k: usize, bytes: usize) -> &[u8] {
+    &rows.stored[k * bytes..][..bytes]
 }
 
 /// Returns the rows per batch of the base.

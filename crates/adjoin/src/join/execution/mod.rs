@@ -265,7 +265,7 @@ impl<T: Coordinate> Run<'_, T> {
         let (mut cache, execution) = (self.cache(), self.execution(done_before));
         let mut keeping =
             Keeping { run: self, keeper, waits: &waits, watch: Stopwatch::start(), counts: Counts::default() };
-        execution.run_in_legs(&mut cache, || self.verifier(self.batches()), (ends, &mut keeping), &waits)
+        execution.run_in_legs(&mut cache, || self.verifier(self.batches()), ends, &mut keeping, &waits)
     }
 
     fn cache(&self) -> Cache<T> {
@@ -440,7 +440,7 @@ impl Prepared {
         let mut counts = self.decided.spent.reads;
         counts += done.reads;
         let store_bytes = buckets.bytes(self.decided.with_ids);
-        let io = counts.statistics(context, (store_bytes, done.is_direct), written);
+        let io = counts.statistics(context, store_bytes, done.is_direct, written);
         IoStatistics { cache_hit_rate: Some(done.foreseen.hit_rate()), ..io }
     }
 }

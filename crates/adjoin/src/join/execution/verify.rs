@@ -220,7 +220,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let rows = Ordered { members: &a.members, order: &self.rows.order };
         let columns = Ordered { members: &b.members, order: &self.others.order };
         let filter = self.pairs;
-        let is_new = |x, y| is_new(x, y) && filter.is_none_or(|filter| LoadedBucket::accepts(filter, (a, x), (b, y)));
+        let is_new = |x, y| is_new(x, y) && filter.is_none_or(|filter| a.is_accepted(x, b, y, filter));
         let compared = match &mut self.found {
             FoundPairs::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
                 self.counts.pairs += 1;

@@ -281,8 +281,8 @@ impl Sampled {
             for (part, wanted) in self.parts.iter().zip(self.draws(search.buckets, step)) {
                 let known = &all[within(&all, &part.buckets)];
                 let more = wanted.saturating_sub(known.len() as u64);
-                let of = (part.buckets.clone(), known);
-                places.extend(draw_other_places(search.buckets, of, more, seed, "calibration"));
+                let random = Random::new(seed, "calibration");
+                places.extend(draw_other_places(search.buckets, part.buckets.clone(), known, more, random));
             }
         }
         self.steps = step + 1;

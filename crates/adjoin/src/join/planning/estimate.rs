@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Buckets, DrawnVectors, draw_other_places};
 use crate::plan::{BucketPairsToVisit, Facts, Gap, Place, Rule, guessed_threshold, pair_threshold};
+use crate::random::Random;
 
 /// Number of drawn vectors.
 const VECTORS: u64 = 1_000;
@@ -49,7 +50,7 @@ impl<T: Coordinate> PairSample<T> {
         let buckets = search.buckets;
         let parts = buckets.parts();
         let of_each = VECTORS / parts.len() as u64;
-        let draw = |part: Range<u32>| draw_other_places(buckets, (part, &[]), of_each, seed, "estimate");
+        let draw = |part: Range<u32>| draw_other_places(buckets, part, &[], of_each, Random::new(seed, "estimate"));
         let places: Vec<(u32, u32)> = parts.iter().cloned().flat_map(draw).collect();
         let drawn = DrawnVectors::read(search.context, buckets, search.centers, &places)?;
         let drawn_of_first = drawn.of_buckets(parts[0].clone()).len();

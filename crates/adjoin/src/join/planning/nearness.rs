@@ -249,8 +249,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
             let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
             let columns = context.kernel.pack(centers, &others);
             least.resize(others.len(), LeastOfColumn::NONE);
-            let rows = (&bucket.members.panel, &members[..], &bucket.own[..]);
-            context.kernel.least_of_columns(rows, &columns, least);
+            context.kernel.least_of_columns(&bucket.members.panel, &members, &bucket.own, &columns, least);
             let near = candidates.iter().zip(&*least);
             let near = near.filter_map(|(candidate, least)| candidate.nearness(number, members.len(), least));
             self.sides.take(near)?;
