@@ -56,7 +56,7 @@ pub(crate) fn threshold_leaving(
     running.run(py, |context| {
         let (rows, metric) = &wanted;
         let (source, build) = (store_options.source_options()?, store_options.build_options(metric.parse()?, false)?);
-        let leaving = estimate::threshold_leaving(context, &sources, (&source, &build), *rows)?;
+        let leaving = estimate::threshold_leaving(context, &sources, &source, &build, *rows)?;
         let missed = leaving.misses(*rows).then(|| leaving.rows.estimate.round() as u64);
         Ok((leaving.threshold, missed))
     })

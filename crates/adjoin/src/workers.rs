@@ -58,13 +58,14 @@ pub fn map_items<S, R: Send>(
     state: impl Fn() -> S + Sync,
     work: impl Fn(&mut S, usize) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    map_items_by(&Builder::new, (threads, items), cancel, state, work)
+    map_items_by(&Builder::new, threads, items, cancel, state, work)
 }
 
 /// Implements [`map_items`], with a builder for each thread.
 fn map_items_by<S, R: Send>(
     builder: &dyn Fn() -> Builder,
-    (threads, items): (usize, usize),
+    threads: usize,
+    items: usize,
     cancel: &Cancel,
     state: impl Fn() -> S + Sync,
     work: impl Fn(&mut S, usize) -> Result<R> + Sync,
@@ -242,9 +243,8 @@ mod tests {
             let mut items = 0..;
             let stream = map_stream_by(&granting(granted), 4, || Ok(items.next()), || (), |(), _: u32| Ok(()));
             refused(stream.unwrap_err());
-            let count = (4, 100_000);
             let no_results = |(): &mut (), _| Ok(());
-            refused(map_items_by(&granting(granted), count, &Cancel::default(), || (), no_results).unwrap_err());
+            refused(map_items_by(&granting(granted), 4, 100_000, &Cancel::default(), || (), no_results).unwrap_err());
         }
         std::thread::scope(|scope| assert_eq!(spawn_scoped(scope, "one", || 1).unwrap().join().unwrap(), 1));
     }

@@ -94,7 +94,7 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
     let metric = arguments.metric.as_deref().map_or(Ok(Metric::L2), str::parse)?;
     let source = resolve::source_options(&arguments.store.columns)?;
     let build = resolve::build_options(&arguments.store, metric, (&[], false))?;
-    let leaving = threshold_leaving(context, &arguments.inputs, (&source, &build), rows)?;
+    let leaving = threshold_leaving(context, &arguments.inputs, &source, &build, rows)?;
     let missed = leaving.misses(rows).then(|| {
         let [wanted, left] = [rows, leaving.rows.estimate.round() as u64].map(format_number);
         format!("--target-rows {wanted}: no threshold leaves so many rows; the nearest number is about {left}")

@@ -109,7 +109,7 @@ impl Dedupe<'_> {
         let tables = Tables { context, ..tables };
         drop(context.reserve(writing, "writing the data set again")?); // refused before any work
         let metric = self.join.predicate.metric();
-        let table = |target| RemovedTable::create(context, target, ([ids; 2], metric), true);
+        let table = |target| RemovedTable::create(context, target, [ids; 2], metric, true);
         let table = self.removed.as_ref().map(table).transpose()?; // an invalid name is reported before any work
 
         let (places, _places_memory) = self.places(&tables)?.unzip();
@@ -117,7 +117,7 @@ impl Dedupe<'_> {
         let equal = self.exact_text.as_ref().map(|text| equal::rows(&tables, text, places.as_deref())).transpose()?;
         drop(source);
         let left_out = equal.as_ref().map(|equal| equal.gone.clone());
-        let ((mut common, join), decided) = self.near(&tables, by_number, (left_out, places))?;
+        let ((mut common, join), decided) = self.near(&tables, by_number, left_out, places)?;
         let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
         let near_rows = decided.gone.len();
         common.skipped_rows -= equal_rows;
@@ -170,12 +170,14 @@ impl Dedupe<'_> {
         self.keep_by.as_ref().map(|order| order::places(tables, order)).transpose()
     }
 
-    /// Determines which of the remaining rows to remove because a near row is kept.
+    /// Determines which rows to remove, other than `left_out`, because a near row is kept. Rows are kept in the order
+    /// of `places`, if given.
     fn near(
         &self,
         tables: &Tables<'_>,
         source: SourceOptions,
-        (left_out, places): (Option<Arc<RowSet>>, Option<Arc<RowNumbers>>),
+        left_out: Option<Arc<RowSet>>,
+        places: Option<Arc<RowNumbers>>,
     ) -> Result<(Joined, RemovedRows)> {
         let context = tables.context;
         let removals = Removals::new(places);

@@ -7,7 +7,7 @@ use super::equal::Equal;
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::error::{Error, Result};
 use crate::options::Metric;
-use crate::sink::{Ended, RemovedTable};
+use crate::sink::{Ended, NamedRow, RemovedTable};
 use crate::sorter::{Records, Sorted};
 use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
@@ -94,7 +94,7 @@ impl Removed {
         tables.each_id(options, |row, id| {
             by_row.each_of(row, |kept, record| {
                 let (value, kept_id) = record[1..].split_at(usize::from(record[0]));
-                table.push((row, id), (kept, kept_id), value_of(value))
+                table.push(NamedRow { row, id }, NamedRow { row: kept, id: kept_id }, value_of(value))
             })
         })?;
         Ok((Some(Listed(table.end()?)), examples))

@@ -76,7 +76,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         let bytes = self.space.vectors.bytes();
         self.each_slice("compare", |place, stored, columns| {
             let order: Vec<u32> = (0..columns.len() as u32).collect();
-            self.each_chunk(notes.len(), (predicate, &threshold), |tiles, chunk| {
+            self.each_chunk(notes.len(), predicate, &threshold, |tiles, chunk| {
                 let notes = &mut *lock(&notes[chunk]);
                 let rows: Vec<u32> = notes.rows.clone().map(|row| row as u32).collect();
                 let reach = vec![order.len() as u32; rows.len()];
@@ -108,7 +108,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
             let reach_of = |row: u32| self.places[row as usize].saturating_sub(place).min(columns.len() as u64) as u32;
             let all: Vec<u32> = (0..columns.len() as u32).collect();
             let chunks: Vec<&[u32]> = order.chunks(CHUNK_ROWS).collect();
-            self.each_chunk(chunks.len(), (predicate, &threshold), |tiles, chunk| {
+            self.each_chunk(chunks.len(), predicate, &threshold, |tiles, chunk| {
                 let reach: Vec<u32> = chunks[chunk].iter().map(|&row| reach_of(row)).collect();
                 let (rows, columns) = (
                     Ordered { members: &self.members, order: chunks[chunk] },
@@ -178,10 +178,12 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(())
     }
 
+    /// Calls `compare` with the number of each chunk, in parallel, and tiles for pairs within a threshold.
     fn each_chunk(
         &self,
         chunks: usize,
-        (predicate, threshold): (Predicate, &Threshold),
+        predicate: Predicate,
+        threshold: &Threshold,
         compare: impl Fn(&mut Tiles<'_, T>, usize) -> Result<()> + Sync,
     ) -> Result<()> {
         let context = self.scans.context;

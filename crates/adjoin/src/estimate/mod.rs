@@ -201,7 +201,7 @@ impl Estimator<'_> {
         let rungs = rungs(&ladder, mean, survey.scanned.usable_rows);
         let of: Vec<Vec<u64>> = rungs.iter().map(|&rung| neighbors(rung).collect()).collect();
         let going =
-            RemovalEstimate::new(&compared, &ladder, notes, &rungs, (survey.scanned.usable_rows, question.build.seed))?;
+            RemovalEstimate::new(&compared, &ladder, notes, &rungs, survey.scanned.usable_rows, question.build.seed)?;
         let whole = count as u64 == survey.scanned.usable_rows;
         let numbers: Vec<Vec<f64>> = of.iter().map(|of| of.iter().map(|&n| n as f64).collect()).collect();
         let means = means(&numbers, whole, question.build.seed);

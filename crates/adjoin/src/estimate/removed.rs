@@ -42,7 +42,8 @@ impl<'a> RemovalEstimate<'a> {
         ladder: &Ladder,
         mut notes: Vec<Notes>,
         rungs: &[usize],
-        (rows, seed): (u64, u64),
+        rows: u64,
+        seed: u64,
     ) -> Result<Self> {
         let places = compared.places;
         if places.len() as u64 == rows {

@@ -54,7 +54,8 @@ impl Leaving {
 pub fn threshold_leaving(
     context: &Context,
     inputs: &[String],
-    (source, build): (&SourceOptions, &BuildOptions),
+    source: &SourceOptions,
+    build: &BuildOptions,
     rows: u64,
 ) -> Result<Leaving> {
     if let Some(folder) = sole_store(context, inputs, None)? {
@@ -121,7 +122,7 @@ impl Estimator<'_> {
         let all = self.survey.scanned.usable_rows;
         let rungs: Vec<usize> = (0..ladder.len()).collect();
         let notes = compared.with_all(ladder, count)?;
-        let going = RemovalEstimate::new(compared, ladder, notes, &rungs, (all, self.question.build.seed))?;
+        let going = RemovalEstimate::new(compared, ladder, notes, &rungs, all, self.question.build.seed)?;
         let left = |&rung: &usize| {
             let Interval { estimate, low, high } = going.removed(rung);
             Interval { estimate: all as f64 - estimate, low: all as f64 - high, high: all as f64 - low }

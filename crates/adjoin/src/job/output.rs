@@ -108,8 +108,8 @@ impl Output<'_> {
             Self::Clusters(target) => Some(Box::new(Clusters::create(context, sets, target.as_ref(), beside)?)),
             Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), beside)?)),
             Self::Keep { rule, removed, kept } => {
-                let targets = (removed.as_ref(), kept.as_ref());
-                Some(Box::new(Keep::create(context, sets, *rule, targets, beside)?.of_pairs(predicate)))
+                let keep = Keep::create(context, sets, *rule, removed.as_ref(), kept.as_ref(), beside)?;
+                Some(Box::new(keep.of_pairs(predicate)))
             }
         })
     }

@@ -29,7 +29,7 @@ struct Sizes {
 
 impl<'a> Clusters<'a> {
     /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
-    /// planned, which needs at least `beside` bytes.
+    /// planned, which needs at least `join_bytes` bytes.
     ///
     /// # Errors
     /// If there are two sets or memory does not suffice, or as [`super::PairWriter::create`].
@@ -37,7 +37,7 @@ impl<'a> Clusters<'a> {
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
         target: Option<&Target>,
-        beside: u64,
+        join_bytes: u64,
     ) -> Result<Self> {
         let sets = sets.into();
         if let Some(option) = sets.second_by() {
@@ -49,7 +49,7 @@ impl<'a> Clusters<'a> {
         let store = sets.left();
         let end = Rows::end(store);
         let bytes = Components::memory_bytes(end);
-        let needs = SinkNeeds { bytes, sorters_during: 0, sorters_after: 1, beside, purpose: "finding clusters" };
+        let needs = SinkNeeds { bytes, sorters_during: 0, sorters_after: 1, join_bytes, purpose: "finding clusters" };
         let column = id_field("cluster", store.manifest().ids);
         let (rows, table) = Rows::with_table(context, sets, target, needs, column)?;
         Ok(Self { rows, components: Components::new(end), table })
@@ -107,7 +107,7 @@ impl PairSink for Clusters<'_> {
         rows.context.progress.note(&format!("{clusters} of {clustered}, the largest of {largest}"));
         let written = table.map_or(Ok(Written::default()), TableWriter::finish)?;
         let written = Written { spill_bytes: members.spilled(), largest_cluster: Some(sizes.largest), ..written };
-        written.cluster_warning(rows.told_of()).iter().for_each(|warning| rows.context.progress.note(warning));
+        written.cluster_warning(rows.covered_rows()).iter().for_each(|warning| rows.context.progress.note(warning));
         Ok(written)
     }
 }

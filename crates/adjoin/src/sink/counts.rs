@@ -29,7 +29,7 @@ pub struct Counts<'a> {
 
 impl<'a> Counts<'a> {
     /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
-    /// planned, which needs at least `beside` bytes.
+    /// planned, which needs at least `join_bytes` bytes.
     ///
     /// # Errors
     /// If memory does not suffice, or as [`super::PairWriter::create`].
@@ -37,7 +37,7 @@ impl<'a> Counts<'a> {
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
         target: Option<&Target>,
-        beside: u64,
+        join_bytes: u64,
     ) -> Result<Self> {
         let sets = sets.into();
         let told_of = Sets::from(sets.results_of());
@@ -45,7 +45,7 @@ impl<'a> Counts<'a> {
         // Sorted after the join: ids, if there are any, in addition to the counts.
         let sorters_after = if Rows::are_numbers(told_of) || target.is_none() { 1 } else { 2 };
         let purpose = "counting neighbors";
-        let needs = SinkNeeds { bytes: end, sorters_during: 1, sorters_after, beside, purpose };
+        let needs = SinkNeeds { bytes: end, sorters_during: 1, sorters_after, join_bytes, purpose };
         let column = Field::new("count", DataType::UInt64, false);
         let (rows, table) = Rows::with_table(context, told_of, target, needs, column)?;
         let lines = table.map(|table| Lines { table, ids: IdColumn::new(rows.ids()), counts: Vec::new() });
@@ -82,7 +82,7 @@ impl PairSink for Counts<'_> {
             most = count.max(most);
             lines.as_mut().map_or(Ok(()), |lines| lines.push(first + row, &id, count))?;
         }
-        let [with, all, most] = [with, rows.told_of(), most].map(format_number);
+        let [with, all, most] = [with, rows.covered_rows(), most].map(format_number);
         rows.context.progress.note(&format!("{with} of {all} rows have neighbors, one row at most {most}"));
         let spill_bytes = counts.spilled() + named.spilled();
         let written = lines.map_or(Ok(Written::default()), Lines::finish)?;

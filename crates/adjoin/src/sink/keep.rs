@@ -3,7 +3,7 @@
 use adjoin_device::WRITE_BUFFER_BYTES;
 
 use super::components::Components;
-use super::removed_table::RemovedTable;
+use super::removed_table::{NamedRow, RemovedTable};
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{Ended, TableWriter, id_field};
@@ -49,8 +49,7 @@ impl std::str::FromStr for KeepRule {
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
-    removed: Option<RemovedTable>,
-    kept: Option<KeptRows>,
+    tables: Tables,
     /// Predicate used to count removed rows that are not within the threshold of the row kept for them.
     predicate: Option<Predicate>,
 }
@@ -66,8 +65,8 @@ impl<'a> Keep<'a> {
     /// Bytes on disk of a pair sorted for the greedy rule: two rows, the length of a value, the value.
     pub const BYTES_OF_A_PAIR: u64 = (2 * ROW_BYTES + 1 + size_of::<f32>()) as u64;
 
-    /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
-    /// planned.
+    /// Creates the sink for the tables `removed` and `kept`. Without a target, it only reports the summary. Its memory
+    /// is reserved before the join is planned, which needs at least `join_bytes` bytes.
     ///
     /// # Errors
     /// If memory does not suffice, or as [`super::PairWriter::create`].
@@ -75,8 +74,9 @@ impl<'a> Keep<'a> {
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
         rule: KeepRule,
-        (target, kept): (Option<&Target>, Option<&Target>),
-        beside: u64,
+        removed: Option<&Target>,
+        kept: Option<&Target>,
+        join_bytes: u64,
     ) -> Result<Self> {
         let sets = sets.into();
         let store = sets.left();
@@ -91,17 +91,17 @@ impl<'a> Keep<'a> {
             KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
             KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };
-        let needs = SinkNeeds { bytes, sorters_during, sorters_after, beside, purpose: "choosing rows to keep" };
-        let rows = Rows::reserve(context, sets, [target, kept], needs)?;
+        let needs = SinkNeeds { bytes, sorters_during, sorters_after, join_bytes, purpose: "choosing rows to keep" };
+        let rows = Rows::reserve(context, sets, [removed, kept], needs)?;
         let pairs = match rule {
             KeepRule::Greedy => Pairs::Greedy(Box::new(rows.sorter())),
             KeepRule::Cluster => Pairs::Cluster(Components::new(end)),
         };
         let ids = [sets.results_of().store(), sets.right()].map(|store| store.manifest().ids);
-        let of_removed = (ids, store.manifest().metric);
-        let removed = target.map(|target| RemovedTable::create(context, target, of_removed, false)).transpose()?;
+        let metric = store.manifest().metric;
+        let removed = removed.map(|target| RemovedTable::create(context, target, ids, metric, false)).transpose()?;
         let kept = kept.map(|target| KeptRows::create(&rows, target)).transpose()?;
-        Ok(Self { rows, pairs, removed, kept, predicate: None })
+        Ok(Self { rows, pairs, tables: Tables { removed, kept }, predicate: None })
     }
 
     /// Makes the cluster rule count removed rows that are not within the threshold of the row kept for them.
@@ -129,7 +129,7 @@ impl PairSink for Keep<'_> {
         let mut pairs = batch.left_rows.iter().zip(&batch.right_rows).zip(&batch.values);
         match &mut self.pairs {
             Pairs::Greedy(sorter) => pairs.try_for_each(|((&left, &right), value)| {
-                let (row, near) = self.rows.later_first((left, right));
+                let (row, near) = self.rows.later_first(left, right);
                 sorter.push((row, near), &value.to_le_bytes())
             }),
             Pairs::Cluster(components) => {
@@ -140,14 +140,15 @@ impl PairSink for Keep<'_> {
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        let Self { rows, pairs, mut removed, mut kept, predicate } = *self;
+        let Self { rows, pairs, mut tables, predicate } = *self;
         let done = match pairs {
-            Pairs::Greedy(pairs) => greedy(&rows, pairs.finish()?, (&mut removed, &mut kept))?,
-            Pairs::Cluster(components) => first_of_each(&rows, components, (&mut removed, &mut kept), predicate)?,
+            Pairs::Greedy(pairs) => greedy(&rows, pairs.finish()?, &mut tables)?,
+            Pairs::Cluster(components) => first_of_each(&rows, components, &mut tables, predicate)?,
         };
-        let (all, progress) = (rows.told_of(), rows.context.progress.clone());
+        let (all, progress) = (rows.covered_rows(), rows.context.progress.clone());
         progress.note(&done.in_words(all));
         // Both files are complete before either appears.
+        let Tables { removed, kept } = tables;
         let (removed, kept) = (removed.map(RemovedTable::end).transpose()?, kept.map(KeptRows::end).transpose()?);
         let publish = |ended: Option<Ended>| ended.map_or(Ok(Written::default()), Ended::publish);
         let (removed, kept) = (publish(removed)?, publish(kept)?);
@@ -199,14 +200,17 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     }
 }
 
-/// The tables of removed and kept rows.
-type Tables<'a> = (&'a mut Option<RemovedTable>, &'a mut Option<KeptRows>);
+/// The tables of removed and kept rows, as far as they are requested.
+struct Tables {
+    removed: Option<RemovedTable>,
+    kept: Option<KeptRows>,
+}
 
 /// Applies the greedy rule in the order of rows. A cluster is a kept row with the rows removed for it.
-fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<Removed> {
-    let mut gone = RowSet::new(rows.count());
+fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables) -> Result<Removed> {
+    let mut removed_rows = RowSet::new(rows.count());
     let (mut by_kept, mut removed) = (rows.sorter(), Removed::default());
-    decide(&mut pairs, rows.store.manifest().metric, &mut gone, |(row, near), record| {
+    decide(&mut pairs, rows.store.manifest().metric, &mut removed_rows, |(row, near), record| {
         removed.rows += 1;
         by_kept.push((near, row), &record[..size_of::<f32>()])
     })?;
@@ -214,10 +218,10 @@ fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<Remo
     drop(pairs);
     let mut by_kept = by_kept.finish()?;
     removed.largest_cluster = largest_cluster(&mut by_kept)?;
-    match tables {
-        (None, None) => removed.spill_bytes += by_kept.spilled(),
-        tables => removed.spill_bytes += name(rows, &gone, by_kept, tables)?,
-    }
+    removed.spill_bytes += match tables {
+        Tables { removed: None, kept: None } => by_kept.spilled(),
+        tables => name(rows, &removed_rows, by_kept, tables)?,
+    };
     Ok(removed)
 }
 
@@ -239,13 +243,13 @@ pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
 ///
 /// All pairs must be sorted by their later row, then by the earlier one. For two sets the first row is of the first
 /// set, and the second row is of the second set, from which none is removed. A record begins with the value of the
-/// pair. A row is removed if a near row is kept. `go` is called for each removed row with the nearest kept row, and the
-/// record of that pair.
+/// pair. A row is removed if a near row is kept. `remove` is called for each removed row with the nearest kept row, and
+/// the record of that pair.
 pub(super) fn decide(
     pairs: &mut Sorted,
     metric: Metric,
-    gone: &mut RowSet,
-    mut go: impl FnMut((u64, u64), &[u8]) -> Result<()>,
+    removed: &mut RowSet,
+    mut remove: impl FnMut((u64, u64), &[u8]) -> Result<()>,
 ) -> Result<()> {
     let (mut best, mut best_record, mut record) = (None, Vec::new(), Vec::new());
     loop {
@@ -254,13 +258,13 @@ pub(super) fn decide(
         if let Some((row, near, _)) = best
             && pair.is_none_or(|(later, _)| later != row)
         {
-            gone.insert(row);
-            go((row, near), &best_record)?;
+            removed.insert(row);
+            remove((row, near), &best_record)?;
             best = None;
         }
         let Some((row, near)) = pair else { return Ok(()) };
         let by = value_in(&record).0;
-        if !gone.contains(near) && best.is_none_or(|(_, _, other)| is_nearer(metric, by, other)) {
+        if !removed.contains(near) && best.is_none_or(|(_, _, other)| is_nearer(metric, by, other)) {
             best = Some((row, near, by));
             std::mem::swap(&mut best_record, &mut record);
         }
@@ -269,27 +273,28 @@ pub(super) fn decide(
 
 /// Writes the decisions with ids, given the removed rows by the row kept for them. Returns the bytes of temporary
 /// files.
-fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables<'_>) -> Result<u64> {
+fn name(rows: &Rows<'_>, removed_rows: &RowSet, by_kept: Sorted, tables: &mut Tables) -> Result<u64> {
     let (mut names, mut by_row, mut id) = (rows.sorted()?, rows.sorter(), Vec::new());
     let mut by_kept = Records::new(by_kept)?;
     while let Some(row) = names.next(&mut id)? {
-        if let Some(kept) = kept
-            && rows.is_told_of(row)
-            && !gone.contains(row)
+        if let Some(kept) = &mut tables.kept
+            && rows.covers(row)
+            && !removed_rows.contains(row)
         {
             kept.push(row, &id)?;
         }
-        by_kept.each_of(row, |goes, value| by_row.push((goes, row), &[value, &id].concat()))?;
+        by_kept.each_of(row, |removed, value| by_row.push((removed, row), &[value, &id].concat()))?;
     }
     let mut spilled = by_kept.spilled();
     drop(by_kept);
-    let Some(removed) = removed else { return Ok(spilled + names.spilled()) };
+    let Some(table) = &mut tables.removed else { return Ok(spilled + names.spilled()) };
     let mut by_row = Records::new(by_row.finish()?)?;
     names.restart();
     while let Some(row) = names.next(&mut id)? {
         by_row.each_of(row, |kept, record| {
             let (value, kept_id) = value_in(record);
-            removed.push((row, &id), (rows.own_number(kept), kept_id), Some(value))
+            let kept = NamedRow { row: rows.own_number(kept), id: kept_id };
+            table.push(NamedRow { row, id: &id }, kept, Some(value))
         })?;
     }
     spilled += by_row.spilled();
@@ -314,12 +319,12 @@ fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
 fn first_of_each(
     rows: &Rows<'_>,
     mut components: Components,
-    (removed, kept): Tables<'_>,
+    tables: &mut Tables,
     predicate: Option<Predicate>,
 ) -> Result<Removed> {
     let (vectors, metric) = (rows.store.manifest().vectors, rows.store.manifest().metric);
     let mut members = rows.sorter();
-    rows.each("keep", |row, id, vector| match components.is_paired(row) || kept.is_some() {
+    rows.each("keep", |row, id, vector| match components.is_paired(row) || tables.kept.is_some() {
         true => members.push((components.first(row), row), &[vector, id].concat()),
         false => Ok(()),
     })?;
@@ -332,7 +337,7 @@ fn first_of_each(
         if row == cluster {
             first.clone_from(&member);
             size = 1;
-            kept.as_mut().map_or(Ok(()), |kept| kept.push(row, id))?;
+            tables.kept.as_mut().map_or(Ok(()), |kept| kept.push(row, id))?;
             continue;
         }
         done.rows += 1;
@@ -341,7 +346,9 @@ fn first_of_each(
         let (first, first_id) = first.split_at(vectors.bytes());
         beyond += u64::from(predicate.is_some_and(|predicate| predicate.decide(vectors, first, vector).is_none()));
         let value = value_of(metric, vectors, first, vector);
-        removed.as_mut().map_or(Ok(()), |removed| removed.push((row, id), (cluster, first_id), Some(value)))?;
+        if let Some(table) = &mut tables.removed {
+            table.push(NamedRow { row, id }, NamedRow { row: cluster, id: first_id }, Some(value))?;
+        }
     }
     Ok(Removed { beyond_threshold: predicate.map(|_| beyond), spill_bytes: members.spilled(), ..done })
 }

@@ -28,7 +28,7 @@ pub use keep::{Keep, KeepRule};
 pub(crate) use kept_pairs::{keep_pairs, kept_bytes_of_a_pair, kept_pairs};
 pub use pairs::{PairWriter, TWO_SETS};
 pub use removals::{Removals, RemovedRows};
-pub(crate) use removed_table::RemovedTable;
+pub(crate) use removed_table::{NamedRow, RemovedTable};
 pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink, Written};
 pub(crate) use table::Ended;
 pub use table::{TableFormat, id_column, id_field, value_field};

@@ -42,10 +42,10 @@ impl Removals {
     }
 
     /// Creates the sink that chooses the rows. Its memory is reserved before the join is planned.
-    pub(crate) fn sink<'a>(&self, context: &'a Context, store: &'a Store, beside: u64) -> Result<Deciding<'a>> {
+    pub(crate) fn sink<'a>(&self, context: &'a Context, store: &'a Store, join_bytes: u64) -> Result<Deciding<'a>> {
         let bytes = 2 * RowSet::memory_bytes(Rows::end(store)) + WRITE_BUFFER_BYTES as u64;
         let purpose = "choosing rows to remove";
-        let needs = SinkNeeds { bytes, sorters_during: 1, sorters_after: 2, beside, purpose };
+        let needs = SinkNeeds { bytes, sorters_during: 1, sorters_after: 2, join_bytes, purpose };
         let rows = Rows::reserve(context, store, [None, None], needs)?;
         let pairs = Box::new(rows.sorter());
         Ok(Deciding { asked: self.clone(), rows, pairs })
@@ -108,7 +108,7 @@ impl PairSink for Deciding<'_> {
         let spill_bytes = spilled + by_row.spilled() + by_kept.spilled();
         drop(by_kept);
         let written = Written { rows: gone.len(), spill_bytes, largest_cluster: Some(largest), ..Written::default() };
-        written.cluster_warning(rows.told_of()).iter().for_each(|warning| rows.context.progress.note(warning));
+        written.cluster_warning(rows.covered_rows()).iter().for_each(|warning| rows.context.progress.note(warning));
         let decided = RemovedRows { gone, pairs: by_row, _memory: rows.into_memory() };
         *asked.decided.lock().unwrap_or_else(PoisonError::into_inner) = Some(decided);
         Ok(written)

@@ -23,6 +23,12 @@ pub(crate) struct RemovedTable {
     has_reasons: bool,
 }
 
+/// A row and its id.
+pub(crate) struct NamedRow<'a> {
+    pub(crate) row: u64,
+    pub(crate) id: &'a [u8],
+}
+
 impl RemovedTable {
     /// Creates the table; `kinds` are the kinds of ids of removed and kept rows. With reasons, rows without a near row
     /// may be listed too: rows with equal texts.
@@ -32,7 +38,8 @@ impl RemovedTable {
     pub(crate) fn create(
         context: &Context,
         target: &Target,
-        (kinds, metric): ([IdKind; 2], Metric),
+        kinds: [IdKind; 2],
+        metric: Metric,
         has_reasons: bool,
     ) -> Result<Self> {
         let value = value_field(metric).with_nullable(has_reasons);
@@ -48,14 +55,9 @@ impl RemovedTable {
     ///
     /// # Errors
     /// If the table cannot be written.
-    pub(crate) fn push(
-        &mut self,
-        (row, id): (u64, &[u8]),
-        (kept, kept_id): (u64, &[u8]),
-        value: Option<f32>,
-    ) -> Result<()> {
-        self.ids.push(row, id);
-        self.kept_ids.push(kept, kept_id);
+    pub(crate) fn push(&mut self, removed: NamedRow<'_>, kept: NamedRow<'_>, value: Option<f32>) -> Result<()> {
+        self.ids.push(removed.row, removed.id);
+        self.kept_ids.push(kept.row, kept.id);
         self.values.push(value);
         if self.ids.is_full() || self.kept_ids.is_full() { self.write() } else { Ok(()) }
     }

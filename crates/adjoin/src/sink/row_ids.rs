@@ -36,7 +36,7 @@ pub(super) struct SinkNeeds {
     /// Sorters in use at the same time after the join.
     pub(super) sorters_after: u64,
     /// Least bytes of the join, which is planned with the remaining memory.
-    pub(super) beside: u64,
+    pub(super) join_bytes: u64,
     /// Purpose of the memory, used in error messages.
     pub(super) purpose: &'static str,
 }
@@ -78,16 +78,16 @@ impl<'a> Rows<'a> {
     ) -> Result<Self> {
         let sets = sets.into();
         let store = sets.left();
-        let SinkNeeds { beside, purpose, .. } = needs;
+        let SinkNeeds { join_bytes, purpose, .. } = needs;
         let ids = sets.results_of().store().manifest().ids;
         let bytes_of = |target| TableWriter::memory_bytes(target, ids);
         let tables = targets.into_iter().flatten().map(bytes_of).collect::<Result<Vec<_>>>()?;
         let read_ahead = least_read_ahead(sets.buckets()?.extents(), true);
         let held = |sorter| needs.held(sorter, read_ahead, &tables);
-        let share = context.budget().free().saturating_sub(held(0) + beside) / SHARE / needs.sorters_after;
+        let share = context.budget().free().saturating_sub(held(0) + join_bytes) / SHARE / needs.sorters_after;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
         let needed = held(sorter_bytes);
-        drop(context.reserve(needed + beside + EDGE_BYTES, purpose)?);
+        drop(context.reserve(needed + join_bytes + EDGE_BYTES, purpose)?);
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
         let at = context.temporary(path.map(parent));
@@ -119,7 +119,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns whether the result covers a row.
-    pub(super) fn is_told_of(&self, row: u64) -> bool {
+    pub(super) fn covers(&self, row: u64) -> bool {
         (row < Self::end(self.store)) != self.sets.have_grown()
     }
 
@@ -130,7 +130,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns how many rows the result covers.
-    pub(super) fn told_of(&self) -> u64 {
+    pub(super) fn covered_rows(&self) -> u64 {
         self.sets.results_of().rows()
     }
 
@@ -141,7 +141,7 @@ impl<'a> Rows<'a> {
 
     /// Returns the rows of a pair: the one that may be removed, then the one it may be removed for. Of one set these
     /// are the later and the earlier row; of two sets, the row of the first and the row of the second.
-    pub(super) fn later_first(&self, (left, right): (u64, u64)) -> (u64, u64) {
+    pub(super) fn later_first(&self, left: u64, right: u64) -> (u64, u64) {
         match self.sets.other_side().filter(|_| !self.sets.have_grown()) {
             None => (right, left),
             Some(_) => (left, Self::end(self.store) + right),

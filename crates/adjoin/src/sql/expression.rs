@@ -114,7 +114,7 @@ impl Expression {
             Expr::UnaryOp { op: UnaryOperator::Plus, expr } => build(expr)?,
             Expr::IsNull(inner) => Self::IsNull(boxed(inner)?),
             Expr::IsNotNull(inner) => Self::Not(Box::new(Self::IsNull(boxed(inner)?))),
-            Expr::InList { expr, list, negated } => Self::in_list((expr, list), *negated, build)?,
+            Expr::InList { expr, list, negated } => Self::in_list(expr, list, *negated, build)?,
             Expr::Between { expr, negated, low, high } => {
                 let compared = |operator, end: &Expr| -> Result<Self> {
                     Ok(Self::Binary(operator, Box::new([build(expr)?, build(end)?])))
@@ -159,7 +159,7 @@ impl Expression {
         })
     }
 
-    fn in_list((value, list): (&Expr, &[Expr]), negated: bool, build: impl Fn(&Expr) -> Result<Self>) -> Result<Self> {
+    fn in_list(value: &Expr, list: &[Expr], negated: bool, build: impl Fn(&Expr) -> Result<Self>) -> Result<Self> {
         let equal = |other: &Expr| Ok(Self::Binary(Operator::Equal, Box::new([build(value)?, build(other)?])));
         let all = list.iter().map(equal).collect::<Result<Vec<_>>>()?;
         if all.is_empty() {

@@ -368,7 +368,7 @@ fn join_all(context: &Context, folder: &Path) -> Result<()> {
                     joined(Box::new(Clusters::create(context, &store, Some(&rows), 0)?))?;
                 }
                 Some(_) if store.manifest().duplicate_ids > 0 => {}
-                Some(rule) => joined(Box::new(Keep::create(context, &store, rule, (Some(&rows), Some(&kept)), 0)?))?,
+                Some(rule) => joined(Box::new(Keep::create(context, &store, rule, Some(&rows), Some(&kept), 0)?))?,
             }
         }
     }

@@ -213,13 +213,13 @@ fn rows_of_the_first_set_are_counted_and_left_out_by_those_of_the_second() {
 
         let greedy = KeepRule::Greedy;
         let kept =
-            lines(sets, predicate, |to| Box::new(Keep::create(&context, sets, greedy, (None, Some(to)), 0).unwrap()));
+            lines(sets, predicate, |to| Box::new(Keep::create(&context, sets, greedy, None, Some(to), 0).unwrap()));
         let wanted: Vec<String> = (0..200).filter(|&row| pairs_of(row).count() == 0).map(id).collect();
         assert_eq!(kept, wanted);
         assert!((1..200).contains(&kept.len()), "some go, some stay");
 
         let removed =
-            lines(sets, predicate, |to| Box::new(Keep::create(&context, sets, greedy, (Some(to), None), 0).unwrap()));
+            lines(sets, predicate, |to| Box::new(Keep::create(&context, sets, greedy, Some(to), None, 0).unwrap()));
         let nearest = |row: u64| pairs_of(row).min_by(|x, y| x.2.total_cmp(&y.2).then(x.1.cmp(&y.1)));
         let wanted: Vec<String> = (0..200)
             .filter_map(|row| nearest(row).map(|near| format!("{},{},{:?}", id(row), other_id(near.1), near.2)))

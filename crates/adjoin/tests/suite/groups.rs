@@ -22,7 +22,7 @@ use crate::oracle::Pair;
 type Name<'a> = &'a dyn Fn(u64) -> String;
 
 /// Produces all results per row in a separate folder.
-struct Results {
+pub(crate) struct Results {
     folder: tempfile::TempDir,
 }
 
@@ -30,7 +30,7 @@ struct Results {
 type Feed<'a> = &'a dyn Fn(&Context, &Store, Box<dyn PairSink + '_>);
 
 impl Results {
-    fn of(built: &Built, setup: &Setup, feed: Feed<'_>) -> Self {
+    pub(crate) fn of(built: &Built, setup: &Setup, feed: Feed<'_>) -> Self {
         let results = Self { folder: tempfile::tempdir().unwrap() };
         let (context, store) = (setup.context(), &built.store);
         let target = |name: &str| results.target(name);
@@ -38,7 +38,7 @@ impl Results {
         feed(&context, store, Box::new(Clusters::create(&context, store, Some(&target("clusters")), 0).unwrap()));
         for (rule, name) in [(KeepRule::Greedy, "greedy"), (KeepRule::Cluster, "first")] {
             let (removed, kept) = (target(name), target(&format!("{name}-kept")));
-            let keep = Keep::create(&context, store, rule, (Some(&removed), Some(&kept)), 0).unwrap();
+            let keep = Keep::create(&context, store, rule, Some(&removed), Some(&kept), 0).unwrap();
             feed(&context, store, Box::new(keep));
         }
         assert_eq!(results.folder.path().read_dir().unwrap().count(), 6, "results alone are left");
@@ -123,15 +123,15 @@ pub(crate) fn feed_with(pairs: &[Pair], mut sink: Box<dyn PairSink + '_>) {
     sink.finish().unwrap();
 }
 
-/// Compares all results with those computed from the true pairs; `value` returns the value of any two rows.
+/// Compares all results with those computed from the true pairs of `rows`; `value` returns the value of any two rows.
 pub(crate) fn check(
-    (built, setup, feed): (&Built, &Setup, Feed<'_>),
+    results: &Results,
     metric: Metric,
-    (rows, pairs): (&[u64], &[Pair]),
+    rows: &[u64],
+    pairs: &[Pair],
     name: Name<'_>,
     value: &dyn Fn(u64, u64) -> f32,
 ) {
-    let results = Results::of(built, setup, feed);
     let column = if metric == Metric::L2 { "distance" } else { "similarity" };
     let near = neighbors(pairs);
     let counts = rows.iter().map(|row| format!("{},{}", name(*row), near.get(row).map_or(0, Vec::len)));
@@ -205,7 +205,8 @@ fn check_set(set: Set, naming: Naming, missing: &[u64], setup: &Setup, predicate
     let feed = |context: &Context, store: &Store, sink: Box<dyn PairSink + '_>| {
         run_into(context, store, &setup, predicate, sink).unwrap();
     };
-    check((&built, &setup, &feed), predicate.metric(), (&rows, &pairs), &|row| naming.name(row), &value);
+    let results = Results::of(&built, &setup, &feed);
+    check(&results, predicate.metric(), &rows, &pairs, &|row| naming.name(row), &value);
 }
 
 proptest! {
@@ -250,7 +251,7 @@ fn pairs_that_do_not_fit_are_sorted_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let context = setup.context();
     let target = Target::File { path: folder.path().join("gone.csv"), force: false };
-    let keep = Keep::create(&context, &built.store, KeepRule::Greedy, (Some(&target), None), 0).unwrap();
+    let keep = Keep::create(&context, &built.store, KeepRule::Greedy, Some(&target), None, 0).unwrap();
     let statistics = run_into(&context, &built.store, &setup, Predicate::l2(0.0).unwrap(), Box::new(keep)).unwrap();
     assert_eq!(statistics.join.pairs, 3 * 500 * 499 / 2);
     assert!(statistics.common.io.spill_bytes.unwrap() > 4 << 20, "{:?}", statistics.common.io);

@@ -111,7 +111,8 @@ fn check(file: &str, header: usize, metric: Metric, thresholds: &[(Predicate, us
     let value = |x, y| Oracle::of_all(vectors, &[vector(x), vector(y)].concat(), metric).value(0, 1);
     let pairs = oracle.pairs(predicate);
     let feed = |_: &Context, _: &Store, sink: Box<dyn PairSink + '_>| groups::feed_with(&pairs, sink);
-    groups::check((&built, &setup, &feed), metric, (&rows, &pairs), &|row| row.to_string(), &value);
+    let results = groups::Results::of(&built, &setup, &feed);
+    groups::check(&results, metric, &rows, &pairs, &|row| row.to_string(), &value);
 }
 
 fn l2(eps: f64) -> Predicate {

@@ -102,7 +102,7 @@ fn stores_and_pairs_of_a_join_go_where_the_caller_says() {
         let store = Store::open(&context, temporary.folder()).unwrap();
         let options = setup.join_options(Predicate::L2 { eps: 1.0 });
         let target = Target::File { path: "data/gone.csv".into(), force: false };
-        let sink = Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None), 0).unwrap());
+        let sink = Box::new(Keep::create(&context, &store, KeepRule::Greedy, Some(&target), None, 0).unwrap());
         let prepared = prepare(&context, &store, &options, false).unwrap();
         adjoin::join::join(&context, &store, &prepared, sink).unwrap();
         drop((store, temporary));

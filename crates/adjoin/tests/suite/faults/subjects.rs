@@ -410,7 +410,7 @@ impl Join {
         let store = Store::open(context, Path::new(Build::STORE))?;
         let schema = PairSchema { ids: [store.manifest().ids; 2], metric: Metric::L2, of_two_sets: false };
         let sink: Box<dyn PairSink> = match self.wanted {
-            Wanted::Keep => Box::new(Keep::create(context, &store, KeepRule::Greedy, (Some(target), None), 0)?),
+            Wanted::Keep => Box::new(Keep::create(context, &store, KeepRule::Greedy, Some(target), None, 0)?),
             _ => Box::new(PairWriter::create(context, target, schema)?),
         };
         let prepared = adjoin::join::prepare(context, &store, &options, sink.wants_ids())?;
