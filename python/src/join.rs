@@ -14,7 +14,7 @@ use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairSink, PairWriter};
 use adjoin::source::IdKind;
 use adjoin::store::BuildOptions;
-use adjoin_cli::{Names, PageNames, write_page};
+use adjoin_cli::{Names, PageNames, PageSources, write_page};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -166,7 +166,7 @@ impl Joined {
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
             let [first, second] = names.each_ref().map(|names| names.as_ref().map(WantedNames::names));
             let names = first.map(|first| PageNames { first, second });
-            let written = write_page(context, (&pairs, Some(stats)), names, (&path, force));
+            let written = write_page(context, PageSources { pairs: &pairs, stats: Some(stats), names }, &path, force);
             drop(std::fs::remove_file(&pairs));
             written.map(drop)
         })

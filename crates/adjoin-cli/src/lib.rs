@@ -16,7 +16,7 @@ mod usage;
 
 use std::ffi::OsString;
 
-pub use report::{Names, Page, PageNames, write_page};
+pub use report::{Names, Page, PageNames, PageSources, write_page};
 
 use adjoin::error::{Error, ErrorKind};
 use adjoin::message::{Argument, Mention};

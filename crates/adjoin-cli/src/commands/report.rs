@@ -10,7 +10,7 @@ use super::memory::memory_verdict;
 use crate::Outcome;
 use crate::args::Report;
 use crate::progress::Terminal;
-use crate::report::{Names, PageNames, write_page};
+use crate::report::{Names, PageNames, PageSources, write_page};
 use crate::resolve;
 use crate::signals::Stopped;
 
@@ -30,7 +30,7 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     let first = names_in(&arguments.names, &arguments.id_column, &arguments.name_column);
     let second = names_in(&arguments.with_names, &arguments.with_id_column, &arguments.with_name_column);
     let names = first.map(|first| PageNames { first, second });
-    let page = write_page(&context, (result, stats), names, (output, *force))?;
+    let page = write_page(&context, PageSources { pairs: result, stats, names }, output, *force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !arguments.quiet {

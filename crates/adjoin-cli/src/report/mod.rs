@@ -38,18 +38,25 @@ pub struct PageNames<'a> {
     pub second: Option<Names<'a>>,
 }
 
+/// What a page is made of.
+#[derive(Debug, Clone)]
+pub struct PageSources<'a> {
+    /// File of the pairs.
+    pub pairs: &'a Path,
+    /// Statistics of the run that found them.
+    pub stats: Option<serde_json::Value>,
+    /// Names of their rows.
+    pub names: Option<PageNames<'a>>,
+}
+
 /// Writes a page about the pairs in a file, with the statistics of the run and with names, if given. Replaces an
-/// existing page only if forced.
+/// existing page only if `force` is true.
 ///
 /// # Errors
 /// If an input cannot be read, is invalid, or does not fit into memory; if the page exists or cannot be written; if the
 /// pairs are of two sets and there are names of one only.
-pub fn write_page(
-    context: &Context,
-    (pairs, stats): (&Path, Option<serde_json::Value>),
-    names: Option<PageNames<'_>>,
-    (output, force): (&Path, bool),
-) -> Result<Page> {
+pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, force: bool) -> Result<Page> {
+    let PageSources { pairs, stats, names } = sources;
     check_free(&*context.device, output, force)?;
     let [first, second] = [names.map(|names| names.first), names.and_then(|names| names.second)];
     let reading = [first, second]
@@ -67,7 +74,7 @@ pub fn write_page(
     if of_two_sets && first.is_some() && second.is_none() {
         return Err(names_of_one_set(pairs));
     }
-    let mut page = Page::read(context, (file, of_two_sets), stats, reading)?;
+    let mut page = Page::read(context, file, of_two_sets, stats, reading)?;
     for (side, names) in [first, second].into_iter().enumerate() {
         let Some(names) = names else { continue };
         let texts = table::names_of(context, names, &page.ids(side))?;

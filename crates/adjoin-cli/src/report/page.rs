@@ -52,18 +52,19 @@ struct PairData {
 }
 
 impl Page {
-    /// Reads the pairs of a file, and leaves `beside` bytes of memory for inputs that are read afterwards.
+    /// Reads the pairs of a file, and leaves `spare_bytes` bytes of memory for inputs that are read afterwards.
     ///
     /// # Errors
     /// If the file cannot be read, is not a result, or has more ids than memory holds.
     pub(super) fn read(
         context: &Context,
-        (file, of_two_sets): (PairFile, bool),
+        file: PairFile,
+        of_two_sets: bool,
         stats: Option<serde_json::Value>,
-        beside: u64,
+        spare_bytes: u64,
     ) -> Result<Self> {
         let source = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let pairs = Pairs::read(context, file, of_two_sets, beside)?;
+        let pairs = Pairs::read(context, file, of_two_sets, spare_bytes)?;
         let Pairs { value, total, ids, sides, is_ordered, shown, curve, mut clusters, memory } = pairs;
         let (clusters_total, clustered_rows) = (clusters.len() as u64, ids.len() as u64);
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();

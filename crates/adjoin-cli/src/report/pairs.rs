@@ -87,14 +87,14 @@ impl PartialEq for Close {
 impl Eq for Close {}
 
 impl Pairs {
-    /// Reads the pairs of a file. If they are of two sets, left and right ids are kept apart. Leaves `beside` bytes of
-    /// memory for inputs that are read afterwards.
-    pub(super) fn read(context: &Context, file: PairFile, of_two_sets: bool, beside: u64) -> Result<Self> {
+    /// Reads the pairs of a file. If they are of two sets, left and right ids are kept apart. Leaves `spare_bytes`
+    /// bytes of memory for inputs that are read afterwards.
+    pub(super) fn read(context: &Context, file: PairFile, of_two_sets: bool, spare_bytes: u64) -> Result<Self> {
         let is_similarity = file.value == "similarity";
         let reading = file.reading_bytes()?;
-        drop(context.reserve(LEAST_BYTES + reading.max(beside), PURPOSE)?);
+        drop(context.reserve(LEAST_BYTES + reading.max(spare_bytes), PURPOSE)?);
         // Reserved from the start, so that an error while ids are read includes it.
-        let names = context.reserve(SHOWN_BYTES + beside.saturating_sub(reading), PURPOSE)?;
+        let names = context.reserve(SHOWN_BYTES + spare_bytes.saturating_sub(reading), PURPOSE)?;
         let right = usize::from(of_two_sets);
         let mut interned = Interned::default();
         let mut is_ordered = true;
@@ -112,7 +112,7 @@ impl Pairs {
         })?;
         let rows = interned.len() as u64;
         if let Some((error, at)) = refused {
-            return Err(interned.refusal(context, error, (at, total)));
+            return Err(interned.refusal(context, error, at, total));
         }
         let held = context.reserve(Components::memory_bytes(rows), PURPOSE)?;
         let _memory = (names, held);
@@ -256,12 +256,12 @@ impl Interned {
         Ok(place)
     }
 
-    /// Returns the error when a budget held the ids of `at` of `total` pairs. It names a budget for all ids, if the
+    /// Returns the error when a budget held the ids of `read` of `total` pairs. It names a budget for all ids, if the
     /// other pairs have new ids at the same rate, and for the memory per id in later steps.
-    fn refusal(&self, context: &Context, error: Error, (at, total): (u64, u64)) -> Error {
+    fn refusal(&self, context: &Context, error: Error, read: u64, total: u64) -> Error {
         let held: u64 = self.memory.iter().map(Reservation::bytes).sum();
         let rows = self.len() as u64;
-        let of_all = |bytes: u64| (u128::from(bytes) * u128::from(total) / u128::from(at.max(1))) as u64;
+        let of_all = |bytes: u64| (u128::from(bytes) * u128::from(total) / u128::from(read.max(1))) as u64;
         let all = of_all(held.max(IDS_BYTES_AT_ONCE)) + IDS_BYTES_AT_ONCE + of_all(Components::memory_bytes(rows));
         let more = all.saturating_sub(held);
         context.reserve(more.max(context.budget().free() + 1), PURPOSE).err().unwrap_or(error)
