@@ -54,13 +54,14 @@ impl FromStr for DeleteRule {
 /// If memory does not suffice, or the work is cancelled.
 pub(crate) fn delete(
     context: &Context,
-    (graph, panel): (&mut Graph, &Panel<u8>),
+    graph: &mut Graph,
+    panel: &Panel<u8>,
     removed: &[u32],
     rule: DeleteRule,
 ) -> Result<()> {
     let mut is_deleted = vec![false; graph.vertices()];
     removed.iter().for_each(|&vertex| is_deleted[vertex as usize] = true);
-    let around = if rule == DeleteRule::Nearest { around(context, (graph, panel), &is_deleted)? } else { Vec::new() };
+    let around = if rule == DeleteRule::Nearest { around(context, graph, panel, &is_deleted)? } else { Vec::new() };
     let mending = Mending { rule, graph, panel, is_deleted: &is_deleted, around: &around };
     let chunks = graph.vertices().div_ceil(TOGETHER);
     let mender = || Pruner::new(graph.options());
@@ -75,7 +76,7 @@ pub(crate) fn delete(
 
 /// Returns the live vertices around each deleted one, nearest first, in the graph before the deletes. Lists of live
 /// vertices are empty.
-fn around(context: &Context, (graph, panel): (&Graph, &Panel<u8>), is_deleted: &[bool]) -> Result<Vec<Vec<u32>>> {
+fn around(context: &Context, graph: &Graph, panel: &Panel<u8>, is_deleted: &[bool]) -> Result<Vec<Vec<u32>>> {
     let list = graph.options().build_list;
     let find = |search: &mut GreedySearch<u8>, vertex: usize| {
         if !is_deleted[vertex] {
@@ -215,7 +216,7 @@ mod tests {
         let graph = Graph::build(&context, &panel, &options).unwrap();
         let mut is_deleted = vec![false; 600];
         random.ascending_sample(200, 600).into_iter().for_each(|vertex| is_deleted[vertex as usize] = true);
-        let around = around(&context, (&graph, &panel), &is_deleted).unwrap();
+        let around = around(&context, &graph, &panel, &is_deleted).unwrap();
         for rule in RULES {
             let mending = Mending { rule, graph: &graph, panel: &panel, is_deleted: &is_deleted, around: &around };
             let (mut pruner, mut mended) = (Pruner::new(&options), 0);
@@ -262,7 +263,7 @@ mod tests {
                     let drawn = random.ascending_sample(12 * percent, 1_200);
                     let mut drawn: Vec<u32> = drawn.into_iter().map(|vertex| vertex as u32).collect();
                     random.shuffle(&mut drawn);
-                    delete(&context, (&mut graph, &panel), &drawn, rule).unwrap();
+                    delete(&context, &mut graph, &panel, &drawn, rule).unwrap();
                     graph.verify().unwrap();
                     assert_eq!(graph.live() as usize, 1_200 - drawn.len());
                     assert!(drawn.iter().all(|&vertex| graph.neighbors(vertex).is_empty()));

@@ -77,6 +77,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let facts = index.facts();
     println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
     let truth = truth(&context, &store, &*queries)?;
+    let bench = Bench { context: &context, index: &index, queries: &*queries, truth: &truth };
     let strategy = match named(arguments, "strategy", String::new())?.as_str() {
         "" => WalkStrategy::default(),
         strategy => strategy.parse()?,
@@ -87,68 +88,76 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         for list in lists.split(',').map(str::parse) {
             let list = list.map_err(|_| Error::option(format!("{lists} are no lists")))?;
             if named(arguments, "lone", 0)? == 1 {
-                measure_lone((&context, &index), &*queries, list)?;
+                bench.measure_lone(list)?;
             } else {
-                measure((&context, &index), (&*queries, &truth), (SearchEffort::List(list), strategy))?;
+                bench.measure(SearchEffort::List(list), strategy)?;
             }
         }
     }
     for recall in named(arguments, "recalls", RECALLS.to_owned())?.split(',').filter_map(|recall| recall.parse().ok()) {
         println!("asked for {recall}:");
-        measure((&context, &index), (&*queries, &truth), (SearchEffort::Recall(recall), strategy))?;
+        bench.measure(SearchEffort::Recall(recall), strategy)?;
     }
     Ok(())
 }
 
-/// Searches, and prints the cost.
-fn measure(
-    (context, index): (&Context, &Index),
-    (queries, truth): (&dyn VectorSource, &[f32]),
-    (effort, strategy): (SearchEffort, WalkStrategy),
-) -> Result<()> {
-    let sink = CollectHits::default();
-    let options = SearchOptions { walk: strategy, ..SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1) };
-    let before = processor_ms();
-    let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
-    let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));
-    let found = found.search;
-    let read = read as f64 / found.queries as f64;
-    let processor_ms = (processor_ms() - before) / found.queries as f64;
-    let hits = sink.hits();
-    let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
-    let right: usize = hits.iter().zip(truth).map(right).sum();
-    let recall = right as f64 / (K * truth.len()) as f64;
-    let latency = found.latency_ms.map_or((0.0, 0.0, 0.0), |latency| (latency.mean, latency.p50, latency.p99));
-    println!(
-        "{list:4} {recall:10.4} {:6.1} {read:10.1} {:10.0} {:10.0} {processor_ms:7.3} {:8.2} {:7.2} {:7.2}",
-        found.reads_per_query, found.distances_per_query, found.queries_per_second, latency.0, latency.1, latency.2
-    );
-    Ok(())
+/// An index, and queries with the distance of the farthest of their nearest vectors.
+struct Bench<'a> {
+    context: &'a Context,
+    index: &'a Index,
+    queries: &'a dyn VectorSource,
+    truth: &'a [f32],
 }
 
-/// Searches for one query after another, with nothing else in flight.
-fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource, list: usize) -> Result<()> {
-    let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
-    let (before, options) =
-        (processor_ms(), SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::List(list), 1));
-    let mut scan = queries.scan(1)?;
-    while let Some(batch) = scan.next_batch()? {
-        let bytes = queries.info().vectors.bytes();
-        for stored in batch.bytes.chunks_exact(bytes) {
-            let query = OneQuery::new(queries.info(), stored.to_vec());
-            let found = index::search(context, index, (&query, None), &options, Box::new(CollectHits::default()))?;
-            latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
-            reads += found.search.reads_per_query;
-            pages_read += found.common.io.reads.unwrap_or(0);
+impl Bench<'_> {
+    /// Searches, and prints the cost.
+    fn measure(&self, effort: SearchEffort, strategy: WalkStrategy) -> Result<()> {
+        let &Self { context, index, queries, truth } = self;
+        let sink = CollectHits::default();
+        let options = SearchOptions { walk: strategy, ..SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1) };
+        let before = processor_ms();
+        let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
+        let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));
+        let found = found.search;
+        let read = read as f64 / found.queries as f64;
+        let processor_ms = (processor_ms() - before) / found.queries as f64;
+        let hits = sink.hits();
+        let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
+        let right: usize = hits.iter().zip(truth).map(right).sum();
+        let recall = right as f64 / (K * truth.len()) as f64;
+        let latency = found.latency_ms.map_or((0.0, 0.0, 0.0), |latency| (latency.mean, latency.p50, latency.p99));
+        println!(
+            "{list:4} {recall:10.4} {:6.1} {read:10.1} {:10.0} {:10.0} {processor_ms:7.3} {:8.2} {:7.2} {:7.2}",
+            found.reads_per_query, found.distances_per_query, found.queries_per_second, latency.0, latency.1, latency.2
+        );
+        Ok(())
+    }
+
+    /// Searches for one query after another, with nothing else in flight.
+    fn measure_lone(&self, list: usize) -> Result<()> {
+        let &Self { context, index, queries, .. } = self;
+        let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
+        let (before, options) =
+            (processor_ms(), SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::List(list), 1));
+        let mut scan = queries.scan(1)?;
+        while let Some(batch) = scan.next_batch()? {
+            let bytes = queries.info().vectors.bytes();
+            for stored in batch.bytes.chunks_exact(bytes) {
+                let query = OneQuery::new(queries.info(), stored.to_vec());
+                let found = index::search(context, index, (&query, None), &options, Box::new(CollectHits::default()))?;
+                latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
+                reads += found.search.reads_per_query;
+                pages_read += found.common.io.reads.unwrap_or(0);
+            }
         }
+        let count = latencies_ms.len() as f64;
+        let processor_ms = (processor_ms() - before) / count;
+        let latency = LatencyStatistics::of(latencies_ms).ok_or_else(|| Error::input("there are no queries"))?;
+        let (reads, pages_read) = (reads / count, pages_read as f64 / count);
+        let LatencyStatistics { mean, p50, p99, .. } = latency;
+        println!("{list:4} {reads:6.1} of {pages_read:6.1} {processor_ms:7.3} {mean:8.3} {p50:7.3} {p99:7.3}");
+        Ok(())
     }
-    let count = latencies_ms.len() as f64;
-    let processor_ms = (processor_ms() - before) / count;
-    let latency = LatencyStatistics::of(latencies_ms).ok_or_else(|| Error::input("there are no queries"))?;
-    let (reads, pages_read) = (reads / count, pages_read as f64 / count);
-    let LatencyStatistics { mean, p50, p99, .. } = latency;
-    println!("{list:4} {reads:6.1} of {pages_read:6.1} {processor_ms:7.3} {mean:8.3} {p50:7.3} {p99:7.3}");
-    Ok(())
 }
 
 /// Returns the processor time of this process in milliseconds, as reported by the system, or 0 if it reports none.

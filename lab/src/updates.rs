@@ -123,7 +123,7 @@ impl Study {
         let watch = Stopwatch::start();
         let candidates = candidates(graph, &drawn);
         let counted = watch.seconds();
-        delete(&self.context, (&mut *graph, &self.base), &drawn, self.rule)?;
+        delete(&self.context, &mut *graph, &self.base, &drawn, self.rule)?;
         let delete_seconds = watch.seconds() - counted;
         let between = Snapshot::of(graph);
         let watch = Stopwatch::start();

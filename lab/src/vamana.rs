@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let edges: usize = (0..base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
     println!("mean degree {:.2}", edges as f64 / base.rows().max(1) as f64);
     let truth = truth::<K>(&context, &base, &queries)?;
-    LISTS.iter().for_each(|&list| measure(&context, (&graph, &base), &queries, &truth, list));
+    LISTS.iter().for_each(|&list| measure(&context, &graph, &base, &queries, &truth, list));
     Ok(())
 }
 
@@ -44,13 +44,7 @@ fn number<N: std::str::FromStr>(arguments: &[String], place: usize, otherwise: N
     text.parse().map_err(|_| Error::option(format!("{text} is no number that fits")))
 }
 
-fn measure(
-    context: &Context,
-    (graph, base): (&Graph, &Panel<u8>),
-    queries: &Panel<u8>,
-    truth: &[[u32; K]],
-    list: usize,
-) {
+fn measure(context: &Context, graph: &Graph, base: &Panel<u8>, queries: &Panel<u8>, truth: &[[u32; K]], list: usize) {
     let mut search = GreedySearch::new(graph);
     let (mut found, mut distances, mut hops) = (0, 0, 0);
     let watch = Stopwatch::start();

@@ -340,36 +340,43 @@ mod tests {
         Some(gone)
     }
 
-    /// Uses a bucket of a plain list in eviction order.
-    fn take_plain(
+    /// A cache as a plain list in eviction order.
+    struct PlainCache<'a> {
         retention: Retention,
-        list: &mut Vec<u32>,
-        (capacity, sizes): (u64, &[u64]),
-        bucket: u32,
-    ) -> Option<Vec<u32>> {
-        if let Some(at) = list.iter().position(|&held| held == bucket) {
-            if retention == Retention::Lru {
-                list.remove(at);
-                list.push(bucket);
+        capacity: u64,
+        sizes: &'a [u64],
+        list: Vec<u32>,
+    }
+
+    impl PlainCache<'_> {
+        /// Uses a bucket. Returns the buckets evicted for it, if it had to be loaded.
+        fn take(&mut self, bucket: u32) -> Option<Vec<u32>> {
+            let Self { retention, capacity, sizes, list } = self;
+            if let Some(place) = list.iter().position(|&held| held == bucket) {
+                if *retention == Retention::Lru {
+                    list.remove(place);
+                    list.push(bucket);
+                }
+                return None;
             }
-            return None;
+            let mut evicted = Vec::new();
+            let held = |list: &[u32]| list.iter().map(|&bucket| sizes[bucket as usize]).sum::<u64>();
+            while held(list) + sizes[bucket as usize] > *capacity {
+                evicted.push(list.remove(0));
+            }
+            list.push(bucket);
+            Some(evicted)
         }
-        let mut gone = Vec::new();
-        let held = |list: &[u32]| list.iter().map(|&bucket| sizes[bucket as usize]).sum::<u64>();
-        while held(list) + sizes[bucket as usize] > capacity {
-            gone.push(list.remove(0));
-        }
-        list.push(bucket);
-        Some(gone)
     }
 
     proptest! {
         #[test]
         fn queues_go_as_plain_lists_do(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
             for retention in [Retention::Fifo, Retention::Lru] {
-                let (mut residency, mut list) = (residency(retention, 14, &sizes), Vec::new());
+                let mut residency = residency(retention, 14, &sizes);
+                let mut plain = PlainCache { retention, capacity: 14, sizes: &sizes, list: Vec::new() };
                 for &bucket in &uses {
-                    prop_assert_eq!(take(&mut residency, bucket), take_plain(retention, &mut list, (14, &sizes), bucket));
+                    prop_assert_eq!(take(&mut residency, bucket), plain.take(bucket));
                 }
             }
         }

@@ -81,7 +81,7 @@ impl File {
 }
 
 /// Searches for one query after another until `ended` is set.
-fn search(collection: &Collection, file: &File, (times, ended): (&Times, &AtomicBool)) -> Result<()> {
+fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBool) -> Result<()> {
     let context = Context::default().with_memory(SEARCH_MEMORY);
     let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
     for number in 0.. {
@@ -96,8 +96,8 @@ fn search(collection: &Collection, file: &File, (times, ended): (&Times, &Atomic
     Ok(())
 }
 
-/// Creates a collection of the first rows of a file, all of them on disk.
-fn opened(context: &Context, folder: &Path, (file, rows): (&File, usize)) -> Result<Arc<Collection>> {
+/// Creates a collection of the first `rows` rows of a file, all of them on disk.
+fn opened(context: &Context, folder: &Path, file: &File, rows: usize) -> Result<Arc<Collection>> {
     let (vectors, metric, ids, attributes, index) =
         (file.vectors, Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());
     Collection::create(context, folder, &CollectionOptions { vectors, metric, ids, attributes, index })?;
@@ -112,7 +112,7 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
     let context = Context::default().with_memory(MEMORY);
     let others = file.rows() - QUERIES;
     let first = (others as f64 * asked.share) as usize;
-    let collection = &opened(&context, folder, (file, first))?;
+    let collection = &opened(&context, folder, file, first)?;
     let (times, ended, written) = (&Times::default(), &AtomicBool::new(false), &AtomicU64::new(0));
     let begun = Instant::now();
     let tell = |phase: &str, seconds: f64, rows: u64| -> Result<()> {
@@ -131,7 +131,7 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
         Ok(())
     };
     std::thread::scope(|scope| -> Result<()> {
-        let searching = scope.spawn(|| search(collection, file, (times, ended)));
+        let searching = scope.spawn(|| search(collection, file, times, ended));
         let every = Duration::from_secs(2);
         for _ in 0..5 {
             std::thread::sleep(every);

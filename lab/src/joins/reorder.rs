@@ -207,19 +207,19 @@ impl Shares {
 /// neighbors.
 fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     let both = Adjacency::both(graph);
-    by_overlap((&both, &both), buckets_in_cache)
+    by_overlap(&both, &both, buckets_in_cache)
 }
 
 /// Orders buckets by DiskJoin's Algorithm 2 as printed, which counts the out-neighbors of a bucket, `N(v) = {u : (v, u)
 /// in E}`. Each pair of buckets is one edge, from the lower number to the higher (section 3).
 fn gorder_out(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
-    by_overlap((&Adjacency::outgoing(graph), &Adjacency::incoming(graph)), buckets_in_cache)
+    by_overlap(&Adjacency::outgoing(graph), &Adjacency::incoming(graph), buckets_in_cache)
 }
 
 /// Orders buckets so that the next one shares most neighbors with those in a sliding window (DiskJoin, Algorithm 2,
 /// after Gorder); the first has most neighbors. The window size is the number of buckets that fit into the cache,
 /// divided by the mean degree. `backwards` has the reversed edges of `adjacency`.
-fn by_overlap((adjacency, backwards): (&Adjacency, &Adjacency), buckets_in_cache: f64) -> Vec<u32> {
+fn by_overlap(adjacency: &Adjacency, backwards: &Adjacency, buckets_in_cache: f64) -> Vec<u32> {
     let buckets = adjacency.buckets();
     let window = ((buckets_in_cache / adjacency.mean_degree()) as usize).clamp(1, buckets.max(1));
     let mut shares = Shares::new(buckets);

@@ -44,7 +44,7 @@ pub(crate) fn print(context: &Context, data: &Path, work: &Path) -> Result<()> {
         if !file.exists() {
             continue;
         }
-        let setting = Setting::open(context, (&file, work), threshold, Joined::Within)?;
+        let setting = Setting::open(context, &file, work, threshold, Joined::Within)?;
         println!("  rule          R       t       pairs a vector     study     edges     pair  per vector  seconds");
         let calibrated = CALIBRATED.iter().flat_map(|&rule| RECALLS.map(|recall| (rule, Some(recall), None)));
         let proved = [(Rule::MarginSum, None, None)];

@@ -98,7 +98,7 @@ impl Runs<'_> {
                 if missing.is_empty() {
                     continue;
                 }
-                let setting = Setting::open(self.context, (&self.data.join(name), self.work), threshold, self.joined)?;
+                let setting = Setting::open(self.context, &self.data.join(name), self.work, threshold, self.joined)?;
                 let file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
                 let file = Mutex::new(file);
                 self.measure(&setting, missing, |seed, recall, line| {

@@ -102,12 +102,12 @@ fn all_of(context: &Context, data: &Path, work: &Path, searched: Searched) -> Re
             if missing.is_empty() {
                 continue;
             }
-            let setting = Setting::open(context, data, work, (asked, searched))?;
+            let setting = Setting::open(context, data, work, asked, searched)?;
             let mut file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
             for run @ (seed, k, recall) in missing {
                 let (reached, probes) = match &setting.index {
                     None => setting.reached(context, k, SearchEffort::Recall(recall), seed)?,
-                    Some(index) => setting.reached_by_walks(context, index, (k, recall, seed))?,
+                    Some(index) => setting.reached_by_walks(context, index, k, recall, seed)?,
                 };
                 writeln!(file, "{}{reached},{probes}", key(run)).map_err(failed)?;
             }
@@ -135,7 +135,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn open(context: &Context, data: &Path, work: &Path, (asked, searched): (&Asked, Searched)) -> Result<Self> {
+    fn open(context: &Context, data: &Path, work: &Path, asked: &Asked, searched: Searched) -> Result<Self> {
         let open =
             |name: &str| source::open(context, &[data.join(name).display().to_string()], &SourceOptions::default());
         let (rows, rest) = split(&*open(asked.set)?)?;
@@ -181,12 +181,7 @@ impl Setting {
     }
 
     /// Returns the mean recall@k of the queries in an index that promises a recall, and the length of their lists.
-    fn reached_by_walks(
-        &self,
-        context: &Context,
-        index: &Index,
-        (k, recall, seed): (u64, f64, u64),
-    ) -> Result<(f64, f64)> {
+    fn reached_by_walks(&self, context: &Context, index: &Index, k: u64, recall: f64, seed: u64) -> Result<(f64, f64)> {
         let like = self.like.as_ref().map(|like| like as &dyn VectorSource);
         let search = |queries: &InMemory, like, effort| -> Result<(Vec<Hits>, f64)> {
             let sink = CollectHits::default();

@@ -47,7 +47,7 @@ impl Joined {
     }
 
     /// Returns how often a pair counts at its earlier and at its later row. The second part starts at row `second`.
-    fn weights(self, (earlier, later): (u64, u64), second: u64) -> [u32; 2] {
+    fn weights(self, earlier: u64, later: u64, second: u64) -> [u32; 2] {
         match (self, earlier < second, later < second) {
             (Self::Within, ..) | (Self::Between, true, false) | (Self::Grown, false, false) => [1, 1],
             (Self::Grown, true, false) => [0, 2],
@@ -97,10 +97,10 @@ impl PairSink for Neighbors {
         let mut counts = self.counts.lock().unwrap();
         let rows = counts.len() as u64;
         for (&left, &right) in batch.left_rows.iter().zip(&batch.right_rows) {
-            let pair = (left % rows, right % rows); // numbers of new rows follow all possible old ones
-            let [of_left, of_right] = self.joined.weights(pair, self.second);
-            counts[pair.0 as usize] += of_left;
-            counts[pair.1 as usize] += of_right;
+            let (earlier, later) = (left % rows, right % rows); // numbers of new rows follow all possible old ones
+            let [of_earlier, of_later] = self.joined.weights(earlier, later, self.second);
+            counts[earlier as usize] += of_earlier;
+            counts[later as usize] += of_later;
         }
         Ok(())
     }
@@ -112,12 +112,7 @@ impl PairSink for Neighbors {
 
 impl Setting {
     /// Opens a set. Its store and truth are computed once and kept in `work`.
-    pub(crate) fn open(
-        context: &Context,
-        (file, work): (&Path, &Path),
-        threshold: f64,
-        joined: Joined,
-    ) -> Result<Self> {
+    pub(crate) fn open(context: &Context, file: &Path, work: &Path, threshold: f64, joined: Joined) -> Result<Self> {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let predicate = if name.ends_with(".npy") { Predicate::cosine(threshold)? } else { Predicate::l2(threshold)? };
         let names = [file.to_string_lossy().into_owned()];

@@ -11,8 +11,8 @@ const SHAPE: f64 = 0.8;
 /// Gamma(1 + 1 / shape): the mean of a Weibull distribution of scale 1.
 const MEAN: f64 = 1.133_003_096;
 
-/// Returns the seconds of arrival, ascending.
-pub(crate) fn arrivals(seconds: f64, (rate, burst): (f64, f64), seed: u64) -> Vec<f64> {
+/// Returns the seconds of arrival, ascending: `rate` a second, and `burst` times as many in bursts.
+pub(crate) fn arrivals(seconds: f64, rate: f64, burst: f64, seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed, "arrivals");
     let bursts: Vec<bool> = (0..seconds.ceil() as usize).map(|_| random.uniform() < BURST_CHANCE).collect();
     let (mut all, mut at) = (Vec::new(), 0.0);

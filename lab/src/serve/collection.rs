@@ -27,8 +27,15 @@ pub(crate) struct Asking {
     pub(crate) effort: SearchEffort,
 }
 
+/// Names of an order of batches and of a cache policy.
+#[derive(Clone, Copy)]
+pub(crate) struct PolicyNames<'a> {
+    pub(crate) order: &'a str,
+    pub(crate) cache: &'a str,
+}
+
 impl Asking {
-    pub(crate) fn open(store: &Path, file: &str, (order, cache): (&str, &str), options: &Options<'_>) -> Result<Self> {
+    pub(crate) fn open(store: &Path, file: &str, policy: PolicyNames<'_>, options: &Options<'_>) -> Result<Self> {
         let queries = queries::read(&Context::default(), file)?;
         let memory = options.value("memory", f64::from(1 << 30)) as u64;
         let mut context = Context::default().with_memory(memory);
@@ -41,7 +48,7 @@ impl Asking {
             waiting_max: 20_000,
             ..ServeOptions::default()
         };
-        let (order, retention): (BatchOrder, Retention) = (order.parse()?, cache.parse()?);
+        let (order, retention): (BatchOrder, Retention) = (policy.order.parse()?, policy.cache.parse()?);
         let service = Service::open_planned(&context, store, options_of_service, planner(order, retention))?;
         let wanted = QueryTarget::Nearest(options.value("k", 10.0) as u64);
         Ok(Self { service, queries, wanted, effort: SearchEffort::Probes(options.value("nprobe", 30.0) as u32) })
@@ -85,8 +92,8 @@ fn between(before: &ServeStatistics, after: &ServeStatistics) -> Value {
         "plan_ms_per_query": 1e3 * (after.plan_seconds - before.plan_seconds) / queries, "cache_bytes": after.cache_bytes})
 }
 
-pub(crate) fn batches(store: &Path, file: &str, names: (&str, &str), options: &Options<'_>) -> Result<()> {
-    let asking = Asking::open(store, file, names, options)?;
+pub(crate) fn batches(store: &Path, file: &str, policy: PolicyNames<'_>, options: &Options<'_>) -> Result<()> {
+    let asking = Asking::open(store, file, policy, options)?;
     let (size, count) = (options.value("batch", 1_000.0) as usize, options.value("batches", 5.0) as usize);
     let mut hits = options.text("hits").map(|path| BufWriter::new(File::create(path).expect("a file to write")));
     let mut before = asking.service.statistics();
@@ -106,7 +113,7 @@ pub(crate) fn batches(store: &Path, file: &str, names: (&str, &str), options: &O
         let done = between(&before, &after);
         println!(
             "{}",
-            json!({"what": "batch", "order": names.0, "cache": names.1, "batch": batch, "seconds": seconds,
+            json!({"what": "batch", "order": policy.order, "cache": policy.cache, "batch": batch, "seconds": seconds,
                 "queries_per_second": size as f64 / seconds, "done": done})
         );
         before = after;
@@ -114,11 +121,11 @@ pub(crate) fn batches(store: &Path, file: &str, names: (&str, &str), options: &O
     Ok(())
 }
 
-pub(crate) fn replay(store: &Path, file: &str, names: (&str, &str), options: &Options<'_>) -> Result<()> {
-    let asking = &Asking::open(store, file, names, options)?;
+pub(crate) fn replay(store: &Path, file: &str, policy: PolicyNames<'_>, options: &Options<'_>) -> Result<()> {
+    let asking = &Asking::open(store, file, policy, options)?;
     let (warm, rate) = (options.value("warm", 5.0), options.value("rate", 100.0));
     let all = warm + options.value("seconds", 30.0);
-    let due = arrivals(all, (rate, options.value("burst", 3.0)), options.value("seed", 1.0) as u64);
+    let due = arrivals(all, rate, options.value("burst", 3.0), options.value("seed", 1.0) as u64);
     let (sender, answered) = channel();
     let begun = Instant::now();
     let mut before = ServeStatistics::default();
@@ -149,7 +156,7 @@ pub(crate) fn replay(store: &Path, file: &str, names: (&str, &str), options: &Op
     let done = between(&before, &asking.service.statistics());
     println!(
         "{}",
-        json!({"what": "replay", "order": names.0, "cache": names.1, "rate": rate, "answered": times.len(), "refused": refused,
+        json!({"what": "replay", "order": policy.order, "cache": policy.cache, "rate": rate, "answered": times.len(), "refused": refused,
             "seconds_after_the_last_arrival": ended - all, "latency_ms": LatencyStatistics::of(times), "done": done})
     );
     Ok(())

@@ -14,12 +14,13 @@ use adjoin::store::Store;
 use serde_json::json;
 
 use super::Options;
-use super::collection::Asking;
+use super::collection::{Asking, PolicyNames};
 use crate::one_query::OneQuery;
 
 /// Times both with equal queries, in turn. Fails if their hits differ.
 pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()> {
-    let asking = Asking::open(store, file, ("bucket-major", "foreseen"), options)?;
+    let policy = PolicyNames { order: "bucket-major", cache: "foreseen" };
+    let asking = Asking::open(store, file, policy, options)?;
     let context = Context::default().with_memory(options.value("memory", f64::from(1 << 30)) as u64);
     let store = Store::open(&context, store)?;
     let source = source::open(&context, &[file.to_owned()], &Default::default())?;
@@ -33,7 +34,7 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
         served.push(1e3 * begun.elapsed().as_secs_f32());
         let query = OneQuery::new(source.info(), bytes.to_vec());
         let begun = Instant::now();
-        let found = searched(&context, &store, &query, (asking.wanted, asking.effort))?;
+        let found = searched(&context, &store, &query, asking.wanted, asking.effort)?;
         direct.push(1e3 * begun.elapsed().as_secs_f32());
         assert_eq!(answer.rows, found, "query {number}");
     }
@@ -47,10 +48,11 @@ fn searched(
     context: &Context,
     store: &Store,
     query: &OneQuery,
-    (wanted, effort): (QueryTarget, SearchEffort),
+    target: QueryTarget,
+    effort: SearchEffort,
 ) -> Result<Vec<u64>> {
     let hits = CollectHits::default();
-    let options = SearchOptions::new(wanted, effort, 1);
+    let options = SearchOptions::new(target, effort, 1);
     buckets::search(context, store, (QuerySet::Source(query), QuerySet::Rows), &options, Box::new(hits.clone()))?;
     Ok(hits.hits().remove(0).into_iter().map(|(row, _)| row).collect())
 }

@@ -25,6 +25,8 @@ use std::path::Path;
 
 use adjoin::error::{Error, Result};
 
+use self::collection::PolicyNames;
+
 /// Options of the form NAME=VALUE.
 struct Options<'a>(&'a [&'a str]);
 
@@ -43,10 +45,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     match words[..] {
         ["plans", store, queries, ref options @ ..] => plans::run(Path::new(store), queries, &Options(options)),
         ["batches", store, queries, order, cache, ref options @ ..] => {
-            collection::batches(Path::new(store), queries, (order, cache), &Options(options))
+            collection::batches(Path::new(store), queries, PolicyNames { order, cache }, &Options(options))
         }
         ["replay", store, queries, order, cache, ref options @ ..] => {
-            collection::replay(Path::new(store), queries, (order, cache), &Options(options))
+            collection::replay(Path::new(store), queries, PolicyNames { order, cache }, &Options(options))
         }
         ["lone", store, queries, ref options @ ..] => lone::run(Path::new(store), queries, &Options(options)),
         _ => Err(Error::option(

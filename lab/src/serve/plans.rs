@@ -73,7 +73,7 @@ impl Stream {
     }
 
     /// Prints Figure 5: the hit rates of the first queries of groups and of the other queries.
-    fn borders(&self, (reading, prefetches): (Reading, bool), capacity: &Capacity) {
+    fn borders(&self, reading: Reading, prefetches: bool, capacity: &Capacity) {
         let order = BatchOrder::Grouped { theta: THETA, reading, prefetches };
         let mut cache = self.cache(Retention::Lru, capacity);
         let [mut first, mut others] = [(0, 0); 2];
@@ -102,7 +102,8 @@ impl Stream {
         println!("{}", json!({"what": "borders", "order": order.name(), "first": rate(first), "others": rate(others)}));
     }
 
-    fn tell(&self, what: &str, (order, retention): (BatchOrder, Retention), capacity: &Capacity) {
+    /// Prints the counts of [`Self::play`].
+    fn print(&self, what: &str, order: BatchOrder, retention: Retention, capacity: &Capacity) {
         let (counts, bytes_per_query) = self.play(order, retention, capacity);
         let theta = if let BatchOrder::Grouped { theta, .. } = order { Some(theta) } else { None };
         let cache = match capacity {
@@ -135,23 +136,23 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
         (Reading::Distance, false),
         (Reading::Distance, true),
     ] {
-        stream.borders((reading, prefetches), &Capacity::Entries(options.value("entries", 50.0) as u64));
+        stream.borders(reading, prefetches, &Capacity::Entries(options.value("entries", 50.0) as u64));
     }
     for capacity in
         [Capacity::Entries(options.value("entries", 50.0) as u64), Capacity::Share(options.value("share", 0.1))]
     {
         for retention in Retention::ALL {
-            stream.tell("caches", (BatchOrder::Arrival, retention), &capacity);
+            stream.print("caches", BatchOrder::Arrival, retention, &capacity);
         }
         for order in BatchOrder::ALL {
-            stream.tell("orders", (order, Retention::Lru), &capacity);
-            stream.tell("orders", (order, Retention::Foreseen), &capacity);
+            stream.print("orders", order, Retention::Lru, &capacity);
+            stream.print("orders", order, Retention::Foreseen, &capacity);
         }
         for (theta, reading) in
             THETAS.into_iter().flat_map(|theta| [(theta, Reading::Similarity), (theta, Reading::Distance)])
         {
             let call = BatchOrder::Grouped { theta, reading, prefetches: true };
-            stream.tell("thetas", (call, Retention::Lru), &capacity);
+            stream.print("thetas", call, Retention::Lru, &capacity);
         }
     }
     Ok(())

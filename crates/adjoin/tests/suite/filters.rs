@@ -159,12 +159,13 @@ pub(crate) fn find(
     setup: &Setup,
     store: &Store,
     queries: QuerySet<'_>,
-    (wanted, effort): (QueryTarget, SearchEffort),
+    target: QueryTarget,
+    effort: SearchEffort,
     condition: Option<&str>,
 ) -> Result<(Vec<Hits>, SearchStatistics)> {
     let sink = CollectHits::default();
     let condition = condition.map(Condition::parse).transpose()?;
-    let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, 1) };
+    let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, 1) };
     let statistics = search(&setup.context(), store, (queries, QuerySet::Rows), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }
@@ -186,16 +187,16 @@ fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
         for (condition, passes) in CASES {
             let count = data.rows.iter().filter(|row| passes(row)).count() as u64;
             for k in [1, 7, 2_000] {
-                let how = (QueryTarget::Nearest(k), SearchEffort::default());
+                let (target, effort) = (QueryTarget::Nearest(k), SearchEffort::default());
                 let (found, statistics) =
-                    find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
+                    find(&setup, &store, QuerySet::Source(&queries), target, effort, Some(condition)).unwrap();
                 let what = format!("{condition}, {k} by {metric}");
                 assert_same(&found, &only(&all, &data.rows, passes, k as usize), &what);
                 assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
             }
         }
-        let how = (QueryTarget::Nearest(5), SearchEffort::Exact);
-        let (found, statistics) = find(&setup, &store, QuerySet::Source(&queries), how, None).unwrap();
+        let (target, effort) = (QueryTarget::Nearest(5), SearchEffort::Exact);
+        let (found, statistics) = find(&setup, &store, QuerySet::Source(&queries), target, effort, None).unwrap();
         assert_same(&found, &only(&all, &data.rows, |_| true, 5), "without a condition");
         assert_eq!(statistics.search.passing_rows, None);
     }
@@ -208,8 +209,8 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
     let store = data.store("store", &setup, &NAMES).unwrap();
     let all = true_hits(&data.set(), &data.set(), QueryTarget::Nearest(900), Metric::L2);
     for (condition, passes) in CASES {
-        let how = (QueryTarget::Nearest(4), SearchEffort::default());
-        let (found, _) = find(&setup, &store, QuerySet::Rows, how, Some(condition)).unwrap();
+        let (target, effort) = (QueryTarget::Nearest(4), SearchEffort::default());
+        let (found, _) = find(&setup, &store, QuerySet::Rows, target, effort, Some(condition)).unwrap();
         // With rows as queries, results are in the order of buckets. They are matched by their hits.
         let mut wanted: Vec<Hits> = Vec::new();
         for (row, hits) in all.iter().enumerate().filter(|(row, _)| passes(&data.rows[*row])) {
@@ -228,8 +229,8 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
     let queries = Set::of(Element::F32, DIMENSIONS, &near);
     let within = QueryTarget::Within(Predicate::L2 { eps: 35.0 });
     let all = true_hits(&data.set(), &queries, within, Metric::L2);
-    let how = (within, SearchEffort::default());
-    let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some("lang = 'en'")).unwrap();
+    let (target, effort) = (within, SearchEffort::default());
+    let (found, _) = find(&setup, &store, QuerySet::Source(&queries), target, effort, Some("lang = 'en'")).unwrap();
     assert!(all.iter().map(Vec::len).sum::<usize>() > 100, "{all:?}");
     assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 900), "within");
 }
@@ -250,8 +251,7 @@ fn the_promised_recall_is_that_among_rows_that_pass() {
         let count = data.rows.iter().filter(|row| passes(row)).count();
         assert_eq!(count > 6_000, is_learned, "{condition}: {count} rows, else the test shows nothing");
         let of = |effort| {
-            find(&setup, &store, QuerySet::Source(&queries), (QueryTarget::Nearest(10), effort), Some(condition))
-                .unwrap()
+            find(&setup, &store, QuerySet::Source(&queries), QueryTarget::Nearest(10), effort, Some(condition)).unwrap()
         };
         let (all, _) = of(SearchEffort::Exact);
         let (found, statistics) = of(SearchEffort::Recall(0.9));
@@ -277,12 +277,13 @@ fn find_in_index(
     setup: &Setup,
     index: &Index,
     queries: &Set,
-    (wanted, effort): (QueryTarget, SearchEffort),
+    target: QueryTarget,
+    effort: SearchEffort,
     condition: &str,
 ) -> (Vec<Hits>, SearchStatistics) {
     let sink = CollectHits::default();
     let condition = Some(Condition::parse(condition).unwrap());
-    let options = SearchOptions { filter: condition, ..SearchOptions::new(wanted, effort, 1) };
+    let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, 1) };
     let found = index::search(&setup.context(), index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     (sink.hits(), found)
 }
@@ -305,7 +306,7 @@ fn an_index_finds_those_that_pass_whatever_passes() {
                 let what = format!("{condition}, {k} by {metric}");
                 for effort in [SearchEffort::default(), SearchEffort::List(2_000)] {
                     let (found, statistics) =
-                        find_in_index(&setup, &index, &queries, (QueryTarget::Nearest(k), effort), condition);
+                        find_in_index(&setup, &index, &queries, QueryTarget::Nearest(k), effort, condition);
                     assert_same(&found, &wanted, &what);
                     assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
                 }
@@ -319,7 +320,8 @@ fn an_index_finds_those_that_pass_whatever_passes() {
             &setup,
             &index,
             &queries,
-            (QueryTarget::Within(everything), SearchEffort::List(4)),
+            QueryTarget::Within(everything),
+            SearchEffort::List(4),
             "lang = 'en'",
         );
         assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 2_000), "within");
@@ -342,9 +344,8 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
     ];
     for (condition, passes, way) in cases {
         let wanted = only(&all, &data.rows, passes, 10);
-        let of = |setup: &Setup, effort| {
-            find_in_index(setup, &index, &queries, (QueryTarget::Nearest(10), effort), condition)
-        };
+        let of =
+            |setup: &Setup, effort| find_in_index(setup, &index, &queries, QueryTarget::Nearest(10), effort, condition);
         let (found, statistics) = of(&setup, SearchEffort::Recall(0.9));
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = found.iter().zip(&wanted).map(share).sum::<f64>() / wanted.len() as f64;
@@ -399,8 +400,8 @@ fn what_cannot_be_kept_or_asked_for_is_refused() {
     let plain = data.store("plain", &setup, &[]).unwrap();
     let queries = data.set();
     let asked = |store: &Store, condition: &str| {
-        let how = (QueryTarget::Nearest(3), SearchEffort::default());
-        error_of(find(&setup, store, QuerySet::Source(&queries), how, Some(condition)))
+        let (target, effort) = (QueryTarget::Nearest(3), SearchEffort::default());
+        error_of(find(&setup, store, QuerySet::Source(&queries), target, effort, Some(condition)))
     };
     for (condition, words) in [
         ("pick = 3", "there is no column pick; choose from lang, year"),

@@ -56,7 +56,7 @@ fn numbers(set: &Set, stored: &[u8]) -> Vec<f64> {
 
 /// Returns all rows of a set in order of nearness to a query, with the reported value: computed in f64, summed in index
 /// order.
-fn in_order((element, all): (Element, &[f64]), query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
+fn in_order(element: Element, all: &[f64], query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
     let sum =
         |x: &[f64], y: &[f64], term: fn(f64, f64) -> f64| x.iter().zip(y).fold(0.0, |sum, (x, y)| sum + term(*x, *y));
     let dot = |x: &[f64], y: &[f64]| sum(x, y, |x, y| x * y);
@@ -93,7 +93,7 @@ pub(crate) fn true_hits(set: &Set, queries: &Set, wanted: QueryTarget, metric: M
     let (all, queries) = (numbers(set, set.stored()), numbers(queries, queries.stored()));
     let of = |query: &[f64]| {
         let near =
-            in_order((set.vectors().element, &all), query, metric).into_iter().filter(|hit| hit.0 <= within).take(k);
+            in_order(set.vectors().element, &all, query, metric).into_iter().filter(|hit| hit.0 <= within).take(k);
         near.map(|(_, row, value)| (row, value)).collect()
     };
     queries.chunks_exact(set.vectors().dimensions).map(of).collect()
@@ -116,13 +116,14 @@ fn find_of(
     wanted: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Found> {
-    find_like(setup, store, (queries, QuerySet::Rows), wanted, effort)
+    find_like(setup, store, queries, QuerySet::Rows, wanted, effort)
 }
 
 fn find_like(
     setup: &Setup,
     store: &Store,
-    (queries, like): (QuerySet<'_>, QuerySet<'_>),
+    queries: QuerySet<'_>,
+    like: QuerySet<'_>,
     wanted: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Found> {
@@ -457,9 +458,8 @@ fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
     let wanted = QueryTarget::Nearest(10);
     let all = find(&setup, &built.store, &asked, wanted, SearchEffort::Exact).unwrap().hits;
     let reached = |like: QuerySet<'_>| {
-        let sets = (QuerySet::Source(&asked), like);
         let Found { hits, statistics, .. } =
-            find_like(&setup, &built.store, sets, wanted, SearchEffort::Recall(0.9)).unwrap();
+            find_like(&setup, &built.store, QuerySet::Source(&asked), like, wanted, SearchEffort::Recall(0.9)).unwrap();
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         (hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64, statistics)
     };

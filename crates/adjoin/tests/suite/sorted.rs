@@ -213,8 +213,8 @@ fn sorted_stores_give_what_others_give_whatever_passes() {
             let what = format!("{condition}, sorted by {column}");
             let found = join(&setup, &store, condition, &setup.join_options(predicate(Metric::L2)));
             assert_same(&found.pairs, &filtered_joins::only(&all, &data, passes), &what);
-            let how = (QueryTarget::Nearest(7), SearchEffort::default());
-            let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
+            let (target, effort) = (QueryTarget::Nearest(7), SearchEffort::default());
+            let (found, _) = find(&setup, &store, QuerySet::Source(&queries), target, effort, Some(condition)).unwrap();
             crate::search::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
         }
         let index = data.folder.path().join("index");
@@ -242,8 +242,8 @@ fn bytes_read_fall_with_the_rows_that_pass() {
     }
     let queries = QuerySet::Source(&data.set);
     let searched = |condition: &str| {
-        let how = (QueryTarget::Nearest(3), SearchEffort::Exact);
-        find(&setup, &built.store, queries, how, Some(condition)).unwrap().1.common.io.bytes_read.unwrap()
+        let (target, effort) = (QueryTarget::Nearest(3), SearchEffort::Exact);
+        find(&setup, &built.store, queries, target, effort, Some(condition)).unwrap().1.common.io.bytes_read.unwrap()
     };
     assert!(searched("year < -150") < searched("year is not null") / 4, "searches read parts too");
     let io = built.join(&setup, within).unwrap().statistics.common.io;

@@ -43,19 +43,27 @@ type Rows = BTreeMap<i64, Row>;
 type Passes = fn(&Row) -> bool;
 
 /// A filter as SQL and as a plain function.
-type Case = (&'static str, Passes);
+#[derive(Clone, Copy)]
+struct Case {
+    condition: &'static str,
+    passes: Passes,
+}
+
+const fn case(condition: &'static str, passes: Passes) -> Case {
+    Case { condition, passes }
+}
 
 /// Filters that few, many, no or all rows pass, with and without correlation to the vector.
 const CASES: [Case; 9] = [
-    ("pick < 0", |_| false),
-    ("pick < 5", |row| row.pick < 5),
-    ("pick < 100", |row| row.pick < 100),
-    ("pick % 2 = 0", |row| row.pick % 2 == 0),
-    ("pick >= 0", |_| true),
-    ("lang = 'en' and year >= 2020", |row| row.lang == Some("en") && row.year.is_some_and(|year| year >= 2020)),
-    ("lang is null or year is null", |row| row.lang.is_none() || row.year.is_none()),
-    ("day < '1970-02-01'", |row| row.day < 31),
-    ("1000 / (pick + 1) > 10", |row| 1000 / (row.pick + 1) > 10),
+    case("pick < 0", |_| false),
+    case("pick < 5", |row| row.pick < 5),
+    case("pick < 100", |row| row.pick < 100),
+    case("pick % 2 = 0", |row| row.pick % 2 == 0),
+    case("pick >= 0", |_| true),
+    case("lang = 'en' and year >= 2020", |row| row.lang == Some("en") && row.year.is_some_and(|year| year >= 2020)),
+    case("lang is null or year is null", |row| row.lang.is_none() || row.year.is_none()),
+    case("day < '1970-02-01'", |row| row.day < 31),
+    case("1000 / (pick + 1) > 10", |row| 1000 / (row.pick + 1) > 10),
 ];
 
 impl Row {
@@ -105,7 +113,8 @@ fn create(live: &Path, context: &Context) -> Collection {
 
 /// Checks that each query finds the nearest rows that pass. Distances are compared, since equal rows may be in any
 /// order.
-fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, (condition, passes): (&str, Passes)) {
+fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, case: Case) {
+    let Case { condition, passes } = case;
     let mut random = Random::new(9, "queries");
     let queries: Vec<[u8; DIMENSIONS]> = (0..7).map(|_| [(); DIMENSIONS].map(|()| random.below(12) as u8)).collect();
     let (set, hits) = (Set::of_stored(TYPE, queries.concat()), CollectHits::default());
@@ -168,7 +177,8 @@ fn put(collection: &Collection, rows: &mut Rows, more: Rows) {
     rows.extend(more);
 }
 
-fn delete_where(collection: &Collection, rows: &mut Rows, (condition, passes): (&str, Passes)) {
+fn delete_where(collection: &Collection, rows: &mut Rows, case: Case) {
+    let Case { condition, passes } = case;
     let written = collection.delete_where(&Condition::parse(condition).unwrap(), Durability::Group).unwrap();
     let before = rows.len();
     rows.retain(|_, row| !passes(row));
@@ -187,7 +197,7 @@ fn searches_and_deletes_find_what_meets_a_condition() {
     check_all(&collection, &rows);
     put(&collection, &mut rows, some(&mut random, 0..3_000));
     check_all(&collection, &rows);
-    delete_where(&collection, &mut rows, ("pick = 7 or pick = 9", |row| row.pick == 7 || row.pick == 9));
+    delete_where(&collection, &mut rows, case("pick = 7 or pick = 9", |row| row.pick == 7 || row.pick == 9));
     assert_eq!(collection.merge(&context).unwrap().rows, rows.len() as u64);
     check_all(&collection, &rows);
     put(&collection, &mut rows, some(&mut random, (0..600).chain(3_000..3_200)));
@@ -196,13 +206,13 @@ fn searches_and_deletes_find_what_meets_a_condition() {
     rows.retain(|id, _| !(500..700).contains(id));
     check_all(&collection, &rows);
     // Deleted rows would make this filter fail, but it is not evaluated on them.
-    delete_where(&collection, &mut rows, ("pick = 0", |row| row.pick == 0));
-    let divides: Case = ("1000 / pick > 10", |row| 1_000 / row.pick > 10);
+    delete_where(&collection, &mut rows, case("pick = 0", |row| row.pick == 0));
+    let divides = case("1000 / pick > 10", |row| 1_000 / row.pick > 10);
     check(&collection, &rows, QueryTarget::Nearest(5), divides);
     delete_where(
         &collection,
         &mut rows,
-        ("lang = 'de' and day < '1970-01-15'", |row| row.lang == Some("de") && row.day < 14),
+        case("lang = 'de' and day < '1970-01-15'", |row| row.lang == Some("de") && row.day < 14),
     );
     check_all(&collection, &rows);
     drop(collection);
@@ -213,10 +223,10 @@ fn searches_and_deletes_find_what_meets_a_condition() {
         collection.merge_by(&context, MergeMethod::Change).unwrap();
         check_all(&collection, &rows);
         put(&collection, &mut rows, some(&mut random, next - 150..next + 200));
-        delete_where(&collection, &mut rows, ("pick % 11 = 3", |row| row.pick % 11 == 3));
+        delete_where(&collection, &mut rows, case("pick % 11 = 3", |row| row.pick % 11 == 3));
     }
     check_all(&collection, &rows);
-    delete_where(&collection, &mut rows, ("true", |_| true));
+    delete_where(&collection, &mut rows, case("true", |_| true));
     check_all(&collection, &rows);
     assert_eq!(collection.merge(&context).unwrap().rows, 0);
     put(&collection, &mut rows, some(&mut random, 0..20));

@@ -19,11 +19,19 @@ use super::{LIVE, Model, Step, bare_device, content, context_on, create, device}
 use crate::faults::{Forgetful, Forgets};
 use crate::harness::Setup;
 
-/// Number of writes of a run, and the mean number of writes per merge.
-type Length = (usize, u64);
-const LONG: Length = (1_800, 300);
-/// Length of runs that focus on merges.
-const SHORT: Length = (30, 6);
+/// Writes and merges of a run.
+#[derive(Clone, Copy)]
+struct Workload {
+    /// Seed of the writes.
+    seed: u64,
+    writes: usize,
+    /// Mean number of writes per merge.
+    merged_one_of: u64,
+}
+
+const LONG: Workload = Workload { seed: 1, writes: 1_800, merged_one_of: 300 };
+/// A workload that focuses on merges.
+const SHORT: Workload = Workload { seed: 3, writes: 30, merged_one_of: 6 };
 /// Maximum number of trials to notice a missing sync.
 const FORGOTTEN_TRIALS: u64 = 300;
 /// Number of trials if not every operation is tried.
@@ -46,22 +54,23 @@ struct Run {
     result: Result<()>,
 }
 
-/// Creates a collection and writes `length.0` times, until an operation fails.
-fn run((seed, length): (u64, Length), plan: FaultPlan, forgets: &Forgets) -> Run {
+/// Creates a collection and writes to it, until an operation fails.
+fn run(workload: Workload, plan: FaultPlan, forgets: &Forgets) -> Run {
     let device = bare_device();
     device.set_plan(plan);
     let forgetful = Arc::new(Forgetful::new(device.clone(), forgets.clone()));
     let context = Setup { threads: 1, ..Setup::default() }.context_on(forgetful.clone());
     let (syncs, states, is_made) = (BTreeSet::new(), vec![Model::new()], false);
     let mut run = Run { device, syncs, states, is_made, durable: 0, buffered: 0, asked: 0, result: Ok(()) };
-    let written = run.write(&context, length, &mut Random::new(seed, "writes"));
+    let written = run.write(&context, workload, &mut Random::new(workload.seed, "writes"));
     run.result = std::mem::replace(&mut run.result, Ok(())).and(written);
     run.syncs = forgetful.kinds();
     run
 }
 
 impl Run {
-    fn write(&mut self, context: &Context, (writes, merged_one_of): Length, random: &mut Random) -> Result<()> {
+    fn write(&mut self, context: &Context, workload: Workload, random: &mut Random) -> Result<()> {
+        let Workload { writes, merged_one_of, .. } = workload;
         create(context)?;
         self.is_made = true;
         let open = || Collection::open(context, Path::new(LIVE));
@@ -171,7 +180,7 @@ fn is_stress() -> bool {
 }
 
 /// Interrupts a run at an operation in a random way; returns the violation.
-fn trial(of: (u64, Length), at: u64, random: &mut Random) -> std::result::Result<(), String> {
+fn trial(workload: Workload, at: u64, random: &mut Random) -> std::result::Result<(), String> {
     let plans = [
         FaultPlan::Crash { at },
         FaultPlan::Torn { at, sectors: random.below(3) },
@@ -179,17 +188,17 @@ fn trial(of: (u64, Length), at: u64, random: &mut Random) -> std::result::Result
         FaultPlan::Fail { at, kind: ErrorKind::StorageFull },
         FaultPlan::Short { at },
     ];
-    ended(of, plans[random.below(plans.len() as u64) as usize], random, &Forgets::Nothing)
+    ended(workload, plans[random.below(plans.len() as u64) as usize], random, &Forgets::Nothing)
 }
 
 /// Runs with a fault plan, then checks the states of the disk.
 fn ended(
-    of: (u64, Length),
+    workload: Workload,
     plan: FaultPlan,
     random: &mut Random,
     forgets: &Forgets,
 ) -> std::result::Result<(), String> {
-    let run = run(of, plan, forgets);
+    let run = run(workload, plan, forgets);
     for keep in ways(random, run.device.unsynced()) {
         // If only the process ended, the changes in the cache of the system are kept too.
         let least = if keep == Keep::Everything { run.buffered } else { run.durable };
@@ -200,8 +209,8 @@ fn ended(
 }
 
 /// Returns an undisturbed run and its number of operations.
-fn undisturbed(of: (u64, Length)) -> (Run, u64) {
-    let undisturbed = run(of, FaultPlan::None, &Forgets::Nothing);
+fn undisturbed(workload: Workload) -> (Run, u64) {
+    let undisturbed = run(workload, FaultPlan::None, &Forgets::Nothing);
     assert!(undisturbed.result.is_ok());
     let operations = undisturbed.device.operations().len() as u64;
     (undisturbed, operations)
@@ -209,8 +218,8 @@ fn undisturbed(of: (u64, Length)) -> (Run, u64) {
 
 #[test]
 fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
-    let (of, mut random) = ((1, LONG), Random::new(1, "trials"));
-    let (_, operations) = undisturbed(of);
+    let (workload, mut random) = (LONG, Random::new(1, "trials"));
+    let (_, operations) = undisturbed(workload);
     assert!(operations > 5_000, "{operations}");
     let trials: Vec<u64> = match is_stress() {
         true => (0..2).flat_map(|_| 0..operations).collect(),
@@ -224,7 +233,7 @@ fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(&at) = trials.get(number) else { break };
             let mut random = Random::new(number as u64, "trial");
-            trial(of, at, &mut random).unwrap_or_else(|why| panic!("operation {at}: {why}"));
+            trial(workload, at, &mut random).unwrap_or_else(|why| panic!("operation {at}: {why}"));
         }
     };
     std::thread::scope(|threads| {
@@ -238,8 +247,8 @@ fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
 /// last one before a loss of power.
 #[test]
 fn no_name_that_changes_or_fails_to_takes_a_row_along() {
-    let (of, mut random) = ((3, SHORT), Random::new(3, "trials"));
-    let (undisturbed, _) = undisturbed(of);
+    let (workload, mut random) = (SHORT, Random::new(3, "trials"));
+    let (undisturbed, _) = undisturbed(workload);
     let live = Path::new(LIVE);
     let changes_names = |logged: &LoggedOperation| {
         let LoggedOperation { operation, path, .. } = logged;
@@ -251,7 +260,7 @@ fn no_name_that_changes_or_fails_to_takes_a_row_along() {
     assert!(numbers.len() > 40, "{}", numbers.len());
     for at in numbers {
         for plan in [FaultPlan::Crash { at }, FaultPlan::Fail { at, kind: ErrorKind::Other }] {
-            ended(of, plan, &mut random, &Forgets::Nothing).unwrap_or_else(|why| panic!("{why}"));
+            ended(workload, plan, &mut random, &Forgets::Nothing).unwrap_or_else(|why| panic!("{why}"));
         }
     }
 }
@@ -260,13 +269,13 @@ fn no_name_that_changes_or_fails_to_takes_a_row_along() {
 /// manifest, the files of an index and their folders.
 #[test]
 fn canary_every_forgotten_sync_is_caught() {
-    let of = (2, SHORT);
-    let (undisturbed, operations) = undisturbed(of);
+    let workload = Workload { seed: 2, ..SHORT };
+    let (undisturbed, operations) = undisturbed(workload);
     let missed = |forgets: &Forgets| {
         let mut random = Random::new(2, "trials");
         (0..FORGOTTEN_TRIALS).find_map(|_| {
             let plan = FaultPlan::Crash { at: random.below(operations) };
-            ended(of, plan, &mut random, forgets).err()
+            ended(workload, plan, &mut random, forgets).err()
         })
     };
     // The store from which an index is built is temporary, so its syncs do not count.

@@ -155,7 +155,7 @@ impl Exact {
     const DIMENSIONS: usize = 97;
 
     /// Creates a collection and deletes a third of its rows.
-    fn new(live: &Path, (element, metric, shape): (Element, Metric, Shape)) -> Self {
+    fn new(live: &Path, element: Element, metric: Metric, shape: Shape) -> Self {
         let all = make(shape, element, Self::ROWS, Self::DIMENSIONS, 5);
         let context = Setup::default().context();
         Collection::create(&context, live, &options(all.vectors(), metric, IdKind::Int64)).unwrap();
@@ -230,17 +230,17 @@ impl Exact {
 /// with some rows changed in memory.
 #[test]
 fn hits_are_those_of_an_exact_scan() {
-    for of in [
+    for (element, metric, shape) in [
         (Element::U8, Metric::L2, Shape::Clustered),
         (Element::I8, Metric::Cosine, Shape::Uniform),
         (Element::F16, Metric::L2, Shape::Uniform),
         (Element::F32, Metric::Cosine, Shape::Clustered),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let exact = Exact::new(&folder.path().join("live"), of);
+        let exact = Exact::new(&folder.path().join("live"), element, metric, shape);
         let two_of_three = |row: usize| row % 3 != 1;
         let changed = |row: usize| row == 1 || two_of_three(row) && ![0, 3].contains(&row);
-        let within = QueryTarget::Within(within(of.1, &exact.values, Exact::DIMENSIONS));
+        let within = QueryTarget::Within(within(metric, &exact.values, Exact::DIMENSIONS));
         for threads in [1, 3] {
             [QueryTarget::Nearest(10), within].iter().for_each(|&wanted| exact.check(wanted, threads, two_of_three));
         }

@@ -18,7 +18,7 @@ pub(super) fn sets(rows: usize, queries: usize) -> (Set, Set) {
     (Set::of(Element::U8, DIMENSIONS, set), Set::of(Element::U8, DIMENSIONS, queries))
 }
 
-fn promised(indexed: &Indexed, setup: &Setup, (queries, like): (&Set, Option<&Set>), k: u64, target: f64) -> Found {
+fn promised(indexed: &Indexed, setup: &Setup, queries: &Set, like: Option<&Set>, k: u64, target: f64) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
@@ -41,7 +41,7 @@ fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
     let mut lists = Vec::new();
     for (k, target) in [(10, 0.8), (10, 0.95), (1, 0.9), (150, 0.9)] {
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(k), Metric::L2);
-        let found = promised(&indexed, &setup, (&queries, None), k, target);
+        let found = promised(&indexed, &setup, &queries, None, k, target);
         let (common, reached) = (&found.statistics.common, recall(&found.hits, &wanted));
         assert!(reached >= target, "{k} {target}: {reached}");
         let told = common.recall.as_ref().unwrap();
@@ -68,14 +68,14 @@ fn queries_of_another_kind_are_promised_what_they_need() {
     // Queries between the clumps of the rows.
     let far = Set::of(Element::U8, DIMENSIONS, &(0..16_000).map(|k| f64::from(k * 7 % 119)).collect::<Vec<_>>());
     let wanted = true_hits(&set, &far, QueryTarget::Nearest(10), Metric::L2);
-    let of_rows = promised(&indexed, &setup, (&far, None), 10, 0.9);
-    let of_far = promised(&indexed, &setup, (&far, Some(&far)), 10, 0.9);
+    let of_rows = promised(&indexed, &setup, &far, None, 10, 0.9);
+    let of_far = promised(&indexed, &setup, &far, Some(&far), 10, 0.9);
     let reached = recall(&of_far.hits, &wanted);
     let told = of_far.statistics.common.recall.as_ref().unwrap();
     assert!(told.kept && reached >= 0.9, "{reached} {told:?}");
     assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("calibrate-with"), Some(1_000)));
     assert!(list_of(&of_rows) != list_of(&of_far), "these queries are not like rows");
-    let of_others = promised(&indexed, &setup, (&queries, Some(&queries)), 10, 0.9);
+    let of_others = promised(&indexed, &setup, &queries, Some(&queries), 10, 0.9);
     let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
     assert!(recall(&of_others.hits, &wanted) >= 0.9);
 }
@@ -86,7 +86,7 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
     let told = |setup: &Setup, k: u64, like: Option<&Set>| {
-        let found = promised(&indexed, setup, (&queries, like), k, 0.9);
+        let found = promised(&indexed, setup, &queries, like, k, 0.9);
         let recall = found.statistics.common.recall.unwrap();
         (found.statistics.common.strategy.t, recall.at_k, recall.p5)
     };
@@ -141,17 +141,17 @@ fn what_no_sample_supports_is_found_by_looking_everywhere_or_said_not_to_be_kept
     let indexed = Indexed::build(&setup, &set, &options());
     for target in [0.999, 1.0] {
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
-        let found = promised(&indexed, &setup, (&queries, None), 10, target);
+        let found = promised(&indexed, &setup, &queries, None, 10, target);
         assert_same(&found.hits, &wanted, "everything is looked at");
         let told = found.statistics.common.recall.unwrap();
         assert!(told.kept && told.at_k.unwrap().low == 1.0 && told.sample_queries.is_none());
     }
     let (set, queries) = sets(9_000, 100);
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
-    let found = promised(&indexed, &setup, (&queries, None), 10, 0.9999);
+    let found = promised(&indexed, &setup, &queries, None, 10, 0.9999);
     let told = found.statistics.common.recall.unwrap();
     assert!(!told.kept && told.at_k.unwrap().low < 0.9999, "{told:?}");
     let one = Set::of(Element::U8, DIMENSIONS, &values(1, DIMENSIONS, 3));
     let alone = Indexed::build(&setup, &one, &options());
-    assert_eq!(promised(&alone, &setup, (&one, None), 3, 0.9).hits.concat().len(), 1);
+    assert_eq!(promised(&alone, &setup, &one, None, 3, 0.9).hits.concat().len(), 1);
 }

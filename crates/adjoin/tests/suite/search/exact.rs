@@ -29,7 +29,7 @@ impl Truth {
     fn new(set: &Set, queries: &Set, metric: Metric) -> Self {
         let (all, queries) = (numbers(set, set.stored()), numbers(queries, queries.stored()));
         let vectors = queries.chunks_exact(set.vectors().dimensions);
-        Self(vectors.map(|query| in_order((set.vectors().element, &all), query, metric)).collect())
+        Self(vectors.map(|query| in_order(set.vectors().element, &all, query, metric)).collect())
     }
 
     fn hits(&self, wanted: QueryTarget) -> Vec<Hits> {

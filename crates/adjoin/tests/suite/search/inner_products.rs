@@ -23,7 +23,7 @@ fn setup() -> Setup {
 const WIDELY: f64 = 1.2;
 
 /// Scales vectors by log-normal factors; `spread` is the standard deviation of their logarithms.
-fn stretched(values: &[f64], dimensions: usize, (spread, seed): (f64, u64)) -> Vec<f64> {
+fn stretched(values: &[f64], dimensions: usize, spread: f64, seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed, "lengths");
     let stretch = |vector: &[f64]| {
         let factor = (spread * random.normal() - 3.0).exp();
@@ -43,7 +43,7 @@ fn lengths_and_zeros_of_every_type_leave_out_no_hit() {
         let signed = element != Element::U8;
         let [set, queries] = [(400, 1), (40, 2)].map(|(rows, seed)| {
             let values = values(rows, 7, seed);
-            let mut all = stretched(&if signed { around_zero(&values) } else { values }, 7, (WIDELY, seed));
+            let mut all = stretched(&if signed { around_zero(&values) } else { values }, 7, WIDELY, seed);
             all[14..28].fill(0.0);
             Set::of(element, 7, &all)
         });
@@ -99,7 +99,7 @@ fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f
 #[test]
 fn promises_are_kept_where_lengths_differ_widely() {
     let dimensions = 16;
-    let all = stretched(&around_zero(&values(14_500, dimensions, 5)), dimensions, (WIDELY, 6));
+    let all = stretched(&around_zero(&values(14_500, dimensions, 5)), dimensions, WIDELY, 6);
     let (of_set, of_queries) = all.split_at(12_000 * dimensions);
     let [set, queries] = [of_set, of_queries].map(|of| Set::of(Element::F32, dimensions, of).in_batches_of(900));
     let options = IndexOptions { code_bytes: 8, ..options() };
@@ -112,7 +112,7 @@ fn promises_are_kept_for_real_vectors_of_all_lengths() {
     let Some((source, stored)) = first("wordnet-20k.f16.npy", 128) else { return };
     let dimensions = source.vectors().dimensions;
     let whole = Set::of_stored(source.vectors(), stored);
-    let all = stretched(&numbers(&whole, whole.stored()), dimensions, (0.4, 7));
+    let all = stretched(&numbers(&whole, whole.stored()), dimensions, 0.4, 7);
     // Of every fourth row, one in twenty is held out.
     let rows = all.chunks_exact(dimensions).step_by(4).enumerate();
     let of = |held_out: bool| -> Vec<f64> {
@@ -124,7 +124,7 @@ fn promises_are_kept_for_real_vectors_of_all_lengths() {
 
 #[test]
 fn an_index_of_inner_products_has_the_same_bytes_on_any_number_of_threads() {
-    let set = Set::of(Element::F32, 9, &stretched(&around_zero(&values(3_000, 9, 8)), 9, (WIDELY, 9)));
+    let set = Set::of(Element::F32, 9, &stretched(&around_zero(&values(3_000, 9, 8)), 9, WIDELY, 9));
     let built = [1, 5].map(|threads| Indexed::build(&Setup { threads, ..setup() }, &set, &options()));
     let [one, other] = built.each_ref().map(|built| files_of(&built.path()));
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());

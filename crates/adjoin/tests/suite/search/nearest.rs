@@ -30,7 +30,7 @@ fn exact(k: u64, within: Option<f64>) -> NearestOptions {
 }
 
 /// Returns the true `k` neighbors of each row, nearest first, within the threshold if there is one.
-fn true_neighbors(set: &Set, metric: Metric, (k, within): (u64, Option<f64>)) -> Vec<Hits> {
+fn true_neighbors(set: &Set, metric: Metric, k: u64, within: Option<f64>) -> Vec<Hits> {
     let all = true_hits(set, set, QueryTarget::Nearest(u64::MAX), metric);
     let counts = |value: f32| match metric {
         Metric::L2 => within.is_none_or(|within| f64::from(value) <= within),
@@ -57,7 +57,7 @@ fn each_row_finds_what_the_formula_says_and_not_itself() {
         };
         for (k, within) in [1, 10, 119, 1_000].into_iter().flat_map(|k| within.iter().map(move |&within| (k, within))) {
             let what = format!("{element} {metric} {k} {within:?}");
-            let wanted = true_neighbors(&set, metric, (k, within));
+            let wanted = true_neighbors(&set, metric, k, within);
             let (found, statistics) = neighbors(&setup, &built.store, &exact(k, within)).unwrap();
             assert_same(&found, &wanted, &what);
             assert!(wanted.iter().any(|hits| !hits.is_empty()), "{what}: a test that finds nothing shows nothing");
