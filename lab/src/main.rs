@@ -19,6 +19,7 @@ mod other_joins;
 mod page_orders;
 mod promises;
 mod rabitq;
+mod rules;
 mod serve;
 mod updates;
 mod vamana;

@@ -7,3 +7,4 @@ pub use crate::index::layout::{
 };
 pub use crate::index::{GivenOrder, PageGraph, relayout_in_order};
 pub use crate::quantize::{Axes, Principal};
+pub use crate::store::default_buckets;

@@ -3,8 +3,10 @@
 //! `join STORE [NAME=VALUE]...` joins a store with itself, or with the store named by `with`, and writes the statistics
 //! of the run. Names:
 //! - `eps` or `similarity`; `recall` (default 0.95, `1` for every pair); `seed`
-//! - `rule`, and `threshold` to set its threshold by hand
-//! - `order`: tree, block-nested, id, gorder, gorder-out or rcm; `lead`: left or right
+//! - `rule`: union, margin-sum, or one of `crate::rules`, which run in memory; `threshold` sets the threshold of the
+//!   latter by hand
+//! - `order`: tree, block-nested, id, gorder, gorder-out or rcm; `lead`: left or right, in tree order unless another
+//!   one is given
 //! - `caching`: belady, lru, lfu or fifo; `cache` bytes; `memory`; `threads`
 //! - `stats`: a JSON file of the statistics; `counts`: a file of the number of neighbors of each row; `trace`: a file
 //!   of all file operations
@@ -22,17 +24,21 @@ use adjoin::context::Context;
 use adjoin::device::Recorder;
 use adjoin::error::{Error, Result};
 use adjoin::join::{self, JoinEffort, JoinOptions, Prepared};
+use adjoin::lab::default_buckets;
 use adjoin::load::Sets;
 use adjoin::options::parse_bytes;
 use adjoin::output::Target;
-use adjoin::plan::{Lead, Order, Policy};
+use adjoin::plan::{self, CacheStart, Lead, Order, Policy, Step, Steps, Task};
 use adjoin::predicate::Predicate;
+use adjoin::random::Random;
 use adjoin::sink::{Counts, Discard, PairSink};
-use adjoin::source::{self, SourceOptions};
-use adjoin::store::{self, BuildOptions, Centers, Store};
+use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::store::{self, BuildOptions, Store};
+use serde_json::json;
 
 use self::caches::CachePolicy;
 use self::reorder::BucketOrder;
+use crate::rules::{self, RuleJoin};
 
 /// Arguments of the form NAME=VALUE.
 struct Named<'a>(&'a [String]);
@@ -53,60 +59,112 @@ impl<'a> Named<'a> {
 }
 
 /// An order of tasks, of the engine or of this module.
+#[derive(Clone, Copy)]
 enum TaskOrder {
     Engine(Order),
     Lab(BucketOrder),
 }
 
+impl TaskOrder {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Engine(order) => order.name(),
+            Self::Lab(order) => order.name(),
+        }
+    }
+
+    /// Sorts tasks. `sizes` are the bytes of buckets in memory, of which `capacity` fit.
+    fn sort(self, tasks: &mut [Task], sizes: &[u64], capacity: u64, lead: Lead) {
+        match self {
+            Self::Engine(order) => plan::sort_tasks(tasks, sizes, capacity, (order, lead)),
+            Self::Lab(order) => order.sort(tasks, sizes, capacity, lead),
+        }
+    }
+}
+
+impl FromStr for TaskOrder {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match Order::ALL.into_iter().find(|order| order.name() == name) {
+            Some(order) => Ok(Self::Engine(order)),
+            None => name.parse().map(Self::Lab),
+        }
+    }
+}
+
 /// A cache policy, of the engine or of this module.
+#[derive(Clone, Copy)]
 enum Caching {
     Engine(Policy),
     Lab(CachePolicy),
 }
 
-/// The requested order and cache policy.
+impl Caching {
+    fn steps(self, tasks: &[Task], sizes: &[u64], capacity: u64) -> Vec<Step> {
+        match self {
+            Self::Engine(policy) => Steps::new(tasks, sizes, CacheStart { capacity, policy }).collect(),
+            Self::Lab(policy) => caches::steps(tasks, sizes, capacity, policy),
+        }
+    }
+}
+
+impl FromStr for Caching {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "lfu" => Ok(Self::Lab(CachePolicy::Lfu)),
+            "fifo" => Ok(Self::Lab(CachePolicy::Fifo)),
+            _ => {
+                Policy::ALL.into_iter().find(|policy| policy.name() == name).map(Self::Engine).ok_or_else(|| {
+                    Error::option(format!("no such cache: {name}; choose one of belady, lru, lfu, fifo"))
+                })
+            }
+        }
+    }
+}
+
+/// The requested order and cache policy. What is not requested is as the engine plans it.
 struct Ways {
     order: Option<TaskOrder>,
+    lead: Option<Lead>,
     caching: Option<Caching>,
 }
 
 impl Ways {
     fn of(named: &Named<'_>) -> Result<Self> {
-        let order = |name: &str| match name.parse() {
-            Ok(order) => Ok(TaskOrder::Engine(order)),
-            Err(_) => name.parse().map(TaskOrder::Lab),
-        };
-        let caching = |name: &str| match name {
-            "lfu" => Ok(Caching::Lab(CachePolicy::Lfu)),
-            "fifo" => Ok(Caching::Lab(CachePolicy::Fifo)),
-            _ => name.parse().map(Caching::Engine),
+        let lead = |name: &str| {
+            let found = Lead::ALL.into_iter().find(|lead| lead.name() == name);
+            found.ok_or_else(|| Error::option(format!("no set can lead by the name {name}; choose left or right")))
         };
         Ok(Self {
-            order: named.text("order").map(order).transpose()?,
-            caching: named.text("caching").map(caching).transpose()?,
+            order: named.text("order").map(str::parse).transpose()?,
+            lead: named.text("lead").map(lead).transpose()?,
+            caching: named.text("caching").map(str::parse).transpose()?,
         })
     }
 
-    /// Returns the plan with the order and the steps of this module, if they were requested.
-    fn applied(&self, context: &Context, sets: Sets<'_>, prepared: Prepared, lead: Lead) -> Result<Prepared> {
-        let (order, policy) = match self {
-            Self { order: Some(TaskOrder::Lab(order)), caching: Some(Caching::Lab(policy)) } => {
-                (Some(*order), Some(*policy))
-            }
-            Self { order: Some(TaskOrder::Lab(order)), .. } => (Some(*order), None),
-            Self { caching: Some(Caching::Lab(policy)), .. } => (None, Some(*policy)),
-            _ => return Ok(prepared),
-        };
+    /// Returns the plan with the requested order and the steps of the requested policy.
+    fn applied(&self, context: &Context, sets: Sets<'_>, prepared: Prepared) -> Result<Prepared> {
+        let Self { order, lead, caching } = *self;
+        if order.is_none() && lead.is_none() && caching.is_none() {
+            return Ok(prepared);
+        }
+        let order = order.or(lead.map(|_| TaskOrder::Engine(Order::Tree)));
         let (capacity, sizes) = prepared.cache();
         let sizes = sizes.memory.clone();
         let name = order.map_or_else(|| prepared.explain(sets).order, |order| order.name().to_owned());
-        let sort = |tasks: &mut [adjoin::plan::Task]| {
+        let lead = lead.unwrap_or(Lead::Left);
+        let sort = |tasks: &mut [Task]| {
             if let Some(order) = order {
                 order.sort(tasks, &sizes, capacity, lead);
             }
         };
-        let steps = |tasks: &[adjoin::plan::Task]| policy.map(|policy| caches::steps(tasks, &sizes, capacity, policy));
-        let plan = prepared.plan(sets).reordered(&name, sort, steps);
+        // The engine plans by Belady's algorithm itself.
+        let caching = caching.filter(|caching| !matches!(caching, Caching::Engine(Policy::Belady)));
+        let steps = |tasks: &[Task]| caching.map(|caching| caching.steps(tasks, &sizes, capacity));
+        let plan = prepared.plan(sets).reordered(&name, lead, sort, steps);
         drop(prepared); // frees the memory of its run
         join::resume(context, sets, plan)
     }
@@ -144,17 +202,19 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
         None => JoinEffort::Unsaid,
     };
     let ways = Ways::of(named)?;
-    let lead: Option<Lead> = named.text("lead").map(str::parse).transpose()?;
-    let options = JoinOptions {
-        rule: named.text("rule").map(str::parse).transpose()?,
-        t: named.value("threshold")?,
-        seed: named.value("seed")?.unwrap_or(1),
-        order: if let Some(TaskOrder::Engine(order)) = ways.order { Some(order) } else { None },
-        lead,
-        policy: if let Some(Caching::Engine(policy)) = ways.caching { Some(policy) } else { None },
-        cache_bytes: named.text("cache").map(parse_bytes).transpose()?,
-        ..JoinOptions::approximate(Predicate::of(named.value("eps")?, named.value("similarity")?)?, aim)
+    let predicate = Predicate::of(named.value("eps")?, named.value("similarity")?)?;
+    let seed = named.value("seed")?.unwrap_or(1);
+    let rule = match named.text("rule") {
+        None => None,
+        Some("union") => Some(plan::Rule::Union),
+        Some("margin-sum") => Some(plan::Rule::MarginSum),
+        Some(rule) => {
+            let (rule, t, recall) = (rule.parse()?, named.value("threshold")?, aim.target());
+            return by_other_rule(context, &store, RuleJoin { rule, predicate, recall, t, seed }, named);
+        }
     };
+    let cache_bytes = named.text("cache").map(parse_bytes).transpose()?;
+    let options = JoinOptions { rule, seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let target = named.text("counts").map(|path| Target::File { path: path.into(), force: true });
     let beside = join::least_memory(sets, &options)?;
     let sink: Box<dyn PairSink + '_> = match &target {
@@ -162,9 +222,51 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
         None => Box::new(Discard),
     };
     let prepared = join::prepare(context, sets, &options, false)?;
-    let prepared = ways.applied(context, sets, prepared, lead.unwrap_or(Lead::Left))?;
+    let prepared = ways.applied(context, sets, prepared)?;
     let statistics = join::join(context, sets, &prepared, sink)?;
-    let text = serde_json::to_string_pretty(&statistics).expect("statistics are numbers and text");
+    print(&serde_json::to_string_pretty(&statistics).expect("statistics are numbers and text"), named)
+}
+
+/// Joins by a rule of the laboratory.
+fn by_other_rule(context: &Context, store: &Store, join: RuleJoin, named: &Named<'_>) -> Result<()> {
+    let rules::Joined { t, recalls, found, calibrate_seconds, plan_seconds, execute_seconds } =
+        join.run(context, store)?;
+    if let Some(path) = named.text("counts") {
+        let lines = (0..).zip(&found.of_rows).map(|(row, count): (u64, _)| format!("{row},{count}\n"));
+        std::fs::write(path, std::iter::once("id,count\n".to_owned()).chain(lines).collect::<String>())
+            .map_err(|error| Error::device(format!("{path}: {error}")))?;
+    }
+    let interval = |of: adjoin::report::Interval| json!({"estimate": of.estimate, "low": of.low, "high": of.high});
+    let statistics = json!({
+        "command": "join",
+        "rows": store.manifest().rows,
+        "threads": context.threads,
+        "strategy": {"rule": join.rule.name(), "t": t, "sample_seed": join.seed},
+        "recall": {
+            "target": join.recall,
+            "pair": interval(recalls.pair),
+            "per_vector": interval(recalls.per_vector),
+        },
+        "join": {
+            "pairs": found.pairs,
+            "candidate_pairs": found.candidate_pairs,
+            "verified_pairs": found.verified_pairs,
+            "center_distances": found.center_distances,
+            "edges": found.edges,
+        },
+        "seconds": {
+            "total": calibrate_seconds + plan_seconds + execute_seconds,
+            "calibrate": calibrate_seconds,
+            "plan": plan_seconds,
+            "execute": execute_seconds,
+        },
+        "memory": {},
+    });
+    print(&format!("{statistics:#}"), named)
+}
+
+/// Writes statistics to the requested file, else to standard output.
+fn print(text: &str, named: &Named<'_>) -> Result<()> {
     match named.text("stats") {
         Some(path) => std::fs::write(path, text).map_err(|error| Error::device(format!("{path}: {error}"))),
         None => {
@@ -180,15 +282,31 @@ pub(crate) fn build(arguments: &[String]) -> Result<()> {
     };
     let named = Named(named);
     let context = named.context()?;
+    let usual = BuildOptions::default();
+    let (mut buckets, seed) = (named.value("buckets")?, named.value("seed")?.unwrap_or(usual.seed));
+    let source = source::open(&context, std::slice::from_ref(files), &SourceOptions::default())?;
     let centers = match named.text("centers") {
-        None => None,
-        Some("trained") => Some(Centers::Trained),
-        Some("random") => Some(Centers::Random),
+        None | Some("trained") => None,
+        Some("random") => {
+            let count = *buckets.get_or_insert(default_buckets(source.info().rows));
+            Some(drawn(&*source, count.into(), seed)?)
+        }
         Some(_) => return Err(Error::option("centers are trained or random")),
     };
-    let usual = BuildOptions::default();
-    let (buckets, seed) = (named.value("buckets")?, named.value("seed")?.unwrap_or(usual.seed));
     let options = BuildOptions { centers, buckets, seed, force: true, ..usual };
-    let source = source::open(&context, std::slice::from_ref(files), &SourceOptions::default())?;
     store::build(&context, &*source, Path::new(folder), &options).map(drop)
+}
+
+/// Draws rows of a source as centers (DiskJoin, section 5.1). Returns them as stored, end to end.
+fn drawn(source: &dyn VectorSource, count: u64, seed: u64) -> Result<Arc<[u8]>> {
+    let (rows, bytes) = (source.info().rows, source.info().vectors.bytes());
+    let mut wanted = Random::new(seed, "random centers").ascending_sample(count.min(rows), rows).into_iter().peekable();
+    let mut centers = Vec::new();
+    let mut scan = source.scan(1 << 20)?;
+    while let Some(batch) = scan.next_batch()? {
+        while let Some(row) = wanted.next_if(|&row| row < batch.first_row + batch.rows as u64) {
+            centers.extend_from_slice(&batch.bytes[(row - batch.first_row) as usize * bytes..][..bytes]);
+        }
+    }
+    Ok(centers.into())
 }

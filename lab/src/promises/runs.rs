@@ -11,7 +11,7 @@ use adjoin::error::{Error, Result};
 use adjoin::join::{JoinEffort, JoinOptions};
 use adjoin::plan::Rule;
 
-use super::setting::{Joined, Reached, Setting};
+use super::setting::{Joined, Reached, RecallReached, Setting};
 
 /// Sets and thresholds, at which a vector has 1, 10 and 100 neighbors on average, and round thresholds.
 const SETTINGS: [(&str, &[f64]); 5] = [
@@ -42,10 +42,10 @@ const REFUSED: &str = "refused";
 pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
     let seeds = seeds(work).map_err(failed)?;
-    let (mut holds, rule) = (true, Some(Rule::Union));
+    let (mut holds, calibrated) = (true, true);
     for joined in [Joined::Between, Joined::Grown] {
         let list = format!("{}.csv", joined.name());
-        let made = Runs { context, data, work, rule, joined, settings: &PARTS }.make(&list, &seeds)?;
+        let made = Runs { context, data, work, calibrated, joined, settings: &PARTS }.make(&list, &seeds)?;
         println!("{}:", joined.name());
         holds &= summarize(&made);
     }
@@ -56,9 +56,9 @@ pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bo
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
     let seeds = seeds(work).map_err(failed)?;
-    let by = |rule| Runs { context, data, work, rule, joined: Joined::Within, settings: &SETTINGS };
-    let forced = by(Some(Rule::Union)).make("runs.csv", &seeds)?;
-    let chosen = by(None).make("chosen.csv", &seeds[..SEEDS_CHOSEN])?;
+    let by = |calibrated| Runs { context, data, work, calibrated, joined: Joined::Within, settings: &SETTINGS };
+    let forced = by(true).make("runs.csv", &seeds)?;
+    let chosen = by(false).make("chosen.csv", &seeds[..SEEDS_CHOSEN])?;
     println!("the union rule, whatever it costs:");
     let forced_holds = summarize(&forced);
     println!("\nthe rule that the planner chooses:");
@@ -70,8 +70,8 @@ struct Runs<'a> {
     context: &'a Context,
     data: &'a Path,
     work: &'a Path,
-    /// `None` if the planner chooses.
-    rule: Option<Rule>,
+    /// Whether all joins are by the calibrated rule; otherwise the planner chooses.
+    calibrated: bool,
     joined: Joined,
     settings: &'a [(&'static str, &'static [f64])],
 }
@@ -124,8 +124,8 @@ impl Runs<'_> {
             one.threads = 1;
             loop {
                 let Some((seed, recalls)) = missing.lock().unwrap().next() else { return Ok(()) };
-                let reached = self.join(&one, setting, seed, &recalls)?;
-                for (recall, reached) in recalls.into_iter().zip(reached) {
+                for recall in recalls {
+                    let reached = self.join(&one, setting, seed, recall)?;
                     note(seed, recall, reached.map_or(REFUSED.to_owned(), |reached| line(&reached)))?;
                 }
             }
@@ -136,14 +136,14 @@ impl Runs<'_> {
         })
     }
 
-    fn join(&self, one: &Context, setting: &Setting, seed: u64, recalls: &[f64]) -> Result<Vec<Option<Reached>>> {
-        let options = |aim| JoinOptions { seed, ..JoinOptions::approximate(setting.predicate, aim) };
-        match self.rule {
-            Some(rule) => setting.join_each(one, &options(JoinEffort::Unsaid), (rule, recalls)),
-            None => recalls
-                .iter()
-                .map(|&recall| setting.join(one, &options(JoinEffort::recall(recall)?)).map(Some))
-                .collect(),
+    /// Joins once. The result is `None` if no sample supports the promise.
+    fn join(&self, one: &Context, setting: &Setting, seed: u64, recall: f64) -> Result<Option<Reached>> {
+        let rule = self.calibrated.then_some(Rule::Union);
+        let options =
+            JoinOptions { seed, rule, ..JoinOptions::approximate(setting.predicate, JoinEffort::recall(recall)?) };
+        match setting.join(one, &options) {
+            Err(error) if self.calibrated && error.to_string().contains("cannot be shown to reach") => Ok(None),
+            reached => reached.map(Some),
         }
     }
 }
@@ -163,7 +163,7 @@ fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
 
 /// Returns the line of a join.
 fn line(reached: &Reached) -> String {
-    let Reached { statistics, pair, per_vector, per_right_vector } = reached;
+    let Reached { statistics, recall: RecallReached { pair, per_vector, per_right_vector } } = reached;
     let per_vector = per_vector.min(*per_right_vector);
     let recall = statistics.common.recall.as_ref().expect("a join tells its recall");
     let [of_pairs, of_left] = [recall.pair, recall.per_vector].map(|of| of.expect("both are of joins"));

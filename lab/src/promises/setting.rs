@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::join::{JoinOptions, Prepared, Sets, join, prepare, prepare_each};
-use adjoin::plan::Rule;
+use adjoin::join::{JoinOptions, Prepared, Sets, join, prepare};
 use adjoin::predicate::Predicate;
 use adjoin::report::JoinStatistics;
 use adjoin::sink::{PairBatch, PairSink, Written};
 use adjoin::source::{self, SourceOptions};
 use adjoin::store::{BuildOptions, RowSet, Store, build};
 use adjoin::truth::{GroundtruthOptions, groundtruth};
+
+use crate::rules::{self, RuleJoin};
 
 /// How the rows of a real set are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +68,12 @@ pub(crate) struct Setting {
 /// Result of a join.
 pub(crate) struct Reached {
     pub(crate) statistics: JoinStatistics,
-    /// Fraction of all pairs, and mean fraction of a vector's neighbors, over the first of two sets and over the
-    /// second.
+    pub(crate) recall: RecallReached,
+}
+
+/// Fraction of all pairs, and mean fraction of a vector's neighbors, over the first of two sets and over the second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecallReached {
     pub(crate) pair: f64,
     pub(crate) per_vector: f64,
     pub(crate) per_right_vector: f64,
@@ -170,15 +175,16 @@ impl Setting {
         self.run(context, &prepare(context, self.sets(), options, false)?)
     }
 
-    /// Joins by a rule once for each recall. A result is `None` if no sample supports the promise.
-    pub(crate) fn join_each(
-        &self,
-        context: &Context,
-        options: &JoinOptions,
-        rule: (Rule, &[f64]),
-    ) -> Result<Vec<Option<Reached>>> {
-        let prepared = prepare_each(context, self.sets(), options, rule, false)?;
-        prepared.into_iter().map(|one| one.map(|one| self.run(context, &one)).transpose()).collect()
+    /// Joins by a rule of the laboratory, within one set.
+    pub(crate) fn join_by(&self, context: &Context, join: &RuleJoin) -> Result<(rules::Joined, RecallReached)> {
+        let joined = join.run(context, &self.stores[0])?;
+        let reached = self.recall_of(&joined.found.of_rows);
+        Ok((joined, reached))
+    }
+
+    /// Returns the number of rows.
+    pub(crate) fn rows(&self) -> u64 {
+        self.truth.len() as u64
     }
 
     fn run(&self, context: &Context, prepared: &Prepared) -> Result<Reached> {
@@ -186,7 +192,12 @@ impl Setting {
         let (joined, second) = (self.joined, self.joined.second(self.truth.len() as u64));
         let sink = Box::new(Neighbors { joined, second, counts: counts.clone() });
         let statistics = join(context, self.sets(), prepared, sink)?;
-        let found = counts.lock().unwrap();
+        let recall = self.recall_of(&counts.lock().unwrap());
+        Ok(Reached { statistics, recall })
+    }
+
+    /// Returns the recall of a result, given the number of neighbors that it has of each row.
+    fn recall_of(&self, found: &[u32]) -> RecallReached {
         let sum = |counts: &[u32]| counts.iter().map(|&count| f64::from(count)).sum::<f64>();
         let ratio = |found: f64, all: f64| if all > 0.0 { found / all } else { 1.0 };
         let mean_share = |of: Range<usize>| {
@@ -194,11 +205,12 @@ impl Setting {
             let shares: Vec<f64> = shares.map(|(&truth, &found)| f64::from(found) / f64::from(truth)).collect();
             ratio(shares.iter().sum(), shares.len() as f64)
         };
-        let (second, end) = (second as usize, self.truth.len());
-        let [per_vector, per_right_vector] = match joined {
+        let end = self.truth.len();
+        let second = self.joined.second(end as u64) as usize;
+        let [per_vector, per_right_vector] = match self.joined {
             Joined::Between => [mean_share(0..second), mean_share(second..end)],
             _ => [mean_share(0..end); 2],
         };
-        Ok(Reached { statistics, pair: ratio(sum(&found), sum(&self.truth)), per_vector, per_right_vector })
+        RecallReached { pair: ratio(sum(found), sum(&self.truth)), per_vector, per_right_vector }
     }
 }

@@ -81,7 +81,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         let Scans { context, options, sizes, source } = compared.scans;
         let (space, rows) = (compared.space, survey.scanned.usable_rows);
         let vectors = sample_panel(compared);
-        let trained = train::<T>(context, &survey.training, space, sizes.centers, true, options.seed)?;
+        let trained = train::<T>(context, &survey.training, space, sizes.centers, options.seed)?;
         let nearest = TwoLevel::new(context.kernel, &trained.centers).nearest_of(context, &vectors)?;
         let dimensions = space.vectors.dimensions;
         let placed = nearest.iter().map(|nearest| (nearest.center, T::at_most(nearest.squared, dimensions))).collect();
@@ -113,7 +113,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
     /// Returns how a join with a threshold would find its pairs.
     pub(super) fn way(&self, threshold: &Threshold) -> Way {
         let (choice, costs) = self.foresight.choice(threshold, self.aim);
-        Way { choice, costs, recall: if matches!(choice, Choice::Exact(_)) { 1.0 } else { self.aim.target() } }
+        Way { choice, costs, recall: if matches!(choice, Choice::Exact) { 1.0 } else { self.aim.target() } }
     }
 
     /// Returns the seconds of a join that writes its pairs, given the number of pairs within the threshold.
@@ -122,7 +122,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         // With fewer pairs, a calibration draws more vectors, so a join of few pairs may take longer.
         let seconds = |pairs: f64, test: usize| {
             let find = match way.choice {
-                Choice::Exact(_) => exact * EXACT_FACTOR,
+                Choice::Exact => exact * EXACT_FACTOR,
                 Choice::Calibrated { .. } => {
                     let neighbors = 2.0 * pairs / self.rows as f64;
                     let drawn = self.foresight.drawn(self.rows, neighbors, self.aim)[test] as f64;

@@ -284,14 +284,7 @@ impl Pairs<'_> {
 
 /// Describes the requested strategy.
 fn strategy_in_words(join: &JoinOptions) -> String {
-    let asked = [
-        join.rule.map(|rule| format!("rule={}", rule.name())),
-        join.t.map(|t| format!("threshold={t}")),
-        join.order.map(|order| format!("order={}", order.name())),
-        join.lead.map(|lead| format!("lead={}", lead.name())),
-    ];
-    let asked: Vec<String> = asked.into_iter().flatten().collect();
-    if asked.is_empty() { "none asked for".to_owned() } else { asked.join(",") }
+    join.rule.map_or("none asked for".to_owned(), |rule| format!("rule={}", rule.name()))
 }
 
 impl Job<'_> {

@@ -12,5 +12,5 @@ pub use execution::{Done, join, run};
 pub(crate) use execution::{SaveCheckpoints, hand_over, run_in_legs};
 pub use options::{JoinEffort, JoinOptions};
 pub(crate) use planning::{Foresight, UnopenedSet, least_of_unbuilt, memory_bound, resume_within};
-pub use planning::{least_memory, neighbor_curve, prepare, prepare_each, resume};
+pub use planning::{least_memory, neighbor_curve, prepare, resume};
 pub use prepared::{JoinPlan, Prepared};

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
-use crate::plan::{Lead, Order, Policy, Rule};
+use crate::plan::Rule;
 use crate::predicate::Predicate;
 
 /// Default recall.
@@ -70,45 +70,22 @@ pub struct JoinOptions {
     pub predicate: Predicate,
     /// How many of them to find.
     pub aim: JoinEffort,
-    /// Rule that selects the pairs to compare; the cheapest one if absent.
+    /// Rule that selects the pairs to compare; the cheaper one if absent.
     pub rule: Option<Rule>,
-    /// Threshold of a rule that needs one, whatever recall it reaches; set by a sample if absent.
-    pub t: Option<f64>,
     /// Seed of the vectors that are drawn to estimate the recall.
     pub seed: u64,
-    /// Order of tasks; the one that reads least if absent.
-    pub order: Option<Order>,
-    /// Which of two sets to iterate over; the one with which less is read if absent.
-    pub lead: Option<Lead>,
-    /// Policy of the bucket cache. If absent, Belady's algorithm, or LRU if there is no memory for it.
-    pub policy: Option<Policy>,
     /// Bytes of the bucket cache; the rest of the budget if absent.
     pub cache_bytes: Option<u64>,
 }
 
 impl JoinOptions {
-    /// Finds every pair, by the default rule.
+    /// Finds every pair.
     pub fn exact(predicate: Predicate) -> Self {
-        Self {
-            predicate,
-            aim: JoinEffort::Every,
-            rule: None,
-            t: None,
-            seed: 1,
-            order: None,
-            lead: None,
-            policy: None,
-            cache_bytes: None,
-        }
+        Self { predicate, aim: JoinEffort::Every, rule: None, seed: 1, cache_bytes: None }
     }
 
     /// Finds the fraction of pairs that `aim` asks for, by the cheapest rule.
     pub fn approximate(predicate: Predicate, aim: JoinEffort) -> Self {
         Self { aim, ..Self::exact(predicate) }
-    }
-
-    /// Returns the permitted policy that needs the least memory.
-    pub(super) fn least_policy(&self) -> Policy {
-        self.policy.unwrap_or(Policy::Lru)
     }
 }

@@ -10,7 +10,7 @@ use super::watched::{Watched, WatchedVectors};
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Space, Threshold};
 use crate::load::{Buckets, ReadCounts, Sets};
-use crate::plan::{BucketSizes, Division, Explanation, Lead, Policy, Rule, Schedule, Step, Task, explain, leg_ends};
+use crate::plan::{BucketSizes, Division, Explanation, Lead, Rule, Schedule, Step, Task, explain, leg_ends};
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
 
@@ -56,8 +56,6 @@ pub(super) struct PlanFacts {
     /// Seed of the drawn vectors.
     pub(super) seed: u64,
     pub(super) with_ids: bool,
-    /// Policy of the cache, if requested; otherwise the run decides, by its memory.
-    pub(super) policy: Option<Policy>,
     pub(super) admission: Admission,
     /// How floats are rounded to bytes, if they are.
     pub(super) coding: Option<Coding>,
@@ -228,20 +226,23 @@ impl JoinPlan {
         Self { tasks, ..self }
     }
 
-    /// The plan with its tasks in an order that was computed elsewhere, given the tasks, and perhaps with steps that were too.
+    /// Returns the plan with its tasks in another order, in which `lead` is the leading set, and with the steps of a
+    /// cache if `steps` computes them.
     ///
     /// # Panics
-    /// Where it is run: if steps do not fit the tasks and the cache.
+    /// A run panics if steps do not fit the tasks and the cache.
     #[doc(hidden)]
+    #[must_use]
     pub fn reordered(
         mut self,
         order: &str,
+        lead: Lead,
         sort: impl FnOnce(&mut [Task]),
         steps: impl FnOnce(&[Task]) -> Option<Vec<Step>>,
     ) -> Self {
         sort(&mut self.tasks);
         let steps = steps(&self.tasks);
-        Self { order: order.to_owned().into(), steps, ..self }
+        Self { order: order.to_owned().into(), lead, steps, ..self }
     }
 
     /// Returns a part of the plan with some of its tasks. Parts that together have all tasks find the same pairs as the

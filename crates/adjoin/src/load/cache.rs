@@ -67,12 +67,6 @@ impl<T: Coordinate> Cache<T> {
     pub(crate) fn get(&self, number: u32) -> Arc<CachedBucket<T>> {
         self.held[number as usize].clone().expect("the schedule loads before it verifies")
     }
-
-    /// Returns the buckets that are held, ascending.
-    #[cfg(test)]
-    pub(crate) fn resident(&self) -> Vec<u32> {
-        (0..).zip(&self.held).filter(|(_, held)| held.is_some()).map(|(number, _)| number).collect()
-    }
 }
 
 impl<T: Coordinate> CachedBucket<T> {

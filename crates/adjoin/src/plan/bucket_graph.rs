@@ -1,7 +1,5 @@
 //! The graph of bucket pairs that may hold a pair of the result.
 
-use std::ops::Range;
-
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// One side of an edge: what a bucket knows of another one. Its bytes are stored until both sides are brought together.
@@ -69,25 +67,6 @@ pub fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: i
     }
 }
 
-/// Adds the edges from bucket i to `later` buckets by DiskJoin's triangle inequality (equation 1): `D - r_i - r_j <=
-/// eps`.
-///
-/// `distances` from center i to the other centers must not exceed the true ones; radii and `eps` must not be below the
-/// true ones.
-pub fn add_triangle_edges(
-    graph: &mut BucketGraph,
-    (i, later): (u32, Range<u32>),
-    radii: &[f32],
-    eps: f64,
-    distances: &[f64],
-) {
-    let near = |j: &u32| {
-        let gap = distances[*j as usize] - f64::from(radii[i as usize]) - f64::from(radii[*j as usize]);
-        within(gap, eps * (1.0 + 8.0 * f64::EPSILON))
-    };
-    graph.edges.extend(later.filter(near).map(|j| (i, j)));
-}
-
 /// Returns whether `sum <= limit`; true if either is not a number, so that undecidable pairs are compared.
 pub(crate) fn within(sum: f64, limit: f64) -> bool {
     !matches!(sum.partial_cmp(&limit), Some(std::cmp::Ordering::Greater))
@@ -119,21 +98,5 @@ mod tests {
     fn what_cannot_be_told_is_compared() {
         let sides = [least(0, 1, f32::NEG_INFINITY), least(1, 0, 0.0)];
         assert_eq!(edges_of(&sides, f64::NAN).len(), 1);
-    }
-
-    #[test]
-    fn the_triangle_rule_keeps_touching_buckets() {
-        let centers: [f64; 3] = [0.0, 10.0, 30.0];
-        let mut graph = BucketGraph { buckets: 3, edges: Vec::new() };
-        for (i, from) in (0..).zip(centers) {
-            add_triangle_edges(
-                &mut graph,
-                (i, i + 1..3),
-                &[2.0, 3.0, 1.0],
-                5.0,
-                &centers.map(|center| (center - from).abs()),
-            );
-        }
-        assert_eq!(graph, BucketGraph { buckets: 3, edges: vec![(0, 1)] });
     }
 }

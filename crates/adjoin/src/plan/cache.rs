@@ -2,12 +2,10 @@
 //! farthest away (DiskJoin, section 4.2, Algorithm 1). Here it counts bytes; in the paper, buckets have equal sizes.
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::order::Task;
-use crate::error::{Error, Result};
 
 /// No further use.
 const NEVER: u32 = u32::MAX;
@@ -23,7 +21,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    pub(super) const ALL: [Self; 2] = [Self::Belady, Self::Lru];
+    /// Both policies, the better one first.
+    pub const ALL: [Self; 2] = [Self::Belady, Self::Lru];
 
     /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
@@ -31,17 +30,6 @@ impl Policy {
             Self::Belady => "belady",
             Self::Lru => "lru",
         }
-    }
-}
-
-impl FromStr for Policy {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|policy| policy.name()).collect();
-            Error::option(format!("no such cache: {name}; choose one of {}", names.join(", ")))
-        })
     }
 }
 
@@ -72,22 +60,13 @@ impl Load {
     }
 }
 
-/// The cache at the start of a schedule.
+/// A cache, which is empty at the start of a schedule.
 #[derive(Debug, Clone, Copy)]
-pub struct CacheStart<'a> {
+pub struct CacheStart {
     /// Bytes of the cache.
     pub capacity: u64,
     /// Which bucket is evicted when another one needs room.
     pub policy: Policy,
-    /// The buckets that are in the cache.
-    pub resident: &'a [u32],
-}
-
-impl CacheStart<'_> {
-    /// Returns an empty cache.
-    pub fn cold(capacity: u64, policy: Policy) -> Self {
-        Self { capacity, policy, resident: &[] }
-    }
 }
 
 /// Cost of a run over tasks.
@@ -146,15 +125,12 @@ impl<'a> Steps<'a> {
     /// Creates the steps of `tasks` for buckets of the given sizes.
     ///
     /// # Panics
-    /// If the two buckets of a task do not fit together, the resident buckets do not fit, or there are 2^32 tasks.
-    pub fn new(tasks: &'a [Task], sizes: &'a [u64], start: CacheStart<'_>) -> Self {
+    /// If the two buckets of a task do not fit together, or there are 2^32 tasks.
+    pub fn new(tasks: &'a [Task], sizes: &'a [u64], start: CacheStart) -> Self {
         assert!((tasks.len() as u64) < u64::from(NEVER), "tasks are numbered in 32 bits");
-        let CacheStart { capacity, policy, resident } = start;
-        let (uses, first_uses) = match policy {
-            Policy::Belady => next_uses(tasks, sizes.len()),
-            _ => (Vec::new(), Vec::new()),
-        };
-        let mut steps = Self {
+        let CacheStart { capacity, policy } = start;
+        let uses = if policy == Policy::Belady { next_uses(tasks, sizes.len()) } else { Vec::new() };
+        Self {
             tasks,
             sizes,
             capacity,
@@ -165,12 +141,7 @@ impl<'a> Steps<'a> {
             resident: vec![None; sizes.len()],
             by_leave: BTreeSet::new(),
             finished: Vec::new(),
-        };
-        for &bucket in resident {
-            steps.hold(bucket, first_uses.get(bucket as usize).copied().unwrap_or(NEVER));
         }
-        assert!(steps.held <= capacity, "what the cache holds fits into it");
-        steps
     }
 
     /// Adds a bucket to the cache.
@@ -236,8 +207,8 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// Returns the next uses of each task's buckets after it, and the first use of each bucket.
-fn next_uses(tasks: &[Task], buckets: usize) -> (Vec<(u32, u32)>, Vec<u32>) {
+/// Returns the next uses of each task's buckets after it.
+fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
     let mut next = vec![NEVER; buckets];
     let mut uses = vec![(NEVER, NEVER); tasks.len()];
     for (at, &(i, j)) in tasks.iter().enumerate().rev() {
@@ -245,7 +216,7 @@ fn next_uses(tasks: &[Task], buckets: usize) -> (Vec<(u32, u32)>, Vec<u32>) {
         next[i as usize] = at as u32;
         next[j as usize] = at as u32;
     }
-    (uses, next)
+    uses
 }
 
 /// Returns the buckets that are read.
@@ -287,11 +258,11 @@ mod tests {
     use super::*;
 
     fn loads(tasks: &[Task], sizes: &[u64], capacity: u64) -> u64 {
-        count(Steps::new(tasks, sizes, CacheStart::cold(capacity, Policy::Belady)), tasks, sizes).loads
+        count(Steps::new(tasks, sizes, CacheStart { capacity, policy: Policy::Belady }), tasks, sizes).loads
     }
 
     fn order_of_loads(tasks: &[Task], policy: Policy) -> Vec<u32> {
-        loads_of(Steps::new(tasks, &[1; 4], CacheStart::cold(3, policy))).collect()
+        loads_of(Steps::new(tasks, &[1; 4], CacheStart { capacity: 3, policy })).collect()
     }
 
     #[test]
@@ -326,10 +297,9 @@ mod tests {
             tasks in prop::collection::vec((0u32..6, 0u32..6), 0..60),
             sizes in prop::collection::vec(1u64..9, 6),
             capacity in 16u64..40,
-            held in 0usize..3,
         ) {
             for policy in Policy::ALL {
-                let start = CacheStart { capacity, policy, resident: &[0, 1][..held.min(2)] };
+                let start = CacheStart { capacity, policy };
                 let steps = || Steps::new(&tasks, &sizes, start);
                 let (mut expected, mut done) = (Vec::new(), 0);
                 for step in steps() {
@@ -350,7 +320,7 @@ mod tests {
         let tasks: Vec<Task> = (0..5).flat_map(|i| (i..5).map(move |j| (i, j))).collect();
         for policy in Policy::ALL {
             let (mut held, mut verified) = (0, 0);
-            for step in Steps::new(&tasks, &sizes, CacheStart::cold(12, policy)) {
+            for step in Steps::new(&tasks, &sizes, CacheStart { capacity: 12, policy }) {
                 match step {
                     Step::Load(bucket) => held += sizes[bucket as usize],
                     Step::Evict(bucket) => held -= sizes[bucket as usize],

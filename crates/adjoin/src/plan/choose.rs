@@ -1,7 +1,5 @@
 //! The choice between an exact rule and a rule that needs a calibration and misses some pairs.
 
-use super::rule::Rule;
-
 /// Recalls, and the thresholds that the union rule is assumed to need for them, to estimate its cost.
 const THRESHOLDS_GUESSED: [(f64, f64); 3] = [(0.9, 1.1), (0.97, 1.3), (1.0, 1.6)];
 /// Approximate number of centers that a calibrated rule considers around each center.
@@ -84,12 +82,10 @@ pub struct RuleTarget {
 /// How pairs are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// By a rule that misses none.
-    Exact(Rule),
-    /// By a rule with a threshold from a calibration.
+    /// By the margin-sum rule, which misses none.
+    Exact,
+    /// By the union rule with a threshold from a calibration.
     Calibrated {
-        /// The rule.
-        rule: Rule,
         /// Most vectors to draw; more would cost more than the rule saves.
         sample_max: u64,
     },
@@ -193,9 +189,9 @@ pub fn choose(facts: &Facts, wanted: RuleTarget, weights: &Weights) -> Choice {
     let Costs { exact, approximate, a_vector } = Costs::of(facts, weights);
     let affordable = (exact / wanted.patience - approximate) / a_vector.max(1.0);
     if affordable >= wanted.sample as f64 {
-        return Choice::Calibrated { rule: Rule::Union, sample_max: affordable as u64 };
+        return Choice::Calibrated { sample_max: affordable as u64 };
     }
-    Choice::Exact(Rule::MarginSum)
+    Choice::Exact
 }
 
 #[cfg(test)]
@@ -214,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_saves_much_is_calibrated() {
-        let Choice::Calibrated { rule, sample_max } = chosen(&facts(100_000_000_000, 1_000_000_000), 1.0) else {
+        let Choice::Calibrated { sample_max } = chosen(&facts(100_000_000_000, 1_000_000_000), 1.0) else {
             panic!("the exact rule compares 100 times as many pairs");
         };
         // Seconds: for 1e11 and 1e9 pairs, for the 400 members of each edge (all edges, and 7.5e5), and for distances
@@ -222,13 +218,13 @@ mod tests {
         let exact = 130.0 + 12_497_500.0 * 400.0 * 22.5e-9 + 5e9 * 3.894_736_8e-9;
         let approximate = 1.3 + 750_000.0 * 400.0 * 22.5e-9 + 0.256e9 * 3.894_736_8e-9 + 0.15;
         let expected = (exact - approximate) / (200_000.0 * (0.1 + 170.0 / 300.0) * 1e-9);
-        assert!(rule == Rule::Union && (sample_max as f64 / expected - 1.0).abs() < 2e-6, "{sample_max} {expected}");
+        assert!((sample_max as f64 / expected - 1.0).abs() < 2e-6, "{sample_max} {expected}");
     }
 
     #[test]
     fn a_rule_that_saves_less_than_its_calibration_takes_is_not() {
-        assert_eq!(chosen(&facts(1_000_000_000, 950_000_000), 4.0), Choice::Exact(Rule::MarginSum), "with patience");
-        assert_eq!(chosen(&facts(0, 4_400_000_000), 1.0), Choice::Exact(Rule::MarginSum));
+        assert_eq!(chosen(&facts(1_000_000_000, 950_000_000), 4.0), Choice::Exact, "with patience");
+        assert_eq!(chosen(&facts(0, 4_400_000_000), 1.0), Choice::Exact);
         assert!(matches!(chosen(&facts(1_000_000_000, 950_000_000), 1.0), Choice::Calibrated { .. }));
     }
 
@@ -241,7 +237,7 @@ mod tests {
             union_pairs: 500_000,
             near_pairs: 40_000_000,
         };
-        assert_eq!(chosen(&facts, 1.0), Choice::Exact(Rule::MarginSum));
+        assert_eq!(chosen(&facts, 1.0), Choice::Exact);
     }
 
     /// The vectors of each set are compared with the centers of the other set only, which are few for one set and
@@ -252,7 +248,7 @@ mod tests {
         assert_eq!((meets.pairs, meets.bucket_pairs, meets.centers_of_rows), (1_000_000_000, 150_000, 35_000_000));
         let facts =
             Facts { meets, results: 0, margin_sum_pairs: 20_000_000, union_pairs: 5_000_000, near_pairs: 100_000_000 };
-        assert_eq!(chosen(&facts, 1.0), Choice::Exact(Rule::MarginSum));
+        assert_eq!(chosen(&facts, 1.0), Choice::Exact);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub struct Needs {
 pub struct Division {
     /// Number of workers.
     pub threads: usize,
-    /// Cache policy: LRU if none was given and the next uses do not fit.
+    /// Cache policy: LRU if the next uses do not fit.
     pub policy: Policy,
     /// Bytes of the schedule.
     pub tasks: u64,
@@ -75,16 +75,10 @@ fn bytes_of_tasks(tasks: u64, policy: Policy) -> u64 {
 }
 
 /// Divides `free` bytes among the parts of a run of at most `threads` workers; returns `None` if they do not suffice
-/// for one. `policy` and `cache` are the policy and the bytes of the cache, if given.
-pub fn divide(
-    needs: &Needs,
-    (threads, policy): (usize, Option<Policy>),
-    cache: Option<u64>,
-    free: u64,
-) -> Option<Division> {
+/// for one. `cache` is the bytes of the cache, if given.
+pub fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u64) -> Option<Division> {
     // Fewer workers are better than a cache that does not know the next uses.
-    let policies = policy.map_or([Policy::Belady, Policy::Lru], |named| [named; 2]);
-    let mut choices = policies.into_iter().flat_map(|policy| (1..=threads).rev().map(move |n| (n, policy)));
+    let mut choices = Policy::ALL.into_iter().flat_map(|policy| (1..=threads).rev().map(move |n| (n, policy)));
     let (threads, policy) = choices.find(|&(threads, policy)| needs.least(threads, policy) <= free)?;
     let spare = free - needs.least(threads, policy);
     let queue = (needs.queue.start() + spare / 8).min(*needs.queue.end());
@@ -122,7 +116,7 @@ mod tests {
     fn what_is_divided_fits_and_every_part_gets_its_least() {
         for free in 0..2_000 {
             for threads in 1..=4 {
-                let Some(division) = divide(&NEEDS, (threads, None), None, free) else {
+                let Some(division) = divide(&NEEDS, threads, None, free) else {
                     assert!(free < NEEDS.least(1, Policy::Lru), "{free}");
                     continue;
                 };
@@ -137,7 +131,7 @@ mod tests {
 
     #[test]
     fn workers_go_before_the_knowledge_of_what_comes() {
-        let at = |free| divide(&NEEDS, (4, None), None, free).map(|d| (d.threads, d.policy));
+        let at = |free| divide(&NEEDS, 4, None, free).map(|d| (d.threads, d.policy));
         let least = |threads, policy| NEEDS.least(threads, policy);
         assert_eq!(at(least(4, Policy::Belady)), Some((4, Policy::Belady)));
         assert_eq!(at(least(4, Policy::Belady) - 1), Some((3, Policy::Belady)));
@@ -148,17 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_was_asked_for_is_used_or_there_is_no_run() {
-        for policy in Policy::ALL {
-            let least = NEEDS.least(1, policy);
-            let at = |free| divide(&NEEDS, (4, Some(policy)), None, free).map(|division| division.policy);
-            assert_eq!([least - 1, least, 10_000].map(at), [None, Some(policy), Some(policy)]);
-        }
-    }
-
-    #[test]
     fn a_cache_that_was_asked_for_is_no_larger() {
-        let division = divide(&NEEDS, (1, None), Some(64), 10_000).unwrap();
+        let division = divide(&NEEDS, 1, Some(64), 10_000).unwrap();
         assert_eq!((division.capacity, division.queue, division.read_ahead), (64, 20, 40));
     }
 

@@ -16,7 +16,7 @@ mod rule;
 mod schedule;
 
 pub(crate) use bucket_graph::within;
-pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges, add_triangle_edges};
+pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges};
 pub use cache::{CacheCounts, CacheStart, Load, Policy, Step, Steps};
 pub use choose::{BucketPairsToVisit, Choice, Costs, Facts, RuleTarget, Weights, choose, guessed_threshold};
 pub use division::{Division, Needs, divide, threads_within};
@@ -25,7 +25,6 @@ pub use legs::leg_ends;
 pub use order::{Lead, Order, Task, sort_tasks, tasks_of};
 pub use probe::{ProbeRule, Probes};
 pub use rule::{
-    Combine, Gap, Measure, Nearness, Neighborhood, Place, Rule, RulePart, RuleParts, ThresholdGraph, bucket_thresholds,
-    excess_limits, pair_threshold,
+    Gap, Measure, Nearness, Place, Rule, RulePart, RuleParts, ThresholdGraph, excess_limits, pair_threshold,
 };
 pub use schedule::{BucketSizes, Schedule, schedule, schedule_in_order};

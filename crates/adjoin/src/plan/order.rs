@@ -1,11 +1,8 @@
 //! Orders of the tasks of a join.
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use super::bucket_graph::BucketGraph;
-use crate::error::{Error, Result};
 
 /// Most buckets that are compared with others together.
 const TOGETHER: u64 = 8;
@@ -46,15 +43,6 @@ impl Lead {
     }
 }
 
-impl FromStr for Lead {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|lead| lead.name() == name);
-        found.ok_or_else(|| Error::option(format!("no set can lead by the name {name}; choose left or right")))
-    }
-}
-
 /// An order of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -68,7 +56,8 @@ pub enum Order {
 }
 
 impl Order {
-    const ALL: [Self; 2] = [Self::Tree, Self::BlockNested];
+    /// Both orders.
+    pub const ALL: [Self; 2] = [Self::Tree, Self::BlockNested];
 
     /// Returns the name as a strategy.
     pub fn name(self) -> &'static str {
@@ -76,17 +65,6 @@ impl Order {
             Self::Tree => "tree",
             Self::BlockNested => "block-nested",
         }
-    }
-}
-
-impl FromStr for Order {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|order| order.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|order| order.name()).collect();
-            Error::option(format!("no such order: {name}; choose one of {}", names.join(", ")))
-        })
     }
 }
 
@@ -166,14 +144,12 @@ mod tests {
     }
 
     #[test]
-    fn every_order_holds_every_task_once_and_has_a_name() {
+    fn every_order_holds_every_task_once() {
         for order in Order::ALL {
             let mut tasks = tasks(order);
             tasks.sort_unstable();
             assert_eq!(tasks, [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3)], "{order:?}");
-            assert_eq!(order.name().parse::<Order>().unwrap(), order);
         }
-        assert!("gorder".parse::<Order>().unwrap_err().to_string().contains("tree, block-nested"));
     }
 
     /// Buckets 0 to 2 belong to one set, 3 and 4 to the other.
@@ -194,7 +170,6 @@ mod tests {
                 assert_eq!(tasks, edges, "{order:?}, {lead:?}");
             }
         }
-        assert!(Lead::ALL.iter().all(|lead| lead.name().parse::<Lead>().unwrap() == *lead));
     }
 
     #[test]

@@ -43,8 +43,6 @@ pub struct Schedule {
     pub tasks: Vec<Task>,
     /// Bytes of the cache.
     pub capacity: u64,
-    /// Buckets that are in the cache when a run begins.
-    pub resident: Vec<u32>,
     /// Buckets that a run reads, in order; empty if a second simulation takes less memory than the list.
     listed_loads: Vec<u32>,
     /// The steps of a run, unless its policy simulates them.
@@ -58,25 +56,15 @@ impl Schedule {
         tasks: Vec<Task>,
         ((order, lead), counts): ((Cow<'static, str>, Lead), CacheCounts),
         sizes: &BucketSizes,
-        start: CacheStart<'_>,
+        start: CacheStart,
     ) -> Self {
-        let CacheStart { capacity, policy, resident } = start;
+        let CacheStart { capacity, policy } = start;
         let mut listed_loads = Vec::new();
         if policy == Policy::Belady {
             listed_loads.reserve_exact(counts.loads as usize);
             listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, start)));
         }
-        Self {
-            order,
-            lead,
-            policy,
-            tasks,
-            capacity,
-            resident: resident.to_vec(),
-            listed_loads,
-            listed_steps: None,
-            counts,
-        }
+        Self { order, lead, policy, tasks, capacity, listed_loads, listed_steps: None, counts }
     }
 
     /// Returns the number of pairs of buckets that are compared.
@@ -96,10 +84,10 @@ impl Schedule {
 
     /// The steps of a run.
     pub fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Step> + 'a> {
-        let Self { capacity, policy, ref resident, ref listed_steps, .. } = *self;
+        let Self { capacity, policy, ref listed_steps, .. } = *self;
         match listed_steps {
             Some(steps) => Box::new(steps.iter().copied()),
-            None => Box::new(Steps::new(&self.tasks, &sizes.memory, CacheStart { capacity, policy, resident })),
+            None => Box::new(Steps::new(&self.tasks, &sizes.memory, CacheStart { capacity, policy })),
         }
     }
 
@@ -115,24 +103,17 @@ impl Schedule {
     }
 }
 
-/// Computes a schedule for a cache. If `order` is `None`, simulates tree order, which is better for sparse graphs, and
-/// block-nested loops, which are better for dense ones (docs/methods.md, "Order"), and chooses the one that reads
-/// least. Likewise chooses the leading set among `leads`.
-pub fn schedule(
-    mut tasks: Vec<Task>,
-    sizes: &BucketSizes,
-    start: CacheStart<'_>,
-    (order, leads): (Option<Order>, &[Lead]),
-) -> Schedule {
+/// Computes a schedule for a cache. Simulates tree order, which is better for sparse graphs, and block-nested loops,
+/// which are better for dense ones (docs/methods.md, "Order"), and chooses the one that reads least. Likewise chooses
+/// the leading set among `leads`.
+pub fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, leads: &[Lead]) -> Schedule {
     let buckets = buckets_of(&tasks, sizes.memory.len());
     let mut cost = |(order, lead)| {
         sort_tasks(&mut tasks, &sizes.memory, start.capacity, (order, lead));
         count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents)
     };
-    let orders = order.map_or([Order::Tree, Order::BlockNested], |order| [order; 2]);
-    let orders = if order.is_some() { &orders[..1] } else { &orders };
-    let mut ways = orders.iter().flat_map(|&order| leads.iter().map(move |&lead| (order, lead)));
-    let first = ways.next().expect("there is an order, and a set that leads");
+    let mut ways = Order::ALL.into_iter().flat_map(|order| leads.iter().map(move |&lead| (order, lead)));
+    let first = ways.next().expect("there is a set that leads");
     let (mut last, mut chosen) = (first, (first, cost(first)));
     for way in ways {
         if chosen.1.loads <= buckets {
@@ -163,7 +144,7 @@ pub fn schedule_in_order(
     tasks: Vec<Task>,
     order: (Cow<'static, str>, Lead),
     sizes: &BucketSizes,
-    start: CacheStart<'_>,
+    start: CacheStart,
 ) -> Schedule {
     let counts = count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents);
     Schedule::of(tasks, (order, counts), sizes, start)
@@ -182,12 +163,12 @@ mod tests {
     fn dense_graphs_are_joined_in_blocks_and_sparse_ones_in_tree_order() {
         let dense = (0..20).flat_map(|i| (i + 1..20).map(move |j| (i, j))).collect();
         let dense = BucketGraph { buckets: 20, edges: dense };
-        let start = CacheStart::cold(16 * 5, Policy::Belady);
-        let plan = schedule(tasks_of(dense, &Vec::from_iter(0..20)), &sizes(20), start, (None, &[Lead::Left]));
+        let start = CacheStart { capacity: 16 * 5, policy: Policy::Belady };
+        let plan = schedule(tasks_of(dense, &Vec::from_iter(0..20)), &sizes(20), start, &[Lead::Left]);
         assert_eq!(plan.order, "block-nested");
         let chain = BucketGraph { buckets: 20, edges: (0..19).map(|i| (i, i + 1)).collect() };
-        let start = CacheStart::cold(32, Policy::Belady);
-        let plan = schedule(tasks_of(chain, &Vec::from_iter(0..20)), &sizes(20), start, (None, &[Lead::Left]));
+        let start = CacheStart { capacity: 32, policy: Policy::Belady };
+        let plan = schedule(tasks_of(chain, &Vec::from_iter(0..20)), &sizes(20), start, &[Lead::Left]);
         assert_eq!((&*plan.order, plan.counts.loads, plan.counts.bytes), ("tree", 20, 200));
     }
 
@@ -200,13 +181,13 @@ mod tests {
             memory: [[1; 12].as_slice(), &[40; 4]].concat(),
         };
         let tasks: Vec<Task> = (0..12).flat_map(|i| (12..16).map(move |j| (i, j))).collect();
-        let start = CacheStart::cold(42, Policy::Belady);
-        let bytes = |leads: &[Lead]| schedule(tasks.clone(), &sizes, start, (None, leads)).counts.bytes;
+        let start = CacheStart { capacity: 42, policy: Policy::Belady };
+        let bytes = |leads: &[Lead]| schedule(tasks.clone(), &sizes, start, leads).counts.bytes;
         let (left, right) = (bytes(&[Lead::Left]), bytes(&[Lead::Right]));
-        let chosen = schedule(tasks.clone(), &sizes, start, (None, &Lead::ALL));
+        let chosen = schedule(tasks.clone(), &sizes, start, &Lead::ALL);
         assert!(right < left, "{right} {left}");
         assert_eq!((chosen.lead, chosen.counts.bytes), (Lead::Right, right));
-        assert_eq!(chosen.tasks, schedule(tasks, &sizes, start, (None, &[Lead::Right])).tasks);
+        assert_eq!(chosen.tasks, schedule(tasks, &sizes, start, &[Lead::Right]).tasks);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 
 /// Returns the default number of buckets for `rows` vectors: `(n / 4)^(2/3)`, between 0.1 % and 2 % of the rows. More
 /// buckets would leave fewer pairs to compare but more edges, which cost more time (decision 0010).
-pub(crate) fn default_buckets(rows: u64) -> u32 {
+pub fn default_buckets(rows: u64) -> u32 {
     let wanted = u128::from(rows).pow(2);
     let (mut low, mut high) = (1u64, (rows / 50).max(1));
     while low < high {
@@ -181,7 +181,7 @@ pub(crate) fn training_bytes<T: Coordinate>(threads: usize, centers: usize, dime
     Panel::<T>::bytes_for(centers, dimensions) + sums + super::assign::memory_bytes::<T>(threads, centers, dimensions)
 }
 
-/// Trains centers for `buckets` buckets on a sample. If `trained` is false, the centers are rows of the sample.
+/// Trains centers for `buckets` buckets on a sample.
 ///
 /// # Errors
 /// Fails if the work is canceled or the sample cannot be read.
@@ -190,17 +190,15 @@ pub(crate) fn train<T: Coordinate>(
     sample: &TrainingSample,
     space: Space<'_>,
     buckets: u32,
-    trained: bool,
     seed: u64,
 ) -> Result<Training<T>> {
     let kernel = context.kernel;
     let centers = sample.draw(kernel, space, buckets.into(), Random::new(seed, "first centers"))?;
     let mut training = Training { centers, distances: 0 };
-    let rounds = if trained { ROUNDS } else { 0 };
-    context.progress.begin("train", "rounds", rounds as u64);
+    context.progress.begin("train", "rounds", ROUNDS as u64);
     let mut groups = Vec::new();
     let coordinates = Coordinates::of(context, sample, space)?;
-    for round in 0..rounds {
+    for round in 0..ROUNDS {
         if round < GROUPED_ROUNDS {
             groups = center_groups(kernel, &training.centers);
         }
@@ -240,8 +238,6 @@ mod tests {
         let records = records.finish().unwrap();
         let vectors = VectorType { element: Element::U8, dimensions: 2 };
         let (sample, space) = (TrainingSample { records, rows: 60 }, Space::plain(vectors, Metric::L2));
-        assert_eq!(train::<u8>(&context, &sample, space, 1, true, 1).unwrap().centers.row(0)[..2], [87, 1]);
-        let all = train::<u8>(&context, &sample, space, 60, false, 1).unwrap().centers;
-        assert_eq!((all.rows(), &all.row(5)[..2]), (60, &[200, 1][..]));
+        assert_eq!(train::<u8>(&context, &sample, space, 1, 1).unwrap().centers.row(0)[..2], [87, 1]);
     }
 }

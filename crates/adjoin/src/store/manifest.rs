@@ -312,8 +312,9 @@ pub(crate) fn is_replaced(context: &Context, folder: &Path, digits: &str) -> boo
 pub enum Centers {
     /// Trained by k-means on a sample.
     Trained,
-    /// A random sample of the vectors (DiskJoin, section 5.1).
-    Random,
+    /// Computed by another program.
+    #[serde(alias = "random")]
+    Given,
 }
 
 impl Centers {
@@ -321,7 +322,7 @@ impl Centers {
     pub fn name(self) -> &'static str {
         match self {
             Self::Trained => "trained",
-            Self::Random => "random",
+            Self::Given => "given",
         }
     }
 }

@@ -36,7 +36,9 @@ pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attributes::Reordering;
 pub(crate) use bad_rows::fault_of_vector;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
-pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_buckets, train, training_bytes};
+#[doc(hidden)]
+pub use centers::default_buckets;
+pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, train, training_bytes};
 pub use checkpoint::BuildRepeated;
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};

@@ -92,8 +92,9 @@ pub struct BuildOptions {
     pub seed: u64,
     /// Number of buckets; chosen by the number of rows if absent.
     pub buckets: Option<u32>,
-    /// How centers are chosen; trained if absent.
-    pub centers: Option<Centers>,
+    /// Centers that were computed elsewhere: stored vectors end to end. Trained if absent.
+    #[doc(hidden)]
+    pub centers: Option<Arc<[u8]>>,
     /// What to do with rows without a usable vector.
     pub on_bad: OnBad,
     /// What to do with ids that occur more than once.
@@ -153,7 +154,7 @@ impl BuildOptions {
     }
 
     fn centers(&self) -> Centers {
-        self.centers.unwrap_or(Centers::Trained)
+        if self.centers.is_some() { Centers::Given } else { Centers::Trained }
     }
 }
 
@@ -452,8 +453,14 @@ impl Build<'_> {
     fn train<T: Coordinate>(&self, sample: &TrainingSample, space: Space<'_>) -> Result<Training<T>> {
         let _memory = self.context.reserve(self.memory.training, "the build")?;
         let buckets = self.options.buckets.unwrap_or(default_buckets(self.info.rows));
-        let trained = self.options.centers() == Centers::Trained;
-        train(self.context, sample, space, buckets, trained, self.options.seed)
+        match &self.options.centers {
+            None => train(self.context, sample, space, buckets, self.options.seed),
+            Some(given) => {
+                let mut centers = Panel::zeroed(given.len() / space.vectors.bytes(), space.dimensions());
+                T::load(space, self.context.kernel, given, &mut centers);
+                Ok(Training { centers, distances: 0 })
+            }
+        }
     }
 
     /// Scans the source again and puts each row into the partition of its center.

@@ -7,7 +7,6 @@ use adjoin::context::RUNTIME_BYTES;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::join::{join, prepare};
 use adjoin::options::Element;
-use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::sink::{PairBatch, PairSink, Written};
 
@@ -56,13 +55,10 @@ fn the_least_budget_of_a_join_is_enough() {
         let predicate = Predicate::L2 { eps };
         let built = Setup::default().build(&set).unwrap();
         let wanted = built.join(&Setup::default(), predicate).unwrap().pairs;
-        for rule in [Rule::MarginSum, Rule::Triangle] {
-            for too_small in TOO_SMALL {
-                let found = refused_then_done(too_small, |memory| {
-                    built.join(&Setup { memory, rule, ..Setup::default() }, predicate)
-                });
-                assert_same(&found.pairs, &wanted, "with the least budget");
-            }
+        for too_small in TOO_SMALL {
+            let found =
+                refused_then_done(too_small, |memory| built.join(&Setup { memory, ..Setup::default() }, predicate));
+            assert_same(&found.pairs, &wanted, "with the least budget");
         }
     }
 }
@@ -74,15 +70,13 @@ fn the_least_budget_of_a_join_with_many_edges_is_known_after_its_pass() {
     let (set, eps) = dense_set();
     let predicate = Predicate::L2 { eps };
     let built = Setup::default().build(&set).unwrap();
-    for rule in [Rule::MarginSum, Rule::Triangle] {
-        let join = |memory| built.join(&Setup { memory, rule, ..Setup::default() }, predicate);
-        let beside_edges = asked_for(&error_of(join(1)).to_string());
-        let whole = match join(beside_edges) {
-            Err(_) => refused_then_done(beside_edges, join),
-            Ok(joined) => joined,
-        };
-        assert_same(&whole.pairs, &join(1 << 30).unwrap().pairs, "with the least budget");
-    }
+    let join = |memory| built.join(&Setup { memory, ..Setup::default() }, predicate);
+    let beside_edges = asked_for(&error_of(join(1)).to_string());
+    let whole = match join(beside_edges) {
+        Err(_) => refused_then_done(beside_edges, join),
+        Ok(joined) => joined,
+    };
+    assert_same(&whole.pairs, &join(1 << 30).unwrap().pairs, "with the least budget");
 }
 
 /// Records the size of the largest batch.

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use adjoin::buckets::{QuerySet, search};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::Element;
-use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::{CollectHits, Discard, PairBatch, PairSink, Written};
@@ -58,8 +57,8 @@ fn with_damage<R>(path: &Path, damage: impl FnOnce(&mut Vec<u8>), work: impl FnO
 }
 
 /// Opens the store again and joins.
-fn open_and_join(folder: &Path, rule: Rule, sink: Box<dyn PairSink>) -> Result<()> {
-    let setup = Setup { rule, ..Setup::default() };
+fn open_and_join(folder: &Path, sink: Box<dyn PairSink>) -> Result<()> {
+    let setup = Setup::default();
     let context = setup.context();
     let store = Store::open(&context, folder)?;
     let options = setup.join_options(PREDICATE);
@@ -85,18 +84,16 @@ fn a_flipped_byte_of_a_bucket_is_found() {
         for (k, at) in places.into_iter().enumerate() {
             let flip = |bytes: &mut Vec<u8>| bytes[(start + at) as usize] ^= 1 << (k % 8);
             with_damage(&path, flip, || {
-                for rule in [Rule::MarginSum, Rule::Triangle] {
-                    let error = error_of(open_and_join(&built.path(), rule, Box::new(DiscardIds)));
-                    assert_corrupt(&error, &path);
-                    assert!(error.to_string().contains(&format!("bucket {number}")), "{error}");
-                    // Ids are read and verified only if they are requested.
-                    let without_ids = open_and_join(&built.path(), rule, Box::new(Discard));
-                    assert_eq!(without_ids.is_ok(), at >= body, "byte {at} of bucket {number}");
-                }
+                let error = error_of(open_and_join(&built.path(), Box::new(DiscardIds)));
+                assert_corrupt(&error, &path);
+                assert!(error.to_string().contains(&format!("bucket {number}")), "{error}");
+                // Ids are read and verified only if they are requested.
+                let without_ids = open_and_join(&built.path(), Box::new(Discard));
+                assert_eq!(without_ids.is_ok(), at >= body, "byte {at} of bucket {number}");
             });
         }
     }
-    open_and_join(&built.path(), Rule::MarginSum, Box::new(DiscardIds)).unwrap();
+    open_and_join(&built.path(), Box::new(DiscardIds)).unwrap();
 }
 
 #[test]
@@ -183,16 +180,13 @@ fn a_missing_file_is_named() {
 /// Checks that a join of a store that was truncated after opening returns an error and does not hang.
 #[test]
 fn a_store_that_shrinks_while_it_is_open_is_noticed() {
-    for rule in [Rule::MarginSum, Rule::Triangle] {
-        let built = store();
-        let path = file_starting_with(&built.path(), "vectors-");
-        let len = std::fs::metadata(&path).unwrap().len();
-        std::fs::File::options().write(true).open(&path).unwrap().set_len(len / 2).unwrap();
-        let setup = Setup { rule, ..Setup::default() };
-        let error = error_of(within_seconds(1_800, move || built.join(&setup, PREDICATE)));
-        assert!(matches!(error.kind(), ErrorKind::Device | ErrorKind::Corrupt), "{error}");
-        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
-    }
+    let built = store();
+    let path = file_starting_with(&built.path(), "vectors-");
+    let len = std::fs::metadata(&path).unwrap().len();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(len / 2).unwrap();
+    let error = error_of(within_seconds(1_800, move || built.join(&Setup::default(), PREDICATE)));
+    assert!(matches!(error.kind(), ErrorKind::Device | ErrorKind::Corrupt), "{error}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
 }
 
 /// Checks two stores of equal shape with swapped bucket files: each file is valid, but the combination is not.

@@ -108,14 +108,12 @@ fn the_recall_of_pairs_with_a_new_row_is_as_promised_and_told() {
         let predicate = Predicate::l2(eps).unwrap();
         let truth = of_new(set.true_pairs(predicate), 600);
         let stores = built(&set, 600, Metric::L2).unwrap();
-        for rule in [Rule::Union, Rule::Nearest] {
-            let setup = Setup { rule, aim: JoinEffort::recall(0.8).unwrap(), ..Setup::default() };
-            let (found, told) = join(&stores, &setup, predicate);
-            let (told, reached) = (told.common.recall.unwrap(), found.len() as f64 / truth.len() as f64);
-            assert!(truth.iter().any(|pair| pair.0 >= 600) && truth.iter().any(|pair| pair.0 < 600));
-            assert!(told.kept && reached >= 0.8, "{element} {}: {reached}, {told:?}", rule.name());
-            assert!((told.pair.unwrap().estimate - reached).abs() < 1e-9, "{element} {}: {told:?}", rule.name());
-        }
+        let setup = Setup { rule: Rule::Union, aim: JoinEffort::recall(0.8).unwrap(), ..Setup::default() };
+        let (found, told) = join(&stores, &setup, predicate);
+        let (told, reached) = (told.common.recall.unwrap(), found.len() as f64 / truth.len() as f64);
+        assert!(truth.iter().any(|pair| pair.0 >= 600) && truth.iter().any(|pair| pair.0 < 600));
+        assert!(told.kept && reached >= 0.8, "{element}: {reached}, {told:?}");
+        assert!((told.pair.unwrap().estimate - reached).abs() < 1e-9, "{element}: {told:?}");
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::error::{ErrorKind, Result};
 use adjoin::options::{Element, Metric};
-use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::sink::{PairBatch, PairSink, Written};
 use adjoin::source::Ids;
@@ -14,7 +13,6 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, assert_same, error_of, join};
 
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
-const RULES: [Rule; 2] = [Rule::MarginSum, Rule::Triangle];
 
 fn l2(eps: f64) -> Predicate {
     Predicate::l2(eps).unwrap()
@@ -36,13 +34,11 @@ pub(crate) fn clump(element: Element, packed: usize, scattered: usize, dimension
 fn one_vector_has_no_pair() {
     for element in ELEMENTS {
         let set = Set::of(element, 3, &[1.0, 2.0, 3.0]);
-        for rule in RULES {
-            let setup = Setup { rule, ..Setup::default() };
-            for predicate in [l2(0.0), l2(1e300), cosine(-1.0)] {
-                let joined = join(&set, &setup, predicate).unwrap();
-                let (rows, edges) = (joined.statistics.common.rows, joined.statistics.join.edges);
-                assert_eq!((joined.pairs.len(), rows, edges), (0, 1, 0));
-            }
+        let setup = Setup::default();
+        for predicate in [l2(0.0), l2(1e300), cosine(-1.0)] {
+            let joined = join(&set, &setup, predicate).unwrap();
+            let (rows, edges) = (joined.statistics.common.rows, joined.statistics.join.edges);
+            assert_eq!((joined.pairs.len(), rows, edges), (0, 1, 0));
         }
     }
 }
@@ -56,11 +52,9 @@ fn vectors_of_any_length_are_compared_under_cosine() {
     let lengths = [1e-44, 1e-39, 1e-30, 1.0, 1e30, 1e37];
     let values = (0..rows * dimensions).map(|k| random.normal() * lengths[k / dimensions % lengths.len()]);
     let set = Set::of(Element::F32, dimensions, &values.collect::<Vec<_>>());
-    for rule in RULES {
-        for buckets in [1, 10] {
-            let setup = Setup { rule, ..Setup::default() }.with_buckets(buckets);
-            assert_eq!(join(&set, &setup, cosine(-1.0)).unwrap().pairs.len(), rows * (rows - 1) / 2);
-        }
+    for buckets in [1, 10] {
+        let setup = Setup::default().with_buckets(buckets);
+        assert_eq!(join(&set, &setup, cosine(-1.0)).unwrap().pairs.len(), rows * (rows - 1) / 2);
     }
 }
 
@@ -72,13 +66,11 @@ fn equal_vectors_are_all_pairs() {
         let set = Set::of(element, dimensions, &values);
         let all: Vec<(u64, u64)> = (0..500).flat_map(|x| (x + 1..500).map(move |y| (x, y))).collect();
         for (predicate, value) in [(l2(0.0), 0.0), (l2(1e-300), 0.0), (cosine(1.0), 1.0), (cosine(0.5), 1.0)] {
-            for rule in RULES {
-                for buckets in [1, 10, 500] {
-                    let setup = Setup { rule, ..Setup::default() }.with_buckets(buckets);
-                    let wanted: Vec<_> = all.iter().map(|&(x, y)| (x, y, value)).collect();
-                    let found = join(&set, &setup, predicate).unwrap().pairs;
-                    assert_same(&found, &wanted, &format!("{element} {predicate:?} {buckets}"));
-                }
+            for buckets in [1, 10, 500] {
+                let setup = Setup::default().with_buckets(buckets);
+                let wanted: Vec<_> = all.iter().map(|&(x, y)| (x, y, value)).collect();
+                let found = join(&set, &setup, predicate).unwrap().pairs;
+                assert_same(&found, &wanted, &format!("{element} {predicate:?} {buckets}"));
             }
         }
     }
@@ -93,11 +85,9 @@ fn distance_zero_finds_the_duplicates_and_nothing_else() {
             assert_eq!(wanted.is_empty(), shape == Shape::Uniform);
             let alike = set.true_pairs(cosine(1.0));
             assert!(alike.len() >= wanted.len());
-            for rule in RULES {
-                let setup = Setup { rule, ..Setup::default() };
-                assert_same(&join(&set, &setup, l2(0.0)).unwrap().pairs, &wanted, "eps 0");
-                assert_same(&join(&set, &setup, cosine(1.0)).unwrap().pairs, &alike, "cosine 1");
-            }
+            let setup = Setup::default();
+            assert_same(&join(&set, &setup, l2(0.0)).unwrap().pairs, &wanted, "eps 0");
+            assert_same(&join(&set, &setup, cosine(1.0)).unwrap().pairs, &alike, "cosine 1");
         }
     }
 }
@@ -109,10 +99,10 @@ fn a_bucket_may_hold_nearly_everything() {
         let near = l2(2.0);
         let wanted = set.true_pairs(near);
         assert!(wanted.len() > 500_000);
-        for (rule, buckets) in [(Rule::MarginSum, 2), (Rule::MarginSum, 40), (Rule::Triangle, 40)] {
-            let setup = Setup { rule, ..Setup::default() }.with_buckets(buckets);
+        for buckets in [2, 40] {
+            let setup = Setup::default().with_buckets(buckets);
             let found = join(&set, &setup, near).unwrap().pairs;
-            assert_same(&found, &wanted, &format!("{element} in {buckets} buckets by {}", rule.name()));
+            assert_same(&found, &wanted, &format!("{element} in {buckets} buckets"));
         }
     }
 }
@@ -135,12 +125,10 @@ fn thresholds_beyond_every_distance_give_every_pair() {
     for element in ELEMENTS {
         let set = make(Shape::Clustered, element, 300, 7, 6);
         for predicate in [l2(1e6), l2(1e30), l2(1e200), l2(f64::MAX), cosine(-1.0)] {
-            for rule in RULES {
-                let setup = Setup { rule, ..Setup::default() }.with_buckets(30);
-                let found = join(&set, &setup, predicate).unwrap().pairs;
-                assert_same(&found, &set.true_pairs(predicate), &format!("{element} {predicate:?}"));
-                assert_eq!(found.len(), 300 * 299 / 2);
-            }
+            let setup = Setup::default().with_buckets(30);
+            let found = join(&set, &setup, predicate).unwrap().pairs;
+            assert_same(&found, &set.true_pairs(predicate), &format!("{element} {predicate:?}"));
+            assert_eq!(found.len(), 300 * 299 / 2);
         }
     }
 }

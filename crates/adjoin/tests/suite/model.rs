@@ -2,7 +2,6 @@
 //! and at the adjacent thresholds on both sides.
 
 use adjoin::options::{Element, Metric};
-use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::sink::Collect;
 use adjoin::truth::{GroundtruthOptions, groundtruth};
@@ -59,12 +58,8 @@ fn check(set: &Set, metric: Metric, quantiles: &[f64], number: usize, what: &str
     };
     for predicate in thresholds(metric, &oracle.values(), quantiles) {
         let wanted = oracle.pairs(predicate);
-        let rules = [Rule::MarginSum, Rule::Triangle];
-        for rule in rules.into_iter().take(if set.rows() < 100 || number.is_multiple_of(3) { 2 } else { 1 }) {
-            let setup = Setup { rule, ..setup.clone() };
-            let found = built.join(&setup, predicate).unwrap().pairs;
-            assert_same(&found, &wanted, &format!("{what}, {metric}, {predicate:?}, {}", rule.name()));
-        }
+        let found = built.join(&setup, predicate).unwrap().pairs;
+        assert_same(&found, &wanted, &format!("{what}, {metric}, {predicate:?}"));
     }
 }
 
@@ -128,11 +123,9 @@ fn pairs_exactly_at_the_threshold() {
             let eps = 5.0 * unit * f64::from(steps);
             let pairs_at = |distance: i32| (rows - distance) as usize;
             for (eps, most) in [(eps.next_down(), steps - 1), (eps, steps), (eps.next_up(), steps)] {
-                for rule in [Rule::MarginSum, Rule::Triangle] {
-                    let found = built.join(&Setup { rule, ..Setup::default() }, Predicate::L2 { eps }).unwrap().pairs;
-                    assert_eq!(found.len(), (1..=most).map(pairs_at).sum::<usize>(), "2^{power}, {steps}, {eps:e}");
-                    assert_same(&found, &set.true_pairs(Predicate::L2 { eps }), "multiples of five");
-                }
+                let found = built.join(&Setup::default(), Predicate::L2 { eps }).unwrap().pairs;
+                assert_eq!(found.len(), (1..=most).map(pairs_at).sum::<usize>(), "2^{power}, {steps}, {eps:e}");
+                assert_same(&found, &set.true_pairs(Predicate::L2 { eps }), "multiples of five");
             }
         }
     }
@@ -211,13 +204,11 @@ proptest! {
         buckets in 1..=20u32,
         quantile in 0.0..=1.0f64,
         cosine in any::<bool>(),
-        triangle in any::<bool>(),
         threads in 1..=3usize,
     ) {
         let metric = if cosine { Metric::Cosine } else { Metric::L2 };
-        let rule = if triangle { Rule::Triangle } else { Rule::MarginSum };
         let set = Set::of(element, dimensions, &values);
-        let setup = Setup { threads, rule, ..Setup::default() }.with_buckets(buckets).skipping_bad_rows();
+        let setup = Setup { threads, ..Setup::default() }.with_buckets(buckets).skipping_bad_rows();
         let oracle = set.oracle(metric);
         if let Ok(built) = setup.clone().with_metric(metric).build(&set) {
             for predicate in thresholds(metric, &oracle.values(), &[quantile]) {

@@ -7,7 +7,7 @@ use adjoin::device::{FileSystem, Operation, Recorder, Trace, TracedOperation};
 use adjoin::join::{JoinEffort, JoinOptions, join, prepare};
 use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
 use adjoin::options::Element;
-use adjoin::plan::{BucketGraph, Lead, Load, Order, Rule, sort_tasks, tasks_of};
+use adjoin::plan::{Lead, Load, Rule, Task};
 use adjoin::predicate::Predicate;
 use adjoin::sink::Collect;
 use adjoin::store::Store;
@@ -32,6 +32,14 @@ fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> (Vec<(u64, u
     assert_same(&sink.pairs(), &built.join_with(setup, options).unwrap().pairs, "with a recorder");
     let extents = store.extents().iter().map(|extent| (extent.offset, extent.offset + extent.bytes(false)));
     (extents.collect(), Trace::parse(&std::fs::read(path).unwrap()).unwrap())
+}
+
+/// Returns the tasks of a join, in order.
+fn tasks_of(built: &Built, setup: &Setup, options: &JoinOptions) -> Vec<Task> {
+    let plan = prepare(&setup.context(), &built.store, options, false).unwrap().plan(&built.store);
+    let mut all = Vec::new();
+    let _ = plan.reordered("as planned", Lead::Left, |tasks| all = tasks.to_vec(), |_| None);
+    all
 }
 
 /// Returns the reads of the store's vectors by consumer, in the order of their ends.
@@ -70,12 +78,10 @@ fn what_was_read_up_to_a_task_holds_the_buckets_of_all_tasks_so_far() {
     let set = make(Shape::Uniform, Element::U8, 1_200, 64, 1);
     let setup = Setup { cache_bytes: Some(24 << 10), ..Setup::default() }.with_buckets(BUCKETS);
     let built = setup.build(&set).unwrap();
-    let options = JoinOptions { order: Some(Order::Tree), ..setup.join_options(Predicate::L2 { eps: 10_000.0 }) };
+    let options = setup.join_options(Predicate::L2 { eps: 10_000.0 });
     let (extents, trace) = recorded(&built, &setup, &options);
-    // All buckets are near each other, and tree order needs no sizes.
-    let edges = (0..BUCKETS).flat_map(|i| (i + 1..BUCKETS).map(move |j| (i, j))).collect();
-    let mut tasks = tasks_of(BucketGraph { buckets: BUCKETS as usize, edges }, &Vec::from_iter(0..BUCKETS));
-    sort_tasks(&mut tasks, &[], 0, (Order::Tree, Lead::Left));
+    let tasks = tasks_of(&built, &setup, &options);
+    assert_eq!(tasks.len() as u32, BUCKETS * (BUCKETS + 1) / 2, "all buckets are near each other");
 
     let reads = reads_of(&trace);
     assert_eq!(reads.keys().copied().collect::<Vec<_>>(), ["join", "plan", "sample"]);

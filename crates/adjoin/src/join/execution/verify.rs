@@ -9,7 +9,7 @@ use crate::execute::{Loaded, Ordered, Tiles, Visitor};
 use crate::geometry::{Coordinate, Threshold};
 use crate::join::prepared::Admission;
 use crate::load::{LoadedBucket, PairFilter};
-use crate::plan::{Combine, Gap, Measure, Task, within};
+use crate::plan::{Gap, Measure, Task, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
 
@@ -72,22 +72,17 @@ impl<T: Coordinate> Default for Side<T> {
     }
 }
 
-/// Selects the pairs of an edge with a combined measure within a limit.
+/// Selects the pairs of an edge whose measures add up to at most a limit.
 #[derive(Debug, Clone, Copy)]
 struct Selection {
     measure: Measure,
-    combine: Combine,
     limit: f64,
 }
 
 impl Selection {
     /// Returns the largest measure of a member that may take part, given the least measure of the other side.
     fn most(&self, least_other: f64) -> f64 {
-        let most = match self.combine {
-            Combine::Sum => self.limit - least_other,
-            Combine::Either if within(least_other, self.limit) => f64::INFINITY,
-            Combine::Either => self.limit,
-        };
+        let most = self.limit - least_other;
         if most.is_nan() { f64::INFINITY } else { most }
     }
 }
@@ -170,10 +165,6 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             self.select_own(a);
             return self.compare(a, b, |x, y| y < x, emit); // tiles are square and extend beyond the diagonal
         }
-        if self.admission.rule.takes_whole() {
-            self.select_all(a, b);
-            return self.compare(a, b, |_, _| true, emit);
-        }
         let [first, second] = self.selections(task, a.members.residual + b.members.residual);
         let Some(first) = first else { return Ok(()) };
         self.select(first, (a, b));
@@ -197,11 +188,11 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         match t {
             None => {
                 let limit = T::margin_limit(&self.threshold.widened(residuals), gap.squared);
-                [Some(Selection { measure: Measure::Margin, combine: Combine::Sum, limit }), None]
+                [Some(Selection { measure: Measure::Margin, limit }), None]
             }
-            Some(t) => rule.parts(self.threshold.distance, gap).map(|part| {
-                part.map(|part| Selection { measure: part.measure, combine: part.combine, limit: part.limit(t) })
-            }),
+            Some(t) => rule
+                .parts(self.threshold.distance, gap)
+                .map(|part| part.map(|part| Selection { measure: part.measure, limit: part.limit(t) })),
         }
     }
 
@@ -268,16 +259,6 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Selects each member with all members of the other bucket.
-    fn select_all(&mut self, a: &LoadedBucket<T>, b: &LoadedBucket<T>) {
-        self.reach.clear();
-        self.reach.resize(a.len(), b.len() as u32);
-        for (side, bucket) in [(&mut self.rows, a), (&mut self.others, b)] {
-            side.order.clear();
-            side.order.extend(0..bucket.len() as u32);
-        }
-    }
-
     /// Selects the pairs that a selection admits. With both sides in ascending order, each row has a prefix of the
     /// columns, which gets shorter from row to row.
     fn select(&mut self, selection: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) {
@@ -293,7 +274,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let mut reach = others.len();
         self.reach.clear();
         for row in self.rows.chosen.iter().map(measure) {
-            let admits = |other| within(selection.combine.of(row, measure(other)), selection.limit);
+            let admits = |other| within(row + measure(other), selection.limit);
             while reach > 0 && !admits(&others[reach - 1]) {
                 reach -= 1;
             }
@@ -313,9 +294,7 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
     type Report = Counts;
 
     fn visit(&mut self, visits: &[Loaded<'_, T>], emit: &mut dyn FnMut(PairBatch)) -> Result<()> {
-        if !self.admission.rule.takes_whole() {
-            self.counts.center_distances += self.views.look(self.centers, visits);
-        }
+        self.counts.center_distances += self.views.look(self.centers, visits);
         visits.iter().enumerate().try_for_each(|(number, visit)| {
             let sides = [&mut self.rows.distances, &mut self.others.distances];
             sides.into_iter().zip(self.views.of(number)).for_each(|(side, view)| std::mem::swap(side, view));

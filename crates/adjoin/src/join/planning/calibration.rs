@@ -1,8 +1,7 @@
-//! Finds the threshold of a rule that keeps the promised recall. Draws vectors, finds their true neighbors, and
+//! Finds the threshold of the union rule that keeps the promised recall. Draws vectors, finds their true neighbors, and
 //! certifies a threshold with them. Also computes the graph of edges, since an edge that is left out costs recall too.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use adjoin_device::Reservation;
 
@@ -12,7 +11,7 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::{Watched, WatchedVectors, with_bounds};
 use crate::load::{BucketPass, Buckets, DrawnVectors, draw_other_places, least_read_ahead, read_ahead_bytes};
-use crate::plan::{Rule, Task};
+use crate::plan::Task;
 use crate::random::Random;
 use crate::store::format::Extent;
 use crate::truth::{
@@ -39,10 +38,8 @@ const NEIGHBORS_BYTES_MIN: u64 = 1 << 20;
 
 /// A rule that is ready to be used.
 pub(super) struct Calibrated {
-    pub(super) graph: Arc<NearGraph>,
+    pub(super) graph: NearGraph,
     pub(super) t: f64,
-    /// Whether the sample supports the promise.
-    pub(super) kept: bool,
     /// Recall of the rule in the sample of each set, without pairs that whole tiles find beyond the rule.
     pub(super) recalls: Vec<Recalls>,
     /// Vectors that measure the recall that the join reaches.
@@ -69,58 +66,38 @@ struct Memory {
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
     pub(super) recall: f64,
-    /// A threshold of the rule that must be used, whatever recall it reaches.
-    pub(super) t: Option<f64>,
     pub(super) seed: u64,
 }
 
-/// Finds a threshold for each goal, using vectors drawn by one seed. The result is `None` if no sample of at most
-/// `vectors_max` vectors supports the promise. The goals share the passes over the store.
+/// Finds a threshold for a goal. Returns `None` if no sample of at most `vectors_max` vectors supports the promise.
 ///
-/// A first sample shows how many neighbors a vector has, and so how large a sample each goal needs. Samples grow in
-/// steps, each of which contains the one before, so a goal gets the same vectors regardless of the goals that share its
-/// passes.
+/// A first sample shows how many neighbors a vector has, and so how large a sample is needed. Samples grow in steps, each
+/// of which contains the one before.
 pub(super) fn calibrate<T: Coordinate>(
     search: &NeighborSearch<'_, T>,
-    goals: &[Goal],
+    goal: Goal,
     vectors_max: u64,
-) -> Result<Vec<Option<Calibrated>>> {
-    let mut all: Vec<Attempt> = goals.iter().map(|&goal| Attempt::new(goal)).collect();
-    let Some(seed) = goals.first().map(|goal| goal.seed) else { return Ok(Vec::new()) };
+) -> Result<Option<Calibrated>> {
     let mut sampled = Sampled::new(search.buckets);
-    let mut next = Some(0);
-    while let Some(step) = next {
+    let (mut steps, mut step, mut spent) = (Vec::new(), 0, Distances::default());
+    loop {
         let draws = sampled.draws(search.buckets, step);
         if draws.iter().zip(&sampled.parts).any(|(wanted, part)| part.promised && *wanted > vectors_max) {
-            break;
+            return Ok(None);
         }
-        let distances = sampled.draw_up_to(search, step, seed)?;
-        let mut due = Vec::new();
-        for attempt in all.iter_mut().filter(|attempt| attempt.found.is_none()) {
-            attempt.sample_distances += distances;
-            if step == 0 {
-                attempt.steps = sampled.steps_for(attempt.goal.recall);
-            }
-            // If all vectors are known, test at once.
-            if attempt.steps.contains(&step) || sampled.is_whole() {
-                due.push(attempt);
-            }
+        spent.of_sample += sampled.draw_up_to(search, step, goal.seed)?;
+        if step == 0 {
+            steps = sampled.steps_for(goal.recall);
         }
-        let mut sought = Vec::new();
-        for attempt in due {
-            match attempt.goal.t {
-                Some(t) => sampled.with_threshold(search, t, attempt)?,
-                None => sought.push(attempt),
+        // If all vectors are known, test at once.
+        if steps.contains(&step) || sampled.is_whole() {
+            let found = sampled.calibrate(search, goal, &mut spent)?;
+            if found.is_some() || sampled.is_whole() {
+                return Ok(found);
             }
         }
-        sampled.calibrate(search, sought)?;
-        if sampled.is_whole() {
-            break;
-        }
-        let open = all.iter().filter(|attempt| attempt.found.is_none());
-        next = open.filter_map(|attempt| sampled.next_step(search.buckets, attempt, step)).min();
+        step = sampled.next_step(search.buckets, &steps, step);
     }
-    Ok(all.into_iter().map(|attempt| attempt.found).collect())
 }
 
 /// Size of the first sample of a calibration, in vectors per set.
@@ -155,21 +132,13 @@ pub(super) fn many_neighbors_bytes(rows: u64, sets: u64) -> u64 {
     bytes + noted * (size_of::<Task>() as u64 + CERTIFIED_NEIGHBOR_BYTES)
 }
 
-/// A goal that is not reached yet.
-struct Attempt {
-    goal: Goal,
-    /// The steps at which the sample is tested.
-    steps: Vec<u32>,
-    found: Option<Calibrated>,
-    /// Distances computed so far.
-    center_distances: u64,
-    sample_distances: u64,
-}
-
-impl Attempt {
-    fn new(goal: Goal) -> Self {
-        Self { goal, steps: Vec::new(), found: None, center_distances: 0, sample_distances: 0 }
-    }
+/// Numbers of distances computed so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Distances {
+    /// To centers.
+    to_centers: u64,
+    /// Between drawn vectors and others.
+    of_sample: u64,
 }
 
 /// A set from which vectors are drawn.
@@ -260,15 +229,14 @@ impl Sampled {
         steps_to_test(needed).to_vec()
     }
 
-    /// Returns the next step at which an attempt tests its sample, or the step that draws all vectors if that is
-    /// earlier.
-    fn next_step(&self, buckets: &Buckets<'_>, attempt: &Attempt, step: u32) -> Option<u32> {
+    /// Returns the next step at which the sample is tested, or the step that draws all vectors if that is earlier.
+    fn next_step(&self, buckets: &Buckets<'_>, steps: &[u32], step: u32) -> u32 {
         let is_whole = |step: &u32| {
             let draws = self.draws(buckets, *step);
             self.parts.iter().zip(draws).all(|(part, wanted)| !part.promised || wanted == part.rows)
         };
         let last = (step + 1..).find(is_whole).expect("at some step all vectors are drawn");
-        Some(attempt.steps.iter().copied().find(|next| *next > step).map_or(last, |next| next.min(last)))
+        steps.iter().copied().find(|next| *next > step).map_or(last, |next| next.min(last))
     }
 
     /// Draws the vectors of all steps up to `step` and finds their neighbors. Returns the number of distances computed.
@@ -299,7 +267,7 @@ impl Sampled {
         let Memory { chunk, neighbors: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
         let (of_vectors, most_of_neighbors) = neighbors_bytes(buckets.rows(), count);
-        let least = least_bytes::<T>(buckets, search.rule, context.threads, count);
+        let least = least_bytes::<T>(buckets, context.threads, count);
         // With this much memory, all neighbors fit next to a chunk, which takes half of the spare memory.
         let more = most_of_neighbors - least_for_neighbors(buckets, count);
         let of_chunk = (count - CHUNK_VECTORS_MIN.min(count)) * bytes_of_drawn::<T>(buckets, context.threads);
@@ -330,70 +298,47 @@ impl Sampled {
         (self.places, self.neighbors) = all.into_iter().unzip();
     }
 
-    /// Finds the threshold and the edges for each goal that this sample supports.
-    fn calibrate<T: Coordinate>(&self, search: &NeighborSearch<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
-        if sought.is_empty() {
-            return Ok(());
-        }
-        let every_edge = self.certification(search.buckets, None);
+    /// Finds the threshold and the edges for a goal, if this sample supports it.
+    fn calibrate<T: Coordinate>(
+        &self,
+        search: &NeighborSearch<'_, T>,
+        goal: Goal,
+        spent: &mut Distances,
+    ) -> Result<Option<Calibrated>> {
+        let (every_edge, recall) = (self.certification(search.buckets, None), goal.recall);
         let largest = every_edge.largest_threshold();
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
-        let supported = sought.into_iter().filter_map(|attempt| {
-            let recall = attempt.goal.recall;
-            every_edge.certifies(largest, recall).then_some(())?;
-            // Edges that are left out cost recall, which a larger threshold compensates. An edge with few pairs exists
-            // only from a larger threshold on than each of its pairs needs.
-            let stricter = every_edge.least_threshold(1.0 - (1.0 - recall) / 3.0, largest);
-            Some((attempt, reach_of(search, stricter.unwrap_or(farther))))
-        });
-        let mut open: Vec<(&mut Attempt, f64)> = supported.collect();
+        if !every_edge.certifies(largest, recall) {
+            return Ok(None);
+        }
+        // Edges that are left out cost recall, which a larger threshold compensates. An edge with few pairs exists only
+        // from a larger threshold on than each of its pairs needs.
+        let stricter = every_edge.least_threshold(1.0 - (1.0 - recall) / 3.0, largest);
+        let mut t = reach_of(stricter.unwrap_or(farther));
         for (number, centers) in CENTERS.into_iter().enumerate() {
-            // One pass for all attempts, up to the largest horizon. No attempt takes a threshold beyond its own
-            // horizon.
-            let Some(t) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
             let (graph, distances) = near_graph(search, Horizon { t, centers }, &self.edges)?;
+            spent.to_centers += distances;
             let certification = self.certification(search.buckets, Some(&graph));
-            let graph = Arc::new(graph);
-            let mut left = Vec::new();
-            for (attempt, horizon) in open {
-                attempt.center_distances += distances;
-                match certification.least_threshold(attempt.goal.recall, horizon) {
-                    Some(t) => self.settle(search, attempt, (graph.clone(), &certification), (t, true))?,
-                    None => left.push((attempt, reach_of(search, farther))),
-                }
+            if let Some(t) = certification.least_threshold(recall, t) {
+                return self.settle(search, goal, graph, &certification, (t, *spent)).map(Some);
             }
-            open = left;
+            t = reach_of(farther);
             if number > 0 && centers >= search.centers.rows() {
                 break;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Evaluates a given threshold.
-    fn with_threshold<T: Coordinate>(
-        &self,
-        search: &NeighborSearch<'_, T>,
-        t: f64,
-        attempt: &mut Attempt,
-    ) -> Result<()> {
-        let horizon = Horizon { t: reach_of(search, t), centers: usize::MAX };
-        let (graph, distances) = near_graph(search, horizon, &self.edges)?;
-        attempt.center_distances += distances;
-        let certification = self.certification(search.buckets, Some(&graph));
-        let kept = certification.certifies(t, attempt.goal.recall);
-        self.settle(search, attempt, (Arc::new(graph), &certification), (t, kept))
-    }
-
-    /// Stores the result for a threshold.
+    /// Returns the result for a threshold.
     fn settle<T: Coordinate>(
         &self,
         search: &NeighborSearch<'_, T>,
-        attempt: &mut Attempt,
-        (graph, certification): (Arc<NearGraph>, &Certification),
-        (t, kept): (f64, bool),
-    ) -> Result<()> {
-        let Goal { recall, seed, .. } = attempt.goal;
+        Goal { recall, seed }: Goal,
+        graph: NearGraph,
+        certification: &Certification,
+        (t, spent): (f64, Distances),
+    ) -> Result<Calibrated> {
         let least_of_pairs = certification.least_pair_recall(t, recall);
         let least_of_rows = certification.least_row_recalls(t);
         let told = certification.sets.iter().zip(&least_of_rows).map(|(set, &least_of_rows)| {
@@ -406,19 +351,17 @@ impl Sampled {
             let vectors = with_neighbors.map(|k| (self.neighbors[k].row, self.neighbors[k].count)).collect();
             WatchedVectors { vectors, whole: self.is_all_of(part), seed }
         });
-        attempt.found = Some(Calibrated {
+        Ok(Calibrated {
             recalls: told.collect(),
             watched: Watched::new(search.context, watched.collect(), search.buckets.first_new_row())?,
             t,
-            kept,
             vectors: promised().map(|part| self.of_part(part).len() as u64).sum(),
             vectors_with_neighbors: certification.sets.iter().map(|set| set.rows.len() as u64).sum(),
             pairs: certification.sets.iter().flat_map(|set| &set.rows).map(|row| row.neighbors).sum(),
             graph,
-            center_distances: attempt.center_distances,
-            sample_distances: attempt.sample_distances,
-        });
-        Ok(())
+            center_distances: spent.to_centers,
+            sample_distances: spent.of_sample,
+        })
     }
 
     /// Returns the certification of thresholds. Neighbors on edges that the graph lacks are never found.
@@ -532,10 +475,9 @@ fn edges_between(places: &[(u32, u32)], neighbors: &[Neighbors]) -> Vec<Task> {
 }
 
 /// Returns the threshold up to which edges are needed, given the threshold of a sample: slightly more, as noted numbers
-/// are rounded up. Rules that compare whole buckets get their thresholds only from the edges, so they need all.
-fn reach_of<T: Coordinate>(search: &NeighborSearch<'_, T>, t: f64) -> f64 {
+/// are rounded up.
+fn reach_of(t: f64) -> f64 {
     match t {
-        _ if search.rule.takes_whole() => f64::MAX,
         t if t.is_finite() => t + 1e-4 * t.abs() + f64::from(f32::MIN_POSITIVE),
         buckets_alone_suffice => buckets_alone_suffice,
     }
@@ -543,8 +485,8 @@ fn reach_of<T: Coordinate>(search: &NeighborSearch<'_, T>, t: f64) -> f64 {
 
 /// Plans the pass by the available memory.
 fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Result<Memory> {
-    let NeighborSearch { context, buckets, rule, .. } = *search;
-    drop(context.reserve(least_bytes::<T>(buckets, rule, context.threads, count), PURPOSE)?);
+    let NeighborSearch { context, buckets, .. } = *search;
+    drop(context.reserve(least_bytes::<T>(buckets, context.threads, count), PURPOSE)?);
     let least = least_for_finding::<T>(buckets, context.threads, count) + search.read_ahead;
     let spare = context.budget().free().saturating_sub(least);
     let per_vector = bytes_of_drawn::<T>(buckets, context.threads);
@@ -559,12 +501,12 @@ fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Res
 
 /// Returns the least bytes for drawing `count` vectors, finding their neighbors, and finding edges, without the
 /// centers.
-pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize, count: u64) -> u64 {
+pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let count = count.min(buckets.rows());
     let finding = least_for_finding::<T>(buckets, threads, count);
     let edges = neighbors_bytes(buckets.rows(), count).0
         + least_for_neighbors(buckets, count)
-        + nearness::least_bytes::<T>(rule, buckets, threads);
+        + nearness::least_bytes::<T>(buckets, threads);
     finding.max(edges) + least_read_ahead(buckets.extents(), false)
 }
 

@@ -9,7 +9,7 @@ use crate::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::{JoinEffort, JoinOptions};
 use crate::load::{Buckets, Cache, LoadedBucket, coding_bytes, least_read_ahead, most_read_ahead};
-use crate::plan::{BucketSizes, Needs, Rule, Steps};
+use crate::plan::{BucketSizes, Needs, Policy, Rule, Steps};
 use crate::sink::PairWriter;
 use crate::source::IdKind;
 use crate::store::format::Extent;
@@ -72,10 +72,9 @@ pub(super) fn least<T: Coordinate>(
 ) -> u64 {
     let sizes = sizes::<T>(buckets, with_ids);
     let tasks = buckets.extents().len() as u64; // each bucket with itself
-    let run =
-        needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest()), 0).least(threads, options.least_policy());
+    let run = needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest()), 0).least(threads, Policy::Lru);
     let pass = match options.rule {
-        Some(rule) if !rule.is_exact() => least_of_calibration::<T>(buckets, (rule, options.aim), threads),
+        Some(rule) if !rule.is_exact() => least_of_calibration::<T>(buckets, options.aim, threads),
         _ => margins::least_bytes::<T>(threads, buckets),
     };
     let planning = pass.max(PairSample::<T>::memory_bytes(buckets));
@@ -93,14 +92,14 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
     if options.aim == JoinEffort::Every || options.rule.is_some() {
         return least;
     }
-    let pass = least_of_calibration::<T>(buckets, (Rule::Union, options.aim), threads);
+    let pass = least_of_calibration::<T>(buckets, options.aim, threads);
     least.max(centers_bytes::<T>(buckets) + pass)
 }
 
 /// Returns the least memory of the first step of a calibration, without the centers.
-fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, (rule, aim): (Rule, JoinEffort), threads: usize) -> u64 {
+fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, aim: JoinEffort, threads: usize) -> u64 {
     let vectors = vectors_in_least(buckets.rows(), buckets.promised().len() as u64, aim.target());
-    calibration::least_bytes::<T>(buckets, rule, threads, vectors)
+    calibration::least_bytes::<T>(buckets, threads, vectors)
 }
 
 /// Returns the bytes of the centers.

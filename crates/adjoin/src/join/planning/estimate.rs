@@ -163,7 +163,7 @@ impl<T: Coordinate> PairSample<T> {
         // A proof requires the threshold to be widened by the rounding error.
         let proved = threshold.widened(2.0 * residual).distance;
         let [margin_sum_pairs, union_pairs, near_pairs] = self.expect(|pair| {
-            let of = |rule: Rule, eps| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
+            let of = |rule: Rule, eps| pair_threshold(&rule.parts(eps, pair.gap), pair.x, pair.y);
             let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
             [of(Rule::MarginSum, proved) <= 1.0, of(Rule::Union, eps) <= guessed, near]
         });

@@ -12,7 +12,7 @@ use crate::join::execution::{Queue, Verifier};
 use crate::join::options::JoinEffort;
 use crate::load::{Cache, Members};
 use crate::options::{Metric, VectorType};
-use crate::plan::{BucketPairsToVisit, Choice, Costs, Rule, RuleTarget, Weights, choose};
+use crate::plan::{BucketPairsToVisit, Choice, Costs, RuleTarget, Weights, choose};
 use crate::sink::PairWriter;
 use crate::source::{IdKind, VectorSource};
 use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};
@@ -48,7 +48,7 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         let facts = self.pairs.facts(threshold, self.space.residual_seen(), recall);
         let costs = Costs::of(&facts, &weights);
         if recall >= 1.0 || threshold.distance == 0.0 {
-            return (Choice::Exact(Rule::MarginSum), costs);
+            return (Choice::Exact, costs);
         }
         let sample = vectors_foreseen(facts.meets.rows, facts.results, recall);
         (choose(&facts, RuleTarget { recall, patience, sample }, &weights), costs)

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{self, Buckets, LoadedBucket, least_read_ahead};
-use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, add_triangle_edges, within};
+use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, within};
 
 /// Numbers of members and centers to compute distances between at once, so that the distances stay in the second-level
 /// cache until they are used.
@@ -88,32 +88,6 @@ pub(super) fn margin_edges<T: Coordinate>(
     graph.edges.shrink_to_fit();
     graph.edges.sort_unstable();
     Ok(Graph { graph, memory, center_distances: distances })
-}
-
-/// Computes the graph of DiskJoin's triangle rule. Reads no bucket.
-pub(super) fn triangle_edges<T: Coordinate>(
-    context: &Context,
-    buckets: &Buckets<'_>,
-    centers: &Panel<T>,
-    threshold: &Threshold,
-) -> Result<Graph> {
-    let dimensions = centers.dimensions();
-    let radii: Vec<f32> = buckets.extents().iter().map(|extent| extent.radius).collect();
-    let mut squared = vec![T::Distance::default(); centers.rows()];
-    let mut memory = context.reserve(0, PLAN_PURPOSE)?;
-    let mut graph = BucketGraph { buckets: centers.rows(), edges: Vec::new() };
-    let mut distances: Vec<f64> = Vec::with_capacity(centers.rows());
-    for i in 0..buckets.count() {
-        context.cancel.check()?;
-        context.kernel.one_to_many(centers.row(i as usize), centers, &mut squared);
-        distances.clear();
-        distances.extend(squared.iter().map(|&squared| T::at_least(squared, dimensions).sqrt()));
-        let later = buckets.partners(i).start.max(i + 1)..buckets.partners(i).end;
-        add_triangle_edges(&mut graph, (i, later), &radii, threshold.distance, &distances);
-        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PLAN_PURPOSE)?;
-    }
-    graph.edges.retain(|&(i, j)| buckets.may_meet(i, j));
-    Ok(Graph { graph, memory, center_distances: (centers.rows() * centers.rows()) as u64 })
 }
 
 /// Returns the least bytes for finding the edges of the margin-sum rule, without the centers.

@@ -27,7 +27,7 @@ use crate::load::{Buckets, Sets};
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::plan::{
-    BucketSizes, CacheStart, Division, Lead, Needs, Rule, Task, divide, schedule, schedule_in_order, tasks_of,
+    BucketSizes, CacheStart, Division, Lead, Needs, Policy, Task, divide, schedule, schedule_in_order, tasks_of,
     threads_within,
 };
 use crate::report::Stopwatch;
@@ -74,26 +74,6 @@ pub(crate) fn memory_bound<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions,
     Ok(advised(&checked(sets.into(), options)?, options, with_ids))
 }
 
-/// Plans a join by `rule`, which needs a threshold, for each of several recalls. Vectors are drawn, and their neighbors
-/// found, for all recalls together. Each plan equals the one that [`prepare`] computes for its recall alone; it is
-/// `None` if no sample supports the promise.
-///
-/// # Errors
-/// Fails as [`prepare`] does.
-pub fn prepare_each<'a>(
-    context: &Context,
-    sets: impl Into<Sets<'a>>,
-    options: &JoinOptions,
-    (rule, recalls): (Rule, &[f64]),
-    with_ids: bool,
-) -> Result<Vec<Option<Prepared>>> {
-    let options = &JoinOptions { rule: Some(rule), ..*options };
-    let begun = begin(context, checked(sets.into(), options)?, options, with_ids)?;
-    with_coordinates!(begun.buckets.space(), T => {
-        Planner::new::<T>(&begun, options, with_ids).prepare_each::<T>(rule, recalls)
-    })
-}
-
 /// Prepares an earlier plan of these sets, which may have been written and read since. The result is as [`prepare`]
 /// returned it, for the memory of this context.
 ///
@@ -116,8 +96,8 @@ pub(crate) fn resume_within(
 ) -> Result<Prepared> {
     let buckets = sets.buckets()?;
     plan.check(sets, &buckets)?;
-    let PlanFacts { predicate, seed, with_ids, policy, ref coding, .. } = plan.decided;
-    let options = &JoinOptions { seed, policy, cache_bytes, ..JoinOptions::exact(predicate) };
+    let PlanFacts { predicate, seed, with_ids, ref coding, .. } = plan.decided;
+    let options = &JoinOptions { seed, cache_bytes, ..JoinOptions::exact(predicate) };
     let (watch, buckets) = (Stopwatch::start(), buckets.rounded(coding.clone()));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let begun = Begun { context, buckets, watch };
@@ -129,13 +109,6 @@ pub(crate) fn resume_within(
 /// Returns the buckets of sets, after checking that they can be joined with these options.
 fn checked<'a>(sets: Sets<'a>, options: &JoinOptions) -> Result<Buckets<'a>> {
     sets.stores().try_for_each(|store| check_metric(store, options))?;
-    if let Some(lead) = options.lead.filter(|_| sets.other().is_none()) {
-        let lead = lead.name();
-        return Err(Error::option(message![
-            format!("a set that is joined with itself has no other that could lead: leave out lead={lead}, or give "),
-            Argument::With
-        ]));
-    }
     sets.buckets()
 }
 
@@ -203,20 +176,6 @@ impl<'a> Planner<'a> {
         Ok(prepared)
     }
 
-    fn prepare_each<T: Coordinate>(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
-        let passes = self.passes::<T>()?;
-        let all = passes.calibrated(rule, recalls, u64::MAX)?;
-        drop(passes); // frees the centers too
-        // Each plan gets an equal part of the remaining memory, as they may run at the same time.
-        let mut left = all.iter().flatten().count() as u64;
-        let mut plan = |edges| {
-            let free = self.context.budget().free() / left;
-            left -= 1;
-            self.plan::<T>(edges, free)
-        };
-        all.into_iter().map(|edges| edges.map(&mut plan).transpose()).collect()
-    }
-
     fn passes<T: Coordinate>(&self) -> Result<Passes<'_, T>> {
         Passes::new(&self.context, self.buckets, (self.options, &self.threshold))
     }
@@ -231,17 +190,13 @@ impl<'a> Planner<'a> {
         let predicted = Predicted {
             candidate_pairs: edges.predicted_pairs,
             results: edges.predicted_results,
-            center_distances: center_distances(buckets, admission.rule, &graph.edges),
+            center_distances: center_distances(buckets, &graph.edges),
         };
         let own = buckets.meeting_themselves();
         let tasks = own.len() + graph.edges.len();
         let room = self.room::<T>(&graph.edges, (tasks, edges.predicted_results), free)?;
-        let leads = match &options.lead {
-            _ if buckets.parts().len() == 1 => &[Lead::Left][..],
-            None => &Lead::ALL[..],
-            Some(lead) => std::slice::from_ref(lead),
-        };
-        let schedule = schedule(tasks_of(graph, &own), &room.sizes, room.start(), (options.order, leads));
+        let leads = if buckets.parts().len() == 1 { &[Lead::Left][..] } else { &Lead::ALL };
+        let schedule = schedule(tasks_of(graph, &own), &room.sizes, room.start(), leads);
         let spent = Spent {
             center_distances: edges.center_distances,
             sample_distances: edges.sample_distances,
@@ -249,9 +204,9 @@ impl<'a> Planner<'a> {
             plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             reads: buckets.read_counts(),
         };
-        let JoinOptions { predicate, seed, policy, .. } = *options;
+        let JoinOptions { predicate, seed, .. } = *options;
         let coding = buckets.coding().cloned();
-        let decided = PlanFacts { predicate, seed, with_ids, policy, admission, coding, recall, predicted, spent };
+        let decided = PlanFacts { predicate, seed, with_ids, admission, coding, recall, predicted, spent };
         let Room { sizes, memory } = room;
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
@@ -261,7 +216,7 @@ impl<'a> Planner<'a> {
         let JoinPlan { mut decided, watched, order, lead, tasks, steps, .. } = plan;
         let watched =
             watched.map(|watched| Watched::new(&self.context, watched, self.buckets.first_new_row())).transpose()?;
-        decided.predicted.center_distances = center_distances(self.buckets, decided.admission.rule, &tasks);
+        decided.predicted.center_distances = center_distances(self.buckets, &tasks);
         let results = decided.predicted.results;
         let room = self.room::<T>(&tasks, (tasks.len(), results), self.context.budget().free())?;
         let mut schedule = schedule_in_order(tasks, (order, lead), &room.sizes, room.start());
@@ -288,8 +243,8 @@ impl<'a> Planner<'a> {
     /// Divides `free` bytes among the parts of a run. Fails if they cannot hold a single edge.
     fn divide(&self, needs: &Needs, free: u64) -> Result<Division> {
         let Self { ref context, options, .. } = *self;
-        let least = needs.least(1, options.least_policy());
-        let division = divide(needs, (context.threads, options.policy), options.cache_bytes, free);
+        let least = needs.least(1, Policy::Lru);
+        let division = divide(needs, context.threads, options.cache_bytes, free);
         let division = division.ok_or_else(|| context.too_small(least + context.budget().total() - free, PURPOSE))?;
         let least_cache = needs.cache.start();
         match options.cache_bytes {
@@ -309,16 +264,16 @@ struct Room {
 
 impl Room {
     /// Returns the state of the cache at the start of the run.
-    fn start(&self) -> CacheStart<'static> {
+    fn start(&self) -> CacheStart {
         let Division { capacity, policy, .. } = self.memory.division;
-        CacheStart::cold(capacity, policy)
+        CacheStart { capacity, policy }
     }
 }
 
 /// Returns the number of distances to centers that a run computes: for each edge, the members of both buckets to the
 /// other's center.
-fn center_distances(buckets: &Buckets<'_>, rule: Rule, tasks: &[Task]) -> u64 {
+fn center_distances(buckets: &Buckets<'_>, tasks: &[Task]) -> u64 {
     let rows = |bucket: u32| u64::from(buckets.members(bucket));
-    let edges = tasks.iter().filter(|(i, j)| i != j && !rule.takes_whole());
+    let edges = tasks.iter().filter(|(i, j)| i != j);
     edges.map(|&(i, j)| rows(i) + rows(j)).sum()
 }

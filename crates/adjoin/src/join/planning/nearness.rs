@@ -1,5 +1,4 @@
-//! One pass over the store that finds, for rules with a threshold, the least threshold at which each pair of buckets is
-//! compared.
+//! One pass over the store that finds the least threshold of the union rule at which each pair of buckets is compared.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, Panel};
@@ -11,9 +10,7 @@ use super::neighbors::NeighborSearch;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::{self, Buckets, LoadedBucket};
-use crate::plan::{
-    Gap, Measure, Nearness, Neighborhood, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits,
-};
+use crate::plan::{Gap, Measure, Nearness, Rule, RulePart, Task, ThresholdGraph, excess_limits};
 use crate::workers::map_items;
 
 /// Least memory for edges in transit.
@@ -142,9 +139,9 @@ fn edges_of<T: Coordinate>(
     horizon: Horizon,
     edges: &mut ThresholdGraph,
 ) {
-    let NeighborSearch { buckets, threshold, rule, .. } = *search;
+    let NeighborSearch { buckets, threshold, .. } = *search;
     let rows = |bucket: u32| buckets.members(bucket);
-    edges.add(sides, horizon.t, rows, |i, j| rule.parts(threshold.distance, gap_of(search, i, j)));
+    edges.add(sides, horizon.t, rows, |i, j| Rule::Union.parts(threshold.distance, gap_of(search, i, j)));
 }
 
 /// Finds the edges, and returns the number of distances to centers computed. The thresholds of the edges `wanted`,
@@ -154,21 +151,16 @@ pub(super) fn near_graph<T: Coordinate>(
     horizon: Horizon,
     wanted: &[Task],
 ) -> Result<(NearGraph, u64)> {
-    let NeighborSearch { context, buckets, centers, rule, read_ahead, .. } = *search;
+    let NeighborSearch { context, buckets, centers, read_ahead, .. } = *search;
     let of_known = size_of_val(wanted) as u64 / 2 * 3; // each with a threshold
-    let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads) + of_known;
+    let of_pass = read_ahead + pass_bytes::<T>(buckets, context.threads) + of_known;
     // The rest is for the edges, once they are known.
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
     let mut memory = context.reserve(of_pass + on_their_way, PLAN_PURPOSE)?;
     let sides = EdgeSides::new(context, buckets.count(), on_their_way);
     let pass = NearnessPass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
     let count = centers.rows();
-    let distances = if rule.takes_whole() {
-        context.progress.begin("plan", "centers", count as u64);
-        map_items(context.threads, count, &context.cancel, || (), |(), bucket| pass.whole(bucket as u32))?
-    } else {
-        pass.run()?
-    };
+    let distances = pass.run()?;
     let computed = distances.iter().sum::<u64>() + (count * count) as u64;
     drop(pass);
     let sides = sides.gather()?;
@@ -230,11 +222,11 @@ impl<T: Coordinate> NearnessPass<'_, T> {
 
     /// Notes the least measures of a bucket's members towards all candidates. Returns the number of distances computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
-        let NeighborSearch { context, buckets, centers, threshold, rule, .. } = *self.search;
+        let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
         let own_radius = buckets.radius(number);
         let candidate = |(other, squared): (u32, f64)| {
             let gap = Gap { squared };
-            let parts = rule.parts(threshold.distance, gap);
+            let parts = Rule::Union.parts(threshold.distance, gap);
             let radius = buckets.radius(other);
             let [first, second] = excess_limits(&parts, self.horizon.t, gap, radius);
             let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
@@ -266,23 +258,6 @@ impl<T: Coordinate> NearnessPass<'_, T> {
         let all = (0..).zip(at_most).filter(|&(other, _)| buckets.may_meet(number, other));
         all.filter(|&(other, at)| at <= self.reach[number as usize].max(self.reach[other as usize])).collect()
     }
-
-    /// Finds the thresholds at which a bucket selects others, for a rule that compares whole buckets.
-    fn whole(&self, number: u32) -> Result<u64> {
-        let NeighborSearch { buckets, threshold, rule, .. } = *self.search;
-        let (eps, radius, dimensions) = (threshold.distance, buckets.radius(number), buckets.vectors().dimensions);
-        let mut around = self.around(number);
-        around.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-        let squared: Vec<f64> = around.iter().map(|&(_, squared)| squared).collect();
-        let thresholds = bucket_thresholds(rule, Neighborhood { eps, radius, dimensions }, &squared);
-        let sides = around.iter().zip(&thresholds).map(|(&(towards, _), &t)| Nearness {
-            from: number,
-            towards,
-            least: [[t as f32; 3], [f32::INFINITY; 3]],
-        });
-        self.sides.take(sides.filter(|side| f64::from(side.least[0][0]) <= self.horizon.t))?;
-        Ok(0)
-    }
 }
 
 impl Candidate {
@@ -308,16 +283,16 @@ impl Candidate {
 }
 
 /// Returns the least bytes for finding edges, without the centers and read-ahead.
-pub(super) fn least_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
-    EDGES_BYTES_MIN + pass_bytes::<T>(rule, buckets, threads)
+pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
+    EDGES_BYTES_MIN + pass_bytes::<T>(buckets, threads)
 }
 
 /// Returns the bytes of a pass, without the edges in transit.
-fn pass_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
+fn pass_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
     let columns = adjoin_kernels::PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
     let chunk = CHUNK_CENTERS.min(centers) * (size_of::<LeastOfColumn<T>>() + 4) + 4 * buckets.rows_max();
-    let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() };
+    let a_center = size_of::<T::Distance>() + 32 + size_of::<Candidate>();
     load::BucketPass::<T>::bytes(threads, buckets)
         + (centers * 8) as u64
         + threads as u64 * (columns + (chunk + centers * a_center) as u64)

@@ -88,7 +88,6 @@ pub(super) struct NeighborSearch<'a, T: Coordinate> {
     pub(super) centers: &'a Panel<T>,
     pub(super) threshold: &'a Threshold,
     pub(super) predicate: Predicate,
-    pub(super) rule: Rule,
     /// Bytes for reading ahead.
     pub(super) read_ahead: u64,
 }
@@ -301,7 +300,7 @@ impl<T: Coordinate> Sides<'_, T> {
 
     /// Returns the neighbor for a pair within the threshold; `None` for a vector with itself.
     fn neighbor(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbor)> {
-        let NeighborSearch { context, centers, threshold, rule, .. } = *self.search;
+        let NeighborSearch { context, centers, threshold, .. } = *self.search;
         let drawn = self.drawn;
         let at = drawn.places[vector as usize];
         if at == (number, member) {
@@ -322,7 +321,7 @@ impl<T: Coordinate> Sides<'_, T> {
                 own: bucket.own_at_most(member),
                 other: T::at_least(squared(center, bucket.members.panel.row(member as usize)), dimensions),
             };
-            pair_threshold(rule, &rule.parts(threshold.distance, gap), x, y)
+            pair_threshold(&Rule::Union.parts(threshold.distance, gap), x, y)
         };
         // The lot must not depend on which vectors are searched at once, since the memory decides that.
         let own = u64::from(at.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(at.1);

@@ -1,0 +1,118 @@
+//! The least threshold at which two buckets are compared, for each pair of buckets.
+
+use adjoin::context::Context;
+use adjoin::error::Result;
+use adjoin::geometry::Coordinate;
+use adjoin::kernels::LeastOfColumn;
+use adjoin::workers::map_items;
+
+use super::Rule;
+use super::rows::Rows;
+use super::thresholds::{Neighborhood, bucket_thresholds};
+
+/// An edge with fewer pairs is not worth holding two buckets in memory.
+const EDGE_PAIRS_MIN: usize = 4;
+/// Ranks of the members whose measures may decide; their products reach [`EDGE_PAIRS_MIN`].
+const RANKS: [usize; 3] = [1, 2, 4];
+
+/// The threshold of each pair of buckets; infinite if there is none.
+pub(super) struct EdgeThresholds {
+    buckets: usize,
+    all: Vec<f32>,
+}
+
+impl EdgeThresholds {
+    /// Finds the thresholds of a rule.
+    pub(super) fn find<T: Coordinate>(context: &Context, rows: &Rows<T>, rule: Rule, eps: f64) -> Result<Self> {
+        let buckets = rows.buckets() as usize;
+        let seeker = Seeker { context, rows, rule, eps };
+        let sides = map_items(
+            context.threads,
+            buckets,
+            &context.cancel,
+            || (),
+            |(), bucket| Ok(if rule.takes_whole() { seeker.whole(bucket) } else { seeker.by_members(bucket) }),
+        )?;
+        let mut all = vec![f32::INFINITY; buckets * buckets];
+        for (from, towards) in sides.iter().enumerate() {
+            for (other, &t) in towards.iter().enumerate().filter(|&(other, _)| other != from) {
+                // Either side is enough. Thresholds are rounded up, so that a rule admits the pairs that it counts.
+                let t = (t as f32).next_up();
+                for at in [from * buckets + other, other * buckets + from] {
+                    all[at] = all[at].min(t);
+                }
+            }
+        }
+        Ok(Self { buckets, all })
+    }
+
+    pub(super) fn of(&self, i: u32, j: u32) -> f64 {
+        self.all[i as usize * self.buckets + j as usize].into()
+    }
+}
+
+struct Seeker<'a, T: Coordinate> {
+    context: &'a Context,
+    rows: &'a Rows<T>,
+    rule: Rule,
+    eps: f64,
+}
+
+impl<T: Coordinate> Seeker<'_, T> {
+    /// Returns the squared distances of a center to all centers.
+    fn gaps(&self, bucket: usize) -> Vec<f64> {
+        let centers = &self.rows.centers;
+        let mut squared = vec![T::Distance::default(); centers.rows()];
+        self.context.kernel.one_to_many(centers.row(bucket), centers, &mut squared);
+        squared.into_iter().map(|squared| self.rows.squared(squared)).collect()
+    }
+
+    /// Returns the thresholds at which a bucket selects the others, for a rule that compares whole buckets.
+    fn whole(&self, bucket: usize) -> Vec<f64> {
+        let (gaps, radii) = (self.gaps(bucket), &self.rows.radii);
+        let mut thresholds = vec![f64::INFINITY; gaps.len()];
+        if self.rule == Rule::Triangle {
+            let reached = |other: usize| gaps[other].sqrt() - radii[bucket] - radii[other] <= self.eps * (1.0 + 1e-9);
+            (0..gaps.len()).filter(|&other| reached(other)).for_each(|other| thresholds[other] = f64::NEG_INFINITY);
+            return thresholds;
+        }
+        let mut around: Vec<usize> = (0..gaps.len()).filter(|&other| other != bucket).collect();
+        around.sort_by(|&a, &b| gaps[a].total_cmp(&gaps[b]).then(a.cmp(&b)));
+        let squared: Vec<f64> = around.iter().map(|&other| gaps[other]).collect();
+        let dimensions = self.rows.panel.dimensions();
+        let of = Neighborhood { eps: self.eps, radius: radii[bucket], dimensions };
+        let found = bucket_thresholds(self.rule, of, &squared);
+        around.into_iter().zip(found).for_each(|(other, t)| thresholds[other] = t);
+        thresholds
+    }
+
+    /// Returns the thresholds at which enough members of a bucket are compared with all of another one.
+    fn by_members(&self, bucket: usize) -> Vec<f64> {
+        let Self { context, rows, rule, eps } = *self;
+        let (members, own) = (rows.members(bucket as u32), &rows.own[rows.range(bucket as u32)]);
+        let centers: Vec<u32> = (0..rows.buckets()).collect();
+        let columns = context.kernel.pack(&rows.centers, &centers);
+        let mut least = vec![LeastOfColumn::<T>::NONE; centers.len()];
+        context.kernel.least_of_columns((&rows.panel, &members, own), &columns, &mut least);
+        let gaps = self.gaps(bucket);
+        let of = |other: usize| {
+            let others = rows.range(other as u32).len();
+            let enough = EDGE_PAIRS_MIN.min(members.len() * others);
+            let rank = RANKS.into_iter().find(|rank| rank * others >= enough).filter(|rank| *rank <= members.len());
+            rank.map_or(f64::INFINITY, |rank| match rule {
+                Rule::Margin => scaled(least[other].margins[rank - 1].into(), 2.0 * gaps[other].sqrt() * eps),
+                _ => scaled(rows.squared(least[other].distances[rank - 1]), eps * eps),
+            })
+        };
+        (0..centers.len()).map(of).collect()
+    }
+}
+
+/// Returns a measure in units of the threshold.
+pub(super) fn scaled(measure: f64, unit: f64) -> f64 {
+    match unit > 0.0 {
+        true => measure / unit,
+        false if measure <= 0.0 => f64::NEG_INFINITY,
+        false => f64::INFINITY,
+    }
+}

@@ -1,0 +1,169 @@
+//! Rules of DiskJoin and simpler ones, which choose the pairs that a join compares. The engine's rules are compared with
+//! them (Figure 18). Joins by these rules run here, in memory and with the engine's kernels and stores.
+//!
+//! A rule with a threshold `t` admits more pairs the larger `t` is. A calibration sets it so that the recall is reached
+//! (`calibration.rs`).
+
+mod calibration;
+mod edges;
+mod execution;
+mod rows;
+mod thresholds;
+
+use std::str::FromStr;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::geometry::{Coordinate, Threshold};
+use adjoin::load::Buckets;
+use adjoin::predicate::Predicate;
+use adjoin::report::Stopwatch;
+use adjoin::store::Store;
+use adjoin::truth::Recalls;
+
+use self::calibration::Calibration;
+use self::edges::EdgeThresholds;
+use self::execution::Execution;
+pub(crate) use self::execution::Found;
+use self::rows::Rows;
+
+/// Which pairs are compared, in addition to those within a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// All pairs of buckets that the triangle inequality cannot exclude (DiskJoin, equation 1): misses nothing.
+    Triangle,
+    /// Members with a distance of at most `sqrt(t) * eps` to the other center, on either side.
+    Distance,
+    /// Members with a margin of at most `t * eps` towards the other center, on either side.
+    Margin,
+    /// All members of a bucket with its `t` nearest others.
+    Nearest,
+    /// All members of a bucket with the members that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read
+    /// with the ball of radius eps around the center; `t` is its lambda.
+    Arc,
+    /// [`Self::Arc`] with the constant `mu` that equation 3 has and Algorithm 3 omits.
+    ArcMu,
+    /// [`Self::Arc`] with a ball that holds everything within eps of a member: its radius is the bucket's plus eps.
+    ArcRadius,
+    /// [`Self::ArcRadius`] with `mu`.
+    ArcRadiusMu,
+}
+
+impl Rule {
+    /// All rules.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Triangle,
+        Self::Distance,
+        Self::Margin,
+        Self::Nearest,
+        Self::Arc,
+        Self::ArcMu,
+        Self::ArcRadius,
+        Self::ArcRadiusMu,
+    ];
+
+    /// Returns the name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Triangle => "triangle",
+            Self::Distance => "distance",
+            Self::Margin => "margin",
+            Self::Nearest => "nearest",
+            Self::Arc => "arc",
+            Self::ArcMu => "arc-mu",
+            Self::ArcRadius => "arc-radius",
+            Self::ArcRadiusMu => "arc-radius-mu",
+        }
+    }
+
+    /// Returns whether it admits all pairs of an edge or none.
+    fn takes_whole(self) -> bool {
+        !matches!(self, Self::Distance | Self::Margin)
+    }
+}
+
+impl FromStr for Rule {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::option(format!("no such rule: {name}; choose one of union, margin-sum, {names}"))
+        })
+    }
+}
+
+/// A join of a store with itself by one of these rules.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RuleJoin {
+    pub(crate) rule: Rule,
+    pub(crate) predicate: Predicate,
+    /// The recall to reach.
+    pub(crate) recall: f64,
+    /// A threshold of the rule that must be used, whatever recall it reaches.
+    pub(crate) t: Option<f64>,
+    /// Seed of the drawn rows.
+    pub(crate) seed: u64,
+}
+
+/// Result of such a join.
+pub(crate) struct Joined {
+    /// Threshold of the rule, unless it is exact.
+    pub(crate) t: Option<f64>,
+    /// Recall of the rule for the drawn rows.
+    pub(crate) recalls: Recalls,
+    pub(crate) found: Found,
+    pub(crate) calibrate_seconds: f64,
+    pub(crate) plan_seconds: f64,
+    pub(crate) execute_seconds: f64,
+}
+
+impl RuleJoin {
+    /// Joins a store with itself.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or the rule cannot be shown to reach the recall.
+    pub(crate) fn run(&self, context: &Context, store: &Store) -> Result<Joined> {
+        match Buckets::of(store).space().is_of_bytes() {
+            true => self.join::<u8>(context, store),
+            false => self.join::<f32>(context, store),
+        }
+    }
+
+    fn join<T: Coordinate>(&self, context: &Context, store: &Store) -> Result<Joined> {
+        let buckets = Buckets::of(store);
+        let rows = &Rows::<T>::read(context, &buckets)?;
+        let threshold = &Threshold::new(self.predicate, buckets.space());
+        let mut watch = Stopwatch::start();
+        let edges = &EdgeThresholds::find(context, rows, self.rule, threshold.distance)?;
+        let plan_seconds = watch.lap();
+        let calibration = Calibration { context, rows, edges, rule: self.rule, threshold };
+        let sample = calibration.sample(self.seed)?;
+        let t = match (self.rule, self.t) {
+            (Rule::Triangle, _) => 0.0,
+            (_, Some(t)) => t,
+            (rule, None) => sample.calibrate(self.recall, self.seed).ok_or_else(|| {
+                let (rule, recall) = (rule.name(), self.recall);
+                Error::option(format!("the rule {rule} cannot be shown to reach a recall of {recall} here"))
+            })?,
+        };
+        let recalls = sample.recalls(t, self.seed);
+        let calibrate_seconds = watch.lap();
+        let found = Execution { context, rows, edges, rule: self.rule, threshold, t }.run()?;
+        let t = (self.rule != Rule::Triangle).then_some(t);
+        Ok(Joined { t, recalls, found, calibrate_seconds, plan_seconds, execute_seconds: watch.lap() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_known_by_their_names() {
+        for rule in Rule::ALL {
+            assert_eq!(rule.name().parse::<Rule>().unwrap(), rule);
+        }
+        assert!("arc-sine".parse::<Rule>().unwrap_err().to_string().contains("arc, arc-mu, arc-radius, arc-radius-mu"));
+    }
+}
