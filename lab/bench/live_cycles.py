@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Cycles of deletes and inserts of a collection, each followed by a merge: `live_cycles.py FILE NAME=VALUE ...`.
 
-Needs a Python with numpy and pyarrow. Names: `adjoin` (the program), `method` (of the merges), `rows` of the file that
+Needs a Python with numpy and pyarrow. Names: `adjoin` (the program), `method` of the merges (of `collection merge`, or
+`change-nearest` of the laboratory, which replaces a deleted neighbor by one vertex), `rows` of the file that
 are present at a time, `share`, the fraction of them that each cycle deletes and replaces with as many others, `cycles`,
 and `every`, the number of cycles between two printed lines of JSON. The last line describes an index that was built
 from the same rows.
@@ -42,6 +43,14 @@ class Live:
             check=True,
             stdout=subprocess.DEVNULL,
         )
+        return time.monotonic() - begun
+
+    def merge(self, method: str) -> float:
+        """Merges by a method. Returns the duration."""
+        if method != "change-nearest":
+            return self.run("merge", "--method", method)
+        begun, lab = time.monotonic(), Path(self.adjoin).parent / "adjoin-lab"
+        subprocess.run([lab, "live", "merge", self.index, "replacements=1", f"threads={self.threads}"], check=True)
         return time.monotonic() - begun
 
     def write(self, come: Any, vectors: Any, gone: Any = ()) -> None:
@@ -93,7 +102,7 @@ def main() -> None:
             live = Live(named["adjoin"], Path(folder) / name, int(named["threads"]))
             live.run("create", "--dimensions", dimensions, "--element", "u8")
             live.write(here, pool[here])
-            return live, live.run("merge", "--method", "build")
+            return live, live.merge("build")
 
         live, seconds = built("changed")
         record(live, 0, seconds)
@@ -102,7 +111,7 @@ def main() -> None:
             come, spare = spare[:change], numpy.concatenate([spare[change:], here[gone]])
             live.write(come, pool[come], here[gone])
             here = numpy.concatenate([numpy.delete(here, gone), come])
-            seconds = live.run("merge", "--method", named["method"])
+            seconds = live.merge(named["method"])
             if cycle % int(named["every"]) == 0:
                 record(live, cycle, seconds)
         record(built("fresh")[0], None, 0.0)

@@ -195,8 +195,10 @@ class Bench:
         index = self.index(layout, navigation)
 
         def search() -> Record:
-            ways = ["--strategy", strategy] if strategy else []
-            told = self.asked(["search", index, "-k", str(K), "-L", str(list_of), "--memory", memory, *ways])
+            if strategy:
+                told = self.walked(index, list_of, memory, strategy)
+            else:
+                told = self.asked(["search", index, "-k", str(K), "-L", str(list_of), "--memory", memory])
             return told | {"recall": self.recall(truth)}
 
         return self.measured(["search", list_of, memory, strategy, layout, navigation], search)
@@ -205,7 +207,16 @@ class Bench:
         """Returns the statistics of a search. Its hits are then in `hits`."""
         stats = self.work / "stats.json"
         common = ["--queries", queries or self.queries, "--threads", str(THREADS), "--quiet", "--force"]
-        told = run([self.adjoin, *search, *common, "-o", self.hits, "--stats", stats])
+        return self.counted(run([self.adjoin, *search, *common, "-o", self.hits, "--stats", stats]), stats)
+
+    def walked(self, index: Path, list_of: int, memory: str, strategy: str) -> Record:
+        """Returns the statistics of a search by a strategy of the laboratory. Its hits are then in `hits`."""
+        lab, stats = self.adjoin.parent / "adjoin-lab", self.work / "stats.json"
+        named = [f"strategy={strategy}", f"k={K}", f"list={list_of}", f"memory={memory}", f"threads={THREADS}"]
+        return self.counted(run([lab, "search", index, self.queries, self.hits, *named, f"stats={stats}"]), stats)
+
+    def counted(self, told: Record, stats: Path) -> Record:
+        """Returns the record of a search with the figures of its statistics."""
         counted = json.loads(stats.read_text())
         of_search = counted["search"]
         latency, count = of_search["latency_ms"] or {}, of_search["queries"]

@@ -52,6 +52,13 @@ class Beside:
         told = run([self.adjoin, *map(str, words), *map(str, common), "-o", hits, "--stats", stats])
         return told | json.loads(stats.read_text()), hits
 
+    def lone(self, index: Path, list_of: int) -> Record:
+        """Searches an index with one query at a time per thread. Returns the statistics."""
+        lab, stats = self.adjoin.parent / "adjoin-lab", self.work / "serve-stats.json"
+        named = ["strategy=walks=1", f"k={K}", f"list={list_of}", f"memory={MEMORY_MB}MB", f"threads={THREADS}"]
+        told = run([lab, "search", index, self.queries, self.work / "serve-hits.csv", *named, f"stats={stats}"])
+        return told | json.loads(stats.read_text())
+
     def truth(self) -> array[float]:
         """Returns the distance of the last of the nearest rows of each query."""
         return self.far
@@ -99,7 +106,7 @@ class Beside:
 
         def measure() -> Record:
             words = ["search", index, "-L", list_of, "--memory", f"{MEMORY_MB}MB"]
-            lone, _ = self.search(*words, "--strategy", "walks=1")
+            lone = self.lone(index, list_of)
             told, hits = self.search(*words)
             with hits.open() as lines:
                 found = [(int(hit["query"]), float(hit["distance"])) for hit in csv.DictReader(lines)]

@@ -4,7 +4,9 @@
 //! several lengths, it prints the recall of the 10 nearest of the first 1,000 queries, reads and distances per query,
 //! queries per second, and the processor time per query. Reads depend only on the index and the queries, rates also on
 //! the machine. Names:
-//! - `layout`, `page-bytes`, `code-bytes`, `degree`, `graph`
+//! - `layout`, `page-bytes`, `code-bytes`, `degree`
+//! - `graph`: near, or vamana for a graph in memory into which one vertex after another is inserted (FreshDiskANN,
+//!   Algorithm 2)
 //! - `megabytes` (of the build), `search-megabytes`, `kernel`, `threads`
 //! - `strategy` (of walks), `lists` and `recalls` (numbers separated by commas), `rounds` (searches with all lists)
 //! - `lone=1` searches for one query after another
@@ -13,13 +15,16 @@ use std::path::Path;
 
 use crate::one_query::OneQuery;
 use crate::page_orders::{PageOrder, relayout};
+use crate::walks;
 use adjoin::buckets::{self, QuerySet};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexOptions};
+use adjoin::graph::Graph;
+use adjoin::index::{self, BuiltIndex, Index, IndexOptions};
 use adjoin::kernels::Kernel;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions, WalkStrategy};
-use adjoin::report::LatencyStatistics;
+use adjoin::lab::{VertexVectors, build_with_graph, vertex_vectors};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::report::{LatencyStatistics, Stopwatch};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{self, BuildOptions, Store};
@@ -46,7 +51,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     options.page_bytes = named(arguments, "page-bytes", options.page_bytes)?;
     options.code_bytes = named(arguments, "code-bytes", options.code_bytes)?;
     options.graph.degree = named(arguments, "degree", options.graph.degree)?;
-    options.method = named(arguments, "graph", options.method)?;
+    let method = named(arguments, "graph", "near".to_owned())?;
     let megabytes: u64 = named(arguments, "megabytes", 8_000)?;
     let mut context = Context::default().with_memory(named(arguments, "search-megabytes", 8_000)? * 1_000_000);
     context.threads = named(arguments, "threads", context.threads)?;
@@ -60,11 +65,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !at.exists() {
         store::build(&context, &*base, &at, &BuildOptions::default())?;
     }
-    let IndexOptions { page_bytes, code_bytes, graph, method, .. } = options;
+    let IndexOptions { page_bytes, code_bytes, graph, .. } = options;
     let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}-{method}-{megabytes}", graph.degree));
     let store = Store::open(&context, &at)?;
     if !place.exists() {
-        let built = index::build(&building, &store, &place, &options, false)?;
+        let built = match method.as_str() {
+            "near" => index::build(&building, &store, &place, &options, false)?,
+            "vamana" => build_by_inserts(&building, &store, &place, &options)?,
+            _ => return Err(Error::option(format!("{method} is no graph; give near or vamana"))),
+        };
         let (load, graph) = (built.load_seconds, built.graph_seconds);
         let (order, write) = (built.layout_seconds, built.write_seconds);
         println!("built: load {load:.1} s, graph {graph:.1} s, layout {order:.1} s, codes and writing {write:.1} s");
@@ -73,15 +82,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             relayout(&context, &place, &place, layout)?;
         }
     }
-    let index = Index::open(&context, &place)?;
+    let strategy = walks::parse(&named(arguments, "strategy", String::new())?)?;
+    let index = Index::open(&context, &place)?.walking_by(strategy);
     let facts = index.facts();
     println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
     let truth = truth(&context, &store, &*queries)?;
     let bench = Bench { context: &context, index: &index, queries: &*queries, truth: &truth };
-    let strategy = match named(arguments, "strategy", String::new())?.as_str() {
-        "" => WalkStrategy::default(),
-        strategy => strategy.parse()?,
-    };
     let lists = named(arguments, "lists", LISTS.to_owned())?;
     println!("list  recall@10  reads  from disk  distances  queries/s  CPU ms  mean ms  p50 ms  p99 ms");
     for _ in 0..named(arguments, "rounds", 1)? {
@@ -90,15 +96,30 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             if named(arguments, "lone", 0)? == 1 {
                 bench.measure_lone(list)?;
             } else {
-                bench.measure(SearchEffort::List(list), strategy)?;
+                bench.measure(SearchEffort::List(list))?;
             }
         }
     }
     for recall in named(arguments, "recalls", RECALLS.to_owned())?.split(',').filter_map(|recall| recall.parse().ok()) {
         println!("asked for {recall}:");
-        bench.measure(SearchEffort::Recall(recall), strategy)?;
+        bench.measure(SearchEffort::Recall(recall))?;
     }
     Ok(())
+}
+
+/// Builds an index with a graph in memory, into which one vertex after another is inserted.
+fn build_by_inserts(context: &Context, store: &Store, place: &Path, options: &IndexOptions) -> Result<BuiltIndex> {
+    let mut watch = Stopwatch::start();
+    let vectors = vertex_vectors(context, store)?;
+    let load_seconds = watch.lap();
+    let graph = match vectors {
+        VertexVectors::Bytes(vectors) => Graph::build(context, &vectors, &options.graph)?,
+        VertexVectors::Floats(vectors) => Graph::build(context, &vectors, &options.graph)?,
+    };
+    let graph_seconds = watch.lap();
+    let built = build_with_graph(context, store, place, options, (&graph, "vamana"))?;
+    let load_seconds = built.load_seconds + load_seconds;
+    Ok(BuiltIndex { load_seconds, graph_seconds: built.graph_seconds + graph_seconds, ..built })
 }
 
 /// An index, and queries with the distance of the farthest of their nearest vectors.
@@ -111,10 +132,10 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Searches, and prints the cost.
-    fn measure(&self, effort: SearchEffort, strategy: WalkStrategy) -> Result<()> {
+    fn measure(&self, effort: SearchEffort) -> Result<()> {
         let &Self { context, index, queries, truth } = self;
         let sink = CollectHits::default();
-        let options = SearchOptions { walk: strategy, ..SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1) };
+        let options = SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1);
         let before = processor_ms();
         let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
         let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));

@@ -23,6 +23,7 @@ mod rules;
 mod serve;
 mod updates;
 mod vamana;
+mod walks;
 
 use std::process::ExitCode;
 
@@ -32,7 +33,7 @@ use adjoin::error::{Error, Result};
 type Experiment = fn(&[String]) -> Result<()>;
 
 /// All experiments by name.
-const EXPERIMENTS: [(&str, Experiment); 13] = [
+const EXPERIMENTS: [(&str, Experiment); 14] = [
     ("build", joins::build),
     ("codes", codes::run),
     ("flash-tables", flash_tables::run),
@@ -43,6 +44,7 @@ const EXPERIMENTS: [(&str, Experiment); 13] = [
     ("other-joins", other_joins::run),
     ("promises", promises::run),
     ("relayout", page_orders::run),
+    ("search", walks::run),
     ("serve", serve::run),
     ("updates", updates::run),
     ("vamana", vamana::run),

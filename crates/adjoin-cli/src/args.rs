@@ -358,9 +358,6 @@ pub(crate) struct Search {
     /// File of a trace: every operation on files, with its time (for experts)
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) trace: Option<PathBuf>,
-    /// How graphs are walked, e.g. entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
-    #[arg(long, value_name = "KEY=VALUE,...", hide_short_help = true)]
-    pub(crate) strategy: Option<String>,
     /// Replace existing files
     #[arg(long)]
     pub(crate) force: bool,
@@ -415,10 +412,6 @@ pub(crate) struct IndexBuild {
     /// Metric of searches, if the input is a SOURCE [default: l2]
     #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine", "ip"])]
     pub(crate) metric: Option<String>,
-    /// Graph construction: from the nearest rows of each row (near), or by inserting rows into a graph in memory
-    /// (vamana) (for experts)
-    #[arg(long, value_name = "NAME", default_value = "near", hide_short_help = true)]
-    pub(crate) graph: String,
     #[command(flatten)]
     pub(crate) shape: IndexShape,
     /// Number of vectors of the navigation graph, which is held in memory [default: 1 % of the rows, at most 10000]

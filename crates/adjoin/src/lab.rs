@@ -5,6 +5,8 @@ pub use crate::graph::{Pruner, Vectors};
 pub use crate::index::layout::{
     Edges, Filling, ROUNDS_MAX, Room, Tie, grown, overlap_ratio, swapped, weight, whole_order, windows,
 };
-pub use crate::index::{GivenOrder, PageGraph, relayout_in_order};
+pub use crate::index::{
+    Entry, GivenOrder, PageGraph, VertexVectors, WalkStrategy, build_with_graph, relayout_in_order, vertex_vectors,
+};
 pub use crate::quantize::{Axes, Principal};
 pub use crate::store::default_buckets;

@@ -5,7 +5,10 @@
 //! Names: `share` (fraction of the rows that exist at first), `minutes`, `merge_at` bytes, `merge_threads`, `rate` in
 //! rows per second.
 //!
-//! FOLDER is created, and kept.
+//! `live merge FOLDER [NAME=VALUE]...`: merges a collection by changing its index, with at most `replacements` (1)
+//! neighbors of a deleted vertex as candidates for those that had it as a neighbor, on `threads` threads.
+//!
+//! FOLDER is created, and kept, except by `merge`.
 
 mod rows;
 mod sustained;
@@ -13,6 +16,8 @@ mod writes;
 
 use std::path::Path;
 
+use adjoin::collection::Collection;
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 
 /// Returns a percentile of some times in microseconds, or 0 if there are none. `share` is the fraction of times that
@@ -41,6 +46,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             };
             sustained::run(Path::new(folder), Path::new(file), &asked)
         }
-        _ => Err(Error::option("give writes FOLDER [NAME=VALUE]... or sustained FOLDER FILE [NAME=VALUE]...")),
+        ["merge", folder, ..] => {
+            let context = Context::default().with_resources(None, Some(value("threads", 2.0) as usize))?;
+            let collection = Collection::open(&context, Path::new(folder))?;
+            collection.merge_replacing(&context, value("replacements", 1.0) as usize)?;
+            collection.close()
+        }
+        _ => Err(Error::option(
+            "give writes FOLDER [NAME=VALUE]..., sustained FOLDER FILE [NAME=VALUE]... or merge FOLDER [NAME=VALUE]...",
+        )),
     }
 }

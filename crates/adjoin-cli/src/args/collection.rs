@@ -80,9 +80,8 @@ pub(crate) struct CollectionMerge {
     /// A collection
     #[arg(value_name = "COLLECTION")]
     pub(crate) folder: PathBuf,
-    /// How to compute the new index: by building it, by changing the current one, or the faster of both; change-nearest
-    /// is for comparisons
-    #[arg(long, value_name = "NAME", default_value = "fastest", value_parser = ["fastest", "build", "change", "change-nearest"])]
+    /// How to compute the new index: by building it, by changing the current one, or the faster of both
+    #[arg(long, value_name = "NAME", default_value = "fastest", value_parser = ["fastest", "build", "change"])]
     pub(crate) method: String,
     #[command(flatten)]
     pub(crate) temporary: TemporaryPlace,

@@ -53,9 +53,8 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
-    let method = arguments.graph.parse()?;
     let of_shape = resolve::index_options(&arguments.shape, arguments.store.seed)?;
-    Ok(IndexOptions { method, navigation: arguments.navigation, ..of_shape })
+    Ok(IndexOptions { navigation: arguments.navigation, ..of_shape })
 }
 
 fn summarize_build(built: &BuiltIndex, output: &Path) {

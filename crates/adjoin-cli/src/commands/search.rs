@@ -58,12 +58,9 @@ fn options(arguments: &Search) -> Result<SearchOptions> {
     let EffortArguments { recall, exact, nprobe: probes, list } = arguments.effort;
     let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes, list })?;
     let filter = arguments.condition.as_deref().map(Condition::parse).transpose()?;
-    let mut options = SearchOptions { filter, ..SearchOptions::new(target, effort, arguments.seed) };
-    if let Some(strategy) = &arguments.strategy {
-        options.walk = strategy.parse()?;
-    }
     // A trace records the reads of each query, so queries must not share pages.
-    options.walk.shares &= arguments.trace.is_none();
+    let shares_pages = arguments.trace.is_none();
+    let options = SearchOptions { filter, shares_pages, ..SearchOptions::new(target, effort, arguments.seed) };
     options.check().map(|()| options)
 }
 

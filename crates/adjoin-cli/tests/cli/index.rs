@@ -46,14 +46,10 @@ fn all_within_a_threshold_is_found_as_in_the_store() {
         ("--radius -1", "at least 0"),
         ("-k 3 --radius 1", "--radius"),
         ("", "-k"),
-        ("-k 3 --strategy beam=0", "beam=0"),
-        ("-k 3 --strategy rule=union", "rule=union"),
     ] {
         place.refused(format!("search set.index --queries queries.fbin {wrong}").trim_end(), &[words]);
     }
-    place.done(
-        "search set.index --queries queries.fbin -k 3 --strategy entry=vertex,beam=4,walks=1 -L 9 -o 3.csv --quiet",
-    );
+    place.done("search set.index --queries queries.fbin -k 3 -L 9 -o 3.csv --quiet");
     assert_eq!(place.text("3.csv").lines().count(), 1 + 2 * 3);
 }
 

@@ -20,7 +20,7 @@ use super::state::{State, StateView};
 use super::sync::lock;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Index, Merge, Newcomers as _, Repair, build_merged};
+use crate::index::{ALL_REPLACEMENTS, Index, Merge, Newcomers as _, build_merged};
 use crate::options::format_bytes;
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
@@ -48,6 +48,20 @@ impl Collection {
     /// # Errors
     /// As [`Self::merge`].
     pub fn merge_by(&self, context: &Context, method: MergeMethod) -> Result<Merged> {
+        self.merge_with(context, method, ALL_REPLACEMENTS)
+    }
+
+    /// Merges by changing the index, with at most `replacements` neighbors of each deleted vertex as candidates; see
+    /// [`Self::merge`].
+    ///
+    /// # Errors
+    /// As [`Self::merge`].
+    #[doc(hidden)]
+    pub fn merge_replacing(&self, context: &Context, replacements: usize) -> Result<Merged> {
+        self.merge_with(context, MergeMethod::Change, replacements)
+    }
+
+    fn merge_with(&self, context: &Context, method: MergeMethod, replacements: usize) -> Result<Merged> {
         let writer = self.writer()?;
         let _merging = lock(&writer.merging);
         let watch = Stopwatch::start();
@@ -66,7 +80,7 @@ impl Collection {
             self.state().moment()
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
-        let merged = self.index_of(context, moment, method).and_then(|(manifest, bytes_written)| {
+        let merged = self.index_of(context, moment, (method, replacements)).and_then(|(manifest, bytes_written)| {
             self.replace(writer, manifest)?;
             let merged = Merged { rows, sequence, seconds: watch.seconds(), bytes_written };
             lock(&writer.merges).add(merged);
@@ -108,7 +122,12 @@ impl Collection {
     }
 
     /// Computes the index of a view; returns the manifest that names it, and the bytes written.
-    fn index_of(&self, context: &Context, moment: StateView, method: MergeMethod) -> Result<(CollectionManifest, u64)> {
+    fn index_of(
+        &self,
+        context: &Context,
+        moment: StateView,
+        method: (MergeMethod, usize),
+    ) -> Result<(CollectionManifest, u64)> {
         let (live, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
             // The bound suffices, but most merges need less than it.
@@ -198,21 +217,23 @@ fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, f
 fn change(
     context: &Context,
     (moment, attributes): (&StateView, &[Attribute]),
-    method: MergeMethod,
+    (method, replacements): (MergeMethod, usize),
     folder: &Path,
 ) -> Result<Option<u64>> {
     let Some(base) = &moment.base else { return Ok(None) };
     let came = moment.view.came(attributes);
     let _of_numbers = context.reserve(u64::from(came.rows()) * size_of::<u32>() as u64, PURPOSE)?;
     let (index, deleted) = (&base.index, &*moment.gone.entries);
-    let merge = Merge { context, index, deleted, newcomers: &came };
-    let repair = match method {
-        MergeMethod::Fastest if merge.pays() => Repair::All,
-        MergeMethod::Change if merge.is_possible() => Repair::All,
-        MergeMethod::ChangeNearest if merge.is_possible() => Repair::NEAREST,
-        _ => return Ok(None),
+    let merge = Merge { context, index, deleted, newcomers: &came, replacements };
+    let changes = match method {
+        MergeMethod::Fastest => merge.pays(),
+        MergeMethod::Change => merge.is_possible(),
+        MergeMethod::Build => false,
     };
-    match merge.run(folder, repair) {
+    if !changes {
+        return Ok(None);
+    }
+    match merge.run(folder) {
         // A build needs less memory at a time.
         Err(error) if error.kind() == ErrorKind::Budget && method == MergeMethod::Fastest => Ok(None),
         merged => merged.map(Some),

@@ -16,13 +16,11 @@ pub enum MergeMethod {
     /// Changes the index: the neighbors of a deleted vertex become candidates for the vertices that had it as a
     /// neighbor (FreshDiskANN, Algorithm 4).
     Change,
-    /// As [`Self::Change`], but with only the nearest neighbors of each deleted vertex as candidates, for comparisons.
-    ChangeNearest,
 }
 
 impl MergeMethod {
     /// All methods.
-    pub const ALL: [Self; 4] = [Self::Fastest, Self::Build, Self::Change, Self::ChangeNearest];
+    pub const ALL: [Self; 3] = [Self::Fastest, Self::Build, Self::Change];
 }
 
 impl fmt::Display for MergeMethod {
@@ -31,7 +29,6 @@ impl fmt::Display for MergeMethod {
             Self::Fastest => "fastest",
             Self::Build => "build",
             Self::Change => "change",
-            Self::ChangeNearest => "change-nearest",
         })
     }
 }

@@ -15,13 +15,13 @@ use super::run::Walks;
 use super::sample::tried_entries;
 use super::scan::Pieces;
 use super::walk::WalkAim;
+use super::walk_strategy::WalkStrategy;
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::Members;
 use crate::options::Metric;
-use crate::query::WalkStrategy;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 

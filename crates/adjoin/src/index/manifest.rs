@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{GraphMethod, IndexOptions};
+use super::options::IndexOptions;
 use super::page::PageShape;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -20,6 +20,8 @@ use crate::store::{Files, Kind, NO_CHECKSUM, Role, is_longest, read_manifest_byt
 pub(super) const FORMAT_VERSION: u32 = 1;
 /// Kind of the folder, as stated in its manifest.
 pub(super) const KIND: &str = "index";
+/// Name of the method that builds a graph from the nearest rows of each row.
+pub(super) const NEAR: &str = "near";
 
 /// Longest file in bytes: more than any disk holds, and small enough that sums do not overflow.
 const FILE_BYTES_MAX: u64 = 1 << 50;
@@ -47,8 +49,8 @@ pub struct IndexManifest {
     pub longest: Option<f64>,
     /// Kind of the ids.
     pub ids: IdKind,
-    /// Method by which the graph was built.
-    pub method: GraphMethod,
+    /// Name of the method by which the graph was built.
+    pub method: String,
     /// Largest number of neighbors of a vertex.
     pub degree: usize,
     /// Number of candidates kept by the search for a vertex's neighbors.
@@ -140,9 +142,9 @@ impl IndexManifest {
 
     /// Returns the options with which the index was built.
     pub fn options(&self) -> IndexOptions {
-        let Self { method, degree, build_list, alpha, seed, code_bytes, navigation, page_bytes, .. } = *self;
+        let Self { degree, build_list, alpha, seed, code_bytes, navigation, page_bytes, .. } = *self;
         let graph = GraphOptions { degree, build_list, alpha, seed };
-        IndexOptions { method, graph, code_bytes, navigation, page_bytes }
+        IndexOptions { graph, code_bytes, navigation, page_bytes }
     }
 
     pub(super) fn shape(&self) -> PageShape {

@@ -40,6 +40,7 @@ mod tests;
 mod unmerged_rows;
 mod verify;
 mod walk;
+mod walk_strategy;
 mod within;
 
 use std::ops::Range;
@@ -47,13 +48,15 @@ use std::path::Path;
 
 pub use self::build::building_bytes;
 use self::build::writing::inserted_bytes;
-use self::build::{Build, check_rows, least_bytes};
+use self::build::{Build, GivenGraph, check_rows, least_bytes};
+#[doc(hidden)]
+pub use self::build::{VertexVectors, vertex_vectors};
 use self::cache::PageCache;
 use self::filtered_vertices::FilteredVertices;
 pub use self::manifest::IndexManifest;
 pub(crate) use self::manifest::file_names;
-pub(crate) use self::merge::{Merge, Newcomers, Repair};
-pub use self::options::{GraphMethod, IndexOptions};
+pub(crate) use self::merge::{ALL_REPLACEMENTS, Merge, Newcomers};
+pub use self::options::IndexOptions;
 pub use self::reader::Index;
 #[doc(hidden)]
 pub use self::relayout::{GivenOrder, PageGraph, relayout_in_order};
@@ -64,9 +67,12 @@ use self::unmerged_rows::ChangedTarget;
 pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
 pub(crate) use self::verify::verifying_bytes;
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
+#[doc(hidden)]
+pub use self::walk_strategy::{Entry, WalkStrategy};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
+use crate::graph::Graph;
 use crate::query::{SearchOptions, SearchRun, SourceQueries};
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::sink::{HitSchema, HitSink};
@@ -120,7 +126,23 @@ pub fn build(
     options: &IndexOptions,
     force: bool,
 ) -> Result<BuiltIndex> {
-    build_of(context, store, folder, (options, force), 0..0)
+    build_of(context, store, folder, (options, force), (None, 0..0))
+}
+
+/// Builds an index of a store as [`build`] does, with a given graph of its vertices ([`vertex_vectors`]), which was built
+/// by `method`.
+///
+/// # Errors
+/// Those of [`build`], and if the graph has another number of vertices.
+#[doc(hidden)]
+pub fn build_with_graph(
+    context: &Context,
+    store: &Store,
+    folder: &Path,
+    options: &IndexOptions,
+    (graph, method): (&Graph, &str),
+) -> Result<BuiltIndex> {
+    build_of(context, store, folder, (options, false), (Some(GivenGraph { graph, method }), 0..0))
 }
 
 /// Builds an index of a store for a merge that inserts the rows `inserted`. Their recall is measured separately, as in
@@ -135,7 +157,7 @@ pub(crate) fn build_merged(
     options: &IndexOptions,
     inserted: Range<u64>,
 ) -> Result<BuiltIndex> {
-    build_of(context, store, folder, (options, true), inserted)
+    build_of(context, store, folder, (options, true), (None, inserted))
 }
 
 fn build_of(
@@ -143,7 +165,7 @@ fn build_of(
     store: &Store,
     folder: &Path,
     (options, force): (&IndexOptions, bool),
-    inserted: Range<u64>,
+    (graph, inserted): (Option<GivenGraph<'_>>, Range<u64>),
 ) -> Result<BuiltIndex> {
     options.check()?;
     check_rows(store)?;
@@ -156,7 +178,7 @@ fn build_of(
         let least = least_bytes::<T>(context, store, options, of_attributes) + beside;
         let context = &context.for_run(least, PURPOSE_BUILD)?;
         let drafts = Drafts::begin(context, folder, Kind::Index)?;
-        Build { context, store, options, drafts, beside, force, inserted }.run::<T>(space)
+        Build { context, store, options, graph, drafts, beside, force, inserted }.run::<T>(space)
     })
 }
 
@@ -215,7 +237,8 @@ fn find(
     let sought = ChangedTarget { wanted: options.target, changes };
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
-        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.walk, handing };
+        let strategy = index.strategy.shared_if(options.shares_pages);
+        let needs = SearchNeeds { context, facts, source: queries, sought, strategy, handing };
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
         let of_admitted = FilteredVertices::least_bytes(facts, (options.filter.is_some(), changes));
         let held = context.budget().total() - context.budget().free();
@@ -235,13 +258,13 @@ fn find(
         let plan = decide::decide::<T>(context, index, (queries, like), (options, admitted), &running)?;
         let context = &context.for_run(running(plan.method), PURPOSE_SEARCH)?;
         let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
-        let keep = if options.walk.shares { enough } else { u64::MAX };
+        let keep = if strategy.shares { enough } else { u64::MAX };
         let cache = &PageCache::beside(context, index, keep)?;
         let planning = watch.seconds();
         let queries = SourceQueries { source: queries, space };
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
         let run = SearchRun::new(context, options.target, facts.ids, 0, &*sink)?;
-        let mut search = IndexSearch::<T>::new((context, index), plan.method, (sought, admitted), (options.walk, cache));
+        let mut search = IndexSearch::<T>::new((context, index), plan.method, (sought, admitted), (strategy, cache));
         let (at_once, query_bytes) = (search.queries_at_once(), IndexSearch::<T>::query_bytes(facts, sought));
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
         let ran = run.run(&mut search, query_bytes, read, sink)?;
@@ -262,7 +285,8 @@ pub fn search_bytes(
     let sought = ChangedTarget { wanted: options.target, changes: None };
     let of_admitted = FilteredVertices::least_bytes(facts, (options.filter.is_some(), None));
     with_coordinates!(facts.space(), T => {
-        let needs = SearchNeeds { context, facts, source: queries, sought, strategy: options.walk, handing };
+        let strategy = WalkStrategy::default().shared_if(options.shares_pages);
+        let needs = SearchNeeds { context, facts, source: queries, sought, strategy, handing };
         bytes_of_any::<T>(&needs, like, options, of_admitted)
     })
 }

@@ -1,10 +1,5 @@
 //! Options of building an index.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
@@ -14,50 +9,9 @@ const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];
 /// Largest code in bytes.
 const CODE_BYTES_MAX: usize = 1_024;
 
-/// Method of building the graph of an index.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GraphMethod {
-    /// From the nearest rows of each row, which a search of the store finds for all at once.
-    #[default]
-    Near,
-    /// By inserting vertices one after another, with searches of the graph itself (FreshDiskANN, Algorithm 2). All
-    /// vectors are in memory.
-    Vamana,
-}
-
-impl GraphMethod {
-    const ALL: [Self; 2] = [Self::Near, Self::Vamana];
-
-    /// Returns the name of the method.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Near => "near",
-            Self::Vamana => "vamana",
-        }
-    }
-}
-
-impl fmt::Display for GraphMethod {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for GraphMethod {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|method| method.name() == name);
-        found.ok_or_else(|| Error::option(message![Argument::Graph, format!(" is {name:?}; give near or vamana")]))
-    }
-}
-
 /// Options of building an index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexOptions {
-    /// Method of building the graph.
-    pub method: GraphMethod,
     /// Options of the graph. Its seed also draws the samples for codes and for the navigation graph.
     pub graph: GraphOptions,
     /// Bytes of a vector's code, 1 to 1,024. Vectors with fewer dimensions have one byte per dimension.
@@ -71,13 +25,7 @@ pub struct IndexOptions {
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self {
-            method: GraphMethod::default(),
-            graph: GraphOptions::default(),
-            code_bytes: 32,
-            navigation: None,
-            page_bytes: PAGE_BYTES[0],
-        }
+        Self { graph: GraphOptions::default(), code_bytes: 32, navigation: None, page_bytes: PAGE_BYTES[0] }
     }
 }
 

@@ -10,6 +10,7 @@ use super::filtered_vertices::FilteredVertices;
 use super::run::{SearchMethod, SearchPlan, Walks};
 use super::sample::{self, Sample};
 use super::walk::{WALKS, WalkAim};
+use super::walk_strategy::WalkStrategy;
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
@@ -18,7 +19,6 @@ use crate::load::ReadCounts;
 use crate::options::VectorType;
 use crate::query::SearchOptions;
 use crate::query::SourceQueries;
-use crate::query::WalkStrategy;
 use crate::report::RecallStatistics;
 use crate::source::VectorSource;
 use crate::store::format::checksum;
@@ -145,18 +145,19 @@ pub(super) fn decide<T: Coordinate>(
             return Ok(SearchPlan::whole(target, None));
         }
     }
-    let by_default = options.walk.finds_the_same(&WalkStrategy::default());
+    let strategy = index.strategy.shared_if(options.shares_pages);
+    let by_default = strategy.finds_the_same(&WalkStrategy::default());
     let is_usual = like.is_none() && apart.is_none() && thinned.is_none() && by_default;
     let promise = (k, target, options.seed);
     if !is_usual {
-        return learn::<T>(context, index, (queries, like), (wanted, thinned), options.walk, running);
+        return learn::<T>(context, index, (queries, like), (wanted, thinned), strategy, running);
     }
     if let Some((list, recall)) = index.promises.get(promise) {
         let way =
             list.map_or(SearchMethod::PageScan, |list| SearchMethod::Walk(WalkAim::nearest(wanted.hits(index), list)));
         return Ok(SearchPlan { method: way, recall: Some(recall), reads: None });
     }
-    let decided = learn::<T>(context, index, (queries, like), (wanted, None), options.walk, running)?;
+    let decided = learn::<T>(context, index, (queries, like), (wanted, None), strategy, running)?;
     let list = match decided.method {
         SearchMethod::Walk(aim) => Some(aim.list),
         SearchMethod::PageScan => None,

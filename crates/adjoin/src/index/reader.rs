@@ -18,6 +18,7 @@ use super::page::Page;
 use super::promised::Promises;
 use super::rows::{Duplicates, IdReader, least_id_bytes};
 use super::scan::NoPage;
+use super::walk_strategy::WalkStrategy;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::geometry::Space;
@@ -55,6 +56,8 @@ pub struct Index {
     pub(super) calibration: Option<Calibration>,
     /// How promises are kept, derived from the calibration since the index was opened.
     pub(super) promises: Promises,
+    /// How searches walk it.
+    pub(super) strategy: WalkStrategy,
     /// Memory of the index.
     _memory: Reservation,
 }
@@ -75,6 +78,13 @@ impl Index {
             }
             context.cancel.check()?;
         }
+    }
+
+    /// Returns the index with another strategy of walks for its searches.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn walking_by(self, strategy: WalkStrategy) -> Self {
+        Self { strategy, ..self }
     }
 
     /// Reads the manifest of the index in a folder.
@@ -176,6 +186,7 @@ impl Index {
             duplicates,
             calibration,
             promises: Promises::default(),
+            strategy: WalkStrategy::default(),
             _memory: memory,
         })
     }

@@ -13,6 +13,7 @@ use super::page::Page;
 use super::page_scan::{self, PageScan};
 use super::unmerged_rows::ChangedTarget;
 use super::walk::{Walk, WalkAim, WalkCounts, WalkedIndex};
+use super::walk_strategy::WalkStrategy;
 use super::{Index, IndexManifest, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -20,9 +21,7 @@ use crate::execute::{Hit, Nearest};
 use crate::geometry::Coordinate;
 use crate::load::{Members, ReadCounts};
 use crate::options::{Metric, VectorType};
-use crate::query::{
-    BatchSearch, IdRoom, NamedHits, QueryTarget, RanSearch, SearchWork, SourceQueries, StoredQueries, WalkStrategy,
-};
+use crate::query::{BatchSearch, IdRoom, NamedHits, QueryTarget, RanSearch, SearchWork, SourceQueries, StoredQueries};
 use crate::report::{
     CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
 };

@@ -12,6 +12,7 @@ use super::Index;
 use super::filtered_vertices::FilteredVertices;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
+use super::walk_strategy::{Entry, WalkStrategy};
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
@@ -20,7 +21,6 @@ use crate::load::{Decider, Members};
 use crate::predicate::Predicate;
 use crate::quantize::Table;
 use crate::query::QueryTarget;
-use crate::query::{Entry, WalkStrategy};
 
 /// Version of the walks. A change of their hits needs a new number, so that a calibration of earlier walks is not used
 /// for them.

@@ -130,11 +130,12 @@ impl Tried<'_> {
     /// Returns whether walks find each of the recorded hits.
     fn walk<T: Coordinate>(&mut self, aim: WalkAim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
         let Self { context, index, sample, truth, options, reads, .. } = self;
+        let strategy = index.strategy.shared_if(options.shares_pages);
         let cache = match cache {
             Some(cache) => cache,
             None => cache.insert(PageCache::beside(context, index, context.budget().free() / 2)?),
         };
         let noted = |query| &truth.entries[truth.noted_of(query)];
-        sample.find_noted::<T>((aim, NOTED as u64), (options.walk, cache), noted, reads)
+        sample.find_noted::<T>((aim, NOTED as u64), (strategy, cache), noted, reads)
     }
 }

@@ -15,7 +15,6 @@ mod naming;
 mod options;
 mod run;
 mod source_queries;
-mod walk_strategy;
 
 pub(crate) use self::halves::{in_halves, too_many_hits};
 pub(crate) use self::naming::{IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
@@ -24,4 +23,3 @@ pub(crate) use self::run::{BatchSearch, RanSearch, SearchRun, SearchWork, Stored
 pub(crate) use self::source_queries::{
     Gathering, QueryBatch, SourceQueries, gathering_bytes, not_of_type, query_as_stored,
 };
-pub use self::walk_strategy::{Entry, WalkStrategy};

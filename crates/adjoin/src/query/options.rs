@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::walk_strategy::WalkStrategy;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest};
@@ -254,14 +253,15 @@ pub struct SearchOptions {
     pub filter: Option<Condition>,
     /// Seed of the calibration sample.
     pub seed: u64,
-    /// How graph indexes are walked. Stores ignore it.
-    pub walk: WalkStrategy,
+    /// Shares pages of a graph index between queries. If `false`, each query reads every page that it needs, and nothing
+    /// in advance, as a trace of its reads must show. Stores ignore it.
+    pub shares_pages: bool,
 }
 
 impl SearchOptions {
     /// Options without a filter.
     pub fn new(target: QueryTarget, effort: SearchEffort, seed: u64) -> Self {
-        Self { target, effort, filter: None, seed, walk: WalkStrategy::default() }
+        Self { target, effort, filter: None, seed, shares_pages: true }
     }
 
     /// Checks the ranges of all options.

@@ -1,9 +1,8 @@
 //! Builds an index of a store within the memory budget. Vectors stay in the store until they are written to a page.
 //!
-//! Rows become vertices (`vertices.rs`). Their graph is built from the nearest rows of each (`joined.rs`), or by
-//! inserting one vertex after another into a graph in memory. Then every vertex is made reachable (`reach.rs`). The
-//! lists of the graph are in temporary files, by windows of vertices (`lists.rs`). Vectors are read when they are
-//! compared (`gathering.rs`). Once the order on pages is known, window by window, vectors are written with their codes
+//! Rows become vertices (`vertices.rs`). Their graph is built from the nearest rows of each (`joined.rs`), unless one is
+//! given (`given.rs`). Then every vertex is made reachable (`reach.rs`). The lists of the graph are in temporary files, by
+//! windows of vertices (`lists.rs`). Vectors are read when they are compared (`gathering.rs`). Once the order on pages is known, window by window, vectors are written with their codes
 //! and ids (`writing.rs`).
 //!
 //! Vertices, lists and pages do not depend on the budget.
@@ -11,6 +10,7 @@
 pub(super) mod finishing;
 mod foreseen;
 mod gathering;
+mod given;
 mod joined;
 pub(super) mod lists;
 pub(super) mod origin;
@@ -22,22 +22,23 @@ mod vertices;
 pub(super) mod writing;
 
 use std::ops::Range;
-use std::path::Path;
 
 use adjoin_kernels::Panel;
 
 use self::finishing::{CODE_SAMPLE, arranged, code_bytes, windows_of};
 pub use self::foreseen::building_bytes;
 use self::gathering::Gathering;
+pub(super) use self::given::GivenGraph;
+pub use self::given::{VertexVectors, vertex_vectors};
 use self::joined::JoinBuild;
-use self::lists::{Lists, Windows};
+use self::lists::Windows;
 use self::vertices::VertexMap;
 use self::writing::{InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
 use super::layout::{GROWN, Places, window_bytes, window_vertices};
-use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
+use super::manifest::{FORMAT_VERSION, IndexManifest, KIND, NEAR};
 use super::navigation;
-use super::options::{GraphMethod, IndexOptions};
+use super::options::IndexOptions;
 use super::page::PageShape;
 use super::sample::draw_inserted;
 use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, lost, promise};
@@ -45,7 +46,7 @@ use crate::buckets::least_near_rows;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space};
-use crate::graph::{Graph, VERTICES_MAX};
+use crate::graph::VERTICES_MAX;
 use crate::load::Buckets;
 use crate::report::Stopwatch;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
@@ -66,6 +67,8 @@ pub(super) struct Build<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,
     pub(super) options: &'a IndexOptions,
+    /// The graph of the vertices, if it was computed elsewhere.
+    pub(super) graph: Option<GivenGraph<'a>>,
     pub(super) drafts: Drafts<'a>,
     /// Bytes for writing columns and for entries of inserted rows, in addition to the least bytes of the build.
     pub(super) beside: u64,
@@ -107,16 +110,8 @@ impl BuildNeeds {
         let centers = Panel::<T>::bytes_for(buckets.count() as usize, dimensions);
         let leading_in = navigation::memory_bytes(rows, space, options);
         let windows = Windows::within(0, rows as u32);
-        let graph = match options.method {
-            GraphMethod::Near => {
-                let near = least_near_rows(context, buckets, joined::near_rows(&options.graph));
-                near.max(windows.bytes() + windows.window_bytes(degree)) + 2 * windows.bytes()
-            }
-            GraphMethod::Vamana => {
-                let panel = Panel::<T>::bytes_for(rows as usize, dimensions);
-                panel + Graph::build_bytes(context.threads, rows as usize, &options.graph) + windows.bytes()
-            }
-        };
+        let near = least_near_rows(context, buckets, joined::near_rows(&options.graph));
+        let graph = near.max(windows.bytes() + windows.window_bytes(degree)) + 2 * windows.bytes();
         let making_graph =
             centers + gathering + vertices::least_bytes(buckets, context.threads).max(leading_in).max(graph);
         let largest = window_vertices(rows as u32, shape.records()) as u64;
@@ -189,15 +184,16 @@ impl Build<'_> {
         let gathering = self.gathering::<T>((buckets, map), of_graph)?;
         let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&gathering, options, &[])?;
         let load_seconds = watch.lap();
-        let (lists, entry, spilled) = match options.method {
-            GraphMethod::Near => {
+        let memory = spare.min(of_graph) / LISTS_SHARE;
+        let (lists, entry, spilled) = match self.graph {
+            None => {
                 let all = finishing::all::<T>(&gathering, of_graph / ALL_SHARE)?;
-                let (all, memory) = (all.as_ref().map(|(all, _memory)| all), spare.min(of_graph) / LISTS_SHARE);
+                let all = all.as_ref().map(|(all, _memory)| all);
                 let joined = JoinBuild { gathering: &gathering, all, options: &options.graph, temporary, memory };
                 let (lists, spilled) = joined.build(&centers)?;
                 (lists, navigation.entry(), spilled)
             }
-            GraphMethod::Vamana => self.inserted::<T>(&gathering, (temporary, spare.min(of_graph) / LISTS_SHARE))?,
+            Some(given) => given.lists(context, (map.len(), temporary), memory)?,
         };
         drop((gathering, centers, of_centers));
         let graph = reach::repair(context, lists, (entry, options.graph.degree))?;
@@ -251,7 +247,7 @@ impl Build<'_> {
             metric: of_store.metric,
             longest: of_store.longest,
             ids: of_store.ids,
-            method: options.method,
+            method: self.graph.map_or(NEAR, |given| given.method).to_owned(),
             degree: options.graph.degree,
             build_list: options.graph.build_list,
             alpha: options.graph.alpha,
@@ -278,21 +274,5 @@ impl Build<'_> {
     {
         let room = gathered::<T>(buckets, self.options, spare / 4);
         Gathering::new::<T>(self.context, (buckets, map), room)?.reading_ahead(spare / 8)
-    }
-
-    /// Builds a graph in memory by inserting one vertex after another. Returns its lists, its entry point and the bytes
-    /// written to disk.
-    fn inserted<T: Coordinate>(
-        &self,
-        gathering: &Gathering<'_>,
-        (temporary, memory): (&Path, u64),
-    ) -> Result<(Lists, u32, u64)> {
-        let Self { context, options, .. } = *self;
-        let (panel, of_panel) = finishing::all::<T>(gathering, u64::MAX)?.expect("all memory may be taken");
-        let graph = Graph::build(context, &panel, &options.graph)?;
-        drop((panel, of_panel));
-        let lists = Lists::of_graph(context, temporary, &graph, memory)?;
-        let spilled = lists.spilled();
-        Ok((lists, graph.entry().expect("there is a vertex"), spilled))
     }
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
+use super::PURPOSE;
 use super::mixed::{Mixed, until_last};
 use super::near::Near;
 use super::numbering::Vertex;
 use super::survey::Survey;
-use super::{PURPOSE, Repair};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::graph::GraphOptions;
@@ -34,7 +34,7 @@ pub(super) struct Linking<'a, T: Coordinate> {
     /// Vectors of all vertices, if memory holds them.
     pub(super) all: Option<&'a Panel<T>>,
     pub(super) options: &'a GraphOptions,
-    pub(super) repair: Repair,
+    pub(super) replacements: usize,
     pub(super) temporary: &'a Path,
     /// Memory for the lists, and as much again for edges back.
     pub(super) memory: u64,
@@ -146,7 +146,7 @@ impl<T: Coordinate> Linking<'_, T> {
 
     fn pruning(&self) -> Pruning<'_, T, Mixed<'_>> {
         let Self { mixed, all, options, .. } = *self;
-        let candidates_max = candidates_max(options, self.repair);
+        let candidates_max = candidates_max(options, self.replacements);
         Pruning { origin: mixed, all, options, candidates_max, candidates: 2 * options.degree }
     }
 
@@ -186,7 +186,7 @@ impl<T: Coordinate> Linking<'_, T> {
         for &gone in neighbors.iter().filter(|&&old| !numbering.is_kept(old)) {
             let beyond = self.survey.neighbors_of(gone).iter().copied();
             let beyond = beyond.filter(|&old| old != vertex && numbering.is_kept(old)).map(|old| numbering.of_old(old));
-            let mut left = self.repair.taken();
+            let mut left = self.replacements;
             for number in beyond {
                 if left == 0 {
                     break;
@@ -202,7 +202,7 @@ impl<T: Coordinate> Linking<'_, T> {
 }
 
 /// Returns the largest number of vectors compared to prune one vertex.
-pub(super) fn candidates_max(options: &GraphOptions, repair: Repair) -> usize {
-    let replaced = repair.taken().min(options.degree);
+pub(super) fn candidates_max(options: &GraphOptions, replacements: usize) -> usize {
+    let replaced = replacements.min(options.degree);
     1 + (1 + replaced + BACK_MAX) * options.degree
 }

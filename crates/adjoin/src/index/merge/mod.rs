@@ -90,26 +90,8 @@ pub(crate) trait Newcomers: Sync {
     }
 }
 
-/// Replacement of a deleted neighbor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repair {
-    /// All kept neighbors of the deleted one (FreshDiskANN, Algorithm 4).
-    All,
-    /// This number of them, those nearest to the deleted vertex.
-    Some(usize),
-}
-
-impl Repair {
-    /// One for one: lists keep their length, and few distances are computed.
-    pub(crate) const NEAREST: Self = Self::Some(1);
-
-    fn taken(self) -> usize {
-        match self {
-            Self::All => usize::MAX,
-            Self::Some(count) => count,
-        }
-    }
-}
+/// Number of replacements that takes all of them.
+pub(crate) const ALL_REPLACEMENTS: usize = usize::MAX;
 
 /// A merged index with all files written but the calibration.
 struct Laid {
@@ -126,6 +108,9 @@ pub(crate) struct Merge<'a> {
     /// Entries of the index that were deleted.
     pub(crate) deleted: &'a RowSet,
     pub(crate) newcomers: &'a dyn Newcomers,
+    /// Number of kept neighbors of a deleted vertex, nearest first, that become candidates for each vertex that had it as a
+    /// neighbor: all in FreshDiskANN (Algorithm 4).
+    pub(crate) replacements: usize,
 }
 
 impl Merge<'_> {
@@ -150,13 +135,13 @@ impl Merge<'_> {
     /// # Errors
     /// If the index cannot be read, if a file cannot be written, if memory does not suffice, or if the work is
     /// cancelled. The folder is then left unchanged.
-    pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<u64> {
+    pub(crate) fn run(&self, folder: &Path) -> Result<u64> {
         let space = self.index.facts().space();
         with_coordinates!(space, T => {
             let context = &self.context.for_run(self.least_bytes::<T>()?, PURPOSE)?;
             let merge = Merge { context, ..*self };
             let drafts = Drafts::begin(context, folder, Kind::Index)?;
-            let laid = merge.lay::<T>(&drafts, folder, repair)?;
+            let laid = merge.lay::<T>(&drafts, folder)?;
             let Laid { manifest, spilled, inserted } = laid;
             let manifest = lost::lead_in::<T>(context, &drafts, manifest, &inserted.entries)?;
             let inserted = draw_inserted(manifest.seed, &inserted.entries);
@@ -179,8 +164,8 @@ impl Merge<'_> {
     }
 
     /// Writes all files but the calibration.
-    fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path, repair: Repair) -> Result<Laid> {
-        let Self { context, index, deleted, newcomers } = *self;
+    fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path) -> Result<Laid> {
+        let Self { context, index, deleted, newcomers, replacements } = *self;
         let (facts, options) = (index.facts(), &index.facts().options());
         let temporary = &context.temporary(Some(folder));
         let survey = &Survey::of(context, index, deleted, newcomers)?;
@@ -202,8 +187,19 @@ impl Merge<'_> {
             let all: Option<&Panel<T>> = all.as_ref().map(|(all, _memory)| all);
             let (places, new_at, memory) = (&places[..], &new_at[..], spare / LISTS_SHARE);
             let graph = &options.graph;
-            Linking { mixed: &mixed, survey, near, places, new_at, all, options: graph, repair, temporary, memory }
-                .lists()?
+            Linking {
+                mixed: &mixed,
+                survey,
+                near,
+                places,
+                new_at,
+                all,
+                options: graph,
+                replacements,
+                temporary,
+                memory,
+            }
+            .lists()?
         };
         let (vertices, entry) = (numbering.vertices(), navigation.entry());
         let graph = reach::repair(context, lists, (entry, facts.degree))?;
@@ -263,7 +259,8 @@ impl Merge<'_> {
         let of_vertex = VECTORS_OF_VERTEX * of_vector + written;
         let spare = context.budget().free() / 4;
         let vertices = (GATHERED_BYTES_MIN.max(spare / 4) / of_vertex).min(numbering.vertices().into());
-        let most = (VECTORS_OF_VERTEX * vertices).max(2 * linking::candidates_max(&options.graph, Repair::All) as u64);
+        let most =
+            (VECTORS_OF_VERTEX * vertices).max(2 * linking::candidates_max(&options.graph, ALL_REPLACEMENTS) as u64);
         let beside = vertices * written;
         let memory = context.reserve(most * of_vector + beside, PURPOSE)?;
         let room = (most as usize, beside);

@@ -18,8 +18,8 @@ use crate::index::filtered_vertices::FilteredVertices;
 use crate::index::promise::aim_at;
 use crate::index::run::Walks;
 use crate::index::walk::WalkAim;
+use crate::index::walk_strategy::WalkStrategy;
 use crate::load::Members;
-use crate::query::WalkStrategy;
 use crate::row_numbers::RowSet;
 
 /// Least number of inserted rows that walk together.

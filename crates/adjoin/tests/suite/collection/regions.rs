@@ -151,8 +151,11 @@ impl History {
     }
 
     fn merge(&mut self) {
-        let method = MergeMethod::ALL[self.random.below(MergeMethod::ALL.len() as u64) as usize];
-        self.collection.merge_by(&self.context, method).unwrap();
+        let number = self.random.below(MergeMethod::ALL.len() as u64 + 1) as usize;
+        match MergeMethod::ALL.get(number) {
+            Some(&method) => self.collection.merge_by(&self.context, method).unwrap(),
+            None => self.collection.merge_replacing(&self.context, 1).unwrap(),
+        };
     }
 
     /// Searches for every row.

@@ -1,9 +1,13 @@
 //! Graphs of sets on which a graph of nearest rows may fail: neighbors that are all equal, in one cluster, or far away.
 
-use adjoin::index::{self, GraphMethod, IndexOptions};
+use adjoin::graph::Graph;
+use adjoin::index::{self, IndexOptions};
+use adjoin::kernels::Panel;
+use adjoin::lab::{VertexVectors, build_with_graph, vertex_vectors};
 use adjoin::options::{Element, Metric};
 use adjoin::query::QueryTarget;
 use adjoin::random::Random;
+use adjoin::store::Store;
 
 use super::{Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of, files_of};
@@ -34,6 +38,22 @@ fn set_of(vectors: &[Vec<f64>]) -> Set {
     Set::of(Element::U8, DIMENSIONS, &vectors.concat())
 }
 
+/// Builds an index with a graph in memory, into which one vertex after another was inserted.
+fn built_by_inserts(setup: &Setup, set: &Set, options: &IndexOptions) -> Indexed {
+    let (context, indexed) = (setup.context(), Indexed::build(setup, set, options));
+    let store = Store::open(&context, &indexed.beside("store")).unwrap();
+    let graph = match vertex_vectors(&context, &store).unwrap() {
+        VertexVectors::Bytes(vectors) => Graph::build(&context, &vectors, &options.graph),
+        VertexVectors::Floats(vectors) => Graph::build(&context, &vectors, &options.graph),
+    };
+    std::fs::remove_dir_all(indexed.path()).unwrap();
+    build_with_graph(&context, &store, &indexed.path(), options, (&graph.unwrap(), "inserts")).unwrap();
+    let other = Graph::build(&context, &Panel::<u8>::zeroed(1, DIMENSIONS), &options.graph).unwrap();
+    let another = build_with_graph(&context, &store, &indexed.beside("another"), options, (&other, "none"));
+    assert!(error_of(another).to_string().contains("not one of"));
+    indexed
+}
+
 #[test]
 fn what_lies_close_together_far_away_or_twice_is_found_as_by_inserts() {
     let setup = Setup::default();
@@ -50,14 +70,15 @@ fn what_lies_close_together_far_away_or_twice_is_found_as_by_inserts() {
         let queries: Vec<Vec<f64>> = vectors.iter().step_by(step).cloned().collect();
         let queries = set_of(&queries);
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
-        let found_by = |method| {
-            let indexed = Indexed::build(&setup, &set, &IndexOptions { method, code_bytes: 8, ..options() });
+        let options = IndexOptions { code_bytes: 8, ..options() };
+        let found_in = |indexed: &Indexed| {
             let report = index::verify(&setup.context(), &indexed.path()).unwrap();
-            assert!(report.is_sound(), "{name}, {method}: {:?}", report.damages);
+            assert!(report.is_sound(), "{name}: {:?}", report.damages);
             assert_same(&indexed.search(&setup, &queries, 10, vectors.len()).hits, &wanted, name);
             recall(&indexed.search(&setup, &queries, 10, 60).hits, &wanted)
         };
-        let (near, inserted) = (found_by(GraphMethod::Near), found_by(GraphMethod::Vamana));
+        let near = found_in(&Indexed::build(&setup, &set, &options));
+        let inserted = found_in(&built_by_inserts(&setup, &set, &options));
         // A graph that fails on such a set misses whole clusters or all outliers.
         assert!(near > inserted - 0.05 && near > 0.85, "{name}: {near}, by inserts {inserted}");
     }

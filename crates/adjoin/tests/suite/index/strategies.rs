@@ -1,8 +1,9 @@
 //! Strategies: do they change what they should, and nothing else?
 
 use adjoin::index::{Index, IndexOptions};
+use adjoin::lab::{Entry, WalkStrategy};
 use adjoin::options::Metric;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions, WalkStrategy};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 
 use super::recall::sets;
@@ -10,12 +11,11 @@ use super::{Found, Indexed, options, recall};
 use crate::harness::{Set, Setup};
 use crate::search::{assert_same, true_hits};
 
-fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: &str, effort: SearchEffort) -> Found {
+fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: WalkStrategy, effort: SearchEffort) -> Found {
     let context = setup.context();
-    let index = Index::open(&context, &indexed.path()).unwrap();
+    let index = Index::open(&context, &indexed.path()).unwrap().walking_by(strategy);
     let sink = CollectHits::default();
-    let strategy = if strategy.is_empty() { WalkStrategy::default() } else { strategy.parse().unwrap() };
-    let options = SearchOptions { walk: strategy, ..SearchOptions::new(QueryTarget::Nearest(10), effort, 1) };
+    let options = SearchOptions::new(QueryTarget::Nearest(10), effort, 1);
     let statistics =
         adjoin::index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
@@ -31,27 +31,28 @@ fn what_is_under_way_together_and_what_is_held_changes_only_what_is_read() {
     let (set, queries) = sets(12_000, 600);
     let indexed = indexed(&set);
     let list = SearchEffort::List(40);
-    let of = |memory, threads, strategy: &str| {
+    let usual = WalkStrategy::default();
+    let of = |memory, threads, strategy| {
         search(&indexed, &Setup { memory, threads, ..Setup::default() }, &queries, strategy, list)
     };
     let (much, little) = (64_000_000, 20_000_000);
-    let wanted = of(much, 2, "");
+    let wanted = of(much, 2, usual);
     let needed = wanted.statistics.search.reads_per_query * 600.0;
     let from_disk = |found: &Found| found.statistics.common.io.reads.unwrap() as f64;
     for (memory, threads, strategy) in [
-        (much, 1, ""),
-        (much, 2, "walks=1"),
-        (much, 2, "walks=3,ahead=1,order=asked"),
-        (much, 2, "ahead=16,walks=2"),
-        (little, 2, ""),
-        (little, 2, "walks=1,ahead=1"),
+        (much, 1, usual),
+        (much, 2, WalkStrategy { walks: 1, ..usual }),
+        (much, 2, WalkStrategy { walks: 3, ahead: 1, near_together: false, ..usual }),
+        (much, 2, WalkStrategy { ahead: 16, walks: 2, ..usual }),
+        (little, 2, usual),
+        (little, 2, WalkStrategy { walks: 1, ahead: 1, ..usual }),
     ] {
         let found = of(memory, threads, strategy);
-        assert_same(&found.hits, &wanted.hits, strategy);
+        assert_same(&found.hits, &wanted.hits, &format!("{strategy:?}"));
         let reads = found.statistics.search.reads_per_query * 600.0;
-        assert!((reads - needed).abs() < 1e-6, "{memory} {threads} {strategy}: {reads} of {needed}");
+        assert!((reads - needed).abs() < 1e-6, "{memory} {threads} {strategy:?}: {reads} of {needed}");
         if memory == much {
-            assert!(from_disk(&found) < 0.3 * needed, "{strategy}: {} of {needed}", from_disk(&found));
+            assert!(from_disk(&found) < 0.3 * needed, "{strategy:?}: {} of {needed}", from_disk(&found));
         }
     }
     assert!(
@@ -66,21 +67,25 @@ fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
     let (set, queries) = sets(12_000, 200);
     let indexed = indexed(&set);
     let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
-    let of = |strategy: &str, list| search(&indexed, &Setup::default(), &queries, strategy, SearchEffort::List(list));
+    let of = |strategy, list| search(&indexed, &Setup::default(), &queries, strategy, SearchEffort::List(list));
+    let usual = WalkStrategy::default();
+    let (beam, expanded) = (|beam| WalkStrategy { beam, ..usual }, |expanded| WalkStrategy { expanded, ..usual });
+    let vertex = WalkStrategy { entry: Entry::Vertex, ..usual };
     let reads = |found: &Found| found.statistics.search.reads_per_query;
-    let plain = of("", 80);
+    let plain = of(usual, 80);
     assert!(recall(&plain.hits, &wanted) > 0.95);
-    for strategy in ["beam=4", "expanded=0", "expanded=1", "entry=vertex", "entry=vertex,beam=8,expanded=0"] {
+    let all_others = WalkStrategy { beam: 8, expanded: 0.0, ..vertex };
+    for strategy in [beam(4), expanded(0.0), expanded(1.0), vertex, all_others] {
         // From a single entry vertex, a walk does not reach all clumps.
-        let least = if strategy.contains("vertex") { 0.5 } else { 0.95 };
+        let least = if strategy.entry == Entry::Vertex { 0.5 } else { 0.95 };
         let reached = recall(&of(strategy, 200).hits, &wanted);
-        assert!(reached > least, "{strategy}: {reached}");
+        assert!(reached > least, "{strategy:?}: {reached}");
     }
     let share = |found: &Found| found.statistics.search.vertex_utilization.unwrap();
-    assert_eq!(share(&of("expanded=1", 80)), 1.0);
-    assert!(share(&of("expanded=0", 80)) < share(&plain) && share(&plain) < 1.0);
-    assert!(reads(&of("beam=8", 80)) > reads(&plain), "a beam reads pages that it comes not to need");
-    assert!(reads(&of("entry=vertex", 80)) > reads(&plain), "the navigation graph saves the way in");
+    assert_eq!(share(&of(expanded(1.0), 80)), 1.0);
+    assert!(share(&of(expanded(0.0), 80)) < share(&plain) && share(&plain) < 1.0);
+    assert!(reads(&of(beam(8), 80)) > reads(&plain), "a beam reads pages that it comes not to need");
+    assert!(reads(&of(vertex, 80)) > reads(&plain), "the navigation graph saves the way in");
 }
 
 #[test]
@@ -88,10 +93,12 @@ fn a_recall_is_promised_for_the_walks_that_are_asked_for() {
     let (set, queries) = sets(12_000, 300);
     let indexed = indexed(&set);
     let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
-    for (strategy, learns) in [("walks=2", false), ("entry=vertex,expanded=0,beam=2", true)] {
+    let usual = WalkStrategy::default();
+    let other = WalkStrategy { entry: Entry::Vertex, expanded: 0.0, beam: 2, ..usual };
+    for (strategy, learns) in [(WalkStrategy { walks: 2, ..usual }, false), (other, true)] {
         let found = search(&indexed, &Setup::default(), &queries, strategy, SearchEffort::Recall(0.9));
         let common = &found.statistics.common;
-        assert!(common.recall.as_ref().unwrap().kept && recall(&found.hits, &wanted) >= 0.9, "{strategy}");
+        assert!(common.recall.as_ref().unwrap().kept && recall(&found.hits, &wanted) >= 0.9, "{strategy:?}");
         assert_eq!(common.seconds.calibrate.is_some(), learns, "what the index knows is of its own walks");
     }
 }
@@ -102,7 +109,7 @@ fn a_larger_navigation_graph_saves_reads() {
     let reads = |navigation| {
         let options = IndexOptions { navigation: Some(navigation), ..options() };
         let indexed = Indexed::build(&Setup::default(), &set, &options);
-        let found = search(&indexed, &Setup::default(), &queries, "", SearchEffort::List(40));
+        let found = search(&indexed, &Setup::default(), &queries, WalkStrategy::default(), SearchEffort::List(40));
         found.statistics.search.reads_per_query
     };
     let (few, many, all) = (reads(10), reads(3_000), reads(u32::MAX));
