@@ -21,6 +21,9 @@ mod promises;
 mod rabitq;
 mod rules;
 mod serve;
+#[cfg(test)]
+#[path = "../../crates/adjoin/tests/shared/sets.rs"]
+mod test_sets;
 mod updates;
 mod vamana;
 mod walks;
@@ -28,6 +31,8 @@ mod walks;
 use std::process::ExitCode;
 
 use adjoin::error::{Error, Result};
+#[cfg(test)]
+use adjoin::{kernels, random};
 
 /// An experiment, given its arguments.
 type Experiment = fn(&[String]) -> Result<()>;

@@ -240,21 +240,7 @@ fn float_of(half: u16) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Returns normal vectors of `hidden` dimensions, embedded in `dimensions`; unchanged if both are equal.
-    fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f32> {
-        let (mut random, mut axes) = (Random::new(seed, "vectors"), Random::new(1, "hidden axes"));
-        let axes: Vec<f64> = (0..dimensions * hidden).map(|_| axes.normal()).collect();
-        let mut panel = Panel::zeroed(rows, dimensions);
-        for row in 0..rows {
-            let inner: Vec<f64> = (0..hidden).map(|_| random.normal()).collect();
-            for (k, to) in panel.row_mut(row).iter_mut().enumerate() {
-                let seen = || inner.iter().zip(&axes[k * hidden..]).map(|(x, axis)| x * axis).sum::<f64>();
-                *to = 3.0 + if hidden == dimensions { inner[k] } else { seen() } as f32;
-            }
-        }
-        panel
-    }
+    use crate::test_sets::vectors;
 
     fn dot(x: &[f64], y: &[f64]) -> f64 {
         x.iter().zip(y).map(|(x, y)| x * y).sum()

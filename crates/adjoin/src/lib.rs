@@ -72,6 +72,9 @@ mod sorter;
 pub mod source;
 pub mod sql;
 pub mod store;
+#[cfg(test)]
+#[path = "../tests/shared/sets.rs"]
+mod test_sets;
 pub mod truth;
 pub mod workers;
 

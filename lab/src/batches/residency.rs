@@ -6,10 +6,8 @@ use std::str::FromStr;
 
 use super::s3_fifo::S3Fifo;
 use adjoin::error::{Error, Result};
-use adjoin::plan::batch::BucketCosts;
+use adjoin::plan::batch::{self, BucketCosts};
 
-/// No further use is known.
-pub(super) const NEVER: u32 = u32::MAX;
 /// Seconds of WLRU's window, and between two prefetches of WLRU and CLRU (CALL, sections III-B and III-C).
 const WINDOW_SECONDS: f64 = 60.0;
 /// Number of buckets that WLRU keeps for their uses within a window.
@@ -40,9 +38,7 @@ pub(crate) enum Retention {
     },
     /// The one that the queues of S3-FIFO choose.
     S3Fifo,
-    /// The one that the batch needs last. Among buckets that the batch needs no more, the one with the least uses times
-    /// the cost of a read, per byte (Cherkasova's GDSF). Uses of all buckets are remembered, cached or not, since there
-    /// are few.
+    /// The one that the engine chooses.
     Foreseen,
 }
 
@@ -110,9 +106,10 @@ pub(crate) struct Residency {
     costs: BucketCosts,
     held_bytes: u64,
     held: Vec<Option<Stay>>,
-    /// The cached buckets by rank; empty under S3-FIFO.
+    /// The cached buckets by rank; empty under S3-FIFO and the engine's policy.
     by_stay: BTreeSet<(Stay, u32)>,
     queues: Option<S3Fifo>,
+    foreseen: Option<batch::Residency>,
     /// Counter of uses and loads.
     time: u64,
     /// Uses of each bucket, of which old ones count for less.
@@ -123,7 +120,6 @@ pub(crate) struct Residency {
     recent: Vec<u32>,
     is_top: Vec<bool>,
     window: u64,
-    next_uses: Vec<u32>,
 }
 
 impl Residency {
@@ -132,6 +128,7 @@ impl Residency {
         let buckets = costs.sizes.len();
         assert_eq!(buckets, costs.reads.len(), "a bucket has a size and a cost");
         let queues = (retention == Retention::S3Fifo).then(|| S3Fifo::new(capacity, buckets));
+        let foreseen = (retention == Retention::Foreseen).then(|| batch::Residency::new(capacity, costs.clone()));
         Self {
             retention,
             capacity,
@@ -140,13 +137,13 @@ impl Residency {
             held: vec![None; buckets],
             by_stay: BTreeSet::new(),
             queues,
+            foreseen,
             time: 0,
             counts: vec![0.0; buckets],
             next_counts: 1.0,
             recent: vec![0; buckets],
             is_top: vec![false; buckets],
             window: 0,
-            next_uses: vec![NEVER; buckets],
         }
     }
 
@@ -172,7 +169,7 @@ impl Residency {
 
     /// Returns whether the policy needs the next use of each bucket.
     pub(crate) fn foresees(&self) -> bool {
-        self.retention == Retention::Foreseen
+        self.foreseen.is_some()
     }
 
     /// Sets the time, in seconds since some start. Returns the buckets to prefetch, if a minute has passed.
@@ -200,11 +197,10 @@ impl Residency {
         }
     }
 
-    /// Sets the place in the batch of a bucket's next use, or [`NEVER`].
+    /// Sets the place in the batch of a bucket's next use, or [`batch::NEVER`].
     pub(crate) fn expect(&mut self, bucket: u32, next_use: u32) {
-        self.next_uses[bucket as usize] = next_use;
-        if self.foresees() {
-            self.rank(bucket);
+        if let Some(foreseen) = &mut self.foreseen {
+            foreseen.expect(bucket, next_use);
         }
     }
 
@@ -221,6 +217,8 @@ impl Residency {
         }
         if let Some(queues) = &mut self.queues {
             queues.note_use(bucket);
+        } else if let Some(foreseen) = &mut self.foreseen {
+            foreseen.note_use(bucket);
         } else if self.retention != Retention::Fifo {
             self.rank(bucket);
         }
@@ -236,9 +234,10 @@ impl Residency {
         self.held_bytes += self.size(bucket);
         let stay = self.stay(bucket);
         self.held[bucket as usize] = Some(stay);
-        match &mut self.queues {
-            Some(queues) => queues.insert(bucket, self.costs.sizes[bucket as usize]),
-            None => {
+        match (&mut self.queues, &mut self.foreseen) {
+            (Some(queues), _) => queues.insert(bucket, self.costs.sizes[bucket as usize]),
+            (_, Some(foreseen)) => foreseen.insert(bucket),
+            _ => {
                 self.by_stay.insert((stay, bucket));
             }
         }
@@ -246,9 +245,10 @@ impl Residency {
 
     /// Returns the next bucket to evict for which `may_go` is true, if any.
     pub(crate) fn victim(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
-        match &mut self.queues {
-            Some(queues) => queues.victim(|bucket| self.costs.sizes[bucket as usize], may_go),
-            None => self.by_stay.iter().map(|&(_, bucket)| bucket).find(|&bucket| may_go(bucket)),
+        match (&mut self.queues, &self.foreseen) {
+            (Some(queues), _) => queues.victim(|bucket| self.costs.sizes[bucket as usize], may_go),
+            (_, Some(foreseen)) => foreseen.victims().find(|&bucket| may_go(bucket)),
+            _ => self.by_stay.iter().map(|&(_, bucket)| bucket).find(|&bucket| may_go(bucket)),
         }
     }
 
@@ -263,19 +263,18 @@ impl Residency {
         if let Some(queues) = &mut self.queues {
             queues.evict(bucket, self.costs.sizes[bucket as usize]);
         }
+        if let Some(foreseen) = &mut self.foreseen {
+            foreseen.evict(bucket);
+        }
     }
 
     /// Returns the rank of a bucket that is loaded or used now.
     fn stay(&self, bucket: u32) -> Stay {
         let at = bucket as usize;
-        let BucketCosts { sizes, reads } = &self.costs;
         match self.retention {
-            Retention::Fifo | Retention::Lru | Retention::S3Fifo => Stay(self.time, 0.0),
+            Retention::Fifo | Retention::Lru | Retention::S3Fifo | Retention::Foreseen => Stay(self.time, 0.0),
             Retention::Wlru { .. } => Stay(self.is_top[at].into(), self.time as f64),
-            Retention::Clru { .. } => Stay(0, self.counts[at] * reads[at]),
-            Retention::Foreseen => {
-                Stay((NEVER - self.next_uses[at]).into(), self.counts[at] * reads[at] / sizes[at].max(1) as f64)
-            }
+            Retention::Clru { .. } => Stay(0, self.counts[at] * self.costs.reads[at]),
         }
     }
 
@@ -295,8 +294,8 @@ impl Residency {
             let Some(before) = self.held[bucket] else { continue };
             let stay = match self.retention {
                 Retention::Wlru { .. } => Stay(self.is_top[bucket].into(), before.1),
-                Retention::Clru { .. } | Retention::Foreseen => self.stay(bucket as u32),
-                Retention::Fifo | Retention::Lru | Retention::S3Fifo => continue,
+                Retention::Clru { .. } => self.stay(bucket as u32),
+                Retention::Fifo | Retention::Lru | Retention::S3Fifo | Retention::Foreseen => continue,
             };
             self.by_stay.remove(&(before, bucket as u32));
             self.held[bucket] = Some(stay);
@@ -420,27 +419,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_batch_needs_stays_and_then_what_saves_most_reads_a_byte() {
-        let mut foreseen = residency(Retention::Foreseen, 10, &[2, 4, 4, 2]);
-        [0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut foreseen, bucket)));
-        foreseen.expect(0, 7);
-        foreseen.expect(2, 3);
-        let order: Vec<u32> = foreseen.by_stay.iter().map(|&(_, bucket)| bucket).collect();
-        assert_eq!(order, [1, 0, 2], "never, late, soon");
-        [0, 2].into_iter().for_each(|bucket| foreseen.expect(bucket, NEVER));
-        foreseen.note_use(1);
-        // 0 and 2 were used once each; their reads cost 3 for 2 bytes and 5 for 4 bytes.
-        assert_eq!(take(&mut foreseen, 3), Some(vec![2]));
-    }
-
-    #[test]
     fn counts_of_uses_stay_finite_and_old_ones_fade() {
-        let mut foreseen = residency(Retention::Foreseen, 2, &[1; 3]);
-        (0..100).for_each(|_| drop(take(&mut foreseen, 0)));
-        (0..60_000).for_each(|_| drop(take(&mut foreseen, 1)));
-        assert!(foreseen.counts.iter().all(|count| count.is_finite()));
-        (0..10).for_each(|_| foreseen.note_use(2));
-        assert_eq!(take(&mut foreseen, 2), Some(vec![0]));
+        let mut clru = residency(Retention::Clru { prefetches: false }, 2, &[1; 3]);
+        (0..100).for_each(|_| drop(take(&mut clru, 0)));
+        (0..60_000).for_each(|_| drop(take(&mut clru, 1)));
+        assert!(clru.counts.iter().all(|count| count.is_finite()));
+        (0..10).for_each(|_| clru.note_use(2));
+        assert_eq!(take(&mut clru, 2), Some(vec![0]));
     }
 
     #[test]

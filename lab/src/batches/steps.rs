@@ -1,9 +1,9 @@
 //! The plan of a batch, step by step: loads, evictions and comparisons.
 
-use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep};
+use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep, NEVER};
 
 use super::order::{BatchOrder, Piece, pieces};
-use super::residency::{NEVER, Residency};
+use super::residency::Residency;
 
 /// Returns the fraction of uses that found their bucket in the cache. Uses of prefetched buckets are hits if
 /// `with_prefetched`, as CALL counts them.

@@ -3,52 +3,7 @@
 use adjoin::random::Random;
 
 use super::*;
-
-/// A graph as lists of out-neighbors.
-type Lists = Vec<Vec<u32>>;
-
-/// Returns graphs with and without edges, connected or not, with few edges per vertex.
-fn graphs() -> Vec<(&'static str, Lists)> {
-    let mut random = Random::new(1, "graphs for layouts");
-    let mut drawn = |vertices: u32, degree: usize, reach: u32| -> Lists {
-        let of = |vertex: u32, random: &mut Random| {
-            let mut list: Vec<u32> = Vec::new();
-            for _ in 0..random.below(degree as u64 + 1) {
-                let from = vertex.saturating_sub(reach);
-                let to = (vertex + reach).min(vertices - 1);
-                let neighbor = from + random.below(u64::from(to - from) + 1) as u32;
-                if neighbor != vertex && !list.contains(&neighbor) {
-                    list.push(neighbor);
-                }
-            }
-            list
-        };
-        (0..vertices).map(|vertex| of(vertex, &mut random)).collect()
-    };
-    let near = drawn(500, 9, 12);
-    let far = drawn(300, 6, 300);
-    let groups: Lists = (0..90u32).map(|v| (v / 9 * 9..v / 9 * 9 + 9).filter(|&n| n != v).collect()).collect();
-    let star: Lists = (0..40u32).map(|v| if v == 0 { (1..40).collect() } else { vec![0] }).collect();
-    vec![
-        ("one vertex", vec![vec![]]),
-        ("two vertices", vec![vec![1], vec![]]),
-        ("no edges", vec![vec![]; 33]),
-        ("groups", groups),
-        ("a star", star),
-        ("near edges", near),
-        ("edges everywhere", far),
-    ]
-}
-
-/// Computes OR(G) by its formula.
-fn ratio_of(lists: &Lists, order: &[u32], records: usize) -> f64 {
-    let of = |page: &[u32], vertex: u32| {
-        let near = page.iter().filter(|&other| lists[vertex as usize].contains(other)).count();
-        if page.len() == 1 { 0.0 } else { near as f64 / (page.len() - 1) as f64 }
-    };
-    let all: f64 = order.chunks(records).flat_map(|page| page.iter().map(move |&vertex| of(page, vertex))).sum();
-    all / order.len() as f64
-}
+use crate::test_sets::{Lists, graphs, ratio};
 
 fn laid(lists: &Lists, order: PageOrder, records: usize) -> (Vec<u32>, f64) {
     let (edges, vectors) =
@@ -77,7 +32,7 @@ fn all_orders_hold_all_vertices_with_the_ratio_that_they_report() {
     for (name, lists) in graphs() {
         for (order, records) in PageOrder::ALL.into_iter().flat_map(|order| [1, 4, 15, 1_000].map(|r| (order, r))) {
             let (mut places, reported) = laid(&lists, order, records);
-            let difference = reported - ratio_of(&lists, &places, records);
+            let difference = reported - ratio(&lists, &places, records);
             assert!(difference.abs() < 1e-12, "{name}: {order}: {difference}");
             places.sort_unstable();
             assert_eq!(places, (0..lists.len() as u32).collect::<Vec<_>>(), "{name}: {order}");

@@ -10,5 +10,5 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use residency::{BucketCosts, Residency};
+pub use residency::{BucketCosts, NEVER, Residency};
 pub use steps::{BatchCounts, BatchPlan, BatchStep, plan_batch};

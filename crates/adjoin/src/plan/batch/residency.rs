@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 /// No further use is known.
-pub(super) const NEVER: u32 = u32::MAX;
+pub const NEVER: u32 = u32::MAX;
 /// Uses per bucket, on average, after which an old use counts half.
 const USES_REMEMBERED: f64 = 16.0;
 /// Limit beyond which the counts of uses are scaled down.
@@ -102,7 +102,7 @@ impl Residency {
     }
 
     /// Notes that a bucket is used next at a place of the batch, or [`NEVER`].
-    pub(super) fn expect(&mut self, bucket: u32, next_use: u32) {
+    pub fn expect(&mut self, bucket: u32, next_use: u32) {
         self.next_uses[bucket as usize] = next_use;
         self.rank(bucket);
     }
@@ -131,9 +131,9 @@ impl Residency {
         self.by_stay.insert((stay, bucket));
     }
 
-    /// Returns the next bucket to evict, or `None` if no bucket is held.
-    pub fn victim(&self) -> Option<u32> {
-        self.by_stay.first().map(|&(_, bucket)| bucket)
+    /// Returns the buckets in the cache, in the order in which they are to be evicted.
+    pub fn victims(&self) -> impl Iterator<Item = u32> {
+        self.by_stay.iter().map(|&(_, bucket)| bucket)
     }
 
     /// Removes a bucket from the cache.
@@ -183,7 +183,7 @@ mod tests {
         }
         let mut gone = Vec::new();
         while !residency.fits(bucket) {
-            let victim = residency.victim().unwrap();
+            let victim = residency.victims().next().unwrap();
             residency.evict(victim);
             gone.push(victim);
         }
@@ -209,8 +209,7 @@ mod tests {
         [0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut foreseen, bucket)));
         foreseen.expect(0, 7);
         foreseen.expect(2, 3);
-        let order: Vec<u32> = foreseen.by_stay.iter().map(|&(_, bucket)| bucket).collect();
-        assert_eq!(order, [1, 0, 2], "never, late, soon");
+        assert_eq!(foreseen.victims().collect::<Vec<_>>(), [1, 0, 2], "never, late, soon");
         [0, 2].into_iter().for_each(|bucket| foreseen.expect(bucket, NEVER));
         foreseen.note_use(1);
         // Buckets 0 and 2 have one use each; their reads cost 3 for 2 bytes and 5 for 4.

@@ -116,7 +116,7 @@ pub fn plan_batch(lists: &[Vec<u32>], cache: &mut Residency) -> BatchPlan {
         cache.note_use(bucket);
         if is_missing {
             while !cache.fits(bucket) {
-                let victim = cache.victim().expect("a bucket fits into the empty cache");
+                let victim = cache.victims().next().expect("a bucket fits into the empty cache");
                 cache.evict(victim);
                 plan.steps.push(BatchStep::Evict(victim));
             }
