@@ -88,8 +88,8 @@ def recall_of(job: Job, vectors: Any, found: Callable[[int], Any]) -> float:
 def judge(job: Job) -> Job:
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(job["found"], columns=["id", "neighbor"])
-    ids, others = (table[name].to_numpy().astype("int64") for name in ("id", "neighbor"))
+    table = pyarrow.parquet.read_table(job["found"], columns=["query", "id"])
+    ids, others = (table[name].to_numpy().astype("int64") for name in ("query", "id"))
     order = numpy.argsort(ids, kind="stable")
     ids, others = ids[order], others[order]
     of_row = lambda row: others[slice(*numpy.searchsorted(ids, [row, row + 1]))]  # noqa: E731

@@ -643,7 +643,7 @@ class Neighbors(Hits):
         self._order: Optional[tuple[Any, Any]] = None
 
     def hits(self) -> ArrowStream:
-        """Returns every neighbor: ``id`` and ``neighbor`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
+        """Returns every neighbor: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
         ``similarity`` or ``score``."""
         return self._found.hits()
 
@@ -701,7 +701,7 @@ class Result(Table):
         self.stats: dict[str, Any] = json.loads(joined.stats)
 
     def pairs(self) -> ArrowStream:
-        """Returns every pair: ``left``, ``right`` (ids, or row numbers) and ``distance`` or ``similarity``."""
+        """Returns every pair: ``left_id``, ``right_id`` (ids, or row numbers) and ``distance`` or ``similarity``."""
         return self._joined.pairs()
 
     def counts(self) -> ArrowStream:

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::sink::{PairBatch, PairSchema, PairSink, Written, id_column, id_field, value_field};
+use adjoin::sink::{PAIR_ID_COLUMNS, PairBatch, PairSchema, PairSink, Written, id_column, id_field, value_field};
 use adjoin::source::{IdKind, Ids, TextIds};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
@@ -174,7 +174,7 @@ impl PairFileWriter {
     pub(crate) fn create(path: &Path, PairSchema { ids: kinds, metric, .. }: PairSchema) -> Result<Self> {
         let mut fields: Vec<Field> = ROW_COLUMNS.map(|name| Field::new(name, DataType::UInt64, false)).into();
         if kinds != [IdKind::None; 2] {
-            fields.extend([("left", kinds[0]), ("right", kinds[1])].map(|(name, kind)| id_field(name, kind)));
+            fields.extend(PAIR_ID_COLUMNS.into_iter().zip(kinds).map(|(name, kind)| id_field(name, kind)));
         }
         fields.push(value_field(metric));
         let schema = Arc::new(Schema::new(fields));
@@ -238,7 +238,8 @@ pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     let all = reader.schema();
     let has_ids = all.fields().len() == WITH_IDS;
     let columns: Vec<usize> = if has_ids { vec![2, 3, 4] } else { vec![0, 1, 2] };
-    let names = ["left", "right", all.field(all.fields().len() - 1).name()];
+    let [left, right] = PAIR_ID_COLUMNS;
+    let names = [left, right, all.field(all.fields().len() - 1).name()];
     let fields = columns.iter().zip(names).map(|(&k, name)| all.field(k).clone().with_name(name));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let wanted = schema.clone();

@@ -141,7 +141,7 @@ def test_a_live_index_is_a_source(vectors, tmp_path):
         assert (7, 600) in near and len(near) > 5
         with adjoin.join(live, eps=2.5, exact=True) as result:
             pairs = result.to_polars()
-            assert sorted((min(pair), max(pair)) for pair in zip(pairs["left"], pairs["right"])) == sorted(near)
+            assert sorted((min(pair), max(pair)) for pair in zip(pairs["left_id"], pairs["right_id"])) == sorted(near)
         index = adjoin.build_index(live, tmp_path / "index")
         assert len(index) == len(ids)
         with pytest.raises(adjoin.OptionError, match="id_column has a meaning only for files"):

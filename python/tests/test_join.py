@@ -92,10 +92,10 @@ def test_results_of_rows_agree_with_the_pairs(vectors: numpy.ndarray) -> None:
 def test_ids_are_those_of_the_column() -> None:
     with adjoin.join(SAMPLE, id_column="name", min_similarity=0.95, exact=True, memory="256MB") as result:
         pairs = polars.DataFrame(result.pairs())
-        assert pairs.columns == ["left", "right", "similarity"]
-        assert pairs["left"].dtype == polars.String and len(pairs) == len(result) > 100
+        assert pairs.columns == ["left_id", "right_id", "similarity"]
+        assert pairs["left_id"].dtype == polars.String and len(pairs) == len(result) > 100
         names = set(polars.read_parquet(SAMPLE, columns=["name"])["name"])
-        assert set(pairs["left"]) <= names
+        assert set(pairs["left_id"]) <= names
         keep = polars.DataFrame(result.keep())
         assert keep.columns == ["id", "kept_id", "similarity"] and set(keep["kept_id"]) <= names
         assert polars.DataFrame(result.counts())["id"].to_list() == list(polars.read_parquet(SAMPLE)["name"])
@@ -358,7 +358,7 @@ def test_the_command_comes_with_the_package(tmp_path: Path) -> None:
     output = tmp_path / "pairs.csv"
     join = [command, "join", SAMPLE, "--id-column", "name", "--min-similarity", "0.99", "--exact", "-o", output]
     subprocess.run(join, check=True, capture_output=True)
-    assert output.read_text().startswith("left,right,similarity\n")
+    assert output.read_text().startswith("left_id,right_id,similarity\n")
     refused = subprocess.run([*join, "--recall", "2"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and refused.stderr.startswith("adjoin: ")
 
@@ -437,7 +437,7 @@ def test_two_sets_are_joined_with_each_other(vectors: numpy.ndarray, tmp_path: P
         assert {row[:2] for row in rows_of(result.pairs())} == {(i, names[j]) for i, j in wanted if j % 2 == 0}
         assert {row[0] for row in rows_of(result.counts())} == set(range(200))
         result.write(tmp_path / "pairs.csv")
-    assert (tmp_path / "pairs.csv").read_text().startswith("left,right,")
+    assert (tmp_path / "pairs.csv").read_text().startswith("left_id,right_id,")
     for options, words in [
         ({"where_other": "even"}, "give other"),
         ({"other": 3}, "other is 3"),

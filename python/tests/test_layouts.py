@@ -38,7 +38,7 @@ def table_of(vectors: numpy.ndarray) -> pyarrow.Table:
 def pairs_of(source: Any, **options: Any) -> set[tuple[str, ...]]:
     with adjoin.join(source, eps=EPS, exact=True, memory="128MiB", **options) as result:
         pairs = pyarrow.table(result.pairs())
-    return {tuple(sorted(pair)) for pair in zip(pairs["left"].to_pylist(), pairs["right"].to_pylist())}
+    return {tuple(sorted(pair)) for pair in zip(pairs["left_id"].to_pylist(), pairs["right_id"].to_pylist())}
 
 
 def read_parquet(path: Path) -> pyarrow.Table:

@@ -24,10 +24,10 @@ def test_arrays_go_by_rows_whatever_their_order_in_the_store(vectors, tmp_path):
         assert (found.rows == numpy.arange(600)).all() and len(found) == 600
         assert found.stats["nearest"]["neighbors"] == 3_000 and found.stats["recall"]["kept"]
         table = found.to_arrow()
-    assert table.column_names == ["id", "rank", "neighbor", "distance"]
+    assert table.column_names == ["query", "rank", "id", "distance"]
     lie = table["id"].to_numpy()[::5]
     assert sorted(lie) == list(range(600)) and lie.tolist() != list(range(600))
-    assert (table["neighbor"].to_numpy().reshape(-1, 5) == wanted[lie]).all()
+    assert (table["id"].to_numpy().reshape(-1, 5) == wanted[lie]).all()
     store = adjoin.build(vectors, tmp_path / "store")
     with adjoin.nearest(store, numpy.int64(5), exact=True) as again:
         assert (again.ids == found.ids).all() and again.stats["seconds"]["build"] is None

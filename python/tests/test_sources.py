@@ -32,7 +32,7 @@ def check(source: Any, vectors: numpy.ndarray, by_id: bool = True, **options: An
     expected = {tuple(sorted((name(a), name(b)))) for a, b in pairs_within(vectors, EPS)}
     with adjoin.join(source, eps=EPS, exact=True, memory="128MiB", **options) as result:
         table = pyarrow.table(result.pairs())
-    found = {tuple(sorted(pair)) for pair in zip(table["left"].to_pylist(), table["right"].to_pylist())}
+    found = {tuple(sorted(pair)) for pair in zip(table["left_id"].to_pylist(), table["right_id"].to_pylist())}
     assert found == expected and len(found) > 100
 
 
@@ -132,7 +132,7 @@ def test_a_split_of_a_folder(vectors: numpy.ndarray, tmp_path: Path) -> None:
     for split, start in (("train", 0), ("test", 300)):
         pyarrow.parquet.write_table(table.slice(start, 300), tmp_path / f"{split}-00000-of-00001.parquet")
     with adjoin.join(tmp_path, eps=EPS, exact=True, split="train") as result:
-        rows = set(pyarrow.table(result.pairs())["left"].to_pylist())
+        rows = set(pyarrow.table(result.pairs())["left_id"].to_pylist())
     assert rows and min(rows) >= 300
     with pytest.raises(adjoin.InputError, match='no split is called dev; there are test, train; give one of these to split'):
         adjoin.join(tmp_path, eps=EPS, split="dev")

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use adjoin::context::Context;
 use adjoin::device::Reservation;
 use adjoin::error::{Error, Result};
-use adjoin::sink::{Components, TWO_SETS};
+use adjoin::sink::{Components, PAIR_ID_COLUMNS, TWO_SETS};
 use adjoin::source::TableFile;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Schema};
 
 use super::table::{column, open, texts_of};
 
@@ -23,8 +23,6 @@ const SHOWN: usize = 100_000;
 const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Close>()) as u64;
 /// Least bytes of a page: the pairs on it, and the first ids.
 pub(super) const LEAST_BYTES: u64 = SHOWN_BYTES + IDS_BYTES_AT_ONCE;
-/// Columns of ids.
-const PAIR: [&str; 2] = ["left", "right"];
 /// Number of thresholds on the curve.
 const STEPS: usize = 200;
 /// Bytes that are reserved at once.
@@ -145,6 +143,19 @@ impl Pairs {
     }
 }
 
+/// Names the result in a table without pairs, by the column that no other result has.
+fn other_result(schema: &Schema) -> Option<&'static str> {
+    const RESULTS: [(&str, &str); 4] = [
+        ("kept_id", "removed rows"),
+        ("rank", "the hits of a search"),
+        ("count", "counts of neighbors"),
+        ("cluster", "clusters of rows"),
+    ];
+    let has = |name: &str| schema.index_of(name).is_ok();
+    let is_pairs = PAIR_ID_COLUMNS.into_iter().all(has);
+    RESULTS.into_iter().find(|(column, _)| !is_pairs && has(column)).map(|(_, what)| what)
+}
+
 /// Returns whether one id is a number below another.
 fn is_before(left: &str, right: &str) -> bool {
     matches!((left.parse::<u64>(), right.parse::<u64>()), (Ok(left), Ok(right)) if left < right)
@@ -160,8 +171,14 @@ fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
 
 impl PairFile {
     pub(super) fn open(context: &Context, path: &Path) -> Result<Self> {
-        let table = open(context, path, &PAIR)?;
+        let table = open(context, path, &PAIR_ID_COLUMNS)?;
         let schema = table.schema();
+        if let Some(what) = other_result(schema) {
+            let at = path.display();
+            return Err(Error::input(format!(
+                "{at} has {what}; report needs the pairs of a join (columns left_id, right_id)"
+            )));
+        }
         let is_named = |name: &&str| schema.index_of(name).is_ok() || schema.fields().is_empty();
         let value = ["distance", "similarity"].into_iter().find(is_named);
         let no_pairs = || {
@@ -185,7 +202,8 @@ impl PairFile {
     /// Returns the positions of both ids and of the value.
     fn columns(&self) -> Result<[usize; 3]> {
         let place = |name| column(&self.table, &self.path, name);
-        Ok([place(PAIR[0])?, place(PAIR[1])?, place(&self.value)?])
+        let [left, right] = PAIR_ID_COLUMNS;
+        Ok([place(left)?, place(right)?, place(&self.value)?])
     }
 
     /// Returns the bytes that reading the pairs takes.

@@ -18,7 +18,7 @@ fn the_sample_joins_to_its_known_pairs_in_every_format() {
     let (columns, pairs) = pairs_of(&place, "pairs.parquet");
     assert_eq!(
         (columns.as_slice(), pairs.len()),
-        (&["left", "right", "similarity"].map(String::from)[..], SAMPLE_PAIRS)
+        (&["left_id", "right_id", "similarity"].map(String::from)[..], SAMPLE_PAIRS)
     );
     assert!(pairs.iter().all(|pair| pair.0.parse::<u64>().is_err()), "names are text, not row numbers");
     assert!(pairs.iter().all(|pair| (0.9..1.01).contains(&f32::from_bits(pair.2))));
@@ -72,7 +72,7 @@ fn rows_without_a_usable_vector_are_skipped_on_demand_and_keep_their_numbers() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[f32::NAN, 0.0, 1.0, 1.0, f32::INFINITY, 0.0, 1.0, 1.5]));
     let ran = place.done("join set.fbin --eps 1 --on-bad skip -o -");
-    assert_eq!(ran.out, "left,right,distance\n1,3,0.5\n");
+    assert_eq!(ran.out, "left_id,right_id,distance\n1,3,0.5\n");
     let said = place.done("build set.fbin --on-bad skip -o store").said;
     assert!(said.contains("2 rows without a usable vector skipped"), "{said}");
 }
@@ -90,7 +90,7 @@ fn a_downloaded_folder_is_read_with_its_folders() {
     place.write("blob", &fbin(1, &[1.0]));
     std::os::unix::fs::symlink(place.path("blob"), place.path("set/data/train-00000-of-00002.fbin")).unwrap();
     let ran = place.done("join set --eps 1 -o -");
-    assert_eq!(ran.out, "left,right,distance\n0,1,0.5\n");
+    assert_eq!(ran.out, "left_id,right_id,distance\n0,1,0.5\n");
     assert!(ran.said.contains("left out as no files of vectors: .cache, README.md"), "{}", ran.said);
 }
 
@@ -102,9 +102,9 @@ fn empty_results_are_results() {
         place.done(&format!("join set.fbin --eps 1 -o {name}"));
         assert!(pairs_of(&place, name).1.is_empty(), "{name}");
     }
-    assert_eq!(place.text("none.csv"), "left,right,distance\n");
+    assert_eq!(place.text("none.csv"), "left_id,right_id,distance\n");
     place.write("one.fbin", &fbin(1, &[7.0]));
-    assert_eq!(place.done("join one.fbin --eps 1e300 -o -").out, "left,right,distance\n");
+    assert_eq!(place.done("join one.fbin --eps 1e300 -o -").out, "left_id,right_id,distance\n");
 }
 
 #[test]
@@ -170,5 +170,5 @@ fn names_with_spaces_and_letters_of_the_world_work() {
     run(&["gen", "--rows", "100", "--dimensions", "4", "-o", "Größe ☃/a b.fbin"]);
     run(&["build", "Größe ☃", "-o", "mein Lager"]);
     run(&["join", "mein Lager", "--eps", "1", "-o", "Größe ☃/Paare [1].csv", "--stats", "Größe ☃/s t.json"]);
-    assert!(place.text("Größe ☃/Paare [1].csv").starts_with("left,right,distance\n"));
+    assert!(place.text("Größe ☃/Paare [1].csv").starts_with("left_id,right_id,distance\n"));
 }

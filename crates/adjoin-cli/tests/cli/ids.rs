@@ -20,7 +20,7 @@ fn a_dictionary_of_texts_names_the_rows() {
     let place = Place::new();
     let texts = || Arc::new(["cat", "dog", "cow"].into_iter().collect::<DictionaryArray<Int8Type>>());
     with_ids(&place, "id", texts());
-    let by_id = "left,right,distance\ncat,dog,0.5\n";
+    let by_id = "left_id,right_id,distance\ncat,dog,0.5\n";
     assert_eq!(place.done("join set.parquet --eps 1 -o -").out, by_id);
     assert_eq!(place.done("groundtruth set.parquet --eps 1 -o -").out, by_id);
     with_ids(&place, "key", texts());
@@ -41,7 +41,7 @@ fn a_column_called_id_that_cannot_be_one_is_never_left_out_in_silence() {
             place.refused(line, &words);
             place.done(&format!("{line} --no-ids"));
         }
-        let by_number = "left,right,distance\n0,1,0.5\n";
+        let by_number = "left_id,right_id,distance\n0,1,0.5\n";
         assert_eq!(place.done("join set.parquet --no-ids --eps 1 -o -").out, by_number);
         assert_eq!(place.done("join store --eps 1 -o -").out, by_number);
         std::fs::remove_dir_all(place.path("store")).unwrap();

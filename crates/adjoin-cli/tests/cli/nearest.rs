@@ -26,7 +26,7 @@ fn each_row_has_its_neighbors_nearest_first_and_equal_ones_by_row() {
     let within = "0,1,1,1.0 0,2,5,1.0 1,1,5,0.0 1,2,0,1.0 2,1,1,2.0 2,2,5,2.0 5,1,1,0.0 5,2,0,1.0 7,1,0,2.0 7,2,1,3.0";
     for input in ["set.store", "set.fbin"] {
         let table = place.done(&format!("join {input} --nearest 2 --within 3 -o - --quiet")).out;
-        assert_eq!(table.lines().next(), Some("id,rank,neighbor,distance"));
+        assert_eq!(table.lines().next(), Some("query,rank,id,distance"));
         assert_eq!(sorted(&table).join(" "), within, "{input}");
     }
     place.done("join set.store --nearest 1 --exact -o one.csv --quiet");
@@ -37,7 +37,7 @@ fn each_row_has_its_neighbors_nearest_first_and_equal_ones_by_row() {
     let lines = "join set.store --nearest 1 -o hits.jsonl --quiet";
     place.done(lines);
     let of_row = |line: &str| serde_json::from_str::<Value>(line).unwrap();
-    let wanted = serde_json::json!({"id": 3, "rank": 1, "neighbor": 0, "distance": 4.0});
+    let wanted = serde_json::json!({"query": 3, "rank": 1, "id": 0, "distance": 4.0});
     assert!(place.text("hits.jsonl").lines().map(of_row).any(|row| row == wanted));
     place.refused(lines, &["hits.jsonl", "--force"]);
     let said = place.done("join set.store --nearest 2 --within 3").said;
@@ -49,7 +49,7 @@ fn inner_products_have_neighbors_where_the_metric_says_so() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 3., 4., 1., 0., -2., 0.]));
     let table = place.done("join set.fbin --metric ip --nearest 1 -o - --quiet").out;
-    assert_eq!(table.lines().next(), Some("id,rank,neighbor,score"));
+    assert_eq!(table.lines().next(), Some("query,rank,id,score"));
     assert_eq!(sorted(&table), ["0,1,1,0.0", "1,1,2,3.0", "2,1,1,3.0", "3,1,0,0.0"]);
     let cosine = place.done("join set.fbin --metric cosine --on-bad skip --nearest 1 --within 0.5 -o - --quiet").out;
     assert_eq!(sorted(&cosine), ["1,1,2,0.6", "2,1,1,0.6"], "a zero vector has no direction");
@@ -64,7 +64,7 @@ fn a_real_set_is_told_of_by_names_and_keeps_its_promises() {
         assert!(said.contains(words), "{said}");
     }
     let text = place.text("hits.csv");
-    assert_eq!(text.lines().next(), Some("id,rank,neighbor,similarity"));
+    assert_eq!(text.lines().next(), Some("query,rank,id,similarity"));
     let itself = |line: &&str| {
         let fields: Vec<&str> = line.split(',').collect();
         fields[0] == fields[2]

@@ -98,8 +98,8 @@ fn columns_are_chosen_by_name() {
     let place = Place::new();
     crate::inputs::write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("b", Some([0.0, 1.5]))]);
     let ran = place.done("join set.parquet --eps 1 --vector-column embedding --id-column key -o -");
-    assert_eq!(ran.out, "left,right,distance\na,b,0.5\n");
-    assert_eq!(place.done("join set.parquet --eps 1 -o -").out, "left,right,distance\n0,1,0.5\n");
+    assert_eq!(ran.out, "left_id,right_id,distance\na,b,0.5\n");
+    assert_eq!(place.done("join set.parquet --eps 1 -o -").out, "left_id,right_id,distance\n0,1,0.5\n");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn duplicate_ids_are_kept_on_demand() {
     let place = Place::new();
     crate::inputs::write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("a", Some([0.0, 1.5]))]);
     let ran = place.done("join set.parquet --eps 1 --id-column key --on-duplicate-id keep -o -");
-    assert_eq!(ran.out, "left,right,distance\na,a,0.5\n");
+    assert_eq!(ran.out, "left_id,right_id,distance\na,a,0.5\n");
 }
 
 #[test]

@@ -80,11 +80,11 @@ fn of_json_lines(text: &str) -> (Vec<String>, Pairs) {
     let lines: Vec<serde_json::Map<String, serde_json::Value>> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut columns: Vec<String> = lines.first().map(|line| line.keys().cloned().collect()).unwrap_or_default();
-    columns.sort_by_key(|column| ["left", "right"].iter().position(|name| name == column).unwrap_or(2));
+    columns.sort_by_key(|column| ["left_id", "right_id"].iter().position(|name| name == column).unwrap_or(2));
     let id = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let pairs = lines.iter().map(|line| {
         let value = line[&columns[2]].as_f64().unwrap() as f32;
-        (id(&line["left"]), id(&line["right"]), value.to_bits())
+        (id(&line["left_id"]), id(&line["right_id"]), value.to_bits())
     });
     let pairs = pairs.collect();
     (columns, sorted(pairs))

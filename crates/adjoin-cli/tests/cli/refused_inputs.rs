@@ -40,11 +40,11 @@ fn lists_that_are_no_vectors_of_the_set() {
         write(&[good, good, bad]);
         refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet", words, "fix the rows", "--on-bad skip"]);
         let ran = place.done("join set.parquet --eps 1 --on-bad skip -o -");
-        assert_eq!(ran.out, "left,right,distance\n0,1,0.0\n");
+        assert_eq!(ran.out, "left_id,right_id,distance\n0,1,0.0\n");
         assert!(ran.said.contains("skipped: 1 row without a usable vector"), "{}", ran.said);
     }
     write(&[&[], good, good]);
-    assert_eq!(place.done("join set.parquet --eps 1 --on-bad skip -o -").out, "left,right,distance\n1,2,0.0\n");
+    assert_eq!(place.done("join set.parquet --eps 1 --on-bad skip -o -").out, "left_id,right_id,distance\n1,2,0.0\n");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn zero_vectors_have_no_cosine() {
     place.write("set.fbin", &fbin(2, &[1.0, 0.0, 0.0, 0.0]));
     let words = ["set.fbin", "row 1 ", "zero", "--on-bad skip"];
     refused_by_all(&place, "set.fbin", "--min-similarity 0.5", &words);
-    assert_eq!(place.done("join set.fbin --eps 1 -o -").out, "left,right,distance\n0,1,1.0\n");
+    assert_eq!(place.done("join set.fbin --eps 1 -o -").out, "left_id,right_id,distance\n0,1,1.0\n");
 }
 
 #[test]

@@ -77,10 +77,10 @@ fn results_are_replaced_by_force() {
     place.refused("join set.fbin --eps -1 -o pairs.csv --stats stats.json --force", &["eps"]);
     assert_eq!(place.text("pairs.csv"), "mine");
     place.done("join set.fbin --eps 1 -o pairs.csv --stats stats.json --force");
-    assert_eq!(place.text("pairs.csv"), "left,right,distance\n0,1,1.0\n");
+    assert_eq!(place.text("pairs.csv"), "left_id,right_id,distance\n0,1,1.0\n");
     assert!(place.text("stats.json").starts_with('{'));
     place.done("groundtruth set.fbin --eps 0.5 -o pairs.csv --force");
-    assert_eq!(place.text("pairs.csv"), "left,right,distance\n");
+    assert_eq!(place.text("pairs.csv"), "left_id,right_id,distance\n");
     place.done("gen --rows 5 --dimensions 1 -o set.fbin --force");
     assert_eq!(place.read("set.fbin").len(), 28);
 }

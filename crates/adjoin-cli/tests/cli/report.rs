@@ -135,7 +135,7 @@ fn nothing_is_a_page_in_every_format() {
 #[test]
 fn ids_in_text_are_taken_as_they_are_written() {
     let place = Place::new();
-    let mut pairs = String::from("left,right,distance\n007,008,0\n7,9,0\n");
+    let mut pairs = String::from("left_id,right_id,distance\n007,008,0\n7,9,0\n");
     (0..1_500).for_each(|k| pairs += &format!("{k},{},1\n", k + 1));
     place.write("pairs.csv", (pairs + "abc,xyz,0.5\n").as_bytes());
     place.write("names.csv", b"id,text\n007,agent\n7,number\n");
@@ -166,7 +166,7 @@ fn write_repeated_text(place: &Place, name: &str) {
 #[test]
 fn names_are_read_within_the_budget_whatever_their_files_grow_to() {
     let place = Place::new();
-    place.write("pairs.csv", b"left,right,distance\n0,1,0.5\n");
+    place.write("pairs.csv", b"left_id,right_id,distance\n0,1,0.5\n");
     let long = "a".repeat(30 << 20);
     write_repeated_text(&place, "repeated.parquet");
     assert!(place.read("repeated.parquet").len() < 10_000);
@@ -188,7 +188,7 @@ fn names_are_read_within_the_budget_whatever_their_files_grow_to() {
 #[test]
 fn records_may_have_line_breaks_and_need_no_last_one() {
     let place = Place::new();
-    place.write("pairs.csv", b"left,right,distance\r\n0,1,0.5\r\n\r\n1,2,0.25");
+    place.write("pairs.csv", b"left_id,right_id,distance\r\n0,1,0.5\r\n\r\n1,2,0.25");
     place.write("names.csv", b"id,name\r\n0,\"two\nlines, and a \"\"quote\"\"\"\r\n1,5\" wide\r\n2,\"last\"");
     place.done("report pairs.csv --names names.csv -o page.html");
     let data = data(&place, "page.html");
@@ -201,7 +201,7 @@ fn records_may_have_line_breaks_and_need_no_last_one() {
 #[test]
 fn clusters_that_fit_are_shown_beside_one_that_does_not() {
     let place = Place::new();
-    let mut pairs = String::from("left,right,distance\n");
+    let mut pairs = String::from("left_id,right_id,distance\n");
     (0..100_001).for_each(|k| pairs += &format!("0,{},0.5\n", k + 1));
     place.write("pairs.csv", (pairs + "a,b,0.25\n").as_bytes());
     place.done("report pairs.csv -o page.html");

@@ -161,7 +161,7 @@ fn a_join_whose_terminal_is_gone_is_interrupted() {
 fn a_join_that_nohup_began_goes_on() {
     let Some((place, output)) = hung_up("--ignore-signal=HUP") else { return };
     assert_eq!(output.status.code(), Some(0));
-    assert!(place.text("pairs.csv").starts_with("left,right,distance\n") && place.listing().len() == 2);
+    assert!(place.text("pairs.csv").starts_with("left_id,right_id,distance\n") && place.listing().len() == 2);
 }
 
 #[test]

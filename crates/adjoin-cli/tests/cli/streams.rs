@@ -43,7 +43,7 @@ fn standard_output_carries_results_only() {
     for line in ["join store --eps 0.2 -o -", "groundtruth set.fbin --eps 0.2 -o -"] {
         let ran = place.done(line);
         assert!(
-            ran.out.starts_with("left,right,distance\n")
+            ran.out.starts_with("left_id,right_id,distance\n")
                 && ran.out.lines().skip(1).all(|line| line.matches(',').count() == 2)
         );
         assert!(ran.said.contains(" pairs"), "{}", ran.said);
@@ -63,7 +63,7 @@ fn a_reader_that_leaves_early_is_no_fault() {
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         let output = child.wait_with_output().unwrap();
-        assert_eq!((output.status.code(), first.as_str()), (Some(0), "left,right,distance\n"), "{line}");
+        assert_eq!((output.status.code(), first.as_str()), (Some(0), "left_id,right_id,distance\n"), "{line}");
         assert!(output.stderr.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(place.listing(), before, "{line}");
     }

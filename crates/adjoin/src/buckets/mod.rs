@@ -147,5 +147,5 @@ fn least_of_searching<T: Coordinate>(
 /// Returns the schema of the hits of queries in a store.
 pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
     let manifest = store.manifest();
-    HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric, of_rows: false }
+    HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric }
 }

@@ -77,5 +77,5 @@ pub fn nearest(
 
 /// Returns the schema of the neighbors of a store's rows.
 pub fn neighbor_schema(store: &Store) -> HitSchema {
-    hit_schema(store, QuerySet::Rows).of_rows()
+    hit_schema(store, QuerySet::Rows)
 }

@@ -139,7 +139,7 @@ impl Collection {
 }
 
 fn schema_of(manifest: &CollectionManifest, queries: &dyn VectorSource) -> HitSchema {
-    HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric, of_rows: false }
+    HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric }
 }
 
 /// Returns the bytes of a query while its batch is compared with `rows` rows.

@@ -306,5 +306,5 @@ fn bytes_of_any<T: Coordinate>(
 
 /// Returns the schema of the hits of queries in an index.
 pub fn hit_schema(facts: &IndexManifest, queries: &dyn VectorSource) -> HitSchema {
-    HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric, of_rows: false }
+    HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric }
 }

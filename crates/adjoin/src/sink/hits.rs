@@ -45,21 +45,6 @@ pub struct HitSchema {
     pub ids: IdKind,
     /// Metric, which determines the name of the value column.
     pub metric: Metric,
-    /// Whether the queries are the rows of the store, so that each hit is a neighbor of a row.
-    pub of_rows: bool,
-}
-
-impl HitSchema {
-    /// Returns the schema for queries that are the rows of the store.
-    #[must_use]
-    pub fn of_rows(self) -> Self {
-        Self { of_rows: true, ..self }
-    }
-
-    /// Returns the names of the columns of queries and hits.
-    fn names(self) -> (&'static str, &'static str) {
-        if self.of_rows { ("id", "neighbor") } else { ("query", "id") }
-    }
 }
 
 /// Consumer of hits, in the order of the queries.
@@ -85,8 +70,7 @@ pub trait HitSink {
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance` or `similarity`. For neighbors of rows, the
-/// columns are `id`, `rank`, `neighbor` and the value. The table is created with the first hits, so that refused
+/// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance` or `similarity`. The table is created with the first hits, so that refused
 /// queries write nothing to standard output.
 pub struct HitWriter<'a> {
     context: &'a Context,
@@ -106,10 +90,9 @@ impl<'a> HitWriter<'a> {
     /// Returns the table, and creates it if necessary.
     fn table(&mut self) -> Result<&mut TableWriter> {
         if self.table.is_none() {
-            let HitSchema { query_ids, ids, metric, .. } = self.hits;
-            let (query, hit) = self.hits.names();
+            let HitSchema { query_ids, ids, metric } = self.hits;
             let rank = Field::new("rank", DataType::UInt32, false);
-            let fields = vec![id_field(query, query_ids), rank, id_field(hit, ids), value_field(metric)];
+            let fields = vec![id_field("query", query_ids), rank, id_field("id", ids), value_field(metric)];
             self.table = Some(TableWriter::create(self.context, self.target, fields)?);
         }
         Ok(self.table.as_mut().expect("it has begun"))

@@ -26,7 +26,7 @@ pub use counts::Counts;
 pub use hits::{CollectHits, HitBatch, HitSchema, HitSink, HitWriter};
 pub use keep::{Keep, KeepRule};
 pub(crate) use kept_pairs::{keep_pairs, kept_bytes_of_a_pair, kept_pairs};
-pub use pairs::{PairWriter, TWO_SETS};
+pub use pairs::{PAIR_ID_COLUMNS, PairWriter, TWO_SETS};
 pub use removals::{Removals, RemovedRows};
 pub(crate) use removed_table::{NamedRow, RemovedTable};
 pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink, Written};

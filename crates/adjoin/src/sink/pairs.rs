@@ -14,7 +14,10 @@ use crate::output::Target;
 /// Key and value of the metadata of a Parquet file of pairs whose left and right rows are of two sets.
 pub const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");
 
-/// Writes pairs: columns `left`, `right` and `distance` or `similarity`.
+/// Names of the columns of a pair's ids. Words that SQL does not reserve, unlike `left` and `right`.
+pub const PAIR_ID_COLUMNS: [&str; 2] = ["left_id", "right_id"];
+
+/// Writes pairs: columns `left_id`, `right_id` and `distance` or `similarity`.
 pub struct PairWriter(TableWriter);
 
 /// Bytes buffered by the writer of a result, the part of it for metadata of small results, and additional bytes for
@@ -43,7 +46,8 @@ impl PairWriter {
     /// If the name is taken, its extension is unknown, or the folder may not be written.
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
         let PairSchema { ids, metric, of_two_sets } = pairs;
-        let fields = vec![id_field("left", ids[0]), id_field("right", ids[1]), value_field(metric)];
+        let [left, right] = PAIR_ID_COLUMNS;
+        let fields = vec![id_field(left, ids[0]), id_field(right, ids[1]), value_field(metric)];
         let (key, value) = TWO_SETS;
         let metadata = of_two_sets.then(|| (key.to_owned(), value.to_owned()));
         let schema = Schema::new_with_metadata(fields, metadata.into_iter().collect());

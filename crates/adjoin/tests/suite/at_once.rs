@@ -300,7 +300,7 @@ fn results_at_once_are_each_whole_and_the_first_is_not_replaced_without_force() 
         first.finish().unwrap();
         let second = second.finish();
         assert_eq!(second.is_ok(), force);
-        let wanted = format!("left,right,distance\n{left_row},9,0.5\n");
+        let wanted = format!("left_id,right_id,distance\n{left_row},9,0.5\n");
         assert_eq!(device.bytes("data/pairs.csv").unwrap(), wanted.as_bytes());
         assert_eq!(device.list(Path::new("data")).unwrap(), ["pairs.csv", "unrelated"]);
     }
