@@ -72,7 +72,7 @@ class Bench:
             run([python, Path(__file__).with_name("attributes.py"), self.rows(0, ROWS), table_of])
         if not store.exists():
             order = [word for column in sort_by for word in ("--sort-by", column)]
-            run([self.adjoin, "build", table_of, "-o", store, "--no-ids", "--attributes", "near,pick", *order, "--quiet"])
+            run([self.adjoin, "build", table_of, "-o", store, "--no-ids", "--columns", "near,pick", *order, "--quiet"])
         return store
 
     def joined(self, *words: object) -> Record:

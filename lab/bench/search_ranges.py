@@ -145,7 +145,7 @@ class Filtered:
     def build(self) -> Record:
         source, python = self.bench.work / "attributes.parquet", os.environ.get("PEERS_PYTHON", sys.executable)
         run([python, Path(__file__).with_name("attributes.py"), self.bench.base, source])
-        columns = ["--vector-column", "vector", "--attributes", ",".join(COLUMNS)]
+        columns = ["--vector-column", "vector", "--columns", ",".join(COLUMNS)]
         run([self.bench.adjoin, "build", source, "-o", self.store, *columns, "--quiet", "--force"])
         source.unlink()
         return self.bench.build_index(self.store, self.index)

@@ -79,12 +79,12 @@ What = Literal["pairs", "counts", "clusters", "keep", "kept"]
 
 Element = Literal["f32", "f16", "u8", "i8"]
 IdKind = Literal["int64", "text"]
-AttributeType = Literal["text", "int64", "float64", "bool", "date", "timestamp"]
+ColumnType = Literal["text", "int64", "float64", "bool", "date", "timestamp"]
 Durability = Literal["group", "buffered"]
 
 ELEMENTS = ("f32", "f16", "u8", "i8")
 ID_KINDS = ("int64", "text")
-ATTRIBUTE_TYPES = ("text", "int64", "float64", "bool", "date", "timestamp")
+COLUMN_TYPES = ("text", "int64", "float64", "bool", "date", "timestamp")
 DURABILITIES = ("group", "buffered")
 METRICS = ("l2", "cosine")
 SEARCH_METRICS = ("l2", "cosine", "ip")
@@ -300,7 +300,7 @@ class Collection:
         element: Element = "f32",
         metric: Metric = "l2",
         ids: IdKind = "int64",
-        attributes: Optional[Mapping[str, AttributeType]] = None,
+        columns: Optional[Mapping[str, ColumnType]] = None,
         degree: int = 32,
         build_list: int = 75,
         code_bytes: int = 32,
@@ -314,7 +314,7 @@ class Collection:
 
         Args:
             ids: Type of the ids of rows: integers or texts.
-            attributes: Further columns of the rows, for filters: names with their types.
+            columns: Further columns of the rows, for filters: names with their types.
             degree: As in :func:`build_index`, for merges; so are ``build_list``, ``code_bytes`` and ``page``.
         """
         wanted = {
@@ -322,7 +322,7 @@ class Collection:
             "element": _options.choice("element", element, ELEMENTS),
             "metric": _options.choice("metric", metric, METRICS),
             "ids": _options.choice("ids", ids, ID_KINDS),
-            "attributes": _options.typed_names("attributes", attributes, ATTRIBUTE_TYPES),
+            "columns": _options.typed_names("columns", columns, COLUMN_TYPES),
         }
         index = {"metric": None, "force": False, **_index_options(degree, build_list, code_bytes, page)}
         seed = _options.integer("seed", seed, _options.U64_MAX)
@@ -347,7 +347,7 @@ class Collection:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Metadata of the collection: dimensions, element, metric, ids, ``attributes`` if rows have columns, and
+        """Metadata of the collection: dimensions, element, metric, ids, ``columns`` if rows have any, and
         options of merges."""
         return dict(json.loads(self._live.info[0]))
 
@@ -390,7 +390,7 @@ class Collection:
         Args:
             insert: Rows with new ids: anything that :func:`build` accepts, with its options for columns, such as a
                 tuple of ids and an array, or columns: ``{"id": [7, 8], "vector": array, "lang": ["en", None]}``. If the
-                collection has attributes, they are among the columns. If ids are integers, rows without ids use their
+                collection has columns, they are among these. If ids are integers, rows without ids use their
                 row numbers.
             upsert: Rows that replace the rows with their ids, or are inserted if there are none.
             delete: Ids of the rows to delete. Unknown ids are ignored.
@@ -398,7 +398,7 @@ class Collection:
         Raises :class:`AdjoinError`. After a :class:`DeviceError` the collection accepts no write until it is opened
         again.
         """
-        names = [attribute["name"] for attribute in self._attributes()]
+        names = [column["name"] for column in self._columns()]
         options = _options.store_options(1, None, vector_column, id_column, ids, split, "error", "keep", names)
         buffered = _options.choice("durability", durability, DURABILITIES) == "buffered"
         resources = {**_options.resources(None, None), "temporary": None}
@@ -412,25 +412,25 @@ class Collection:
     def get(self, ids: Union[Sequence[int], Sequence[str]]) -> list[Any]:
         """Returns the vectors of some ids as NumPy arrays, with None for unknown ids.
 
-        If the collection has attributes, each row is a dictionary: the array as ``"vector"``, and the attributes by
+        If the collection has columns, each row is a dictionary: the array as ``"vector"``, and the columns by
         their names, with dates and timestamps as ``numpy.datetime64``.
         """
         import numpy
 
         element = numpy.dtype({"f32": "<f4", "f16": "<f2", "u8": "u1", "i8": "i1"}[self.info["element"]])
-        attributes = self._attributes()
-        if not attributes:
+        columns = self._columns()
+        if not columns:
             found = self._live.get(_id_list("ids", ids))
             return [None if vector is None else numpy.frombuffer(vector, element) for vector in found]
 
         def as_dict(vector: bytes, values: Sequence[Any]) -> dict[str, Any]:
-            named = {of["name"]: _timed(value, of["type"]) for of, value in zip(attributes, values)}
+            named = {of["name"]: _timed(value, of["type"]) for of, value in zip(columns, values)}
             return {"vector": numpy.frombuffer(vector, element), **named}
 
         return [None if row is None else as_dict(*row) for row in self._live.get_rows(_id_list("ids", ids))]
 
     def delete_where(self, condition: str, *, durability: Durability = "group", progress: Optional[bool] = None) -> int:
-        """Deletes all rows that pass the SQL ``condition`` on their attributes, such as ``"year < 2020"``, in one write.
+        """Deletes all rows that pass the SQL ``condition`` on their columns, such as ``"year < 2020"``, in one write.
 
         Returns the number of deleted rows, with the durability of :meth:`write`.
         """
@@ -441,8 +441,8 @@ class Collection:
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:
             return int(json.loads(self._live.delete_where(condition, buffered, resources, shown))["gone"])
 
-    def _attributes(self) -> list[dict[str, str]]:
-        return list(self.info.get("attributes", ()))
+    def _columns(self) -> list[dict[str, str]]:
+        return list(self.info.get("columns", ()))
 
     def search(
         self,
@@ -511,7 +511,7 @@ class Collection:
     ) -> int:
         """Writes the current rows to the ``.parquet`` file ``path``, in arbitrary order, and returns their number.
 
-        The columns are ``id``, ``vector``, and one for each attribute. An existing file is replaced only with
+        The columns are ``id``, ``vector``, and the columns of the collection. An existing file is replaced only with
         ``force``.
         """
         target, resources = _options.path("path", path), _options.resources(memory, None)
@@ -549,7 +549,7 @@ class Collection:
 
 
 def _timed(value: Any, kind: str) -> Any:
-    """Converts a value of an attribute; the engine returns dates and timestamps as numbers."""
+    """Converts a value of a column; the engine returns dates and timestamps as numbers."""
     import numpy
 
     unit: Any = {"date": "D", "timestamp": "us"}.get(kind)
@@ -833,7 +833,7 @@ def build(
     split: Optional[str] = None,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
-    attributes: Sequence[str] = (),
+    columns: Sequence[str] = (),
     sort_by: Optional[str] = None,
     force: bool = False,
     temporary: Optional[PathLike] = None,
@@ -852,7 +852,7 @@ def build(
         id_column: Column with the ids of rows, by default ``id`` if it exists. With ``ids=False`` rows are identified
             by their numbers.
         split: Split to read from a folder in Hugging Face's layout, such as ``"train"``.
-        attributes: Columns to keep with the vectors, for searches with ``where``.
+        columns: Columns to keep with the vectors, for searches with ``where``.
         sort_by: Column that sorts the rows within buckets. It is kept too; joins and searches with a range of it read
             only parts of buckets.
 
@@ -861,7 +861,7 @@ def build(
     """
     target = _options.path("store", store)
     wanted = {"metric": _options.choice("metric", metric, SEARCH_METRICS), "force": _options.flag("force", force)}
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes, sort_by)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, columns, sort_by)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
         resources["temporary"] = None if temporary is None else folder.name
@@ -905,7 +905,7 @@ def append(
     gone = _id_list("delete", delete)
     if new is None and not gone:
         raise OptionError("nothing comes and nothing goes; give new, delete or both")
-    kept = _engine.attributes(os.fspath(target))
+    kept = _engine.columns(os.fspath(target))
     options = _options.store_options(1, None, vector_column, id_column, ids, split, on_bad, on_duplicate_id, kept)
     resources = _options.resources(memory, threads)
     rows = NONE if new is None else new
@@ -945,7 +945,7 @@ def build_index(
     split: Optional[str] = None,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
-    attributes: Sequence[str] = (),
+    columns: Sequence[str] = (),
     force: bool = False,
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
@@ -969,7 +969,7 @@ def build_index(
         "force": _options.flag("force", force),
         **_index_options(degree, build_list, code_bytes, page),
     }
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, columns)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
         resources["temporary"] = folder.name

@@ -12,7 +12,7 @@ __all__ = [
     "Joined",
     "__version__",
     "append",
-    "attributes",
+    "columns",
     "build",
     "build_index",
     "columns",
@@ -49,7 +49,7 @@ def dedupe(
     progress: Optional[Progress],
 ) -> str: ...
 def resident_from_now_on() -> int: ...
-def attributes(store: str) -> list[str]: ...
+def columns(store: str) -> list[str]: ...
 def build(
     sources: Sequence[str],
     store: str,

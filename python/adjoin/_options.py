@@ -160,7 +160,7 @@ def store_options(
     split: Any,
     on_bad: Any,
     on_duplicate_id: Any,
-    attributes: Any = (),
+    columns: Any = (),
     sort_by: Any = None,
 ) -> dict[str, Any]:
     """Returns the build options of a store."""
@@ -173,6 +173,6 @@ def store_options(
         "split": text("split", split),
         "on_bad": choice("on_bad", on_bad, ("error", "skip")),
         "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, ("error", "keep")),
-        "attributes": texts("attributes", attributes),
+        "columns": texts("columns", columns),
         "sort_by": text("sort_by", sort_by),
     }

@@ -33,7 +33,7 @@ pub(crate) struct WantedLive {
     metric: String,
     ids: String,
     /// Columns, each as `name:type`.
-    attributes: Vec<String>,
+    columns: Vec<String>,
 }
 
 /// Creates an empty collection.
@@ -48,7 +48,7 @@ pub(crate) fn create_live(
     let create = || {
         let index = index.options(seed)?;
         let vectors = VectorType { element: wanted.element.parse()?, dimensions: wanted.dimensions };
-        let attributes = wanted.attributes.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
+        let attributes = wanted.columns.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
         let (metric, ids) = (wanted.metric.parse()?, kind_of(&wanted.ids));
         let options = CollectionOptions { vectors, metric, ids, attributes, index };
         Live::create(&adjoin::context::Context::default(), &folder, &options)

@@ -79,7 +79,7 @@ pub(crate) struct StoreOptions {
     ids: bool,
     on_bad: String,
     on_duplicate_id: String,
-    attributes: Vec<String>,
+    columns: Vec<String>,
     sort_by: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl StoreOptions {
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {
         let (on_bad, on_duplicate_id) = (self.on_bad.parse()?, self.on_duplicate_id.parse()?);
         let (seed, buckets) = (self.seed, self.buckets);
-        let (attributes, sort_by) = (self.attributes.clone(), self.sort_by.clone());
+        let (attributes, sort_by) = (self.columns.clone(), self.sort_by.clone());
         Ok(BuildOptions {
             metric,
             seed,

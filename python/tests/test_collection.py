@@ -205,7 +205,7 @@ def test_stats_tell_what_it_takes_and_what_writes_cost(vectors, tmp_path):
         assert stats["gone"] == 1_000 and stats["dead_bytes"] == stats["index_bytes"] // 2 and stats["write_amplification"] > 2
 
 
-ATTRIBUTES = {"lang": "text", "year": "int64", "score": "float64", "is_new": "bool", "day": "date", "at": "timestamp"}
+COLUMNS = {"lang": "text", "year": "int64", "score": "float64", "is_new": "bool", "day": "date", "at": "timestamp"}
 
 
 def columns(vectors, start=0):
@@ -225,8 +225,8 @@ def columns(vectors, start=0):
 
 def test_rows_have_attributes_that_searches_and_deletes_ask(vectors, tmp_path):
     rows = columns(vectors[:600])
-    with adjoin.Collection.create(tmp_path / "live", 16, code_bytes=16, attributes=ATTRIBUTES) as live:
-        assert [attribute["name"] for attribute in live.info["attributes"]] == list(ATTRIBUTES)
+    with adjoin.Collection.create(tmp_path / "live", 16, code_bytes=16, columns=COLUMNS) as live:
+        assert [column["name"] for column in live.info["columns"]] == list(COLUMNS)
         live.write(insert=rows)
         for _ in range(2):
             found = live.get([5, 7, 5_000])
@@ -260,7 +260,7 @@ def test_tables_of_others_bring_attributes(vectors, tmp_path):
     arrow = arrow.set_column(2, "vector", arrow["vector"].cast(pyarrow.list_(pyarrow.float32(), 16)))
     frame = pandas.DataFrame({"id": [3, 4, 5], **more}).assign(vector=list(vectors[3:6]))
     lazy = polars.from_arrow(arrow).with_columns(polars.col("id") + 6).lazy()
-    with adjoin.Collection.create(tmp_path / "live", 16, attributes={"year": "int64", "lang": "text"}) as live:
+    with adjoin.Collection.create(tmp_path / "live", 16, columns={"year": "int64", "lang": "text"}) as live:
         for table in (arrow, frame, lazy):
             live.write(upsert=table)
         for id in (0, 3, 6):
@@ -270,22 +270,22 @@ def test_tables_of_others_bring_attributes(vectors, tmp_path):
 
 
 def test_attributes_that_make_no_sense_are_refused(vectors, tmp_path):
-    for attributes, words in (
-        ({"lang": "str"}, r"attributes\['lang'\] is 'str'; give text or int64 or float64"),
-        ({"lang": str}, r"attributes\['lang'\] is"),
+    for columns, words in (
+        ({"lang": "str"}, r"columns\['lang'\] is 'str'; give text or int64 or float64"),
+        ({"lang": str}, r"columns\['lang'\] is"),
         ({"id": "int64"}, "rows have one anyway"),
         (["lang"], "a dictionary of names and types"),
     ):
         with pytest.raises(adjoin.OptionError, match=words):
-            adjoin.Collection.create(tmp_path / "live", 16, attributes=attributes)
-    live = adjoin.Collection.create(tmp_path / "live", 16, attributes={"lang": "text", "year": "int64"})
+            adjoin.Collection.create(tmp_path / "live", 16, columns=columns)
+    live = adjoin.Collection.create(tmp_path / "live", 16, columns={"lang": "text", "year": "int64"})
     one = {"id": [1], "vector": vectors[:1], "lang": ["en"], "year": [2020]}
     refused = [
         ({**one, "year": [2020.5]}, "the columns given: column year of row 0 is \"2020.5\", which no int64 is"),
         ({**one, "year": [-2.9]}, "column year of row 0 is \"-2.9\", which no int64 is"),
         ({**one, "year": [float("inf")]}, "column year of row 0 is"),
         ({**one, "year": [2**63]}, "which no 64-bit integer is; give a float or a text"),
-        ({**one, "lang": [3]}, "column lang is Int64, and of the attributes of .* it is text"),
+        ({**one, "lang": [3]}, "column lang is Int64, and of the columns of .* it is text"),
         ({**one, "year": ["x", 3]}, "column year of the source has values of several types"),
         (
             {"id": [1, 2], "vector": vectors[:2], "lang": ["en", "de"], "year": [2**53 + 1, 0.5]},
@@ -309,5 +309,5 @@ def test_attributes_that_make_no_sense_are_refused(vectors, tmp_path):
     assert len(live) == 0
     with adjoin.Collection.create(tmp_path / "plain", 16) as plain:
         for call in (lambda: plain.delete_where("a = 1"), lambda: plain.search(vectors, 1, where="a = 1")):
-            with pytest.raises(adjoin.OptionError, match="rows have no attributes, which (delete_)?where asks for"):
+            with pytest.raises(adjoin.OptionError, match="rows have no columns, which (delete_)?where asks for"):
                 call()

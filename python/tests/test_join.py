@@ -390,8 +390,8 @@ def test_only_rows_and_pairs_that_meet_conditions_are_joined(vectors: numpy.ndar
         }
     )
     pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
-    store = adjoin.build(table, tmp_path / "set.store", attributes=["lang", "year"])
-    by_year = adjoin.build(table, tmp_path / "by-year.store", attributes=["lang"], sort_by="year")
+    store = adjoin.build(table, tmp_path / "set.store", columns=["lang", "year"])
+    by_year = adjoin.build(table, tmp_path / "by-year.store", columns=["lang"], sort_by="year")
     assert by_year.info["sorted_by"] == "year"
     every = pairs_within(vectors, EPS)
     english = {pair for pair in every if pair[0] % 3 == 0 and pair[1] % 3 == 0}
@@ -484,7 +484,7 @@ def test_rows_come_to_a_store_and_others_go(vectors: numpy.ndarray, tmp_path: Pa
     assert len(adjoin.Store(store)) == 237 and adjoin.Store(store).info["built_rows"] == 200
 
     table = pyarrow.table({"id": ["a", "b"], "v": [[0.0, 1.0], [1.0, 0.0]], "lang": ["en", None]})
-    named = adjoin.build(table, tmp_path / "named.store", attributes=["lang"])
+    named = adjoin.build(table, tmp_path / "named.store", columns=["lang"])
     new = pyarrow.table({"id": ["b", "c"], "v": [[1.0, 0.5], [0.0, 0.5]], "lang": [None, "de"]})
     with pytest.raises(adjoin.InputError, match="the id b of row 0"):
         adjoin.append(named, new)

@@ -94,7 +94,7 @@ def test_only_rows_that_meet_a_condition_are_found(vectors, tmp_path):
     )
     for source in (table, table.lazy(), table.to_arrow()):
         force = source is not table
-        store = adjoin.build(source, tmp_path / "store", attributes=["year", "lang"], force=force)
+        store = adjoin.build(source, tmp_path / "store", columns=["year", "lang"], force=force)
         queries = vectors[:20] + 0.01
         passing = numpy.array([row for row in range(rows) if row % 3 == 0 and row % 25 >= 20])
         wanted, distances = nearest(vectors[passing], queries, 5)
@@ -103,14 +103,14 @@ def test_only_rows_that_meet_a_condition_are_found(vectors, tmp_path):
             assert hits.stats["search"]["passing_rows"] == len(passing)
         with store.search(queries, k=5, where="lang = 'fr'") as hits:
             assert hits.stats["search"]["hits"] == 0 and hits.offsets.tolist() == [0] * 21
-    index = adjoin.build_index(table, tmp_path / "index", attributes=("lang",))
+    index = adjoin.build_index(table, tmp_path / "index", columns=("lang",))
     assert "attributes" in index.info["files"]
     with pytest.raises(adjoin.OptionError, match="there is no column language; choose from year, lang"):
         store.search(vectors[:1], k=1, where="language = 'en'")
-    with pytest.raises(adjoin.OptionTypeError, match="attributes is 'lang'"):
-        adjoin.build(table, tmp_path / "other", attributes="lang")
+    with pytest.raises(adjoin.OptionTypeError, match="columns is 'lang'"):
+        adjoin.build(table, tmp_path / "other", columns="lang")
     with pytest.raises(adjoin.InputError, match="no column language"):
-        adjoin.build(table, tmp_path / "other", attributes=["language"])
+        adjoin.build(table, tmp_path / "other", columns=["language"])
     with pytest.raises(adjoin.OptionTypeError, match="where is 3"):
         store.search(vectors[:1], k=1, where=3)
 

@@ -136,7 +136,7 @@ pub(crate) struct StoreOptions {
 #[derive(Debug, Args)]
 pub(crate) struct Attributes {
     /// Columns of SOURCE to keep for filters (--where), e.g. lang,year, or s.c for a field of a struct
-    #[arg(long = "attributes", value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new())]
+    #[arg(long = "columns", value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new())]
     pub(crate) names: Vec<String>,
 }
 

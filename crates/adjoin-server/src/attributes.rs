@@ -32,14 +32,16 @@ pub(crate) fn table_of(
     };
     if objects.len() != rows {
         let given = objects.len();
-        return Err(Problem::bad_request(format!("{rows} vectors have {given} attributes; give an object for each")));
+        return Err(Problem::bad_request(format!(
+            "{rows} vectors have {given} objects of columns; give an object for each"
+        )));
     }
     if attributes.is_empty() && objects.iter().all(|object| object.get() == "{}") {
         return Ok(None);
     }
     let mut columns: Vec<Column> = attributes.iter().map(|attribute| Column::new(attribute.kind)).collect();
     for (row, object) in objects.into_iter().enumerate() {
-        let failed = |why: &dyn fmt::Display| Problem::bad_request(format!("the attributes of vector {row}: {why}"));
+        let failed = |why: &dyn fmt::Display| Problem::bad_request(format!("the columns of vector {row}: {why}"));
         if !object.get().starts_with('{') {
             return Err(failed(&format!("{} is not an object; give {}", quoted(object.get()), example(attributes))));
         }
@@ -53,12 +55,12 @@ pub(crate) fn table_of(
     let fields: Vec<Field> = attributes.iter().zip(&columns).map(field).collect();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
         .map(Some)
-        .map_err(|error| Problem::bad_request(format!("the attributes: {error}")))
+        .map_err(|error| Problem::bad_request(format!("the columns: {error}")))
 }
 
 fn left_out(attributes: &[Attribute]) -> Problem {
     Problem::bad_request(format!(
-        "attributes are missing; give an object for each vector in `attributes`, such as {}",
+        "columns are missing; give an object for each vector in `columns`, such as {}",
         example(attributes)
     ))
 }
@@ -226,7 +228,7 @@ impl<'de> Visitor<'de> for OneObject<'_> {
                 let known: Vec<&str> = self.attributes.iter().map(|attribute| &*attribute.name).collect();
                 let known = if known.is_empty() { "the rows have none".to_owned() } else { known.join(", ") };
                 let name = quoted(&name);
-                return Err(A::Error::custom(format!("there is no attribute `{name}`; choose from: {known}")));
+                return Err(A::Error::custom(format!("there is no column `{name}`; choose from: {known}")));
             };
             let column = &mut self.columns[at];
             if column.len() > self.row {
@@ -318,8 +320,8 @@ mod tests {
     fn what_does_not_fit_is_refused_with_its_vector_and_a_remedy() {
         let deep = format!(r#"[{{"t": {}{}}}]"#, "[".repeat(50_000), "]".repeat(50_000));
         for (objects, rows, words) in [
-            ("[{}]", 2, "2 vectors have 1 attributes; give an object for each"),
-            (r#"[{"other": 1}]"#, 1, "vector 0: there is no attribute `other`; choose from: t, i, f, b, d, s"),
+            ("[{}]", 2, "2 vectors have 1 objects of columns; give an object for each"),
+            (r#"[{"other": 1}]"#, 1, "vector 0: there is no column `other`; choose from: t, i, f, b, d, s"),
             (
                 r#"[{}, {"i": "x"}]"#,
                 2,
@@ -343,10 +345,7 @@ mod tests {
             assert!(problem.detail.contains(words) && problem.detail.len() < 500, "{objects}: {}", problem.detail);
         }
         let missing = table_of(&["lang:text".parse().unwrap()], None, 1).unwrap_err().detail;
-        assert!(
-            missing.contains("give an object for each vector in `attributes`, such as {\"lang\":null}"),
-            "{missing}"
-        );
+        assert!(missing.contains("give an object for each vector in `columns`, such as {\"lang\":null}"), "{missing}");
         assert!(table(&[], r#"[{"x": 1}]"#, 1).unwrap_err().detail.contains("the rows have none"));
     }
 

@@ -174,7 +174,7 @@ async fn info(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
         "dimensions": DIMENSIONS_MAX, "deadline_ms": DEADLINE_MS_MAX,
     });
     let mut told = serde_json::to_value(served.facts()).map_err(unwritable)?;
-    told["attributes"] = attributes.into();
+    told["columns"] = attributes.into();
     told["limits"] = limits;
     told["version"] = env!("CARGO_PKG_VERSION").into();
     Ok(([(header::CONTENT_TYPE, JSON)], told.to_string()).into_response())

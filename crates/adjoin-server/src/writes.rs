@@ -53,7 +53,7 @@ struct UpsertRequest<'a> {
     ids: GivenIds,
     /// Column values: one object per row.
     #[serde(borrow)]
-    attributes: Option<Vec<&'a RawValue>>,
+    columns: Option<Vec<&'a RawValue>>,
     #[serde(default)]
     put: PutName,
     #[serde(default)]
@@ -109,7 +109,7 @@ pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std:
     }
     let stored = as_element(stored, manifest.vectors.element)?;
     let vectors = VectorType { element: manifest.vectors.element, ..kind };
-    let table = table_of(&manifest.attributes, coming.attributes, rows)?;
+    let table = table_of(&manifest.attributes, coming.columns, rows)?;
     let part = Part { rows, stored: &stored, ids: &coming.ids.0 };
     let source = Rows { of: Together::new(vectors, manifest.ids, (vec![part], ROWS)), table };
     let write = match coming.put {
@@ -203,7 +203,7 @@ impl VectorSource for Rows<'_> {
 
 impl SourceAttributes for Rows<'_> {
     fn schema(&self) -> Result<SchemaRef> {
-        let none = || Error::input("the rows have no attributes");
+        let none = || Error::input("the rows have no columns");
         self.table.as_ref().map(RecordBatch::schema).ok_or_else(none)
     }
 

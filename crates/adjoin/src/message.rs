@@ -20,8 +20,8 @@ pub enum Argument {
     NoIds,
     /// The split of a folder to read.
     Split,
-    /// The columns kept to filter searches.
-    Attributes,
+    /// The columns kept with vectors.
+    Columns,
     /// The column by which rows are sorted within buckets.
     SortBy,
     /// The set to join with.
@@ -103,7 +103,7 @@ impl Argument {
             Self::IdColumn => "id-column",
             Self::NoIds => "no-ids",
             Self::Split => "split",
-            Self::Attributes => "attributes",
+            Self::Columns => "columns",
             Self::SortBy => "sort-by",
             Self::With => "with",
             Self::WithNames => "with-names",

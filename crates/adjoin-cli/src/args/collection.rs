@@ -41,7 +41,7 @@ pub(crate) struct CollectionCreate {
     /// Columns for filters, each with its type: text, int64, float64, bool, date or timestamp; e.g.
     /// lang:text,year:int64
     #[arg(long, value_name = "NAME:TYPE,...", value_delimiter = ',', value_parser = NonEmpty::new())]
-    pub(crate) attributes: Vec<String>,
+    pub(crate) columns: Vec<String>,
     #[command(flatten)]
     pub(crate) shape: IndexShape,
     /// Seed of the random choices
@@ -94,7 +94,7 @@ pub(crate) struct CollectionSnapshot {
     /// A collection
     #[arg(value_name = "COLLECTION")]
     pub(crate) folder: PathBuf,
-    /// File of the vectors (.parquet), with the columns id, vector and the --attributes
+    /// File of the vectors (.parquet), with the columns id, vector and those of the collection
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     /// Replace an existing file

@@ -14,7 +14,7 @@ use adjoin::sql::Condition;
 use serde::Serialize;
 
 use super::ids::{ids_of, say_missing};
-use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
+use super::info::{columns_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::verify::{print_damages, unnamed};
 use crate::Outcome;
@@ -45,7 +45,7 @@ fn create(arguments: &CollectionCreate) -> Result<Outcome> {
     let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
     let ids = if arguments.ids == "text" { IdKind::Utf8 } else { IdKind::Int64 };
     let index = resolve::index_options(&arguments.shape, arguments.seed)?;
-    let attributes = arguments.attributes.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
+    let attributes = arguments.columns.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
     let options = CollectionOptions { vectors, metric: arguments.metric.parse()?, ids, attributes, index };
     Collection::create(&resolve::own_context(), &arguments.folder, &options)?;
     Ok(Outcome::Done)
@@ -175,7 +175,7 @@ pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let told = CollectionInfo { manifest: collection.manifest(), stats: collection.statistics()? };
     let of_attribute = |Attribute { name, kind }: &Attribute| (name.clone(), kind.to_string());
     let attributes: Vec<_> = told.manifest.attributes.iter().map(of_attribute).collect();
-    let text = || describe(&told) + &attributes_in_words(&attributes);
+    let text = || describe(&told) + &columns_in_words(&attributes);
     print(&if json { manifest_as_json(&told)? } else { text() })?;
     Ok(Outcome::Done)
 }

@@ -12,7 +12,7 @@ use adjoin::options::{Metric, format_bytes, format_count, format_number};
 use adjoin::output::parent;
 use adjoin::source::VectorSource;
 
-use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
+use super::info::{columns_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::verify::{BUILD_LEFT, print_damages, unnamed};
 use crate::Outcome;
@@ -81,7 +81,7 @@ fn summarize_build(built: &BuiltIndex, output: &Path) {
 /// Prints the manifest of an index.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let index = GraphIndex::open(&resolve::own_context(), folder)?;
-    let text = || Ok::<_, Error>(describe(index.facts()) + &attributes_in_words(&index.attributes()?));
+    let text = || Ok::<_, Error>(describe(index.facts()) + &columns_in_words(&index.attributes()?));
     print(&if json { manifest_as_json(index.facts())? } else { text()? })?;
     Ok(Outcome::Done)
 }

@@ -24,7 +24,7 @@ pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcom
         Kind::Store => {}
     }
     let store = Store::open(&Context::default(), folder)?;
-    let attributes = || Ok::<_, Error>(attributes_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
+    let attributes = || Ok::<_, Error>(columns_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
     let text = || Ok::<_, Error>(describe(&store) + &attributes()?);
     print(&if *json { manifest_as_json(store.manifest())? } else { text()? })?;
     Ok(Outcome::Done)
@@ -100,7 +100,7 @@ fn order_in_words(manifest: &Manifest) -> String {
 }
 
 /// Returns a line about the columns, if there are any.
-pub(super) fn attributes_in_words(attributes: &[(String, String)]) -> String {
+pub(super) fn columns_in_words(attributes: &[(String, String)]) -> String {
     let all: Vec<String> = attributes.iter().map(|(name, kind)| format!("{name} ({kind})")).collect();
-    if all.is_empty() { String::new() } else { format!("attributes   {}\n", escaped(&all.join(", "))) }
+    if all.is_empty() { String::new() } else { format!("columns      {}\n", escaped(&all.join(", "))) }
 }

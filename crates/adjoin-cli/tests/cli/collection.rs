@@ -123,16 +123,16 @@ fn what_makes_no_sense_is_refused() {
         ("search set.live --queries queries.fbin --min-similarity 0.5", &["give --radius"]),
         (
             "search set.live --queries queries.fbin -k 1 --where a=1",
-            &["set.live is a collection whose rows have no attributes, which --where asks for", "--attributes"],
+            &["set.live is a collection whose rows have no columns, which --where asks for", "--columns"],
         ),
-        ("collection write set.live --delete-where a=1", &["no attributes, which --delete-where asks for"]),
+        ("collection write set.live --delete-where a=1", &["no columns, which --delete-where asks for"]),
         ("collection write set.live --delete-where a=", &["cannot read \"a=\" as a condition"]),
         (
-            "collection create new.live --dimensions 2 --attributes lang",
-            &["--attributes lang: give a name, a colon and a type"],
+            "collection create new.live --dimensions 2 --columns lang",
+            &["--columns lang: give a name, a colon and a type"],
         ),
-        ("collection create new.live --dimensions 2 --attributes a:text,a:bool", &["--attributes a is named twice"]),
-        ("collection create new.live --dimensions 2 --attributes id:int64", &["--attributes id: rows have one anyway"]),
+        ("collection create new.live --dimensions 2 --columns a:text,a:bool", &["--columns a is named twice"]),
+        ("collection create new.live --dimensions 2 --columns id:int64", &["--columns id: rows have one anyway"]),
         ("search nothing --queries queries.fbin -k 1", &["nothing is not a store, an index or a collection"]),
         ("collection create set.live --dimensions 2", &["set.live is a collection already"]),
         ("collection create new.live --dimensions 0", &["0 dimensions"]),
@@ -140,7 +140,7 @@ fn what_makes_no_sense_is_refused() {
         ("search set.live --queries queries.fbin -k 1 --nprobe 2", &["--nprobe 2 is for stores", "--list"]),
         ("join set.live set.fbin --eps 1", &["set.live is a collection, which is read alone"]),
         ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids has a meaning only for files"]),
-        ("build set.live --attributes x -o new.store", &["--attributes", "the source has none"]),
+        ("build set.live --columns x -o new.store", &["--columns", "the source has none"]),
         ("join none.live --eps 1", &["none.live has no rows"]),
         ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a collection that is read, so -o cannot write"]),
         ("dedupe set.live --eps 1 -o out", &["set.live is a collection", "adjoin collection snapshot"]),
@@ -205,10 +205,10 @@ fn conditions_choose_what_is_found_and_what_goes() {
     place.write("rows.jsonl", (0..9).map(|id| line(id, rows[id as usize % 3])).collect::<String>().as_bytes());
     place.write("less.jsonl", line(20, r#", "lang": "en""#).as_bytes());
     place.write("wrong.jsonl", (line(20, rows[0]) + &line(21, r#", "lang": "en", "year": 2020.5"#)).as_bytes());
-    place.done("collection create set.live --dimensions 2 --attributes lang:text,year:int64");
+    place.done("collection create set.live --dimensions 2 --columns lang:text,year:int64");
     place.done("collection write set.live --insert rows.jsonl --quiet");
     let info = place.done("info set.live").out;
-    assert!(info.contains("attributes   lang (text), year (int64)\n"), "{info}");
+    assert!(info.contains("columns      lang (text), year (int64)\n"), "{info}");
     for (line, words) in [
         (
             "collection write set.live --insert less.jsonl",

@@ -21,8 +21,8 @@ fn place() -> Place {
     let place = Place::new();
     place.write("set.jsonl", LINES.as_bytes());
     place.write("others.jsonl", OTHERS.as_bytes());
-    place.done("build set.jsonl --attributes lang,year,source -o set.store --quiet");
-    place.done("build others.jsonl --attributes lang,year -o others.store --quiet");
+    place.done("build set.jsonl --columns lang,year,source -o set.store --quiet");
+    place.done("build others.jsonl --columns lang,year -o others.store --quiet");
     place
 }
 
@@ -127,7 +127,7 @@ fn what_cannot_be_asked_is_refused_in_one_line() {
     place.done("build set.jsonl -o plain.store --quiet");
     for option in ["--where", "--where-pair"] {
         let condition = if option == "--where" { "true" } else { "left.a = right.a" };
-        let words = [&*format!("plain.store has no attributes, which {option} asks for"), "--attributes"];
+        let words = [&*format!("plain.store has no columns, which {option} asks for"), "--columns"];
         place.refused_words(&["join", "plain.store", "--eps", "1", option, condition], &words);
     }
     place.refused_words(

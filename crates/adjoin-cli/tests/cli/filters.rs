@@ -1,4 +1,4 @@
-//! `adjoin build --attributes` and `adjoin search --where`.
+//! `adjoin build --columns` and `adjoin search --where`.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ fn built() -> Place {
     let place = Place::new();
     place.write("set.jsonl", LINES.as_bytes());
     place.write("queries.fbin", &fbin(2, &[0., 0.]));
-    place.done("build set.jsonl --attributes lang,year,meta.score -o set.store --quiet");
+    place.done("build set.jsonl --columns lang,year,meta.score -o set.store --quiet");
     place
 }
 
@@ -56,9 +56,9 @@ fn only_rows_that_meet_the_condition_are_found_nearest_first() {
 #[test]
 fn rows_are_sorted_by_a_column_that_is_kept_without_being_named() {
     let place = built();
-    place.done("build set.jsonl --attributes lang --sort-by year -o set.store --force --quiet");
+    place.done("build set.jsonl --columns lang --sort-by year -o set.store --force --quiet");
     let said = place.done("info set.store").out;
-    assert!(said.contains("attributes   lang (Utf8), year (Int64)") && said.contains("sorted by    year"), "{said}");
+    assert!(said.contains("columns      lang (Utf8), year (Int64)") && said.contains("sorted by    year"), "{said}");
     let manifest: Value = serde_json::from_str(&place.done("info set.store --json").out).unwrap();
     assert_eq!((&manifest["sorted_by"], &manifest["format_version"]), (&"year".into(), &2.into()));
     assert_eq!(found(&place, "lang = 'en' and year >= 2020"), ["c", "f"]);
@@ -87,10 +87,10 @@ fn rows_are_sorted_by_a_column_that_is_kept_without_being_named() {
 #[test]
 fn attributes_are_named_by_info_and_copied_into_an_index() {
     let place = built();
-    let line = "attributes   lang (Utf8), year (Int64), meta.score (Float64)";
+    let line = "columns      lang (Utf8), year (Int64), meta.score (Float64)";
     assert!(place.done("info set.store").out.contains(line));
     place.done("index build set.store -o of-store.index --quiet");
-    place.done("index build set.jsonl --attributes lang,year,meta.score -o of-set.index --quiet");
+    place.done("index build set.jsonl --columns lang,year,meta.score -o of-set.index --quiet");
     for index in ["of-store.index", "of-set.index"] {
         assert!(place.done(&format!("info {index}")).out.contains(line), "{index}");
         place.done(&format!("verify {index} --quiet"));
@@ -99,7 +99,7 @@ fn attributes_are_named_by_info_and_copied_into_an_index() {
     }
     place.done("verify set.store --quiet");
     place.done("build set.jsonl -o set.store --force --quiet");
-    assert!(!place.done("info set.store").out.contains("attributes"));
+    assert!(!place.done("info set.store").out.contains("columns"));
     let names: Vec<_> =
         place.listing().into_iter().filter(|(path, _)| path.to_string_lossy().contains("set.store/attr")).collect();
     assert!(names.is_empty(), "replacing a store removes its attributes: {names:?}");
@@ -120,22 +120,16 @@ fn what_cannot_be_kept_or_asked_for_is_refused_in_one_line() {
     }
     place.done("build set.jsonl -o plain.store --quiet");
     let line = "search plain.store --queries queries.fbin -k 1 --where true";
-    place.refused(line, &["plain.store has no attributes, which --where asks for", "--attributes"]);
+    place.refused(line, &["plain.store has no columns, which --where asks for", "--columns"]);
     place.refused(
-        "build queries.fbin --attributes lang -o x.store",
-        &["queries.fbin", "--attributes", "Parquet, Arrow or JSON"],
+        "build queries.fbin --columns lang -o x.store",
+        &["queries.fbin", "--columns", "Parquet, Arrow or JSON"],
     );
-    place.refused(
-        "build set.jsonl --attributes long -o x.store",
-        &["set.jsonl: there is no column long for --attributes"],
-    );
-    place.refused("build set.jsonl --attributes v -o x.store", &["column v is List", "name other columns"]);
-    place.refused("build set.jsonl --attributes meta -o x.store", &["column meta is Struct"]);
-    place.refused("build set.jsonl --attributes lang,lang -o x.store", &["--attributes lang is named twice"]);
-    place.refused("index build set.store --attributes lang -o x.index", &["--attributes"]);
+    place.refused("build set.jsonl --columns long -o x.store", &["set.jsonl: there is no column long for --columns"]);
+    place.refused("build set.jsonl --columns v -o x.store", &["column v is List", "name other columns"]);
+    place.refused("build set.jsonl --columns meta -o x.store", &["column meta is Struct"]);
+    place.refused("build set.jsonl --columns lang,lang -o x.store", &["--columns lang is named twice"]);
+    place.refused("index build set.store --columns lang -o x.index", &["--columns"]);
     place.write("mixed.jsonl", b"{\"v\": [1, 2], \"a\": 1}\n{\"v\": [1, 2], \"a\": \"x\"}\n");
-    place.refused(
-        "build mixed.jsonl --attributes a -o x.store",
-        &["column a is a number in line 1 and a text in line 2"],
-    );
+    place.refused("build mixed.jsonl --columns a -o x.store", &["column a is a number in line 1 and a text in line 2"]);
 }

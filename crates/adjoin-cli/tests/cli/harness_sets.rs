@@ -84,7 +84,7 @@ impl Shape {
 
     /// Returns the option that keeps the columns of a set.
     pub(crate) fn columns(&self) -> &'static str {
-        if self.text_bytes > 0 { "--attributes number,text" } else { "--attributes number" }
+        if self.text_bytes > 0 { "--columns number,text" } else { "--columns number" }
     }
 
     fn id(&self, row: u64) -> String {

@@ -162,7 +162,7 @@ impl Sets {
     fn create(&self, name: &str) {
         let Shape { dimensions, element, ids, text_bytes, .. } = &self.shape;
         let ids = if matches!(ids, IdLength::Number) { "int64" } else { "text" };
-        let columns = if *text_bytes > 0 { "--attributes number:int64,text:text" } else { "--attributes number:int64" };
+        let columns = if *text_bytes > 0 { "--columns number:int64,text:text" } else { "--columns number:int64" };
         let element = element.name();
         self.done(&format!(
             "collection create {name} --dimensions {dimensions} --element {element} --ids {ids} {columns}"

@@ -23,7 +23,7 @@ fn place() -> Place {
     place.write("old.jsonl", named(&OLD, 0).as_bytes());
     place.write("new.jsonl", named(&NEW, OLD.len()).as_bytes());
     place.done("build old.fbin -o old.store --quiet");
-    place.done("build old.jsonl -o named.store --attributes even --quiet");
+    place.done("build old.jsonl -o named.store --columns even --quiet");
     place
 }
 
@@ -204,7 +204,7 @@ fn what_cannot_be_appended_is_refused() {
         ("append old.fbin --new new.fbin", &["old.fbin", "adjoin build"]),
         ("append named.store --new new.fbin", &["texts as ids", "no ids"]),
         ("append named.store --new odd.jsonl", &["column even", "Int64", "Boolean"]),
-        ("append named.store --new bare.jsonl", &["no column even", "the attributes of named.store"]),
+        ("append named.store --new bare.jsonl", &["no column even", "the columns of named.store"]),
         ("append named.store --new same.jsonl", &["the id r3 of row 0", "--on-duplicate-id keep", "--delete"]),
         ("append old.store --new many.fbin", &["was built from 5 rows", "6 rows were appended", "--force"]),
         ("append old.store --delete gone.txt", &["gone.txt: line 1 is \"first\""]),

@@ -55,7 +55,7 @@ fn place() -> Place {
     }
     place.write("set.jsonl", b"{\"v\": [1, 0], \"id\": 1}\n{\"v\": [0, 1], \"id\": \"b\"}\n");
     place.done("build plain.parquet -o l2.store --quiet");
-    place.done("build plain.parquet -o columns.store --attributes lang,code --quiet");
+    place.done("build plain.parquet -o columns.store --columns lang,code --quiet");
     place.write("there.csv", b"");
     place.write("empty.key", b"");
     place
@@ -111,7 +111,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
     ("join l2.store --min-similarity 0.5 -o -", "--eps", "join l2.store --eps 0.5 -o -"),
     (
         "join l2.store --where lang='en' --eps 2 -o -",
-        "build it again with --attributes",
+        "build it again with --columns",
         "join columns.store --where lang='en' --eps 2 -o -",
     ),
     (

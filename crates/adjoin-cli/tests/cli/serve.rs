@@ -54,7 +54,7 @@ fn a_server_says_what_it_serves_and_how_it_is() {
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let info = serving.get("/v1/info").json();
     assert_eq!((&info["kind"], &info["rows"], &info["dimensions"]), (&json!("store"), &json!(8), &json!(2)));
-    assert_eq!((&info["metric"], &info["element"], &info["attributes"]), (&json!("l2"), &json!("f32"), &json!([])));
+    assert_eq!((&info["metric"], &info["element"], &info["columns"]), (&json!("l2"), &json!("f32"), &json!([])));
     assert!(info["limits"]["body_bytes"].as_u64().unwrap() > 100_000);
     assert_eq!([serving.get("/livez").status, serving.get("/readyz").status], [200, 200]);
     assert_eq!((serving.metric("adjoin_memory_bytes{kind=\"budget\"}"), serving.metric("adjoin_rows")), (64e6, 8.0));
@@ -76,7 +76,7 @@ fn what_cannot_be_answered_is_refused_in_words() {
         (json!({"queries": one, "radius": -1}), "the radius is -1"),
         (json!({"queries": one, "min_similarity": 0.5}), "metric l2; give radius"),
         (json!({"queries": one, "k": 10_001}), "at most 10000"),
-        (json!({"queries": one, "k": 3, "where": "a = 1"}), "attributes"),
+        (json!({"queries": one, "k": 3, "where": "a = 1"}), "columns"),
         (json!({"queries": one, "k": 3, "where": "a ="}), "cannot read"),
         (json!({"queries": one, "k": 3, "deadline_ms": 0}), "deadline_ms is 0"),
         (json!({"queries": one, "k": 3, "element": "u8"}), "element is for raw bodies"),
@@ -165,7 +165,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
 #[test]
 fn rows_are_named_by_their_ids_and_conditions_hold() {
     let place = Place::new();
-    place.done(&format!("build {} --id-column name --attributes name --metric cosine -o set.store --quiet", sample()));
+    place.done(&format!("build {} --id-column name --columns name --metric cosine -o set.store --quiet", sample()));
     let serving = Serving::start(&place, "set.store --memory 128MB");
     let dimensions = serving.get("/v1/info").json()["dimensions"].as_u64().unwrap() as usize;
     let query: Vec<f64> = (0..dimensions).map(|k| (k as f64).sin()).collect();

@@ -130,10 +130,10 @@ fn requests_that_http_forbids_are_refused() {
 #[test]
 fn attributes_are_stored_exactly_or_refused() {
     let place = Place::new();
-    place.done("collection create set.live --dimensions 1 --ids int64 --attributes t:text,n:int64,x:float64");
+    place.done("collection create set.live --dimensions 1 --ids int64 --columns t:text,n:int64,x:float64");
     let serving = Serving::start(&place, "set.live --memory 128MB");
     let put = |id: u32, attributes: &str| {
-        let body = format!(r#"{{"ids": [{id}], "vectors": [[0]], "attributes": [{attributes}]}}"#);
+        let body = format!(r#"{{"ids": [{id}], "vectors": [[0]], "columns": [{attributes}]}}"#);
         sent(&serving, "/v1/vectors", JSON, body.as_bytes())
     };
     for (id, attributes) in [(1, r#"{"n": 1.0, "x": 9007199254740992}"#), (2, r#"{"n": 9007199254740993, "x": 0.1}"#)] {
@@ -143,7 +143,7 @@ fn attributes_are_stored_exactly_or_refused() {
         let refused = put(3, &format!(r#"{{"t": {}{}}}"#, "[".repeat(depth), "]".repeat(depth)));
         assert!(refused.problem(400).contains("which no text is; give a text, or null"));
         let refused = put(3, &format!(r#"{{"o": {}1{}}}"#, r#"{"a":"#.repeat(depth), "}".repeat(depth)));
-        assert!(refused.problem(400).contains("there is no attribute `o`; choose from: t, n, x"));
+        assert!(refused.problem(400).contains("there is no column `o`; choose from: t, n, x"));
     }
     for (attributes, words) in [
         (r#"{"n": 1.5}"#, "`n` is 1.5, which no int64 is; give an integer of 64 bits, or null"),
@@ -158,9 +158,9 @@ fn attributes_are_stored_exactly_or_refused() {
         assert!(refused.contains(words), "{attributes}: {refused}");
     }
     let missing = sent(&serving, "/v1/vectors", JSON, br#"{"ids": [3], "vectors": [[0]]}"#).problem(400);
-    assert!(missing.contains(r#"give an object for each vector in `attributes`, such as {"t":null}"#), "{missing}");
+    assert!(missing.contains(r#"give an object for each vector in `columns`, such as {"t":null}"#), "{missing}");
     assert_eq!(put(3, r#"{"t":null}"#).status, 200);
-    let texts = sent(&serving, "/v1/vectors", JSON, br#"{"ids": ["3"], "vectors": [[0]], "attributes": [{}]}"#);
+    let texts = sent(&serving, "/v1/vectors", JSON, br#"{"ids": ["3"], "vectors": [[0]], "columns": [{}]}"#);
     assert!(texts.problem(400).contains("the ids of this collection are integers; give an integer for each vector"));
     for path in ["/v1/search", "/v1/vectors", "/v1/vectors/delete"] {
         for body in ["[]", "7", "", "null"] {

@@ -43,11 +43,11 @@ fn an_index_is_served() {
 #[test]
 fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
     let place = Place::new();
-    place.done("collection create set.live --dimensions 2 --ids text --attributes lang:text");
+    place.done("collection create set.live --dimensions 2 --ids text --columns lang:text");
     let serve = "set.live --memory 128MB";
     let serving = Serving::start(&place, serve);
     let put = |body: Value| serving.post("/v1/vectors", &body);
-    let rows = json!({"ids": ["a", "b", "c"], "vectors": [[0, 0], [1, 0], [5, 5]], "attributes": [{"lang": "en"}, {}, {"lang": "de"}]});
+    let rows = json!({"ids": ["a", "b", "c"], "vectors": [[0, 0], [1, 0], [5, 5]], "columns": [{"lang": "en"}, {}, {"lang": "de"}]});
     assert_eq!(put(rows.clone()).json(), json!({"sequence": 1, "rows": 3, "gone": 0, "missing": 0}));
     let find = |condition: &str| {
         let answer = serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 10, "where": condition}));
@@ -58,9 +58,9 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
         (find("lang is null or lang is not null"), find("lang = 'de'")),
         (vec![json!("a"), json!("b"), json!("c")], vec![json!("c")])
     );
-    let again = put(json!({"ids": ["a"], "vectors": [[9, 9]], "attributes": [{"lang": "fr"}], "put": "insert"}));
+    let again = put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{"lang": "fr"}], "put": "insert"}));
     assert!(again.problem(400).contains("vectors: the id a of row 0 is there already"));
-    assert_eq!(put(json!({"ids": ["a"], "vectors": [[9, 9]], "attributes": [{}]})).json()["gone"], 1);
+    assert_eq!(put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{}]})).json()["gone"], 1);
     let gone = serving.post("/v1/vectors/delete", &json!({"where": "lang = 'de'", "durability": "buffered"})).json();
     assert_eq!((&gone["gone"], &gone["sequence"]), (&json!(1), &json!(3)));
     assert_eq!(serving.post("/v1/vectors/delete", &json!({"ids": ["none", "b"]})).json()["missing"], 1);
@@ -69,14 +69,11 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
         (json!({"ids": [1], "vectors": [[1, 2]]}), "give a text for each"),
         (json!({"ids": ["x"], "vectors": [[1, 2], [3, 4]]}), "2 vectors have 1 ids"),
         (json!({"vectors": [[1, 2]]}), "give a text for each"),
-        (json!({"ids": ["x"], "vectors": [[1, 2]]}), "attributes"),
-        (json!({"ids": ["x"], "vectors": [[1, 2]], "attributes": [{"year": 1}]}), "year"),
-        (json!({"ids": ["x"], "vectors": [[1, 2, 3]], "attributes": [{}]}), "3 x f32"),
-        (
-            json!({"ids": ["x", "x"], "vectors": [[1, 2], [3, 4]], "attributes": [{}, {}], "put": "insert"}),
-            "occurs twice",
-        ),
-        (json!({"ids": ["x"], "vectors": [[1, 2]], "attributes": [{}], "put": "often"}), "often"),
+        (json!({"ids": ["x"], "vectors": [[1, 2]]}), "columns"),
+        (json!({"ids": ["x"], "vectors": [[1, 2]], "columns": [{"year": 1}]}), "year"),
+        (json!({"ids": ["x"], "vectors": [[1, 2, 3]], "columns": [{}]}), "3 x f32"),
+        (json!({"ids": ["x", "x"], "vectors": [[1, 2], [3, 4]], "columns": [{}, {}], "put": "insert"}), "occurs twice"),
+        (json!({"ids": ["x"], "vectors": [[1, 2]], "columns": [{}], "put": "often"}), "often"),
     ] {
         let detail = put(body.clone()).problem(400);
         assert!(detail.contains(words), "{body}: {detail}");

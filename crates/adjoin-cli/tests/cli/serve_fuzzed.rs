@@ -38,7 +38,7 @@ fn right() -> Vec<(&'static str, Vec<u8>)> {
         json(SEARCH, json!({"like": ["a", "é\n"], "radius": 1.5, "where": "lang = 'en' or year in (1, 2)"})),
         (RAW, vec![1, 2, 3, 255]),
         (TABLE, queries(&[Some(vec![1.0, 2.0]), Some(vec![3.0, 4.0])])),
-        json(PUT, json!({"ids": ["a", "b"], "vectors": [[1, 2], [3, 4]], "attributes": [{"year": 1}, {"lang": null}]})),
+        json(PUT, json!({"ids": ["a", "b"], "vectors": [[1, 2], [3, 4]], "columns": [{"year": 1}, {"lang": null}]})),
         json(DELETE, json!({"ids": ["x", "y"], "durability": "buffered"})),
         json(DELETE, json!({"where": "year > 100"})),
         ("GET /v1/info HTTP/1.1", Vec::new()),
@@ -48,7 +48,7 @@ fn right() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn no_request_is_more_than_the_server_can_bear() {
     let place = Place::new();
-    place.done("collection create set.live --dimensions 2 --ids text --attributes lang:text,year:int64");
+    place.done("collection create set.live --dimensions 2 --ids text --columns lang:text,year:int64");
     let serving = Serving::start(&place, "set.live --memory 128MB");
     let number = |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse::<u64>().unwrap());
     let from = number("ADJOIN_FUZZ_FROM", 0);

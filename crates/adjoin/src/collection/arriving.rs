@@ -40,7 +40,7 @@ impl<'a> Arriving<'a> {
         if attributes.is_empty() {
             return Ok(Self { source, attributes, columns: None });
         }
-        let whose = Message::from(format!("the attributes of {live}"));
+        let whose = Message::from(format!("the columns of {live}"));
         let columns = Attributes::of(context, source, &names(attributes), &whose)?;
         for (attribute, field) in attributes.iter().zip(columns.schema().fields()) {
             if !may_become(field.data_type(), attribute.kind) {
@@ -127,8 +127,7 @@ impl Arriving<'_> {
             if bytes.len() > ROW_BYTES_MAX {
                 let (file, row) = self.source.locate(first + k as u64);
                 let (held, most) = (format_bytes(bytes.len() as u64), format_bytes(ROW_BYTES_MAX as u64));
-                let why =
-                    format!("the attributes of row {row} take {held}, of {most} that they may; shorten its texts");
+                let why = format!("the columns of row {row} take {held}, of {most} that they may; shorten its texts");
                 return Err(Error::input(format!("{}: {why}", file.display())));
             }
             packed.push(&bytes);

@@ -92,7 +92,7 @@ impl FromStr for Attribute {
             Some(Self { name: name.to_owned(), kind })
         });
         let why = format!(": give a name, a colon and a type, which is one of {there}");
-        parsed.ok_or_else(|| Error::option(message![Argument::Attributes.with(text), why]))
+        parsed.ok_or_else(|| Error::option(message![Argument::Columns.with(text), why]))
     }
 }
 
@@ -101,7 +101,7 @@ impl FromStr for Attribute {
 /// # Errors
 /// If a name is empty, too long, reserved or given twice, or there are too many.
 pub(super) fn check(attributes: &[Attribute]) -> Result<()> {
-    let refused = |name: &str, why: String| Err(Error::option(message![Argument::Attributes.with(name), why]));
+    let refused = |name: &str, why: String| Err(Error::option(message![Argument::Columns.with(name), why]));
     if attributes.len() > ATTRIBUTES_MAX {
         return refused("", format!("has {} columns; rows have at most {ATTRIBUTES_MAX}", attributes.len()));
     }
@@ -111,7 +111,7 @@ pub(super) fn check(attributes: &[Attribute]) -> Result<()> {
             return refused(name, format!(": a name has 1 to {NAME_BYTES_MAX} bytes, and none that steer a terminal"));
         }
         if RESERVED.contains(&name.as_str()) {
-            return refused(name, ": rows have one anyway; give the attribute another name".into());
+            return refused(name, ": rows have one anyway; give the column another name".into());
         }
         if !seen.insert(name) {
             return refused(name, " is named twice; name it once".into());
@@ -157,8 +157,8 @@ mod tests {
         let many: Vec<String> = (0..=ATTRIBUTES_MAX).map(|k| k.to_string()).collect();
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         for (names, words) in [
-            (&["a", "b", "a"][..], "attributes a is named twice"),
-            (&["id"], "attributes id: rows have one anyway"),
+            (&["a", "b", "a"][..], "columns a is named twice"),
+            (&["id"], "columns id: rows have one anyway"),
             (&[""], "1 to 128 bytes"),
             (&["a\n"], "1 to 128 bytes"),
             (&[&long], "1 to 128 bytes"),

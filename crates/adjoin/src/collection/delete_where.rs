@@ -123,9 +123,9 @@ impl Collection {
         if !self.manifest().attributes.is_empty() {
             return Ok(());
         }
-        let at = format!("{} is a collection whose rows have no attributes, which ", self.folder().display());
+        let at = format!("{} is a collection whose rows have no columns, which ", self.folder().display());
         let make = " asks for; create one with ";
-        Err(Error::option(message![at, asks, make, Argument::Attributes]))
+        Err(Error::option(message![at, asks, make, Argument::Columns]))
     }
 
     /// Returns the ids of the rows of a view that match a filter. Holds no run when it returns: a merge that holds the

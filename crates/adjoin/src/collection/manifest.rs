@@ -44,7 +44,7 @@ pub struct CollectionManifest {
     /// Kind of the ids.
     pub ids: IdKind,
     /// Columns that rows have in addition to vector and id.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "columns", alias = "attributes", default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
     /// Random number of 16 hexadecimal digits that distinguishes the log's records from those of any other log.
     pub salt: String,

@@ -334,7 +334,7 @@ pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<M
     let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
     let given = [
         only_for_files(source),
-        of(Argument::Attributes, !build.attributes.is_empty()),
+        of(Argument::Columns, !build.attributes.is_empty()),
         of(Argument::Buckets, build.buckets.is_some()),
         (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
         (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),

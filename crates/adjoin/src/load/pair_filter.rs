@@ -17,7 +17,7 @@ use crate::sql::{BoundPairs, NULL, PairCondition, Rank};
 use crate::store::Store;
 
 /// Purpose of the memory, for messages.
-const PURPOSE: &str = "the attributes that pairs are filtered by";
+const PURPOSE: &str = "the columns that pairs are filtered by";
 /// Approximate bytes per distinct value, in addition to the value itself: its entry in a hash table that doubles, and
 /// in a list of all values.
 const VALUE_BYTES: u64 = 96;

@@ -328,7 +328,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.parquet");
         let target = Target::File { path: path.clone(), force: false };
-        let fields = vec![id_field("left_id", IdKind::Utf8), id_field("right_id", IdKind::Utf8), value_field(Metric::L2)];
+        let fields =
+            vec![id_field("left_id", IdKind::Utf8), id_field("right_id", IdKind::Utf8), value_field(Metric::L2)];
         let mut table = TableWriter::create(&Context::default(), &target, fields).unwrap();
         let mut random = Random::new(1, "ids");
         let mut text = || (0..20).map(|_| format!("{:016x}", random.below(u64::MAX))).collect::<String>();

@@ -108,7 +108,7 @@ impl<'a> OtherColumns<'a> {
         while self.rest.num_rows() == 0 {
             let Some(table) = tables.next().transpose()? else {
                 let at = source.locate(0).0;
-                return Err(Error::corrupt(format!("{}: it has fewer attributes than rows", at.display())));
+                return Err(Error::corrupt(format!("{}: it has columns of fewer rows", at.display())));
             };
             // The decoded table, and its encoded form on the way into the file.
             self.context.grow(&mut self.memory, 2 * table.get_array_memory_size() as u64, PURPOSE)?;

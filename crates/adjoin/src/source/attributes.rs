@@ -57,7 +57,7 @@ impl<'a> Attributes<'a> {
     ) -> Result<Self> {
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-            return Err(Error::option(message![Argument::Attributes.with(twice), " is named twice; name it once"]));
+            return Err(Error::option(message![Argument::Columns.with(twice), " is named twice; name it once"]));
         }
         if let Some(attributes) = source.attributes() {
             return Self::of_source(attributes, names, purpose);

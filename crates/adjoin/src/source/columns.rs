@@ -80,7 +80,7 @@ pub fn columns_read(
 ) -> Result<Vec<usize>> {
     let mut places = TableColumns::choose(path, schema, options)?.places();
     for name in attributes {
-        places.push(attributes::find(path, schema, name, &Argument::Attributes.into())?.0);
+        places.push(attributes::find(path, schema, name, &Argument::Columns.into())?.0);
     }
     let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
     tops.sort_unstable();

@@ -47,7 +47,7 @@ const PARTITIONS_MAX: u64 = 512;
 /// Bytes of the position and the length before each row.
 const PLACE_BYTES: usize = ROW_BYTES + size_of::<u32>();
 /// Purpose of the memory, for messages.
-const PURPOSE: &str = "writing the attributes";
+const PURPOSE: &str = "writing the columns";
 
 /// Returns the least bytes with which `columns` columns of `rows` rows are put in order. The memory of the source is
 /// not included.
@@ -134,7 +134,7 @@ impl<'a> Reordering<'a> {
         for (k, row) in rows.iter().enumerate() {
             let Some(place) = place(k)? else { continue };
             let length = u32::try_from(row.data().len())
-                .map_err(|_| Error::input("the attributes of a row take more than 4 GB; name other columns"))?;
+                .map_err(|_| Error::input("the columns of a row take more than 4 GB; name other columns"))?;
             let partition = partition_of(place, self.sizes, self.rows);
             self.placed.push(partition, &[&packed(place), &length.to_le_bytes(), row.data()])?;
         }
@@ -150,7 +150,7 @@ impl<'a> Reordering<'a> {
         let Self { context, schema, converter, sizes, placed, rows, _memory } = self;
         let records = placed.finish()?;
         let mut out = AttributeWriter::create(context, drafts, schema, converter)?;
-        context.progress.begin("attributes", "rows", rows);
+        context.progress.begin("columns", "rows", rows);
         for partition in 0..sizes.partitions {
             let range = range(partition, sizes, rows);
             each_in_order(context, &records, partition, range.clone(), |row| out.push(row))?;
@@ -389,7 +389,7 @@ impl RowPlaces {
         let places_max = source_rows.div_ceil(sizes.partitions as u64) * size_of::<u64>() as u64;
         let _of_places = context.reserve(places_max, PURPOSE)?;
         let mut lookup = Lookup { records: &records, sizes, source_rows, loaded: 0..0, places: Vec::new() };
-        context.progress.begin("attributes", "rows", source_rows);
+        context.progress.begin("columns", "rows", source_rows);
         for table in attributes.tables(context)? {
             let (first, table) = table?;
             reordering.add(&reordering.as_kept(&table)?, |k| lookup.place(first + k as u64))?;

@@ -343,10 +343,10 @@ pub(crate) fn required_columns<'a>(
     }
     columns.ok_or_else(|| {
         Error::input(message![
-            format!("{at} has no attributes, which "),
+            format!("{at} has no columns, which "),
             argument,
             " asks for; build it again with ",
-            Argument::Attributes,
+            Argument::Columns,
             " and the names of columns"
         ])
     })

@@ -142,7 +142,7 @@ impl BuildOptions {
             Fact::new("how centers are chosen", self.centers().name()),
             Fact::new("what is done with bad rows", format!("{on_bad:?}")),
             Fact::new("what is done with equal ids", format!("{on_duplicate_id:?}")),
-            Fact::new("the attributes", attributes.join(", ")),
+            Fact::new("the columns", attributes.join(", ")),
             Fact::new("the column that rows are sorted by", sort_by.as_deref().unwrap_or("not given")),
         ]
     }
@@ -239,7 +239,7 @@ pub fn build(
     }
     check_target(context, store, Kind::Store, options.force)?;
     let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
-    let (columns, whose) = (options.kept_columns(), Argument::Attributes.into());
+    let (columns, whose) = (options.kept_columns(), Argument::Columns.into());
     let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, &columns, &whose)).transpose()?;
     let _kept_memory =
         options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;

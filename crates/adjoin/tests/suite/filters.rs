@@ -413,10 +413,10 @@ fn what_cannot_be_kept_or_asked_for_is_refused() {
         assert!(refused.kind() == ErrorKind::Option && refused.to_string().contains(words), "{refused}");
     }
     let refused = asked(&plain, "year = 2020").to_string();
-    assert!(refused.contains("plain has no attributes, which where asks for"), "{refused}");
+    assert!(refused.contains("plain has no columns, which where asks for"), "{refused}");
     for (names, words) in [
-        (&["language"][..], "there is no column language for attributes; its columns are code"),
-        (&["lang", "lang"], "attributes lang is named twice"),
+        (&["language"][..], "there is no column language for columns; its columns are code"),
+        (&["lang", "lang"], "columns lang is named twice"),
         (&["vector"], "column vector is FixedSizeList"),
     ] {
         let refused = error_of(data.store("refused", &setup, names)).to_string();
@@ -427,7 +427,7 @@ fn what_cannot_be_kept_or_asked_for_is_refused() {
     let attributes = vec!["lang".to_owned()];
     let options = BuildOptions { attributes, ..BuildOptions::default() };
     let refused = store::build(&setup.context(), &set, &data.folder.path().join("none"), &options);
-    assert!(error_of(refused).to_string().contains("attributes are columns, and the source has none"));
+    assert!(error_of(refused).to_string().contains("columns are columns, and the source has none"));
 }
 
 #[test]

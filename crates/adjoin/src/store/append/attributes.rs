@@ -21,7 +21,7 @@ pub(super) fn coming<'a>(
     let (Some(columns), Some(source)) = (store.columns(), source) else { return Ok(None) };
     let (at, kept) = (store.folder().display(), columns.schema()?);
     let names: Vec<String> = kept.fields().iter().map(|field| field.name().clone()).collect();
-    let whose = message![format!("the attributes of {at}")];
+    let whose = message![format!("the columns of {at}")];
     let attributes = Attributes::of(context, source, &names, &whose)?;
     for (there, new) in kept.fields().iter().zip(attributes.schema().fields()) {
         let (kind, coming) = (there.data_type(), new.data_type());

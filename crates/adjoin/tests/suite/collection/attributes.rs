@@ -293,10 +293,10 @@ fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
     let sizes = || Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef;
     let long = "x".repeat(1 << 20);
     for (rows, words) in [
-        (with(vec![("size", sizes())]), "there is no column name for the attributes of data/live"),
+        (with(vec![("size", sizes())]), "there is no column name for the columns of data/live"),
         (
             with(vec![("size", names()), ("name", names())]),
-            "set.in.memory: column size is Utf8, and of the attributes of data/live it is int64",
+            "set.in.memory: column size is Utf8, and of the columns of data/live it is int64",
         ),
         (with(vec![("size", sizes()), ("name", sizes())]), "column name is Int64"),
         (
@@ -305,7 +305,7 @@ fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
         ),
         (
             with(vec![("size", sizes()), ("name", Arc::new(StringArray::from(vec!["a", &long])))]),
-            "set.in.memory: the attributes of row 1 take 1.0 MB, of 1.0 MB that they may",
+            "set.in.memory: the columns of row 1 take 1.0 MB, of 1.0 MB that they may",
         ),
     ] {
         for put in [Put::Insert, Put::Upsert] {
@@ -317,7 +317,7 @@ fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
         assert_eq!(content(context, &collection).unwrap(), there);
     }
     let refused = error_of(collection.load(&plain(), Put::Insert, Durability::Group)).to_string();
-    assert!(refused.contains("the attributes of data/live are columns, and the source has none"), "{refused}");
+    assert!(refused.contains("the columns of data/live are columns, and the source has none"), "{refused}");
     for (condition, words) in [
         ("colour = 'red'", "there is no column colour; choose from name, size"),
         ("size", "neither true nor false"),
