@@ -1,8 +1,10 @@
 //! Vectors packed for the inner loops of one level.
 
-use crate::dispatch::Scalar;
+use crate::number::Number;
 use crate::panel::{Lines, Panel, lines_per_row};
-use crate::tile::TILE_COLUMNS;
+
+/// A reach is rounded up to a multiple of this.
+pub const TILE_COLUMNS: usize = 16;
 
 /// Vectors in the order and layout that one [`crate::Kernel`] needs for the columns of a tile, padded with zero vectors
 /// to a multiple of [`TILE_COLUMNS`]. A kernel of another level refuses them.
@@ -16,7 +18,7 @@ pub struct PackedColumns<T> {
     pub(crate) level: &'static str,
 }
 
-impl<T: Scalar> PackedColumns<T> {
+impl<T: Number> PackedColumns<T> {
     pub(crate) fn empty(level: &'static str) -> Self {
         Self { storage: Lines::zeroed(0), norms: Vec::new(), len: 0, dimensions: 0, level }
     }

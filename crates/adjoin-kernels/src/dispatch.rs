@@ -1,13 +1,12 @@
 //! The processor's level as a value (the idea of `diskann-wide` in DiskANN). A [`Kernel`] is proof that its
 //! instructions exist, so its methods are safe and no loop checks for them again.
 
-use std::fmt;
-
 use crate::centroids::{Centroids, Short};
 use crate::columns::PackedColumns;
 use crate::lists::Lists;
 use crate::lookup::{CodeRows, Lookup, TABLE_ENTRIES};
 use crate::near::Near;
+use crate::number::Number;
 use crate::panel::Panel;
 use crate::reference::Reference;
 use crate::rounding::{Grid, Rounding};
@@ -16,61 +15,23 @@ use crate::wide::Wide;
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Avx512};
 
-/// An element of a vector: `u8` or `f32`.
-pub trait Scalar: Copy + Default + Send + Sync + 'static + sealed::Sealed {
-    /// A squared distance: `u32` for `u8`, exact; `f32` for `f32`.
-    type Distance: Copy + Default + PartialOrd + fmt::Debug + Send + Sync + 'static;
+/// An element for which every level has functions: `u8` or `f32`.
+pub trait Scalar: Number + sealed::Sealed {}
 
-    /// The difference of two squared distances: `i32` or `f32`.
-    type Margin: Copy + Default + PartialOrd + Into<f64> + fmt::Debug + Send + Sync + 'static;
-
-    /// The largest distance that a kernel returns.
-    const FARTHEST: Self::Distance;
-
-    /// The largest margin.
-    const MARGIN_MAX: Self::Margin;
-
-    /// Returns the squared distance to another center minus that to the own center.
-    fn margin(other: Self::Distance, own: Self::Distance) -> Self::Margin;
-}
-
-impl Scalar for u8 {
-    type Distance = u32;
-    type Margin = i32;
-    const FARTHEST: u32 = u32::MAX;
-    const MARGIN_MAX: i32 = i32::MAX;
-
-    fn margin(other: u32, own: u32) -> i32 {
-        other.wrapping_sub(own).cast_signed() // both are below 2^31
-    }
-}
-
-impl Scalar for f32 {
-    type Distance = f32;
-    type Margin = f32;
-    const FARTHEST: f32 = f32::INFINITY;
-    const MARGIN_MAX: f32 = f32::INFINITY;
-
-    fn margin(other: f32, own: f32) -> f32 {
-        other - own
-    }
-}
+impl Scalar for u8 {}
+impl Scalar for f32 {}
 
 #[allow(private_interfaces)] // what `tiles` names cannot be named outside, and neither can `tiles`
 mod sealed {
-    use super::{Level, Lists, Scalar, Tiles};
+    use super::{Level, Lists, Number, Tiles};
 
     /// Only the elements that every level implements.
-    pub trait Sealed: Sized {
+    pub trait Sealed: Number {
         /// Returns the level's functions for this element.
-        fn tiles(level: &Level) -> &dyn Tiles<Self>
-        where
-            Self: Scalar;
+        fn tiles(level: &Level) -> &dyn Tiles<Self>;
 
         /// Returns the position of the least distance, the first of equal ones.
-        fn first_least(lists: &dyn Lists, distances: &[Self::Distance]) -> usize
-        where
-            Self: Scalar;
+        fn first_least(lists: &dyn Lists, distances: &[Self::Distance]) -> usize;
     }
 }
 
@@ -88,7 +49,7 @@ macro_rules! seal {
                 }
             }
 
-            fn first_least(lists: &dyn Lists, distances: &[<Self as Scalar>::Distance]) -> usize {
+            fn first_least(lists: &dyn Lists, distances: &[<Self as Number>::Distance]) -> usize {
                 lists.$first_least(distances)
             }
         }
@@ -123,6 +84,9 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Names of all levels, slowest first.
+    pub const NAMES: [&'static str; 3] = ["reference", "avx2", "avx512-vnni"];
+
     /// Returns the best level of this processor.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -135,7 +99,7 @@ impl Kernel {
         Self { level: Level::Reference(Reference) }
     }
 
-    /// Returns the level `reference`, `avx2` or `avx512-vnni`, or `None` if there is no such level or the processor
+    /// Returns the level of one of the [`Kernel::NAMES`], or `None` if there is no such level or the processor
     /// lacks it.
     pub fn named(name: &str) -> Option<Self> {
         let level = match name {
@@ -151,7 +115,7 @@ impl Kernel {
 
     /// Returns all levels of this processor, slowest first.
     pub fn available() -> Vec<Self> {
-        ["reference", "avx2", "avx512-vnni"].into_iter().filter_map(Self::named).collect()
+        Self::NAMES.into_iter().filter_map(Self::named).collect()
     }
 
     /// Returns the name that [`Kernel::named`] accepts.
@@ -390,7 +354,7 @@ impl Kernel {
     }
 
     /// Finds the nearest column of each row `rows.row(order[r])`, the first of equally near ones, and its squared
-    /// distance. A row whose distances are all NaN or infinite gets column 0 and [`Scalar::FARTHEST`].
+    /// distance. A row whose distances are all NaN or infinite gets column 0 and [`Number::FARTHEST`].
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level or there are none, `order` names a row that the panel

@@ -24,7 +24,7 @@
 //! are tested against it. The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on
 //! the level.
 //!
-//! - `panel.rs`, `columns.rs`: the data
+//! - `number.rs`, `panel.rs`, `columns.rs`: the data
 //! - `tile.rs`: loops over tiles, and the rounding rule for reaches
 //! - `dispatch.rs`: the choice of a level
 //! - `x86/`: the fast levels
@@ -44,6 +44,7 @@ mod dispatch;
 mod lists;
 mod lookup;
 mod near;
+mod number;
 mod panel;
 mod prefetch;
 mod reference;
@@ -54,13 +55,14 @@ mod wide;
 mod x86;
 
 pub use centroids::Centroids;
-pub use columns::PackedColumns;
+pub use columns::{PackedColumns, TILE_COLUMNS};
 pub use dispatch::{Kernel, Scalar};
 pub use lookup::{CodeRows, TABLE_ENTRIES};
 pub use near::near_error;
+pub use number::Number;
 pub use panel::{DIMENSIONS_MAX, Panel};
 pub use prefetch::prefetch;
 pub use reference::relative_error;
 pub use rounding::Grid;
-pub use tile::{HitMask, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, TILE_COLUMNS, TILE_ROWS, rounded_reach};
+pub use tile::{HitMask, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, TILE_ROWS, rounded_reach};
 pub use wide::wide_error;

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::dispatch::Scalar;
+use crate::number::Number;
 
 /// Most dimensions of a vector. Up to this limit, squared distances of bytes fit 32 bits and [`crate::relative_error`]
 /// holds.
@@ -21,7 +21,7 @@ pub(crate) struct Lines<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Scalar> Lines<T> {
+impl<T: Number> Lines<T> {
     pub(crate) const PER_LINE: usize = LINE_BYTES / size_of::<T>();
 
     pub(crate) fn zeroed(lines: usize) -> Self {
@@ -34,7 +34,7 @@ impl<T: Scalar> Lines<T> {
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: `Scalar` is sealed to u8 and f32, for which every bit pattern is a value and the size divides a
+        // SAFETY: `Number` is sealed to u8 and f32, for which every bit pattern is a value and the size divides a
         // line; `Line` is plain bytes without padding, aligned for both.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::PER_LINE) }
     }
@@ -62,7 +62,7 @@ pub struct Panel<T> {
     dimensions: usize,
 }
 
-impl<T: Scalar> Panel<T> {
+impl<T: Number> Panel<T> {
     /// Creates a panel of `rows` zero vectors of `dimensions` elements.
     ///
     /// # Panics

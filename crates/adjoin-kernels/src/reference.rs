@@ -1,7 +1,7 @@
 //! The reference level: plain loops that define what every level computes.
 
 use crate::columns::PackedColumns;
-use crate::dispatch::Scalar;
+use crate::number::Number;
 use crate::panel::Panel;
 use crate::tile::{self, Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
 
@@ -78,7 +78,7 @@ pub fn relative_error(dimensions: usize) -> f64 {
 }
 
 /// Computes all distances of a group to the block of columns that starts at `from`.
-fn block<T: Scalar>(group: &Group<'_, T>, columns: &PackedColumns<T>, from: usize, distance: Distance<T>) -> Block<T> {
+fn block<T: Number>(group: &Group<'_, T>, columns: &PackedColumns<T>, from: usize, distance: Distance<T>) -> Block<T> {
     let mut block = Block::<T>::default();
     for (row, distances) in group.rows.iter().zip(&mut block) {
         for (column, place) in distances.iter_mut().enumerate() {
@@ -89,7 +89,7 @@ fn block<T: Scalar>(group: &Group<'_, T>, columns: &PackedColumns<T>, from: usiz
 }
 
 /// A function from two padded vectors to their squared distance.
-type Distance<T> = fn(&[T], &[T]) -> <T as Scalar>::Distance;
+type Distance<T> = fn(&[T], &[T]) -> <T as Number>::Distance;
 
 macro_rules! plain_loops {
     ($scalar:ty, $distance:path) => {
@@ -98,11 +98,11 @@ macro_rules! plain_loops {
                 columns.copy_rows(panel, order);
             }
 
-            fn distance(&self, x: &[$scalar], y: &[$scalar]) -> <$scalar as Scalar>::Distance {
+            fn distance(&self, x: &[$scalar], y: &[$scalar]) -> <$scalar as Number>::Distance {
                 $distance(x, y)
             }
 
-            fn one_to_many(&self, x: &[$scalar], panel: &Panel<$scalar>, out: &mut [<$scalar as Scalar>::Distance]) {
+            fn one_to_many(&self, x: &[$scalar], panel: &Panel<$scalar>, out: &mut [<$scalar as Number>::Distance]) {
                 for (row, place) in out.iter_mut().enumerate() {
                     *place = $distance(x, panel.row(row));
                 }
@@ -113,7 +113,7 @@ macro_rules! plain_loops {
                 x: &[$scalar],
                 panel: &Panel<$scalar>,
                 rows: &[u32],
-                out: &mut [<$scalar as Scalar>::Distance],
+                out: &mut [<$scalar as Number>::Distance],
             ) {
                 for (&row, place) in rows.iter().zip(out) {
                     *place = $distance(x, panel.row(row as usize));
@@ -124,7 +124,7 @@ macro_rules! plain_loops {
                 &self,
                 group: &Group<'_, $scalar>,
                 columns: &PackedColumns<$scalar>,
-                out: &mut [<$scalar as Scalar>::Distance],
+                out: &mut [<$scalar as Number>::Distance],
             ) {
                 tile::matrix_by_blocks(group, columns, out, |from| block(group, columns, from, $distance));
             }
@@ -133,7 +133,7 @@ macro_rules! plain_loops {
                 &self,
                 group: &Group<'_, $scalar>,
                 columns: &PackedColumns<$scalar>,
-                limit: <$scalar as Scalar>::Distance,
+                limit: <$scalar as Number>::Distance,
                 hits: &mut Vec<HitMask>,
             ) {
                 tile::within_by_blocks(group, limit, hits, |from| block(group, columns, from, $distance));

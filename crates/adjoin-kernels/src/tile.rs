@@ -3,16 +3,13 @@
 
 use std::ops::Range;
 
-use crate::columns::PackedColumns;
-use crate::dispatch::Scalar;
+use crate::columns::{PackedColumns, TILE_COLUMNS};
+use crate::number::Number;
 use crate::panel::{Lines, Panel};
 use crate::prefetch::prefetch;
 
 /// Rows that share one reach.
 pub const TILE_ROWS: usize = 4;
-
-/// A reach is rounded up to a multiple of this.
-pub const TILE_COLUMNS: usize = 16;
 
 /// Bytes of columns that all rows are compared with before the next ones, so that they stay in the second-level cache.
 /// Half a first-level cache was no faster, and much slower if only a few long vectors fitted.
@@ -55,14 +52,14 @@ pub const LEAST_RANKS: usize = 4;
 
 /// The least distances and margins of a column, ascending, padded with the largest value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LeastOfColumn<T: Scalar> {
+pub struct LeastOfColumn<T: Number> {
     /// Squared distances to rows.
     pub distances: [T::Distance; LEAST_RANKS],
     /// Margins: distances minus what the row subtracts.
     pub margins: [T::Margin; LEAST_RANKS],
 }
 
-impl<T: Scalar> LeastOfColumn<T> {
+impl<T: Number> LeastOfColumn<T> {
     /// No values yet.
     pub const NONE: Self = Self { distances: [T::FARTHEST; LEAST_RANKS], margins: [T::MARGIN_MAX; LEAST_RANKS] };
 
@@ -86,13 +83,13 @@ pub(crate) fn insert<V: Copy + PartialOrd>(least: &mut [V; LEAST_RANKS], value: 
 }
 
 /// The nearest column of each row of a group so far, with its distance.
-pub(crate) type NearestColumns<T> = [(u32, <T as Scalar>::Distance); TILE_ROWS];
+pub(crate) type NearestColumns<T> = [(u32, <T as Number>::Distance); TILE_ROWS];
 
 /// Distances of one group of rows to [`TILE_COLUMNS`] columns.
-pub(crate) type Block<T> = [[<T as Scalar>::Distance; TILE_COLUMNS]; TILE_ROWS];
+pub(crate) type Block<T> = [[<T as Number>::Distance; TILE_COLUMNS]; TILE_ROWS];
 
 /// Distances by tiles, implemented by each level on a token that proves that the processor has the level.
-pub(crate) trait Tiles<T: Scalar> {
+pub(crate) trait Tiles<T: Number> {
     /// Packs `panel.row(order[k])` as column `k`. Overwrites everything in the columns except their level.
     fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>);
 
@@ -137,12 +134,12 @@ pub(crate) struct Rows<'a, T> {
 
 /// Rows that columns are compared with, and what each row subtracts for a margin.
 #[derive(Clone, Copy)]
-pub(crate) struct LeastRows<'a, T: Scalar> {
+pub(crate) struct LeastRows<'a, T: Number> {
     pub(crate) rows: Rows<'a, T>,
     pub(crate) own: &'a [T::Distance],
 }
 
-impl<'a, T: Scalar> LeastRows<'a, T> {
+impl<'a, T: Number> LeastRows<'a, T> {
     /// Returns the rows of each tile, with their margins.
     #[inline(always)]
     pub(crate) fn tiles(self) -> impl Iterator<Item = (&'a [u32], &'a [T::Distance])> {
@@ -162,7 +159,7 @@ pub(crate) struct Group<'a, T> {
     pub(crate) columns: Range<usize>,
 }
 
-impl<'a, T: Scalar> Group<'a, T> {
+impl<'a, T: Number> Group<'a, T> {
     /// Creates a group of the rows `members` of the panel, at least one.
     pub(crate) fn new(panel: &'a Panel<T>, members: &[u32], position: usize, columns: Range<usize>) -> Self {
         let mut rows = [panel.row(members[members.len() - 1] as usize); TILE_ROWS];
@@ -193,7 +190,7 @@ pub fn rounded_reach(reach: &[u32], columns: usize) -> usize {
 
 /// Returns how many columns of `dimensions` elements pass through the cache together. It is a multiple of the register
 /// tile of every level; the widest is 64 columns of bytes and 16 of floats.
-fn chunk_columns<T: Scalar>(dimensions: usize) -> usize {
+fn chunk_columns<T: Number>(dimensions: usize) -> usize {
     let fit = CHUNK_BYTES / (dimensions * size_of::<T>()).max(1);
     let unit = Lines::<T>::PER_LINE;
     (fit / unit).max(1) * unit
@@ -203,7 +200,7 @@ fn chunk_columns<T: Scalar>(dimensions: usize) -> usize {
 const ROWS_AHEAD: usize = 16;
 
 /// Implements [`crate::Kernel::one_to_some`].
-pub(crate) fn one_to_some<T: Scalar>(
+pub(crate) fn one_to_some<T: Number>(
     tiles: &dyn Tiles<T>,
     x: &[T],
     panel: &Panel<T>,
@@ -222,7 +219,7 @@ pub(crate) fn one_to_some<T: Scalar>(
 }
 
 /// Implements [`crate::Kernel::many_to_many`].
-pub(crate) fn many_to_many<T: Scalar>(
+pub(crate) fn many_to_many<T: Number>(
     tiles: &dyn Tiles<T>,
     rows: Rows<'_, T>,
     columns: &PackedColumns<T>,
@@ -239,7 +236,7 @@ pub(crate) fn many_to_many<T: Scalar>(
 }
 
 /// Implements [`crate::Kernel::within`].
-pub(crate) fn within<T: Scalar>(
+pub(crate) fn within<T: Number>(
     tiles: &dyn Tiles<T>,
     rows: Rows<'_, T>,
     reach: &[u32],
@@ -252,7 +249,7 @@ pub(crate) fn within<T: Scalar>(
 }
 
 /// Implements [`crate::Kernel::within_each`].
-pub(crate) fn within_each<T: Scalar>(
+pub(crate) fn within_each<T: Number>(
     tiles: &dyn Tiles<T>,
     rows: Rows<'_, T>,
     limits: &[T::Distance],
@@ -269,7 +266,7 @@ pub(crate) fn within_each<T: Scalar>(
 
 /// Finds pairs by groups of rows. For a range of positions in the order, `group` returns the column to stop at and the
 /// limit.
-fn within_groups<T: Scalar>(
+fn within_groups<T: Number>(
     tiles: &dyn Tiles<T>,
     rows: Rows<'_, T>,
     columns: &PackedColumns<T>,
@@ -293,7 +290,7 @@ fn within_groups<T: Scalar>(
 }
 
 /// Implements [`crate::Kernel::nearest`].
-pub(crate) fn nearest<T: Scalar>(
+pub(crate) fn nearest<T: Number>(
     tiles: &dyn Tiles<T>,
     rows: Rows<'_, T>,
     columns: &PackedColumns<T>,
@@ -313,7 +310,7 @@ pub(crate) fn nearest<T: Scalar>(
 }
 
 /// Implements [`crate::Kernel::least_of_columns`].
-pub(crate) fn least_of_columns<T: Scalar>(
+pub(crate) fn least_of_columns<T: Number>(
     tiles: &dyn Tiles<T>,
     rows: LeastRows<'_, T>,
     columns: &PackedColumns<T>,
@@ -326,7 +323,7 @@ pub(crate) fn least_of_columns<T: Scalar>(
 }
 
 /// Implements [`Tiles::matrix`] for a level that computes whole blocks. `block` receives the first of its columns.
-pub(crate) fn matrix_by_blocks<T: Scalar>(
+pub(crate) fn matrix_by_blocks<T: Number>(
     group: &Group<'_, T>,
     columns: &PackedColumns<T>,
     out: &mut [T::Distance],
@@ -342,7 +339,7 @@ pub(crate) fn matrix_by_blocks<T: Scalar>(
 }
 
 /// Implements [`Tiles::within`] for a level that computes whole blocks.
-pub(crate) fn within_by_blocks<T: Scalar>(
+pub(crate) fn within_by_blocks<T: Number>(
     group: &Group<'_, T>,
     limit: T::Distance,
     hits: &mut Vec<HitMask>,
@@ -360,7 +357,7 @@ pub(crate) fn within_by_blocks<T: Scalar>(
 }
 
 /// Implements [`Tiles::nearest`] for a level that computes whole blocks.
-pub(crate) fn nearest_by_blocks<T: Scalar>(
+pub(crate) fn nearest_by_blocks<T: Number>(
     group: &Group<'_, T>,
     nearest: &mut NearestColumns<T>,
     mut block: impl FnMut(usize) -> Block<T>,
@@ -379,7 +376,7 @@ pub(crate) fn nearest_by_blocks<T: Scalar>(
 
 /// Implements [`Tiles::least_of_columns`] for a level that computes whole blocks. `block` receives rows and the first
 /// column.
-pub(crate) fn least_by_blocks<T: Scalar>(
+pub(crate) fn least_by_blocks<T: Number>(
     rows: LeastRows<'_, T>,
     from: usize,
     out: &mut [LeastOfColumn<T>],

@@ -3,12 +3,10 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use crate::columns::PackedColumns;
+use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::reference::LANES;
-use crate::tile::{
-    self, Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles,
-};
+use crate::tile::{self, Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS, Tiles};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]

@@ -14,12 +14,10 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use crate::columns::PackedColumns;
+use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::reference::LANES;
-use crate::tile::{
-    Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles, insert,
-};
+use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS, Tiles, insert};
 
 /// Proof that the processor has AVX-512 F, BW, VL and VNNI.
 #[derive(Clone, Copy, Debug)]
