@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use crate::device::{Device, Ps};
 use crate::ecc::PlaneErrors;
 use crate::events::{Bus, Events, Station};
+use crate::place::Place;
 use crate::report::{Counts, Use};
 use crate::timeline::{Span, Timeline, Track};
 
@@ -25,21 +26,6 @@ const SEED_OF_ERRORS: u64 = 1;
 /// Waiting reads of a LUN that are searched for reads of other planes to combine with the first.
 const TOGETHER_MAX: usize = 16;
 const NONE: u32 = u32::MAX;
-
-/// Where vectors are compared, from the inside out; pages travel that far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Next to the page buffers of a LUN (NDSearch).
-    Lun,
-    /// At the pins of a chip (DeepStore per chip).
-    Chip,
-    /// At the end of a channel (DeepStore per channel).
-    Channel,
-    /// On an FPGA that the device's private link connects (SmartSSD).
-    Fpga,
-    /// On the machine that contains the device.
-    Host,
-}
 
 /// A page of a plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,7 @@
 //! Platforms on which the same searches can run, and the assumptions about each.
 
 use crate::device::{Device, Ps};
-use crate::machine::Place;
+use crate::place::Place;
 
 /// A platform that runs searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

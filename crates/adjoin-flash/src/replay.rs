@@ -2,7 +2,8 @@
 
 use crate::device::{Device, Geometry, Ps, seconds};
 use crate::error::FlashError;
-use crate::machine::{Machine, PageAddress, PageRead, Place, Usage};
+use crate::machine::{Machine, PageAddress, PageRead, Usage};
+use crate::place::Place;
 use crate::platform::Platform;
 use crate::report::{Counts, Energy, Use};
 use crate::schedule::{Schedule, TraceRead};

@@ -1,7 +1,7 @@
 //! Results of a run of the model.
 
 use crate::device::{Device, Ps, seconds};
-use crate::machine::Place;
+use crate::place::Place;
 
 /// Counts of operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use adjoin::device::{MemoryBudget, Reservation};
-use adjoin::options::format_bytes;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
+use crate::body_limits::{BodyBytes, Limits, crowded, too_large};
 use crate::encoding::Encoding;
 use crate::problem::Problem;
 
@@ -16,21 +15,6 @@ use crate::problem::Problem;
 const ARRIVAL_SECONDS: u64 = 30;
 /// Bytes to reserve at once.
 const STEP_BYTES: u64 = 64 << 10;
-
-/// A body that has arrived.
-pub(crate) struct BodyBytes {
-    pub(crate) bytes: Vec<u8>,
-    /// Reservation: the bytes times [`Limits::times`].
-    pub(crate) memory: Reservation,
-}
-
-/// Limits of a body.
-pub(crate) struct Limits<'a> {
-    pub(crate) bytes: u64,
-    /// Memory that a body takes until it is parsed, as a multiple of its size.
-    pub(crate) times: u64,
-    pub(crate) clients: &'a MemoryBudget,
-}
 
 /// Reads a body, and decodes it according to its headers.
 ///
@@ -77,21 +61,10 @@ async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<
     Ok(held)
 }
 
-/// Returns the problem for a body that finds the memory for bodies taken.
-pub(crate) fn crowded<E>(_: E) -> Problem {
-    Problem::crowded("other requests take the memory that is for bodies now; try again later", 1)
-}
-
-pub(crate) fn too_large(limits: &Limits<'_>) -> Problem {
-    let most = format_bytes(limits.bytes);
-    Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        format!("a body may have {most}, decompressed; send less in each of several requests"),
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use adjoin::device::MemoryBudget;
+
     use super::*;
 
     fn read_from(body: Vec<u8>, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {

@@ -6,8 +6,8 @@ use adjoin::device::Reservation;
 use axum::http::{HeaderMap, StatusCode, header};
 use flate2::bufread::GzDecoder;
 
-use crate::body::{BodyBytes, Limits, crowded, too_large};
-use crate::problem::Problem;
+use crate::body_limits::{BodyBytes, Limits, crowded, too_large};
+use crate::problem::{ENCODINGS, Problem};
 
 /// Bytes to decode at once.
 const STEP_BYTES: usize = 64 << 10;
@@ -25,9 +25,6 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Supported encodings, as in the header `Accept-Encoding`.
-    pub(crate) const KNOWN: &'static str = "gzip, zstd";
-
     /// Reads `Content-Encoding`.
     ///
     /// # Errors
@@ -84,7 +81,7 @@ impl Encoding {
 
 fn unknown(name: &str) -> Problem {
     let shown: String = name.chars().take(60).flat_map(char::escape_debug).collect();
-    let why = format!("the content encoding is {shown}; send the body as it is, or in one of: {}", Encoding::KNOWN);
+    let why = format!("the content encoding is {shown}; send the body as it is, or in one of: {}", ENCODINGS);
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)
 }
 

@@ -8,7 +8,9 @@ use serde::{Deserialize, Deserializer};
 
 use crate::ids::GivenIds;
 use crate::problem::Problem;
-use crate::request::QUERIES_MAX;
+
+/// Maximum number of queries of a request.
+pub(crate) const QUERIES_MAX: usize = 4_096;
 
 /// Members of a search request, also accepted in the query string if the body is not JSON.
 #[derive(Debug, Default, PartialEq, Deserialize)]

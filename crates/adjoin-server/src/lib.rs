@@ -16,6 +16,7 @@ mod attributes;
 mod backend;
 mod batches;
 mod body;
+mod body_limits;
 mod connections;
 mod costs;
 mod encoding;

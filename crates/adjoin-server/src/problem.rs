@@ -6,7 +6,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::encoding::Encoding;
+/// Supported encodings of bodies, as in the header `Accept-Encoding`.
+pub(crate) const ENCODINGS: &str = "gzip, zstd";
 
 /// Media type of the body.
 pub(crate) const KIND: &str = "application/problem+json";
@@ -109,7 +110,7 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-            response.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static(Encoding::KNOWN));
+            response.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ENCODINGS));
         }
         response
     }

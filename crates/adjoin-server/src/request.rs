@@ -12,11 +12,9 @@ use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSou
 use adjoin::sql::Condition;
 
 use crate::ids::GivenIds;
-use crate::json::{Members, Vectors};
+use crate::json::{Members, QUERIES_MAX, Vectors};
 use crate::problem::Problem;
 
-/// Maximum number of queries of a request.
-pub(crate) const QUERIES_MAX: usize = 4_096;
 /// Maximum number of hits per query.
 pub(crate) const K_MAX: u64 = 10_000;
 

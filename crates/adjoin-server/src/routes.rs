@@ -25,16 +25,14 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::access::{self, Access};
 use crate::answer::Answer;
 use crate::backend::{Backend, Lane};
-use crate::body::{self, BodyBytes, Limits};
-use crate::json::{self, Members, Vectors};
+use crate::body;
+use crate::body_limits::{BodyBytes, Limits};
+use crate::json::{self, Members, QUERIES_MAX, Vectors};
 use crate::metrics::{Gauges, Metrics};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
-use crate::request::{
-    K_MAX, QUERIES_MAX, Request, element_of, names_of, queries_count, queries_of, raw, search_options,
-};
+use crate::request::{K_MAX, Request, element_of, names_of, queries_count, queries_of, raw, search_options};
 use crate::served::Served;
-use crate::server::WRITES;
 use crate::writes::{self, WRITE_TIMES};
 
 const JSON: &str = "application/json";
@@ -63,6 +61,8 @@ const RAW_TIMES: u64 = 2;
 const LOOK_UP_PART: u64 = 4;
 /// Bytes to look up an id, in addition to the id itself, which is part of the body.
 const NAME_BYTES: u64 = 128;
+/// Maximum number of concurrent writes to a collection; the log makes them durable together.
+pub(crate) const WRITES: usize = 8;
 
 /// State shared by all requests.
 pub(crate) struct Server {

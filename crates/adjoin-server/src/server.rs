@@ -23,13 +23,11 @@ use crate::connections::{self, CONNECTION_BYTES, KEPT};
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::queue::Queue;
-use crate::routes::{Server, router};
+use crate::routes::{Server, WRITES, router};
 
 /// Threads that serve clients, and their stack size.
 const THREADS: usize = 2;
 const STACK_BYTES: usize = 512 << 10;
-/// Maximum number of concurrent writes to a collection; the log makes them durable together.
-pub(crate) const WRITES: usize = 8;
 /// Time limit at shutdown for writes that wait for the disk. Acknowledged writes are safe in any case.
 const END_TIME: Duration = Duration::from_secs(10);
 /// Memory of these threads and the libraries.
