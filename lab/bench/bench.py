@@ -156,7 +156,7 @@ def by_peer(sets: Sets, job: Job, name: str) -> Record:
 
 
 def measure(sets: Sets, job: Job, contender: str) -> Record:
-    counts = ["--output", "counts", "-o", str(sets.work / "counts.parquet")]
+    counts = ["--result", "counts", "-o", str(sets.work / "counts.parquet")]
     if contender == "adjoin":
         return by_adjoin(sets, job, counts, job.vectors(sets))
     if contender == "adjoin-f32":

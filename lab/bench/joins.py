@@ -78,7 +78,7 @@ class Bench:
     def joined(self, *words: object) -> Record:
         """Joins, and counts the pairs of each row."""
         stats, counts = self.work / "stats.json", self.work / "counts.parquet"
-        command = ["join", *words, "--eps", EPS, "--output", "counts", "-o", counts, "--stats", stats, "--force", "--quiet"]
+        command = ["join", *words, "--eps", EPS, "--result", "counts", "-o", counts, "--stats", stats, "--force", "--quiet"]
 
         def measure() -> Record:
             told = run([self.adjoin, *map(str, command)])

@@ -62,7 +62,7 @@ class Bench:
 
     def ours(self) -> Record:
         found, stats = self.work / "neighbors.parquet", self.work / "nearest.json"
-        wanted = ["--nearest", str(K), "--recall", str(RECALL), "--metric", self.of.metric, "--threads", str(THREADS)]
+        wanted = ["--neighbors", str(K), "--recall", str(RECALL), "--metric", self.of.metric, "--threads", str(THREADS)]
         command = [self.adjoin, "join", self.file, *wanted, "-o", found, "--force", "--stats", stats, "--quiet"]
         told = run(command)
         nearest = json.loads(stats.read_text())["nearest"]

@@ -178,7 +178,7 @@ class Bench:
             near = ["--eps", str(EPS[asked.neighbors]), "--recall", str(asked.recall)]
             cache = ["--cache", str(int(built["store_bytes"] * asked.cache_percent / 100)), "--memory", "4GiB"]
             counts = self.work / "counts.parquet"
-            output = ["--output", "counts", "-o", counts, "--stats", stats, "--force", "--quiet"]
+            output = ["--result", "counts", "-o", counts, "--stats", stats, "--force", "--quiet"]
             command = [self.adjoin, "join", self.work / "store", *near, *cache, *output]
             if asked.strategy:
                 command = [self.lab, "join", self.work / "store", *asked.strategy.split(), *named(near + cache)]

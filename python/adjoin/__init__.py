@@ -75,22 +75,12 @@ SearchMetric = Literal["l2", "cosine", "ip"]
 OnBad = Literal["error", "skip"]
 OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
-What = Literal["pairs", "counts", "clusters", "keep", "kept"]
+ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
 
 Element = Literal["f32", "f16", "u8", "i8"]
 IdKind = Literal["int64", "text"]
 ColumnType = Literal["text", "int64", "float64", "bool", "date", "timestamp"]
 Durability = Literal["group", "buffered"]
-
-ELEMENTS = ("f32", "f16", "u8", "i8")
-ID_KINDS = ("int64", "text")
-COLUMN_TYPES = ("text", "int64", "float64", "bool", "date", "timestamp")
-DURABILITIES = ("group", "buffered")
-METRICS = ("l2", "cosine")
-SEARCH_METRICS = ("l2", "cosine", "ip")
-KEEP_RULES = ("greedy", "cluster")
-RESULTS = ("pairs", "counts", "clusters", "keep", "kept")
-
 
 class Store:
     """Vectors on disk, grouped so that near ones are adjacent. Built once, joined and searched often."""
@@ -319,10 +309,10 @@ class Collection:
         """
         wanted = {
             "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
-            "element": _options.choice("element", element, ELEMENTS),
-            "metric": _options.choice("metric", metric, METRICS),
-            "ids": _options.choice("ids", ids, ID_KINDS),
-            "columns": _options.typed_names("columns", columns, COLUMN_TYPES),
+            "element": _options.choice("element", element, "element"),
+            "metric": _options.choice("metric", metric, "metric"),
+            "ids": _options.choice("ids", ids, "ids"),
+            "columns": _options.typed_names("columns", columns),
         }
         index = {"metric": None, "force": False, **_index_options(degree, build_list, code_bytes, page)}
         seed = _options.integer("seed", seed, _options.U64_MAX)
@@ -400,7 +390,7 @@ class Collection:
         """
         names = [column["name"] for column in self._columns()]
         options = _options.store_options(1, None, vector_column, id_column, ids, split, "error", "keep", names)
-        buffered = _options.choice("durability", durability, DURABILITIES) == "buffered"
+        buffered = _options.choice("durability", durability, "durability") == "buffered"
         resources = {**_options.resources(None, None), "temporary": None}
         sources = [NONE if rows is None else rows for rows in (insert, upsert)]
         with working(sources[0], temporary, options, progress) as (inserted, first, shown), first:
@@ -436,7 +426,7 @@ class Collection:
         """
         if not isinstance(condition, str):
             raise _options.refused("condition", condition, "a text, such as 'year < 2020'")
-        buffered = _options.choice("durability", durability, DURABILITIES) == "buffered"
+        buffered = _options.choice("durability", durability, "durability") == "buffered"
         resources = {**_options.resources(None, None), "temporary": None}
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:
             return int(json.loads(self._live.delete_where(condition, buffered, resources, shown))["gone"])
@@ -706,36 +696,36 @@ class Result(Table):
 
     def counts(self) -> ArrowStream:
         """Returns the number of neighbors of each row: ``id`` and ``count``, in row order."""
-        return self._joined.rows("counts", "")[0]
+        return self._joined.rows("counts", "greedy")
 
     def clusters(self) -> ArrowStream:
         """Returns the rows that are connected by chains of pairs: ``id`` and ``cluster``, the id of the cluster's first
         row. Rows without pairs are left out."""
-        return self._joined.rows("clusters", "")[0]
+        return self._joined.rows("clusters", "greedy")
 
-    def keep(self, rule: KeepRule = "greedy") -> ArrowStream:
+    def removed(self, rule: KeepRule = "greedy") -> ArrowStream:
         """Returns the rows to remove: ``id``, ``kept_id`` and their ``distance`` or ``similarity``.
 
         With ``greedy`` a row is removed only if a kept row is within the threshold. With ``cluster`` only the first row
         of each cluster is kept, however far the others are.
         """
-        return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[0]
+        return self._joined.rows("removed", _options.choice("rule", rule, "keep rule"))
 
     def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
         """Returns the rows to keep: ``id``, in row order."""
-        return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[1]
+        return self._joined.rows("kept", _options.choice("rule", rule, "keep rule"))
 
     def _rows(self) -> ArrowStream:
         return self.pairs()
 
-    def write(self, path: PathLike, what: What = "pairs", *, rule: KeepRule = "greedy", force: bool = False) -> None:
+    def write(self, path: PathLike, result: ResultKind = "pairs", *, rule: KeepRule = "greedy", force: bool = False) -> None:
         """Writes a result to a ``.parquet``, ``.csv`` or ``.jsonl`` file, within the memory of the join.
 
-        ``what`` names the method that returns this result as a stream; ``rule`` is as for :meth:`keep` and
+        ``result`` names the method that returns this result as a stream; ``rule`` is as for :meth:`removed` and
         :meth:`kept`. An existing file is replaced only with ``force``, and atomically.
         """
-        target, wanted = _options.path("path", path), _options.choice("what", what, RESULTS)
-        rule_wanted = _options.choice("rule", rule, KEEP_RULES)
+        target, wanted = _options.path("path", path), _options.choice("result", result, "result")
+        rule_wanted = _options.choice("rule", rule, "keep rule")
         self._joined.write(target, wanted, rule_wanted, _options.flag("force", force))
 
     def report(
@@ -860,7 +850,7 @@ def build(
     build exceeded ``memory``. Messages of the engine are logged to the logger ``adjoin``.
     """
     target = _options.path("store", store)
-    wanted = {"metric": _options.choice("metric", metric, SEARCH_METRICS), "force": _options.flag("force", force)}
+    wanted = {"metric": _options.choice("metric", metric, "search metric"), "force": _options.flag("force", force)}
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, columns, sort_by)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
@@ -905,7 +895,7 @@ def append(
     gone = _id_list("delete", delete)
     if new is None and not gone:
         raise OptionError("nothing comes and nothing goes; give new, delete or both")
-    kept = _engine.columns(os.fspath(target))
+    kept = _engine.kept_columns(os.fspath(target))
     options = _options.store_options(1, None, vector_column, id_column, ids, split, on_bad, on_duplicate_id, kept)
     resources = _options.resources(memory, threads)
     rows = NONE if new is None else new
@@ -965,7 +955,7 @@ def build_index(
     """
     target = _options.path("index", index)
     wanted = {
-        "metric": None if metric is None else _options.choice("metric", metric, SEARCH_METRICS),
+        "metric": None if metric is None else _options.choice("metric", metric, "search metric"),
         "force": _options.flag("force", force),
         **_index_options(degree, build_list, code_bytes, page),
     }
@@ -1044,7 +1034,7 @@ def join(
     """
     wanted = _options.threshold(eps, min_similarity, recall, exact)
     rows = _options.optional_integer("target_rows", target_rows, _options.U64_MAX)
-    meant = None if metric is None else _options.choice("metric", metric, METRICS)
+    meant = None if metric is None else _options.choice("metric", metric, "metric")
     if rows is None and meant is not None:
         raise OptionError("metric is for target_rows: eps is a distance (L2), min_similarity a similarity (cosine); leave it out")
     if rows is not None and (eps, min_similarity) != (None, None):
@@ -1122,7 +1112,7 @@ def nearest(
     wanted: dict[str, Any] = {
         "k": _options.integer("k", k, _options.U64_MAX),
         "within": _options.number("within", within),
-        "metric": None if metric is None else _options.choice("metric", metric, SEARCH_METRICS),
+        "metric": None if metric is None else _options.choice("metric", metric, "search metric"),
         "recall": _options.number("recall", recall),
         "exact": _options.flag("exact", exact),
     }
@@ -1164,7 +1154,7 @@ def explain(
     Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
     run exceeded ``memory``.
     """
-    meant = None if metric is None else _options.choice("metric", metric, METRICS)
+    meant = None if metric is None else _options.choice("metric", metric, "metric")
     wanted = (_options.threshold(eps, min_similarity, recall, exact), meant)
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, "keep")
     resources = _options.resources(memory, threads)

@@ -6,13 +6,13 @@ from typing import Any, Optional, Union, final
 from ._types import ArrowStream, Progress
 
 __all__ = [
+    "CHOICES",
     "Collection",
     "Found",
     "Index",
     "Joined",
     "__version__",
     "append",
-    "columns",
     "build",
     "build_index",
     "columns",
@@ -22,6 +22,7 @@ __all__ = [
     "explain",
     "info",
     "join",
+    "kept_columns",
     "main",
     "nearest",
     "resident_from_now_on",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 __version__: str
+#: Names of the values of each option with a closed set of values.
+CHOICES: dict[str, tuple[str, ...]]
 
 def main(arguments: Sequence[str]) -> int: ...
 def spool(source: Any, path: str, options: dict[str, Any], whole: bool) -> str: ...
@@ -49,7 +52,7 @@ def dedupe(
     progress: Optional[Progress],
 ) -> str: ...
 def resident_from_now_on() -> int: ...
-def columns(store: str) -> list[str]: ...
+def kept_columns(store: str) -> list[str]: ...
 def build(
     sources: Sequence[str],
     store: str,
@@ -97,8 +100,8 @@ class Joined:
     @property
     def stats(self) -> str: ...
     def pairs(self) -> ArrowStream: ...
-    def rows(self, what: str, rule: str) -> tuple[ArrowStream, ArrowStream]: ...
-    def write(self, path: str, what: str, rule: str, force: bool) -> None: ...
+    def rows(self, result: str, rule: str) -> ArrowStream: ...
+    def write(self, path: str, result: str, rule: str, force: bool) -> None: ...
     def report(self, path: str, names: Sequence[Optional[dict[str, Any]]], force: bool) -> None: ...
     def close(self) -> None: ...
 

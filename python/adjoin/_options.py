@@ -98,17 +98,18 @@ def texts(name: str, value: Any) -> list[str]:
     return list(value)
 
 
-def typed_names(name: str, value: Any, types: Sequence[str]) -> list[str]:
+def typed_names(name: str, value: Any) -> list[str]:
     """Returns the names and types of a dictionary, each as ``name:type``; an empty list for None."""
     if value is None:
         return []
     if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
         raise refused(name, value, "a dictionary of names and types, such as {'lang': 'text', 'year': 'int64'}")
-    return [f"{column}:{choice(f'{name}[{column!r}]', kind, types)}" for column, kind in value.items()]
+    return [f"{column}:{choice(f'{name}[{column!r}]', kind, 'column type')}" for column, kind in value.items()]
 
 
-def choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Returns a text that is one of ``choices``."""
+def choice(name: str, value: Any, option: str) -> str:
+    """Returns a text that is one of the values of an ``option`` of the engine."""
+    choices = _engine.CHOICES[option]
     wanted = " or ".join(choices)
     if not isinstance(value, str):
         raise refused(name, value, wanted)
@@ -171,8 +172,8 @@ def store_options(
         "id_column": text("id_column", id_column),
         "ids": flag("ids", ids),
         "split": text("split", split),
-        "on_bad": choice("on_bad", on_bad, ("error", "skip")),
-        "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, ("error", "keep")),
+        "on_bad": choice("on_bad", on_bad, "on_bad"),
+        "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, "on_duplicate_id"),
         "columns": texts("columns", columns),
         "sort_by": text("sort_by", sort_by),
     }

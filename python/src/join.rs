@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::job::{Job, OpenedSets, Output, schema_of};
+use adjoin::job::{Job, OpenedSets, Output, ResultKind, schema_of};
 use adjoin::join::Sets;
 use adjoin::output::{Target, check_free, parent};
 use adjoin::predicate::Predicate;
@@ -112,46 +112,24 @@ impl Joined {
         self.opened().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
     }
 
-    /// Streams a result by row in the Arrow format; for `keep` also the kept rows.
-    fn rows(&self, py: Python<'_>, what: &str, rule: &str) -> PyResult<(PyRecordBatchReader, PyRecordBatchReader)> {
-        let made = self.running.run(py, |context| {
-            let opened = self.opened()?;
+    /// Streams a result by row in the Arrow format.
+    fn rows(&self, py: Python<'_>, result: &str, rule: &str) -> PyResult<PyRecordBatchReader> {
+        self.running.run(py, |context| {
             let number = self.results.fetch_add(1, Ordering::Relaxed);
-            let files = ["rows", "kept"].map(|name| self.folder.join(format!("{name}-{number}.parquet")));
-            let [rows, kept] = files.each_ref().map(|path| Target::File { path: path.clone(), force: false });
-            let output = match what {
-                "counts" => Output::Counts(Some(rows)),
-                "clusters" => Output::Clusters(Some(rows)),
-                _ => Output::Keep { rule: rule.parse()?, removed: Some(rows), kept: Some(kept) },
-            };
-            let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("each of these is of rows");
-            pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
-            sink.finish()?;
-            let kept = if what == "keep" { &files[1] } else { &files[0] };
-            let streams = (stream(&files[0])?, stream(kept)?);
-            // The files are open and need no name any more.
-            files.iter().for_each(|path| drop(std::fs::remove_file(path)));
-            Ok(streams)
-        })?;
-        Ok(made)
+            let path = self.folder.join(format!("rows-{number}.parquet"));
+            self.write_result(context, Target::File { path: path.clone(), force: false }, result, rule)?;
+            let rows = stream(&path)?;
+            // The file is open and needs no name any more.
+            drop(std::fs::remove_file(&path));
+            Ok(rows)
+        })
     }
 
     /// Writes the pairs, or a result by row, to a file.
-    fn write(&self, py: Python<'_>, path: PathBuf, what: &str, rule: &str, force: bool) -> PyResult<()> {
+    fn write(&self, py: Python<'_>, path: PathBuf, result: &str, rule: &str, force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
-            let opened = self.opened()?;
             let context = &context.clone().or_temporary(parent(&path));
-            let target = Target::File { path, force };
-            let output = match what {
-                "pairs" => return self.write_pairs(context, opened.sets(), &target),
-                "counts" => Output::Counts(Some(target)),
-                "clusters" => Output::Clusters(Some(target)),
-                "keep" => Output::Keep { rule: rule.parse()?, removed: Some(target), kept: None },
-                _ => Output::Keep { rule: rule.parse()?, removed: None, kept: Some(target) },
-            };
-            let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("each of these is of rows");
-            pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
-            sink.finish().map(drop)
+            self.write_result(context, Target::File { path, force }, result, rule)
         })
     }
 
@@ -198,6 +176,18 @@ impl WantedNames {
 }
 
 impl Joined {
+    fn write_result(&self, context: &Context, target: Target, result: &str, rule: &str) -> Result<()> {
+        let opened = self.opened()?;
+        let result: ResultKind = result.parse()?;
+        if result == ResultKind::Pairs {
+            return self.write_pairs(context, opened.sets(), &target);
+        }
+        let output = result.output(Some(target), rule.parse()?);
+        let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("each of these is of rows");
+        pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
+        sink.finish().map(drop)
+    }
+
     fn write_pairs(&self, context: &Context, sets: Sets<'_>, target: &Target) -> Result<()> {
         let schema = schema_of(sets);
         let bytes = PairWriter::memory_bytes(schema.ids != [IdKind::None; 2]);

@@ -135,7 +135,7 @@ fn info(py: Python<'_>, store: String) -> PyResult<String> {
 
 /// Returns the names of the columns that a store keeps.
 #[pyfunction]
-fn columns(py: Python<'_>, store: String) -> PyResult<Vec<String>> {
+fn kept_columns(py: Python<'_>, store: String) -> PyResult<Vec<String>> {
     let context = adjoin::context::Context::default();
     let named = Store::open(&context, store.as_ref()).and_then(|store| store.attributes());
     Ok(named.map_err(|error| raised(py, &error))?.into_iter().map(|(name, _)| name).collect())
@@ -144,6 +144,7 @@ fn columns(py: Python<'_>, store: String) -> PyResult<Vec<String>> {
 #[pymodule]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("CHOICES", options::choices(module.py())?)?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(pair_file::spool, module)?)?;
     module.add_function(wrap_pyfunction!(columns::write_columns, module)?)?;
@@ -151,7 +152,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resident_from_now_on, module)?)?;
     module.add_function(wrap_pyfunction!(build, module)?)?;
     module.add_function(wrap_pyfunction!(append, module)?)?;
-    module.add_function(wrap_pyfunction!(columns, module)?)?;
+    module.add_function(wrap_pyfunction!(kept_columns, module)?)?;
     module.add_function(wrap_pyfunction!(build_index, module)?)?;
     module.add_function(wrap_pyfunction!(info, module)?)?;
     module.add_function(wrap_pyfunction!(explain::explain, module)?)?;

@@ -4,18 +4,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use adjoin::choice::Choice;
+use adjoin::collection::{AttributeKind, Durability};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
-use adjoin::job::{Conditions, open_source};
+use adjoin::job::{Conditions, ResultKind, open_source};
 use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::options::{Metric, parse_bytes};
+use adjoin::options::{Element, Metric, parse_bytes};
 use adjoin::predicate::Predicate;
-use adjoin::source::{IdChoice, SourceOptions, VectorSource, columns_read};
-use adjoin::store::BuildOptions;
+use adjoin::sink::KeepRule;
+use adjoin::source::{IdChoice, IdType, SourceOptions, VectorSource, columns_read};
+use adjoin::store::{BuildOptions, OnBad, OnDuplicateId};
 use arrow_schema::Schema;
-use pyo3::FromPyObject;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -160,6 +164,28 @@ impl WantedConditions {
     pub(crate) fn parse(&self) -> Result<Conditions> {
         Conditions::parse(self.rows.as_deref(), self.other_rows.as_deref(), self.pairs.as_deref())
     }
+}
+
+/// Returns the names of the values of each option with a closed set of values.
+pub(crate) fn choices(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let joined: Vec<&str> = Metric::OF_JOINS.iter().map(|metric| metric.name()).collect();
+    let all = [
+        ("column type", AttributeKind::names()),
+        ("durability", Durability::names()),
+        ("element", Element::names()),
+        ("ids", IdType::names()),
+        ("keep rule", KeepRule::names()),
+        ("metric", joined),
+        ("on_bad", OnBad::names()),
+        ("on_duplicate_id", OnDuplicateId::names()),
+        ("result", ResultKind::names()),
+        ("search metric", Metric::names()),
+    ];
+    let choices = PyDict::new(py);
+    for (option, names) in all {
+        choices.set_item(option, PyTuple::new(py, names)?)?;
+    }
+    Ok(choices)
 }
 
 pub(crate) fn json(of: &impl serde::Serialize) -> Result<String> {

@@ -165,7 +165,7 @@ def test_arguments_of_builds_and_results_are_checked_too(tmp_path: Path) -> None
     with pytest.raises(adjoin.OptionTypeError, match="path is 3 .int.; give a path"):
         adjoin.Store(3)  # type: ignore[arg-type]
     with adjoin.join(GOOD, eps=1.0) as result, pytest.raises(adjoin.OptionError, match="rule is 'first'; give greedy or cluster"):
-        result.keep("first")  # type: ignore[arg-type]
+        result.removed("first")  # type: ignore[arg-type]
 
 
 def test_numbers_and_paths_of_every_kind_do(tmp_path: Path) -> None:

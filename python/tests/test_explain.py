@@ -18,7 +18,7 @@ def test_a_small_set_is_told_exactly():
     made = vectors(1500)
     at = adjoin.explain(made, eps=0.9).asked
     with adjoin.join(made, eps=0.9, exact=True) as result:
-        removed = pyarrow.table(result.keep()).num_rows
+        removed = pyarrow.table(result.removed()).num_rows
         assert at.pairs == (len(result),) * 3
         assert at.removed_rows == (removed,) * 3
 
@@ -30,7 +30,7 @@ def test_of_a_larger_set_the_figures_are_near():
     assert len(told) == 9000 and told.stats["explain"]["compared_rows"] == 4096
     with adjoin.join(table, min_similarity=0.95, id_column="name", exact=True) as result:
         assert 1 / 1.5 < told.asked.pairs.estimate / len(result) < 1.5
-        removed = pyarrow.table(result.keep()).num_rows
+        removed = pyarrow.table(result.removed()).num_rows
         assert 1 / 1.5 < told.asked.removed_rows.estimate / removed < 1.5
     neighbors = [at.neighbors for at in told.thresholds]
     assert neighbors == sorted(neighbors) and len(told.thresholds) >= 4

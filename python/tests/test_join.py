@@ -80,7 +80,7 @@ def test_results_of_rows_agree_with_the_pairs(vectors: numpy.ndarray) -> None:
         assert clusters.keys() == {row for pair in wanted for row in pair}
         assert all(clusters[left] == clusters[right] for left, right in wanted)
         assert all(clusters[first] == first for first in clusters.values())
-        gone = {row: (kept, distance) for row, kept, distance in rows_of(result.keep())}
+        gone = {row: (kept, distance) for row, kept, distance in rows_of(result.removed())}
         stay = {row for (row,) in rows_of(result.kept())}
         assert stay.isdisjoint(gone) and len(stay) + len(gone) == len(vectors)
         assert not any(left in stay and right in stay for left, right in wanted)
@@ -96,7 +96,7 @@ def test_ids_are_those_of_the_column() -> None:
         assert pairs["left_id"].dtype == polars.String and len(pairs) == len(result) > 100
         names = set(polars.read_parquet(SAMPLE, columns=["name"])["name"])
         assert set(pairs["left_id"]) <= names
-        keep = polars.DataFrame(result.keep())
+        keep = polars.DataFrame(result.removed())
         assert keep.columns == ["id", "kept_id", "similarity"] and set(keep["kept_id"]) <= names
         assert polars.DataFrame(result.counts())["id"].to_list() == list(polars.read_parquet(SAMPLE)["name"])
 
@@ -158,7 +158,7 @@ def test_a_result_stays_that_of_the_store_that_was_joined(vectors: numpy.ndarray
     counts = rows_of(result.counts())
     adjoin.build(vectors[: len(vectors) // 2], store, force=True)
     assert rows_of(result.counts()) == counts
-    assert len(rows_of(result.keep())) + len(rows_of(result.kept())) == len(vectors)
+    assert len(rows_of(result.removed())) + len(rows_of(result.kept())) == len(vectors)
 
 
 def test_nothing_temporary_is_left(vectors: numpy.ndarray, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_results_of_rows_may_be_taken_at_the_same_time(vectors: numpy.ndarray, t
 def test_what_the_engine_says_goes_to_the_log(vectors: numpy.ndarray, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "adjoin")
     with adjoin.join(vectors, eps=EPS) as result:
-        result.keep()
+        result.removed()
     assert "to keep, " in caplog.text
 
 

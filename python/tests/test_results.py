@@ -40,7 +40,7 @@ def test_every_result_is_written_in_every_format(vectors: numpy.ndarray, ids: st
     table = pyarrow.table(columns if names is None else {"id": names, **columns})
     readers = {"parquet": pyarrow.parquet.read_table, "csv": pyarrow.csv.read_csv, "jsonl": pyarrow.json.read_json}
     with adjoin.join(table, eps=EPS, exact=True) as result:
-        streams = {name: getattr(result, name) for name in ("pairs", "counts", "clusters", "keep", "kept")}
+        streams = {name: getattr(result, name) for name in ("pairs", "counts", "clusters", "removed", "kept")}
         for what, stream in streams.items():
             wanted = pyarrow.table(stream())
             for ending, read in readers.items():
@@ -51,8 +51,8 @@ def test_every_result_is_written_in_every_format(vectors: numpy.ndarray, ids: st
                 if ending == "parquet":
                     assert written.schema.equals(wanted.schema) and rows_of(written) == rows_of(wanted), what
                 assert len(written) == len(wanted) > 0, (what, ending)
-        result.write(str(tmp_path / "rule.parquet"), "keep", rule="cluster")
-        assert rows_of(pyarrow.parquet.read_table(tmp_path / "rule.parquet")) == rows_of(result.keep("cluster"))
+        result.write(str(tmp_path / "rule.parquet"), "removed", rule="cluster")
+        assert rows_of(pyarrow.parquet.read_table(tmp_path / "rule.parquet")) == rows_of(result.removed("cluster"))
         result.report(tmp_path / "page.html")
     assert len(list(tmp_path.iterdir())) == len(streams) * len(readers) + 2  # no temporary files
 
@@ -67,7 +67,7 @@ def test_a_result_is_replaced_only_by_force(vectors: numpy.ndarray, tmp_path: Pa
             assert path.read_text() == "of old"
             write(path, force=True)
         assert rows_of(pyarrow.parquet.read_table(file)) == rows_of(result.pairs())
-        with pytest.raises(adjoin.OptionError, match="what is 'all'; give pairs or"):
+        with pytest.raises(adjoin.OptionError, match="result is 'all'; give pairs or"):
             result.write(file, "all")  # type: ignore[arg-type]
         with pytest.raises(adjoin.AdjoinError, match="parquet"):
             result.write(tmp_path / "pairs.xlsx")

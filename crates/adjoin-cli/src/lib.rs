@@ -60,12 +60,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Search(arguments) => commands::search(&arguments, &stopped),
         Command::Index(arguments) => commands::index(&arguments, &stopped),
         Command::Collection(arguments) => commands::collection(&arguments, &stopped),
+        #[cfg(feature = "serve")]
         Command::Serve(arguments) => commands::serve(&arguments, &stopped),
+        #[cfg(feature = "serve")]
         Command::BenchServe(arguments) => commands::bench_serve(&arguments, &stopped),
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
         Command::Report(arguments) => commands::report(&arguments, &stopped),
         Command::Flash(arguments) => commands::flash(&arguments, &stopped),
-        Command::Man => commands::man(),
+        Command::Man(arguments) => commands::man(&arguments),
         Command::Completions(arguments) => commands::completions(&arguments),
     };
     match result {

@@ -11,15 +11,18 @@ use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes,
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
-use adjoin::job::{Output, open_source};
+use adjoin::job::{Output, ResultKind, open_source};
 use adjoin::kernels::Kernel;
-use adjoin::options::{format_bytes, format_count, parse_bytes};
+use adjoin::options::{Metric, format_bytes, format_count, parse_bytes};
 use adjoin::output::{Target, parent};
 use adjoin::report::{Interval, RecallStatistics};
+use adjoin::sink::KeepRule;
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Kind, kind_of};
 
-use crate::args::{ColumnOptions, IndexShape, Join, Resources, StoreOptions, TemporaryPlace};
+use crate::args::{
+    IndexShape, JoinOutput, MemoryOption, Quiet, ReadInterface, Resources, SourceColumns, StoreOptions, TemporaryPlace,
+};
 use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
@@ -29,19 +32,38 @@ pub(crate) fn own_context() -> Context {
     Context::default().in_process_of(current_resident_bytes())
 }
 
+/// Returns the context of a command that computes.
+///
+/// # Errors
+/// If a resource is out of range or not available.
 pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Context> {
-    let mut context = own_context().with_resources(resources.memory.as_deref(), resources.threads)?;
-    context.cancel = stopped.cancel.clone();
-    if let Some(name) = &resources.kernel {
-        context.kernel = kernel(name)?;
-    }
-    if !resources.quiet {
-        context.progress = Arc::new(Terminal::new());
+    let Resources { limit, threads, kernel, device, quiet } = resources;
+    let mut context = limited_context(limit, *threads, quiet, stopped)?;
+    if let Some(name) = kernel {
+        context.kernel = available_kernel(name)?;
     }
     if let Some(limit) = memory_limit().filter(|limit| context.memory_bytes() > limit.bytes) {
         context.progress.note(&beyond_limit(context.memory_bytes(), limit));
     }
-    context.device = Arc::new(device(resources.device.as_deref(), &context)?);
+    context.device = Arc::new(files(*device, &context)?);
+    Ok(context)
+}
+
+/// Returns a context with a memory limit, and with progress unless the command is quiet.
+///
+/// # Errors
+/// If the limit or the number of threads is out of range.
+pub(crate) fn limited_context(
+    limit: &MemoryOption,
+    threads: Option<usize>,
+    quiet: &Quiet,
+    stopped: &Stopped,
+) -> Result<Context> {
+    let mut context = own_context().with_resources(limit.memory.as_deref(), threads)?;
+    context.cancel = stopped.cancel.clone();
+    if !quiet.quiet {
+        context.progress = Arc::new(Terminal::new());
+    }
     Ok(context)
 }
 
@@ -65,10 +87,10 @@ pub(crate) fn temporary(context: Context, place: &TemporaryPlace) -> Result<Cont
     }
 }
 
-fn device(name: Option<&str>, context: &Context) -> Result<FileSystem> {
-    match name {
-        Some("pread") => Ok(FileSystem::pread()),
-        Some(_) => FileSystem::io_uring().map_err(|error| {
+fn files(interface: Option<ReadInterface>, context: &Context) -> Result<FileSystem> {
+    match interface {
+        Some(ReadInterface::Pread) => Ok(FileSystem::pread()),
+        Some(ReadInterface::IoUring) => FileSystem::io_uring().map_err(|error| {
             let refused = format!("this system refuses io_uring: {error}; leave out --device io_uring");
             Error::device(refused).caused_by(error)
         }),
@@ -80,7 +102,7 @@ fn device(name: Option<&str>, context: &Context) -> Result<FileSystem> {
     }
 }
 
-fn kernel(name: &str) -> Result<Kernel> {
+fn available_kernel(name: &str) -> Result<Kernel> {
     Kernel::named(name).ok_or_else(|| {
         let there: Vec<&str> = Kernel::available().iter().map(Kernel::name).collect();
         Error::option(format!("there is no kernel {name} on this processor; choose one of {}", there.join(", ")))
@@ -88,7 +110,7 @@ fn kernel(name: &str) -> Result<Kernel> {
 }
 
 /// Converts the options for reading tables.
-pub(crate) fn source_options(columns: &ColumnOptions) -> Result<SourceOptions> {
+pub(crate) fn source_options(columns: &SourceColumns) -> Result<SourceOptions> {
     let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
     Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids, split: columns.split.clone() })
 }
@@ -101,7 +123,7 @@ pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOption
 }
 
 /// Opens names as one set of vectors; refuses a set without rows.
-pub(crate) fn source(context: &Context, names: &[String], columns: &ColumnOptions) -> Result<Arc<dyn VectorSource>> {
+pub(crate) fn source(context: &Context, names: &[String], columns: &SourceColumns) -> Result<Arc<dyn VectorSource>> {
     open_source(context, names, &source_options(columns)?)
 }
 
@@ -207,34 +229,36 @@ impl<'a> Read<'a> {
     }
 }
 
-/// Returns the kind and the destination of a join's result.
-pub(crate) fn output(arguments: &Join) -> Result<Output<'static>> {
-    // The other results need the whole run, even if the reader of the pairs exits.
-    let outlives_reader = arguments.kept.is_some() || arguments.stats.is_some() || arguments.trace.is_some();
-    let target = |output: &String| target(output, arguments.force, outlives_reader);
-    let (target, kept) = (arguments.output.as_ref().map(target), arguments.kept.as_ref().map(target));
-    let is_keep = arguments.what == "keep";
-    let meant_for_keep = [("--kept", kept.is_some()), ("--keep-rule", arguments.keep_rule != "greedy")];
-    if let Some((option, _)) = meant_for_keep.iter().find(|(_, given)| *given && !is_keep) {
-        return Err(Error::option(format!("{option} can be used only with --output keep; leave it out")));
+/// Returns the results of a join with their destinations.
+///
+/// # Errors
+/// If an option applies to another kind of result.
+pub(crate) fn output(arguments: &JoinOutput) -> Result<Output<'static>> {
+    let JoinOutput { result, kept, keep_rule, .. } = arguments;
+    if *keep_rule != KeepRule::default() && !matches!(result, ResultKind::Removed | ResultKind::Kept) {
+        return Err(Error::option("--keep-rule can be used only with --result removed or kept; leave it out"));
     }
-    if matches!(kept, Some(Target::Standard { .. })) {
-        return Err(Error::option("--kept writes to a file, not to standard output; name one"));
+    if kept.is_some() && *result != ResultKind::Removed {
+        return Err(Error::option(
+            "--kept names a second file, of --result removed; add that, or name the file of --result kept with -o",
+        ));
     }
-    Ok(match arguments.what.as_str() {
-        "counts" => Output::Counts(target),
-        "clusters" => Output::Clusters(target),
-        "keep" => Output::Keep { rule: arguments.keep_rule.parse()?, removed: target, kept },
-        _ => Output::Pairs(target),
-    })
+    match targets(arguments) {
+        [_, (option, Some(Target::Standard { .. }))] => {
+            Err(Error::option(format!("{option} writes to a file, not to standard output; name one")))
+        }
+        [(_, removed), (_, Some(kept))] => Ok(Output::Keep { rule: *keep_rule, removed, kept: Some(kept) }),
+        [(_, file), _] => Ok(result.output(file, *keep_rule)),
+    }
 }
 
-/// Returns the destinations of a result and of the kept rows, each with the option that names it.
-pub(crate) fn targets<'a>(output: &'a Output<'_>) -> [(&'static str, Option<&'a Target>); 2] {
-    match output {
-        Output::Keep { removed, kept, .. } => [("-o", removed.as_ref()), ("--kept", kept.as_ref())],
-        _ => [("-o", output.target()), ("--kept", None)],
-    }
+/// Returns the destinations of a join's results, each with the option that names it.
+pub(crate) fn targets(arguments: &JoinOutput) -> [(&'static str, Option<Target>); 2] {
+    let JoinOutput { file, kept, statistics, tracing, replace, .. } = arguments;
+    // The other results need the whole run, even if the reader of the pairs exits.
+    let outlives_reader = kept.is_some() || statistics.stats.is_some() || tracing.trace.is_some();
+    let target = |file: &Option<String>| file.as_deref().map(|file| target(file, replace.force, outlives_reader));
+    [("-o", target(file)), ("--kept", target(kept))]
 }
 
 /// Returns the destination of a result. If `outlives_reader`, the run continues when the reader of standard output
@@ -246,24 +270,16 @@ pub(crate) fn target(output: &str, force: bool, outlives_reader: bool) -> Target
     }
 }
 
-pub(crate) fn build_options(
-    store: &StoreOptions,
-    metric: adjoin::options::Metric,
-    (attributes, force): (&[String], bool),
-) -> Result<BuildOptions> {
-    Ok(BuildOptions {
+/// Returns the options of a build that keeps no columns.
+pub(crate) fn build_options(store: &StoreOptions, metric: Metric) -> BuildOptions {
+    BuildOptions {
         metric,
-        seed: store.seed,
+        seed: store.seed.seed,
         buckets: store.buckets,
-        centers: None,
-        on_bad: store.on_bad.parse()?,
-        on_duplicate_id: store.on_duplicate_id.parse()?,
-        left_out: None,
-        attributes: attributes.to_vec(),
-        sort_by: None,
-        force,
-        resume: None,
-    })
+        on_bad: store.bad_rows.on_bad,
+        on_duplicate_id: store.on_duplicate_id,
+        ..BuildOptions::default()
+    }
 }
 
 /// Describes a recall in one line.

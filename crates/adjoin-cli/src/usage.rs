@@ -18,11 +18,11 @@ const EVERY: &[&str] = &[];
 /// Guessed flags, the commands that they apply to (all if empty), and the advice.
 type Guess = (&'static [&'static str], &'static [&'static str], &'static str);
 
-const GUESSES: [Guess; 10] = [
+const GUESSES: [Guess; 11] = [
     (
-        &["-k", "--k", "--top-k", "--neighbors", "--neighbours"],
-        &["join"],
-        "--nearest K gives each row its K nearest neighbors",
+        &["--k", "--top-k", "--nearest", "--neighbours"],
+        &["join", "search"],
+        "-k K (--neighbors K) finds the K nearest rows",
     ),
     (
         &["--metric"],
@@ -30,14 +30,14 @@ const GUESSES: [Guess; 10] = [
         "the threshold decides the metric: --eps is a distance (L2), --min-similarity a similarity (cosine)",
     ),
     (
-        &["--threshold", "--distance", "--max-distance", "--radius", "--l2", "--cosine", "--similarity"],
+        &["--threshold", "--distance", "--max-distance", "--l2", "--cosine", "--similarity"],
         COMPARE,
         "give --eps for a distance (L2), or --min-similarity for a similarity (cosine)",
     ),
     (
-        &["-k", "--k", "--top-k", "--neighbors", "--neighbours"],
+        &["-k", "--k", "--top-k", "--nearest", "--neighbors", "--neighbours"],
         COMPARE,
-        "a join finds all pairs within a threshold, not the k nearest; explain lists how many neighbors a threshold gives",
+        "this finds all pairs within a threshold, not the k nearest; explain lists how many neighbors a threshold gives",
     ),
     (
         &["--eps", "--min-similarity", "--threshold", "--recall", "--exact"],
@@ -46,10 +46,11 @@ const GUESSES: [Guess; 10] = [
     ),
     (&["--metric"], &["info", "verify"], "a store has one metric, chosen when it was built"),
     (
-        &["--out", "--outfile", "--output-file", "--format"],
+        &["--out", "--outfile", "--output-file", "--format", "--save"],
         WRITE_TABLES,
-        "-o FILE names the result; its ending is the format",
+        "-o FILE names the result; its extension is the format",
     ),
+    (&["--attributes"], EVERY, "--columns C,... names the columns to keep"),
     (&["-j", "--jobs", "-t"], EVERY, "--threads says how many threads compute"),
     (&["--overwrite", "-f", "-y"], EVERY, "--force replaces what is there"),
     (&["-q", "--silent"], EVERY, "--quiet prints neither progress nor summary"),
@@ -98,8 +99,19 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     WRONG
 }
 
+/// Commands of a program with the feature `serve`.
+const OF_SERVER: [&str; 2] = ["serve", "bench-serve"];
+
 /// Replaces clap's suggestions, which are based on spelling alone, by our advice if there is one.
 fn advise(error: &mut clap::Error, command: &str) {
+    if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand)
+        && OF_SERVER.contains(&given.as_str())
+    {
+        let advice = "this adjoin was built without its server; use one that `make build` built";
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
+        return;
+    }
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
     let advice = match error.kind() {
         ErrorKind::UnknownArgument => {
@@ -108,9 +120,7 @@ fn advise(error: &mut clap::Error, command: &str) {
             };
             GUESSES.iter().find(is_it).map(|(_, _, advice)| *advice)
         }
-        ErrorKind::InvalidValue if given.starts_with("--output ") && command == "join" => {
-            Some("-o FILE names the result")
-        }
+        ErrorKind::InvalidValue if given.starts_with("--result ") => Some("-o FILE names the result"),
         _ => return,
     };
     error.remove(ContextKind::Suggested); // advice to pass the flag as a value, which is never intended

@@ -57,7 +57,7 @@ struct UpsertRequest<'a> {
     #[serde(default)]
     put: PutName,
     #[serde(default)]
-    durability: DurabilityName,
+    durability: Durability,
 }
 
 /// Rows to delete: by id, or by a filter.
@@ -67,7 +67,7 @@ struct DeleteRequest {
     ids: Option<GivenIds>,
     r#where: Option<String>,
     #[serde(default)]
-    durability: DurabilityName,
+    durability: Durability,
 }
 
 #[derive(Default, Clone, Copy, Deserialize)]
@@ -76,23 +76,6 @@ enum PutName {
     #[default]
     Upsert,
     Insert,
-}
-
-#[derive(Default, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum DurabilityName {
-    #[default]
-    Group,
-    Buffered,
-}
-
-impl From<DurabilityName> for Durability {
-    fn from(name: DurabilityName) -> Self {
-        match name {
-            DurabilityName::Group => Self::Group,
-            DurabilityName::Buffered => Self::Buffered,
-        }
-    }
 }
 
 /// Writes the rows of a JSON body.
@@ -116,7 +99,7 @@ pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std:
         PutName::Insert => Write { insert: Some(&source), ..Write::default() },
         PutName::Upsert => Write { upsert: Some(&source), ..Write::default() },
     };
-    Ok(collection.write_until(&write, coming.durability.into(), cancel)?)
+    Ok(collection.write_until(&write, coming.durability, cancel)?)
 }
 
 /// Describes the ids that `rows` vectors should have.

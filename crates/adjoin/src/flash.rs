@@ -8,8 +8,6 @@ mod breadth_first;
 mod layers;
 mod trace_reads;
 
-use std::str::FromStr;
-
 use adjoin_device::Reservation;
 use adjoin_kernels::{Kernel, Panel};
 
@@ -20,6 +18,7 @@ use adjoin_flash::{Distances, FlashError, Geometry, Hit, LunCsr, Mapping, Search
 pub use self::breadth_first::breadth_first;
 use self::layers::Layers;
 pub use self::trace_reads::TraceReads;
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
@@ -49,6 +48,8 @@ pub enum GraphKind {
     Hnsw,
 }
 
+choices! { Argument::Graph => GraphKind { Vamana = "vamana", Hnsw = "hnsw" } }
+
 /// In which order vectors lie on the pages of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VectorOrder {
@@ -60,30 +61,7 @@ pub enum VectorOrder {
     Grown,
 }
 
-impl VectorOrder {
-    /// All orders.
-    pub const ALL: [Self; 3] = [Self::Rows, Self::Degree, Self::Grown];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::Degree => "degree",
-            Self::Grown => "grown",
-        }
-    }
-}
-
-impl FromStr for VectorOrder {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|order| order.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            Error::option(message![Argument::Layout, format!(" is {name:?}; give one of {names}")])
-        })
-    }
-}
+choices! { Argument::Layout => VectorOrder { Rows = "rows", Degree = "degree", Grown = "grown" } }
 
 /// A graph over vectors, and queries.
 pub struct Searches {

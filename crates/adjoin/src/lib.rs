@@ -39,6 +39,7 @@
 
 pub mod buckets;
 mod checkpoint;
+pub mod choice;
 pub mod collection;
 pub mod context;
 pub mod dedupe;

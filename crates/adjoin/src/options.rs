@@ -1,10 +1,10 @@
 //! Common options: element types, metrics, and the notation of sizes and numbers.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice::choices;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
@@ -40,30 +40,7 @@ impl Element {
     }
 }
 
-impl fmt::Display for Element {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::U8 => "u8",
-            Self::I8 => "i8",
-        })
-    }
-}
-
-impl FromStr for Element {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "f32" => Ok(Self::F32),
-            "f16" => Ok(Self::F16),
-            "u8" => Ok(Self::U8),
-            "i8" => Ok(Self::I8),
-            _ => Err(Error::option(format!("no such element type: {name}; choose f32, f16, u8 or i8"))),
-        }
-    }
-}
+choices! { "the element type" => Element { F32 = "f32", F16 = "f16", U8 = "u8", I8 = "i8" } }
 
 /// Measure of the distance between two vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +56,9 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// Metrics of joins, which are distances between rows.
+    pub const OF_JOINS: &'static [Self] = &[Self::L2, Self::Cosine];
+
     /// Refuses to join if the metric is not a distance; `of` names the vectors in the message.
     ///
     /// # Errors
@@ -98,28 +78,7 @@ impl Metric {
     }
 }
 
-impl fmt::Display for Metric {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::L2 => "l2",
-            Self::Cosine => "cosine",
-            Self::Ip => "ip",
-        })
-    }
-}
-
-impl FromStr for Metric {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "l2" => Ok(Self::L2),
-            "cosine" => Ok(Self::Cosine),
-            "ip" => Ok(Self::Ip),
-            _ => Err(Error::option(format!("no such metric: {name}; choose l2, cosine or ip"))),
-        }
-    }
-}
+choices! { Argument::Metric => Metric { L2 = "l2", Cosine = "cosine", Ip = "ip" } }
 
 /// Element type and dimensions of a set's vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

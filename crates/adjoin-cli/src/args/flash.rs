@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use adjoin::flash::model::Platform;
+use adjoin::flash::{GraphKind, VectorOrder};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use super::Resources;
+use super::choices::{choice, one_of};
+use super::groups::{OUTPUT, Replace, Resources};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Flash {
@@ -32,14 +35,14 @@ pub(crate) struct ModelOptions {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SearchedSet {
     /// Vectors to search: files, folders or globs
-    #[arg(value_name = "SOURCE", value_parser = NonEmpty::new())]
+    #[arg(value_name = "SOURCE", value_parser = NonEmpty::new(), value_hint = ValueHint::AnyPath)]
     pub(crate) inputs: Vec<String>,
     /// Queries: files, folders or globs
-    #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new(), value_hint = ValueHint::AnyPath)]
     pub(crate) queries: Vec<String>,
     /// Graph: Vamana (DiskANN), or HNSW with R neighbors (--degree) in the lowest layer and half as many above
-    #[arg(long, value_name = "NAME", default_value = "vamana", value_parser = ["vamana", "hnsw"])]
-    pub(crate) graph: String,
+    #[arg(long, value_name = "NAME", default_value_t = GraphKind::Vamana, value_parser = choice::<GraphKind>())]
+    pub(crate) graph: GraphKind,
     /// Most neighbors of a vertex of the graph
     #[arg(long, value_name = "R", default_value_t = 32)]
     pub(crate) degree: usize,
@@ -47,7 +50,7 @@ pub(crate) struct SearchedSet {
     #[arg(long, value_name = "L", default_value_t = 64, value_parser = count)]
     pub(crate) list: usize,
     /// Number of neighbors to find for each query
-    #[arg(short, value_name = "K", default_value_t = 10, value_parser = count)]
+    #[arg(short, long = "neighbors", value_name = "K", default_value_t = 10, value_parser = count)]
     pub(crate) k: usize,
     /// Number of queries per batch
     #[arg(long, value_name = "N", default_value_t = 2_048, value_parser = count)]
@@ -55,12 +58,12 @@ pub(crate) struct SearchedSet {
     /// Fraction of the vectors in memory: host memory for processors, the device's DRAM for other platforms
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(crate) memory_share: f64,
-    /// Order of vectors on pages: rows, degree or grown
-    #[arg(long, value_name = "NAME", default_value = "degree")]
-    pub(crate) layout: String,
+    /// Order of vectors on pages
+    #[arg(long, value_name = "NAME", default_value_t = VectorOrder::Degree, value_parser = choice::<VectorOrder>())]
+    pub(crate) layout: VectorOrder,
     /// Mapping of pages to planes
-    #[arg(long, value_name = "NAME", default_value = "multi-plane", value_parser = ["multi-plane", "linear"])]
-    pub(crate) mapping: String,
+    #[arg(long, value_name = "NAME", default_value = "multi-plane", value_enum)]
+    pub(crate) mapping: PageMapping,
     /// Disable dynamic allocating: each query reads its own pages
     #[arg(long)]
     pub(crate) no_allocating: bool,
@@ -70,13 +73,15 @@ pub(crate) struct SearchedSet {
 }
 
 #[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  adjoin flash run --trace trace.txt --model femu-tlc\n  \
+    adjoin flash run vectors.u8bin --queries queries.u8bin --platform ndsearch -o run.html")]
 pub(crate) struct FlashRun {
     #[command(flatten)]
     pub(crate) model: ModelOptions,
     #[command(flatten)]
     pub(crate) searched: SearchedSet,
     /// Trace to replay instead of searches, from --trace of another command
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["inputs", "queries"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["inputs", "queries"])]
     pub(crate) trace: Option<PathBuf>,
     /// Most concurrent reads of the trace
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
@@ -87,24 +92,23 @@ pub(crate) struct FlashRun {
     /// Number of elements to compare each byte of the trace with, where the platform compares
     #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = comparisons)]
     pub(crate) comparisons: f64,
-    /// Platform: cpu, cpu-dram, gpu, smartssd, deepstore-channel, deepstore-chip or ndsearch [default: cpu for a trace,
-    /// else ndsearch]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) platform: Option<String>,
+    /// Platform that computes [default: cpu for a trace, else ndsearch]
+    #[arg(long, value_name = "NAME", value_parser = one_of(&Platform::ALL, Platform::name))]
+    pub(crate) platform: Option<Platform>,
     /// File of a timeline for ui.perfetto.dev
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) perfetto: Option<PathBuf>,
     /// File of the result: .json, .csv or .html (a page with charts) [default: standard output]
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) output: Option<PathBuf>,
-    /// Replace existing files
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) replace: Replace,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  adjoin flash sweep --trace trace.txt --over depth=1,8,32 -o depths.csv")]
 pub(crate) struct FlashSweep {
     #[command(flatten)]
     pub(crate) run: FlashRun,
@@ -114,9 +118,10 @@ pub(crate) struct FlashSweep {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  adjoin flash calibrate /data -o disk.toml")]
 pub(crate) struct FlashCalibrate {
     /// Folder on the disk; a file is created there and removed
-    #[arg(value_name = "FOLDER")]
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
     /// Size of that file
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
@@ -125,19 +130,25 @@ pub(crate) struct FlashCalibrate {
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) rounds: usize,
     /// Traces to replay in that file and on the model, between the measurements
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) replay: Vec<PathBuf>,
     /// Most concurrent reads of a trace
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
     pub(crate) depth: usize,
     /// File of the device (TOML)
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) output: PathBuf,
-    /// Replace an existing file
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) replace: Replace,
     #[command(flatten)]
     pub(crate) resources: Resources,
+}
+
+/// Mapping of pages to planes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PageMapping {
+    MultiPlane,
+    Linear,
 }
 
 /// Limit on candidates, queries or concurrent reads, which no device exceeds.

@@ -3,44 +3,47 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum, ValueHint};
 
-use super::{ColumnOptions, Resources};
+use super::groups::{Replace, Resources, Seed, SourceColumns, StatisticsOutput};
 
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "serve"), allow(dead_code))] // a program without a server refuses
+#[command(after_help = "Example:\n  adjoin serve docs.collection --memory 4GB --key-file key")]
 pub(crate) struct Serve {
     /// A store, an index or a collection
-    #[arg(value_name = "STORE|INDEX|COLLECTION")]
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
     /// Address and port to listen on; port 0 for any free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
     pub(crate) listen: SocketAddr,
     /// File whose first line is the key that clients must send
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key_file: Option<PathBuf>,
     /// Let other machines search without a key
     #[arg(long, conflicts_with = "key_file")]
     pub(crate) insecure: bool,
     /// Least level of messages on standard error; debug logs every request
-    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = ["error", "warn", "info", "debug"])]
-    pub(crate) log: String,
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_enum, env = "ADJOIN_LOG", hide_env_values = true)]
+    pub(crate) log: LogLevel,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }
 
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "serve"), allow(dead_code))] // a program without a server refuses
+#[command(
+    after_help = "Example:\n  adjoin bench-serve http://127.0.0.1:7700/v1/search --queries queries.npy --rate 200 --seconds 60"
+)]
 pub(crate) struct BenchServe {
     /// Address of the search endpoint, e.g. http://127.0.0.1:7700/v1/search
     #[arg(value_name = "URL")]
     pub(crate) url: String,
     /// Queries to send one after the other, repeatedly: any SOURCE that `build` reads
-    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new(),
+        value_hint = ValueHint::AnyPath)]
     pub(crate) queries: Vec<String>,
     #[command(flatten)]
-    pub(crate) columns: ColumnOptions,
+    pub(crate) columns: SourceColumns,
     /// Other members of each request, a JSON object, e.g. '{"k": 10, "nprobe": 8, "deadline_ms": 500}'
     #[arg(long, value_name = "JSON", default_value = r#"{"k": 10}"#)]
     pub(crate) members: String,
@@ -53,19 +56,25 @@ pub(crate) struct BenchServe {
     /// Duration in seconds
     #[arg(long, value_name = "S", default_value_t = 30.0)]
     pub(crate) seconds: f64,
-    /// Seed of the send times
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) seed: Seed,
     /// Most concurrent requests
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) connections: usize,
     /// File whose first line is the key to send
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key_file: Option<PathBuf>,
-    /// File of the figures (JSON)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stats: Option<PathBuf>,
-    /// Replace an existing file
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) statistics: StatisticsOutput,
+    #[command(flatten)]
+    pub(crate) replace: Replace,
+}
+
+/// Least level of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
 }

@@ -21,13 +21,13 @@ pub(crate) fn append(arguments: &Append, stopped: &Stopped) -> Result<Outcome> {
     let wanted = store::Append {
         new: source.as_deref().map(|source| source as &dyn VectorSource),
         delete: delete.as_ref(),
-        on_bad: arguments.on_bad.parse()?,
-        on_duplicate_id: arguments.on_duplicate_id.parse()?,
+        on_bad: arguments.bad_rows.on_bad,
+        on_duplicate_id: arguments.on_duplicate_id,
     };
     let report = store::append(&context, store, &wanted)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         summarize(arguments, &report);
         print_memory(&memory);
     }

@@ -24,17 +24,20 @@ fn print_seconds(report: &BuildReport) {
 pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
-    let metric = arguments.metric.parse()?;
-    let kept = (&arguments.attributes.names[..], arguments.force);
     let resume = arguments.resume.then(|| resolve::source_options(&arguments.store.columns)).transpose()?;
-    let options = resolve::build_options(&arguments.store, metric, kept)?;
-    let options = BuildOptions { resume, sort_by: arguments.sort_by.clone(), ..options };
+    let options = BuildOptions {
+        attributes: arguments.columns.names.clone(),
+        sort_by: arguments.sort_by.clone(),
+        force: arguments.replace.force,
+        resume,
+        ..resolve::build_options(&arguments.store, arguments.metric)
+    };
     resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !arguments.resources.quiet.quiet {
         let manifest = &report.manifest;
         eprintln!(
             "{}: {} of {} x {} in {}, {} written in {:.1} s",

@@ -9,14 +9,14 @@ use adjoin::error::{Error, Result};
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
 use adjoin::sink::write_vectors;
-use adjoin::source::{IdKind, VectorSource};
+use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
 use serde::Serialize;
 
+use super::damage::{print_damages, unnamed};
 use super::ids::{ids_of, say_missing};
-use super::info::{columns_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
-use super::verify::{print_damages, unnamed};
+use super::words::{columns_in_words, kind_of_ids, manifest_as_json};
 use crate::Outcome;
 use crate::args::{
     Collection as CollectionCommand, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSnapshot,
@@ -42,11 +42,11 @@ pub(crate) fn collection(command: &CollectionCommand, stopped: &Stopped) -> Resu
 }
 
 fn create(arguments: &CollectionCreate) -> Result<Outcome> {
-    let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
-    let ids = if arguments.ids == "text" { IdKind::Utf8 } else { IdKind::Int64 };
-    let index = resolve::index_options(&arguments.shape, arguments.seed)?;
+    let vectors = VectorType { element: arguments.element, dimensions: arguments.dimensions };
+    let (metric, ids) = (arguments.metric, arguments.ids.into());
+    let index = resolve::index_options(&arguments.shape, arguments.seed.seed)?;
     let attributes = arguments.columns.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
-    let options = CollectionOptions { vectors, metric: arguments.metric.parse()?, ids, attributes, index };
+    let options = CollectionOptions { vectors, metric, ids, attributes, index };
     Collection::create(&resolve::own_context(), &arguments.folder, &options)?;
     Ok(Outcome::Done)
 }
@@ -57,13 +57,12 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
         return Err(Error::option("nothing to write: give --insert, --upsert, --delete or --delete-where"));
     }
     let condition = delete_where.as_deref().map(Condition::parse).transpose()?;
-    let durability = if arguments.durability == "group" { Durability::Group } else { Durability::Buffered };
     let context = resolve::context(resources, stopped)?;
-    let (all, facts) = write_all(&context, arguments, condition.as_ref(), durability)?;
+    let (all, facts) = write_all(&context, arguments, condition.as_ref(), arguments.durability)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     print(&format!("{}\n", all.sequence))?;
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         let Written { rows, gone, missing, .. } = all;
         let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
         eprintln!(
@@ -118,7 +117,7 @@ fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
     collection.close()?;
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         eprintln!("{}: {} in the index on disk; merged in {seconds:.1} s", folder.display(), format_count(rows, "row"));
         print_memory(&memory);
     }
@@ -126,10 +125,10 @@ fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome> {
-    let CollectionSnapshot { folder, output, force, resources } = arguments;
+    let CollectionSnapshot { folder, output, replace, resources } = arguments;
     let mut context = resolve::context(resources, stopped)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
-    let target = Target::File { path: output.clone(), force: *force };
+    let target = Target::File { path: output.clone(), force: replace.force };
     context = context_of_live(&context, folder, CollectionWork::Snapshot);
     let collection = Collection::open_read_only(&context, folder)?;
     let written = write_vectors(&context, &collection.snapshot(), &target)?;
@@ -137,7 +136,7 @@ fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome
     drop(collection);
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         let (rows, bytes) = (format_count(written.rows, "row"), format_bytes(written.bytes));
         eprintln!("{}: {rows} as of write {sequence}, {bytes}", output.display());
         print_memory(&memory);
@@ -146,13 +145,13 @@ fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome
 }
 
 fn backup(arguments: &CollectionBackup, stopped: &Stopped) -> Result<Outcome> {
-    let CollectionBackup { folder, copy, force, resources } = arguments;
+    let CollectionBackup { folder, copy, replace, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
     resolve::check_outputs(&context, &[folder.display().to_string()], &[("the backup", copy)])?;
-    let BackupReport { rows, sequence, bytes } = back_up(&context, folder, copy, *force)?;
+    let BackupReport { rows, sequence, bytes } = back_up(&context, folder, copy, replace.force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         let (rows, bytes) = (format_count(rows, "row"), format_bytes(bytes));
         eprintln!("{}: {rows} as of write {sequence}, {bytes} copied and verified", copy.display());
         print_memory(&memory);
@@ -174,8 +173,8 @@ pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let collection = Collection::open_read_only(&context, folder)?;
     let told = CollectionInfo { manifest: collection.manifest(), stats: collection.statistics()? };
     let of_attribute = |Attribute { name, kind }: &Attribute| (name.clone(), kind.to_string());
-    let attributes: Vec<_> = told.manifest.attributes.iter().map(of_attribute).collect();
-    let text = || describe(&told) + &columns_in_words(&attributes);
+    let columns: Vec<_> = told.manifest.attributes.iter().map(of_attribute).collect();
+    let text = || describe(&told) + &columns_in_words(&columns);
     print(&if json { manifest_as_json(&told)? } else { text() })?;
     Ok(Outcome::Done)
 }

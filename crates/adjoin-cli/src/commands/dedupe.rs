@@ -11,8 +11,8 @@ use adjoin::sink::TableFormat;
 use adjoin::sql::OrderBy;
 use adjoin::store::BuildOptions;
 
-use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
+use super::statistics_file::StatisticsFile;
 use crate::Outcome;
 use crate::args;
 use crate::resolve;
@@ -23,7 +23,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
-    let (seed, on_bad) = (arguments.seed, arguments.on_bad.parse()?);
+    let (seed, on_bad) = (arguments.seed.seed, arguments.on_bad);
     let what = Dedupe {
         inputs: &arguments.sources,
         source: resolve::source_options(&arguments.columns)?,
@@ -36,12 +36,12 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
         force: arguments.force,
     };
     check_outputs(&context, arguments)?;
-    let stats =
-        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
+    let stats = arguments.statistics.stats.as_deref();
+    let stats = stats.map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
     let mut done = what.run(&context)?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut done.statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !arguments.resources.quiet.quiet {
         summarize(&done, arguments);
     }
     let common = &done.statistics.common;
@@ -57,7 +57,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
 /// Refuses existing output files before any work.
 fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -> Result<()> {
     let removed = arguments.removed.as_ref().map(Path::new);
-    let tables = [("--removed", removed), ("--stats", arguments.stats.as_deref())];
+    let tables = [("--removed", removed), ("--stats", arguments.statistics.stats.as_deref())];
     let tables: Vec<(&str, &Path)> = tables.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
     let outputs: Vec<(&str, &Path)> = [("-o", arguments.output.as_path())].into_iter().chain(tables.clone()).collect();
     resolve::check_files(context, &arguments.sources, &outputs)?;

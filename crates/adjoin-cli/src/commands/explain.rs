@@ -30,8 +30,8 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
         (eps, min_similarity) => Some(Predicate::of(eps, min_similarity)?),
     };
     let of_threshold = asked.map(|asked| asked.metric());
-    let metric = arguments.metric.as_deref().map(str::parse).transpose()?.or(of_threshold).unwrap_or(Metric::L2);
-    let build = resolve::build_options(&arguments.store, metric, (&[], false))?;
+    let metric = arguments.metric.or(of_threshold).unwrap_or(Metric::L2);
+    let build = resolve::build_options(&arguments.store, metric);
     if let Some(store) = sole_store(&context, &arguments.inputs, only_for_builds(&source, &build))? {
         return explain_store(context, store, arguments, aim);
     }
@@ -64,7 +64,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
     }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
-    let seed = arguments.store.seed;
+    let seed = arguments.store.seed.seed;
     let options = JoinOptions { seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let context = context_of_join(&context, folder, true)?;
     let store = Store::open(&context, folder)?;

@@ -15,17 +15,17 @@ use crate::signals::Stopped;
 pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
     let mut context = Context::default();
     context.cancel = stopped.cancel.clone();
-    if !arguments.quiet {
+    if !arguments.quiet.quiet {
         context.progress = Arc::new(Terminal::new());
     }
-    let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
-    let what = Generated { rows: arguments.rows, vectors, hardness: arguments.hardness, seed: arguments.seed };
-    let target = Target::File { path: arguments.output.clone(), force: arguments.force };
-    check_free(&*context.device, &arguments.output, arguments.force)?;
+    let vectors = VectorType { element: arguments.element, dimensions: arguments.dimensions };
+    let what = Generated { rows: arguments.rows, vectors, hardness: arguments.hardness, seed: arguments.seed.seed };
+    let target = Target::File { path: arguments.output.clone(), force: arguments.replace.force };
+    check_free(&*context.device, &arguments.output, arguments.replace.force)?;
     check_room(&context, &what, &arguments.output)?;
     let bytes = write_vectors(&context, &what, &target)?;
     drop(context); // ends the progress bar
-    if !arguments.quiet {
+    if !arguments.quiet.quiet {
         let vectors = format_count(arguments.rows, "vector");
         eprintln!("{}: {vectors}, {}", arguments.output.display(), format_bytes(bytes));
     }

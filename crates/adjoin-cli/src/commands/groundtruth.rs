@@ -5,7 +5,7 @@ use adjoin::error::{Error, Result};
 use adjoin::options::{Element, Metric, format_count, format_number};
 use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairWriter};
-use adjoin::truth::{self, GroundtruthOptions, GroundtruthTarget, RangeForm};
+use adjoin::truth::{self, GroundtruthOptions, GroundtruthTarget};
 
 use crate::Outcome;
 use crate::args::{Groundtruth, TruthFiles};
@@ -14,7 +14,7 @@ use crate::signals::Stopped;
 
 pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
-    match given(&arguments.files, arguments.force)? {
+    match given(&arguments.files, arguments.replace.force)? {
         Some((files, metric, sought)) => neighbors(context, arguments, &files, metric, sought),
         None => pairs(context, arguments),
     }
@@ -22,18 +22,18 @@ pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<
 
 /// Finds all pairs of a source within a threshold.
 fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
-    let predicate = Predicate::of(arguments.eps, arguments.min_similarity)?;
+    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let source = resolve::source(&context, &arguments.sources, &arguments.columns)?;
     let output = arguments.output.as_deref().unwrap_or_default(); // clap requires the option
-    let target = resolve::target(output, arguments.force, false);
+    let target = resolve::target(output, arguments.replace.force, false);
     let outputs: Vec<_> = target.path().map(|path| ("-o", path)).into_iter().collect();
     resolve::check_outputs(&context, &arguments.sources, &outputs)?;
     let schema = PairSchema { ids: [source.info().ids; 2], metric: predicate.metric(), of_two_sets: false };
     let sink = Box::new(PairWriter::create(&context, &target, schema)?);
-    let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed };
+    let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed.seed };
     let report = truth::groundtruth(&context, &*source, &options, sink)?;
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !arguments.resources.quiet.quiet {
         let (pairs, rows) = (format_count(report.pairs, "pair"), format_count(report.rows, "row"));
         let place = target.path().map_or_else(String::new, |path| format!(" written to {}", path.display()));
         eprintln!(
@@ -57,7 +57,7 @@ fn neighbors(
     resolve::check_files(&context, &inputs, &[("--gt_file", files.truth)])?;
     let report = truth::groundtruth_files(&context, files, metric, sought)?;
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !arguments.resources.quiet.quiet {
         let (found, rows) = (format_number(report.found), format_count(report.rows, "row"));
         let queries = format_number(report.queries);
         eprintln!("queries: {queries}, each compared with {rows}; {found} found, written to {}", files.truth.display());
@@ -69,22 +69,15 @@ fn neighbors(
 fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFiles<'_>, Metric, GroundtruthTarget)>> {
     let paths = [&arguments.base_file, &arguments.query_file, &arguments.gt_file].map(|path| path.as_deref());
     let [Some(base), Some(queries), Some(truth)]: [Option<&Path>; 3] = paths else { return Ok(None) };
-    let element = match arguments.data_type.as_deref() {
-        Some("uint8") => Element::U8,
-        Some("int8") => Element::I8,
-        _ => Element::F32,
-    };
-    let metric = match arguments.dist_fn.as_deref() {
-        Some("mips") => Metric::Ip,
-        Some("cosine") => Metric::Cosine,
-        _ => Metric::L2,
-    };
-    let form = if arguments.range_form == "diskann" { RangeForm::DiskAnn } else { RangeForm::BigAnn };
+    let element = arguments.data_type.map_or(Element::F32, Element::from);
+    let metric = arguments.dist_fn.map_or(Metric::L2, Metric::from);
     let sought = match (arguments.count, arguments.range_threshold) {
         (Some(count), _) => GroundtruthTarget::Nearest(count),
-        (None, Some(most)) => GroundtruthTarget::Within(most, form),
+        (None, Some(most)) => GroundtruthTarget::Within(most, arguments.range_form),
         (None, None) => {
-            return Err(Error::option("give --K for so many nearest rows, or --range_threshold for all near ones"));
+            return Err(Error::option(
+                "give --K for the K nearest rows, or --range_threshold for all rows within a distance",
+            ));
         }
     };
     let files = truth::TruthFiles { base, queries, element, tags: arguments.tags_file.as_deref(), truth, force };

@@ -11,10 +11,11 @@ use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number};
 use adjoin::output::parent;
 use adjoin::source::VectorSource;
+use adjoin::store::BuildOptions;
 
-use super::info::{columns_in_words, kind_of_ids, manifest_as_json};
+use super::damage::{BUILD_LEFT, print_damages, unnamed};
 use super::memory::{memory_verdict, print_memory};
-use super::verify::{BUILD_LEFT, print_damages, unnamed};
+use super::words::{columns_in_words, kind_of_ids, manifest_as_json};
 use crate::Outcome;
 use crate::args::{Index, IndexBuild, IndexRelayout};
 use crate::print::{percent, print};
@@ -34,18 +35,20 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     let options = options(arguments)?;
     options.check()?;
     let source = resolve::source_options(&arguments.store.columns)?;
-    let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
-    let kept = (&arguments.attributes.names[..], false);
-    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), kept)?;
+    let metric = arguments.metric;
+    let of_store = BuildOptions {
+        attributes: arguments.columns.names.clone(),
+        ..resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2))
+    };
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
     let later = |source: &dyn VectorSource| building_bytes(&context, source, &of_store, &options);
     let opened = Opened::new(&context, &arguments.inputs, (&source, &of_store), of_builds, &later)?;
-    let built = build_index(&context, &opened.store, &arguments.output, &options, arguments.force)?;
+    let built = build_index(&context, &opened.store, &arguments.output, &options, arguments.replace.force)?;
     drop(opened);
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !arguments.resources.quiet.quiet {
         summarize_build(&built, &arguments.output);
         print_memory(&memory);
     }
@@ -53,7 +56,7 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
-    let of_shape = resolve::index_options(&arguments.shape, arguments.store.seed)?;
+    let of_shape = resolve::index_options(&arguments.shape, arguments.store.seed.seed)?;
     Ok(IndexOptions { navigation: arguments.navigation, ..of_shape })
 }
 
@@ -103,12 +106,12 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
 }
 
 fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
-    let IndexRelayout { index, output, force, resources } = arguments;
+    let IndexRelayout { index, output, replace, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
-    let relaid = lay_out_anew(&context, index, output.as_deref(), *force)?;
+    let relaid = lay_out_anew(&context, index, output.as_deref(), replace.force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         summarize_relayout(&relaid, output.as_ref().unwrap_or(index));
         print_memory(&memory);
     }

@@ -2,10 +2,9 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::load::Buckets;
 use adjoin::options::{format_bytes, format_count, format_number};
-use adjoin::source::IdKind;
 use adjoin::store::{Kind, Manifest, Store, kind_of};
-use serde::Serialize;
 
+use super::words::{columns_in_words, escaped, kind_of_ids, manifest_as_json};
 use super::{collection, index};
 use crate::Outcome;
 use crate::args::Info;
@@ -24,35 +23,10 @@ pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcom
         Kind::Store => {}
     }
     let store = Store::open(&Context::default(), folder)?;
-    let attributes = || Ok::<_, Error>(columns_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
-    let text = || Ok::<_, Error>(describe(&store) + &attributes()?);
+    let columns = || Ok::<_, Error>(columns_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
+    let text = || Ok::<_, Error>(describe(&store) + &columns()?);
     print(&if *json { manifest_as_json(store.manifest())? } else { text()? })?;
     Ok(Outcome::Done)
-}
-
-/// Formats a manifest as JSON.
-pub(super) fn manifest_as_json(manifest: &impl Serialize) -> Result<String> {
-    let text = serde_json::to_string_pretty(manifest);
-    Ok(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n")
-}
-
-/// Escapes control characters that the JSON writer leaves as they are, so that a name in a file cannot control the
-/// terminal.
-fn escaped(json: &str) -> String {
-    let escaped = |c: char| match c {
-        c if c.is_control() && c != '\n' => format!("\\u{:04x}", u32::from(c)),
-        c => c.to_string(),
-    };
-    json.chars().map(escaped).collect()
-}
-
-/// Names a kind of ids.
-pub(super) fn kind_of_ids(ids: IdKind) -> &'static str {
-    match ids {
-        IdKind::None => "none",
-        IdKind::Int64 => "int64",
-        IdKind::Utf8 => "utf8",
-    }
 }
 
 fn describe(store: &Store) -> String {
@@ -97,10 +71,4 @@ fn growth_in_words(manifest: &Manifest) -> String {
 /// Returns a line about the column that rows are sorted by within buckets, if any.
 fn order_in_words(manifest: &Manifest) -> String {
     manifest.sorted_by.as_ref().map_or_else(String::new, |name| format!("sorted by    {}\n", escaped(name)))
-}
-
-/// Returns a line about the columns, if there are any.
-pub(super) fn columns_in_words(attributes: &[(String, String)]) -> String {
-    let all: Vec<String> = attributes.iter().map(|(name, kind)| format!("{name} ({kind})")).collect();
-    if all.is_empty() { String::new() } else { format!("columns      {}\n", escaped(&all.join(", "))) }
 }

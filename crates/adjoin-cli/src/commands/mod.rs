@@ -3,6 +3,7 @@
 mod append;
 mod build;
 mod collection;
+mod damage;
 mod dedupe;
 mod explain;
 mod flash;
@@ -12,17 +13,19 @@ mod ids;
 mod index;
 mod info;
 mod join;
+mod join_files;
 mod manual;
 mod memory;
 mod nearest;
+mod recall;
 mod report;
 mod search;
 #[cfg(feature = "serve")]
 mod serve;
+mod statistics_file;
 mod tracing;
 mod verify;
-#[cfg(not(feature = "serve"))]
-mod without_server;
+mod words;
 
 pub(crate) use append::append;
 pub(crate) use build::build;
@@ -41,5 +44,3 @@ pub(crate) use search::search;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{bench_serve, serve};
 pub(crate) use verify::verify;
-#[cfg(not(feature = "serve"))]
-pub(crate) use without_server::{bench_serve, serve};

@@ -1,4 +1,4 @@
-//! `adjoin join --nearest`: the nearest neighbors of each row.
+//! `adjoin join --neighbors`: the nearest neighbors of each row.
 
 use adjoin::buckets::{NearestOptions, neighbor_schema};
 use adjoin::error::Result;
@@ -9,17 +9,18 @@ use adjoin::query::{EffortOptions, SearchEffort};
 use adjoin::report::NearestStatistics;
 use adjoin::sink::{Discard, HitWriter};
 
-use super::join::{StatisticsFile, check_results};
+use super::join_files::check_files;
 use super::memory::print_memory;
-use super::search::{print_recall, verdict};
+use super::recall::{print_recall, verdict};
+use super::statistics_file::StatisticsFile;
 use super::tracing::Tracing;
 use crate::Outcome;
-use crate::args::Join;
+use crate::args::{Join, JoinOutput};
 use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Runs a join with `--nearest K`.
+/// Runs a join with `--neighbors K`.
 pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
@@ -28,23 +29,23 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
         exact: arguments.wanted.exact,
         ..EffortOptions::default()
     })?;
-    let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
+    let metric = arguments.metric;
     let job = NearestJob {
         inputs: &arguments.inputs,
         source: resolve::source_options(&arguments.store.columns)?,
-        build: resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), (&[], false))?,
+        build: resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2)),
         metric,
-        nearest: NearestOptions { k, within: arguments.within, effort, seed: arguments.store.seed },
+        nearest: NearestOptions { k, within: arguments.within, effort, seed: arguments.store.seed.seed },
     };
-    let outlives_reader = arguments.stats.is_some() || arguments.trace.is_some();
-    let target = arguments.output.as_ref().map(|output| resolve::target(output, arguments.force, outlives_reader));
-    check_results(&context, &[("-o", target.as_ref())], arguments)?;
+    let JoinOutput { statistics, tracing, replace, .. } = &arguments.output;
+    let (stats, trace) = (statistics.stats.as_deref(), tracing.trace.as_deref());
+    let [(_, target), _] = resolve::targets(&arguments.output);
+    check_files(&context, arguments)?;
     if let Some(path) = target.as_ref().and_then(Target::path) {
         context = context.or_temporary(parent(path)); // that disk must have room anyway
     }
-    let stats =
-        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
-    let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
+    let stats = stats.map(|path| StatisticsFile::begin(&context, path, replace.force)).transpose()?;
+    let tracing = trace.map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
     let opened = job.open(&context)?;
     let mut statistics = match &target {
@@ -58,7 +59,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !arguments.resources.quiet.quiet {
         summarize(&statistics, target.as_ref());
     }
     Ok(verdict(&statistics.common))
@@ -73,13 +74,13 @@ fn summarize(NearestStatistics { common, nearest }: &NearestStatistics, target: 
     let (distances, share) = (nearest.distances_per_row.round() as u64, percent(nearest.distances_share));
     let passes = common.io.passes.unwrap_or_default();
     eprintln!(
-        "a row looked into {probes:.1} of {buckets} buckets on average; distances computed for it: {} ({share} of all); the \
+        "a row probed {probes:.1} of {buckets} buckets on average; distances computed for it: {} ({share} of all); the \
          store was read {passes:.1} times",
         format_number(distances)
     );
     if common.skipped_rows > 0 {
         eprintln!("skipped: {} without a usable vector", format_count(common.skipped_rows, "row"));
     }
-    print_recall(common, false, ("--nearest", "of the store"));
+    print_recall(common, false, ("--neighbors", "of the store"));
     print_memory(&common.memory);
 }

@@ -1,5 +1,4 @@
 use std::path::Path;
-use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
@@ -9,18 +8,13 @@ use adjoin::report::STATISTICS_VERSION;
 use super::memory::memory_verdict;
 use crate::Outcome;
 use crate::args::Report;
-use crate::progress::Terminal;
 use crate::report::{Names, PageNames, PageSources, write_page};
 use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
-    let mut context = resolve::own_context().with_resources(arguments.memory.as_deref(), None)?;
-    context.cancel = stopped.cancel.clone();
-    if !arguments.quiet {
-        context.progress = Arc::new(Terminal::new());
-    }
-    let Report { result, output, force, .. } = arguments;
+    let context = resolve::limited_context(&arguments.limit, None, &arguments.quiet, stopped)?;
+    let Report { result, output, replace, .. } = arguments;
     let read = [Some(result), arguments.stats.as_ref()].into_iter().flatten();
     let names = [&arguments.names, &arguments.with_names].into_iter().flatten().cloned();
     let read: Vec<String> = read.map(|path| path.display().to_string()).chain(names).collect();
@@ -30,10 +24,10 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     let first = names_in(&arguments.names, &arguments.id_column, &arguments.name_column);
     let second = names_in(&arguments.with_names, &arguments.with_id_column, &arguments.with_name_column);
     let names = first.map(|first| PageNames { first, second });
-    let page = write_page(&context, PageSources { pairs: result, stats, names }, output, *force)?;
+    let page = write_page(&context, PageSources { pairs: result, stats, names }, output, replace.force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !arguments.quiet {
+    if !arguments.quiet.quiet {
         let (pairs, shown) = (format_count(page.total(), "pair"), format_number(page.shown() as u64));
         eprintln!("{pairs}, of which {shown} are on the page {}", output.display());
     }

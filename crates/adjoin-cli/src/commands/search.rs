@@ -8,18 +8,18 @@ use adjoin::folder::{Folder, SearchQueries};
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::output::{Target, check_free};
 use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::{CommonStatistics, SearchStatistics};
+use adjoin::report::SearchStatistics;
 use adjoin::sink::{HitSink, HitWriter, TableFormat};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
 use adjoin::store::{Kind, kind_of};
 
-use super::join::StatisticsFile;
-use super::memory::{memory_verdict, print_memory};
+use super::memory::print_memory;
+use super::recall::{print_recall, verdict};
+use super::statistics_file::StatisticsFile;
 use super::tracing::Tracing;
 use crate::Outcome;
 use crate::args::{EffortArguments, Search};
-use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
 
@@ -27,7 +27,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     let options = options(arguments)?;
     let (target, stats) = outputs(&context, arguments)?;
-    let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
+    let trace = arguments.tracing.trace.as_deref();
+    let tracing = trace.map(|path| Tracing::begin(&mut context, path)).transpose()?;
     let source = match is_itself(arguments) && kind_of(&context, &arguments.folder)? == Some(Kind::Store) {
         true => None,
         false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
@@ -47,7 +48,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     drop(folder);
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !arguments.resources.quiet.quiet {
         summarize(&statistics, arguments, kind);
     }
     Ok(verdict(&statistics.common))
@@ -57,10 +58,10 @@ fn options(arguments: &Search) -> Result<SearchOptions> {
     let target = QueryTarget::of(arguments.target.k, arguments.target.radius, arguments.target.min_similarity)?;
     let EffortArguments { recall, exact, nprobe: probes, list } = arguments.effort;
     let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes, list })?;
-    let filter = arguments.condition.as_deref().map(Condition::parse).transpose()?;
+    let filter = arguments.target.condition.as_deref().map(Condition::parse).transpose()?;
     // A trace records the reads of each query, so queries must not share pages.
-    let shares_pages = arguments.trace.is_none();
-    let options = SearchOptions { filter, shares_pages, ..SearchOptions::new(target, effort, arguments.seed) };
+    let shares_pages = arguments.tracing.trace.is_none();
+    let options = SearchOptions { filter, shares_pages, ..SearchOptions::new(target, effort, arguments.seed.seed) };
     options.check().map(|()| options)
 }
 
@@ -70,33 +71,20 @@ fn calibration_queries(context: &Context, arguments: &Search) -> Result<Option<A
     arguments.calibrate_with.as_ref().map(open).transpose()
 }
 
-/// Prints which promise of a search was not kept.
-pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
-    let outcome = memory_verdict(&common.memory);
-    match common.recall.as_ref().filter(|recall| !recall.kept) {
-        None => outcome,
-        Some(recall) => {
-            let (target, reached) = (percent(recall.target), recall.at_k.map(|at_k| percent(at_k.estimate)));
-            let reached = reached.map_or_else(String::new, |reached| format!("; about {reached} is"));
-            eprintln!("adjoin: no search that makes sense supports a recall of {target}{reached}");
-            Outcome::PromiseNotKept
-        }
-    }
-}
-
 /// Opens the files of hits and statistics, to report before any work that one cannot be written.
 fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Option<StatisticsFile<'a>>)> {
-    let Search { output, stats, trace, force, .. } = arguments;
+    let Search { output, statistics, tracing, replace, .. } = arguments;
+    let (stats, force) = (statistics.stats.as_deref(), replace.force);
     let hits = Some(Path::new(output)).filter(|path| *path != Path::new("-"));
-    let outputs = [("-o", hits), ("--stats", stats.as_deref()), ("--trace", trace.as_deref())];
+    let outputs = [("-o", hits), ("--stats", stats), ("--trace", tracing.trace.as_deref())];
     let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
     let folder = arguments.folder.display().to_string();
     let inputs: Vec<String> = arguments.queries.iter().cloned().chain([folder]).collect();
     resolve::check_files(context, &inputs, &outputs)?;
     hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
-    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, *force))?;
-    let stats = stats.as_deref().map(|path| StatisticsFile::begin(context, path, *force)).transpose()?;
-    Ok((resolve::target(output, *force, false), stats))
+    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, force))?;
+    let stats = stats.map(|path| StatisticsFile::begin(context, path, force)).transpose()?;
+    Ok((resolve::target(output, force, false), stats))
 }
 
 /// Returns whether the queries are the vectors of the store.
@@ -136,25 +124,4 @@ fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: Kind) {
     };
     print_recall(common, arguments.calibrate_with.is_some(), words);
     print_memory(&common.memory);
-}
-
-/// Prints the recall that was reached, and for which queries: rows, or the given queries. With the option `unpromised`,
-/// there is no promise.
-pub(super) fn print_recall(common: &CommonStatistics, with_others: bool, (unpromised, rows): (&str, &str)) {
-    let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {unpromised}") };
-    let (Some(sample), Some(at_k), Some(p5)) = (recall.sample_queries, recall.at_k, recall.p5) else {
-        return eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target));
-    };
-    let [estimate, low, high, p5, target] = [at_k.estimate, at_k.low, at_k.high, p5, recall.target].map(percent);
-    let inserted = recall.queries.as_deref().filter(|queries| queries.contains("merge"));
-    let (rows, others) = match (with_others, inserted) {
-        (true, _) => ("of --calibrate-with", ""),
-        (false, None) => (rows, " (of other queries, give some as --calibrate-with)"),
-        (false, Some(_)) => ("that the last merge inserted", ", whose recall is the lowest"),
-    };
-    eprintln!(
-        "recall: mean {estimate} (between {low} and {high}); 95 % of the queries reached at least {p5}; measured with {} \
-         {rows} as queries{others}; at least {target} requested",
-        format_count(sample, "row"),
-    );
 }

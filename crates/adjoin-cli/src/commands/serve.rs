@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
-use crate::args::{BenchServe, Serve};
+use crate::args::{BenchServe, LogLevel, Serve};
 use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -23,13 +23,18 @@ const QUERIES_MAX: usize = 10_000;
 pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
     let Serve { folder, listen, insecure, log, resources, .. } = arguments;
     let key = arguments.key_file.as_deref().map(key_of).transpose()?;
-    let level: Level = log.parse().map_err(|_| Error::option(format!("--log {log} is no level; give info")))?;
+    let level = match log {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+    };
     let options = ServerOptions { folder: folder.clone(), listen: *listen, key, insecure: *insecure, level };
     let mut context = resolve::context(resources, stopped)?;
     context.cancel = Cancel::default(); // a signal ends the server, not the running searches
     adjoin_server::serve(&context, &options, &stopped.cancel, |address| print(&format!("http://{address}\n")))?;
     let memory = context.memory();
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
@@ -53,17 +58,24 @@ fn key_of(file: &Path) -> Result<String> {
 pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::own_context();
     context.cancel = stopped.cancel.clone();
-    if let Some(stats) = &arguments.stats {
-        check_free(&*context.device, stats, arguments.force)?;
+    let stats = arguments.statistics.stats.as_deref();
+    if let Some(stats) = stats {
+        check_free(&*context.device, stats, arguments.replace.force)?;
     }
     let source = resolve::source(&context, &arguments.queries, &arguments.columns)?;
     let bodies = bodies(&*source, members_of(&arguments.members)?, arguments.at_once)?;
     let key = arguments.key_file.as_deref().map(key_of).transpose()?;
     let BenchServe { url, rate, seconds, seed, connections, .. } = arguments;
-    let options =
-        LoadOptions { url: url.clone(), key, rate: *rate, seconds: *seconds, seed: *seed, connections: *connections };
+    let options = LoadOptions {
+        url: url.clone(),
+        key,
+        rate: *rate,
+        seconds: *seconds,
+        seed: seed.seed,
+        connections: *connections,
+    };
     let report = load(&options, &bodies, &stopped.cancel)?;
-    if let Some(stats) = &arguments.stats {
+    if let Some(stats) = stats {
         let written = serde_json::to_vec_pretty(&report).map_err(std::io::Error::from);
         let written = written.and_then(|text| std::fs::write(stats, text));
         written.map_err(|error| Error::device(format!("{}: {error}", stats.display())).caused_by(error))?;

@@ -187,7 +187,7 @@ fn what_is_there_now_is_a_source() {
     let wanted = hits("search set.live");
     place.done("index build set.live -o live.index --quiet");
     assert_eq!(hits("search live.index"), wanted);
-    let removed = place.done("join set.live --eps 0.1 --exact --output keep --quiet -o -").out;
+    let removed = place.done("join set.live --eps 0.1 --exact --result removed --quiet -o -").out;
     assert!(removed == "id,kept_id,distance\n5,1,0.0\n" || removed == "id,kept_id,distance\n1,5,0.0\n", "{removed}");
     assert!(place.done("explain set.live --eps 2").out.contains("8 of 2 f32"));
     place.done("collection create copy.live --dimensions 2");

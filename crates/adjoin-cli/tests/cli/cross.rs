@@ -35,14 +35,14 @@ fn pairs_have_a_row_of_the_first_set_on_the_left() {
 fn rows_of_the_first_set_are_counted_and_left_out() {
     let place = place();
     let of = |options: &str| place.done(&format!("join set.store --with others.store --eps 0.5 --exact {options}"));
-    assert_eq!(lines(&of("--output counts -o - --quiet").out), ["0,1", "1,1", "2,1", "3,0", "4,0", "5,1"]);
-    let keep = of("--output keep -o gone.csv --kept kept.csv --stats stats.json").said;
+    assert_eq!(lines(&of("--result counts -o - --quiet").out), ["0,1", "1,1", "2,1", "3,0", "4,0", "5,1"]);
+    let keep = of("--result removed -o gone.csv --kept kept.csv --stats stats.json").said;
     assert_eq!(place.text("kept.csv").lines().collect::<Vec<_>>(), ["id", "3", "4"], "{keep}");
     assert_eq!(lines(&place.text("gone.csv")), ["0,a,0.5", "1,a,0.5", "2,b,0.0", "5,c,0.25"]);
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert_eq!((&statistics["rows"], &statistics["join"]["with_rows"]), (&6.into(), &4.into()));
     assert!(["left", "right"].contains(&statistics["strategy"]["lead"].as_str().unwrap()), "{statistics}");
-    let clusters = "join set.store --with others.store --eps 1 --output clusters -o -";
+    let clusters = "join set.store --with others.store --eps 1 --result clusters -o -";
     place.refused(clusters, &["clusters are of one set", "--with"]);
 }
 
@@ -72,7 +72,7 @@ fn sets_that_cannot_be_compared_are_refused() {
         ("join set.store --with wide.fbin --eps 1", &["1 f32", "2 f32", "wide.fbin"][..]),
         ("join set.store --with cosine.store --eps 1", &["cosine.store", "metric"]),
         ("join set.store --with missing.store --eps 1", &["missing.store"]),
-        ("join set.store --with others.store --nearest 2", &["--with", "--nearest"]),
+        ("join set.store --with others.store --neighbors 2", &["--with", "--neighbors"]),
         ("join set.store --with others.store --eps 1 -o others.store", &["others.store"]),
     ] {
         place.refused(line, words);

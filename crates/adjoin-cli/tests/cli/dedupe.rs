@@ -106,7 +106,7 @@ fn without(table: &RecordBatch, gone: &BTreeSet<i64>) -> RecordBatch {
 
 /// Returns the ids that a join would remove.
 fn to_remove(place: &Place, threshold: &str) -> BTreeSet<i64> {
-    place.done(&format!("join data {threshold} --output keep -o keep.parquet --quiet --force"));
+    place.done(&format!("join data {threshold} --result removed -o keep.parquet --quiet --force"));
     ids_of(&read(&place.path("keep.parquet")).0, "id").into_iter().collect()
 }
 

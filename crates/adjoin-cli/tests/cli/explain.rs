@@ -50,7 +50,7 @@ fn a_small_source_is_told_exactly_as_a_join_finds_it() {
     for (threshold, removed) in [("--eps 0.7", "a.csv"), ("--min-similarity 0.95", "b.csv")] {
         let figures = figures(&place, &format!("set.fbin {threshold}"));
         place.done(&format!("join set.fbin {threshold} --exact -o pairs.csv --force"));
-        place.done(&format!("join set.fbin {threshold} --exact --output keep -o {removed}"));
+        place.done(&format!("join set.fbin {threshold} --exact --result removed -o {removed}"));
         let lines = |file: &str| place.text(file).lines().count() as f64 - 1.0;
         for (name, found) in [("pairs", lines("pairs.csv")), ("removed_rows", lines(removed))] {
             let told = &asked(&figures)[name];
@@ -111,7 +111,7 @@ fn counts_and_bytes_of_runs_lie_within_their_bounds_in_nine_of_ten() {
                 let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
                 check("pairs", &at["pairs"], statistics["join"]["pairs"].as_f64().unwrap());
                 check("pairs_bytes", &at["pairs_bytes"], place.read("pairs.parquet").len() as f64);
-                place.done(&format!("{join} --exact --output keep -o removed.csv"));
+                place.done(&format!("{join} --exact --result removed -o removed.csv"));
                 check("removed_rows", &at["removed_rows"], place.text("removed.csv").lines().count() as f64 - 1.0);
             }
         }

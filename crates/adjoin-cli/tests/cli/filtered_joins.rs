@@ -77,16 +77,16 @@ fn every_output_is_of_what_meets_the_conditions() {
     let of = |output: &[&str], columns| {
         lines(&place, &[&["set.store", "--eps", "2", "--where", "lang = 'en'"], output].concat(), columns)
     };
-    assert_eq!(of(&["--output", "counts"], 2), ["a,1", "c,2", "e,1", "f,0"]);
-    assert_eq!(of(&["--output", "clusters"], 2), ["a,a", "c,a", "e,a"]);
-    assert_eq!(of(&["--output", "keep", "--kept", "kept.csv"], 2), ["c,a"]);
+    assert_eq!(of(&["--result", "counts"], 2), ["a,1", "c,2", "e,1", "f,0"]);
+    assert_eq!(of(&["--result", "clusters"], 2), ["a,a", "c,a", "e,a"]);
+    assert_eq!(of(&["--result", "removed", "--kept", "kept.csv"], 2), ["c,a"]);
     assert_eq!(place.text("kept.csv").lines().collect::<Vec<_>>(), ["id", "a", "e", "f"]);
-    assert_eq!(of(&["--output", "keep", "--keep-rule", "cluster"], 2), ["c,a", "e,a"]);
+    assert_eq!(of(&["--result", "removed", "--keep-rule", "cluster"], 2), ["c,a", "e,a"]);
     let pairs = ["--where-pair", "left.source = right.source"];
     let of_pairs = |output: &[&str]| of(&[&pairs, output].concat(), 2);
-    assert_eq!(of_pairs(&["--output", "counts"]), ["a,0", "c,1", "e,1", "f,0"]);
-    assert_eq!(of_pairs(&["--output", "keep"]), ["e,c"]);
-    assert_eq!(of_pairs(&["--output", "clusters"]), ["c,c", "e,c"]);
+    assert_eq!(of_pairs(&["--result", "counts"]), ["a,0", "c,1", "e,1", "f,0"]);
+    assert_eq!(of_pairs(&["--result", "removed"]), ["e,c"]);
+    assert_eq!(of_pairs(&["--result", "clusters"]), ["c,c", "e,c"]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn rows_are_sorted_by_a_column_that_is_kept_without_being_named() {
     assert_eq!(found(&place, "lang = 'en' and year >= 2020"), ["c", "f"]);
     assert_eq!(found(&place, "lang is null or year is null"), ["d", "e"]);
     place.done("verify set.store");
-    place.done("join set.store --eps 1.5 --exact --output counts -o counts.csv --quiet");
+    place.done("join set.store --eps 1.5 --exact --result counts -o counts.csv --quiet");
     let line =
         ["join", "set.store", "--eps", "1.5", "--exact", "-o", "pairs.csv", "--quiet", "--where", "year >= 2021"];
     assert_eq!(place.run_words(&line).code, Some(0));

@@ -27,7 +27,7 @@ fn rows_that_go_and_rows_that_stay_are_all() {
     let place = Place::new();
     for rule in ["greedy", "cluster"] {
         let said = place
-            .done(&sample_join(&format!("--output keep --keep-rule {rule} -o gone.csv --kept kept.csv --force")))
+            .done(&sample_join(&format!("--result removed --keep-rule {rule} -o gone.csv --kept kept.csv --force")))
             .said;
         let (gone, kept) = (lines(&place, "gone.csv", "id,kept_id,similarity"), lines(&place, "kept.csv", "id"));
         for words in [
@@ -43,7 +43,7 @@ fn rows_that_go_and_rows_that_stay_are_all() {
 #[test]
 fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
     let place = Place::new();
-    let said = place.done(&sample_join("--output counts -o counts.csv")).said;
+    let said = place.done(&sample_join("--result counts -o counts.csv")).said;
     assert!(
         said.contains("rows have neighbors") && said.contains("\ncounts of 24,000 rows written to counts.csv\n"),
         "{said}"
@@ -51,7 +51,7 @@ fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
     let counts = lines(&place, "counts.csv", "id,count");
     assert_eq!(counts.len(), 24_000);
     let with = counts.iter().filter(|line| !line.ends_with(",0")).count();
-    let said = place.done(&sample_join("--output clusters -o clusters.jsonl")).said;
+    let said = place.done(&sample_join("--result clusters -o clusters.jsonl")).said;
     assert!(said.contains("clusters of"), "{said}");
     assert_eq!(place.text("clusters.jsonl").lines().count(), with);
     assert!(
@@ -65,7 +65,7 @@ fn without_a_file_only_the_summary_is_told() {
     let place = Place::new();
     let before = place.listing();
     for (what, words) in [("counts", "rows have neighbors"), ("clusters", "clusters of"), ("keep", "to keep, ")] {
-        let ran = place.done(&sample_join(&format!("--output {what}")));
+        let ran = place.done(&sample_join(&format!("--result {what}")));
         assert!(ran.said.contains(words) && ran.out.is_empty(), "{}", ran.said);
         assert_eq!(place.listing(), before);
     }
@@ -83,7 +83,7 @@ fn chain(place: &Place, rows: u32, others: u32) {
 fn the_cluster_rule_states_how_many_rows_it_removes_beyond_the_threshold() {
     let place = Place::new();
     chain(&place, 400, 0);
-    let join = "join chain.fbin --eps 1 --exact --output keep -o gone.csv --force --stats stats.json --keep-rule";
+    let join = "join chain.fbin --eps 1 --exact --result removed -o gone.csv --force --stats stats.json --keep-rule";
     let said = place.done(&format!("{join} cluster")).said;
     let words = "of 400 rows 1 to keep, 399 to remove; 398 of these are not within the threshold";
     assert!(said.contains(words) && said.contains("the largest cluster has 400 rows"), "{said}");
@@ -97,7 +97,7 @@ fn the_cluster_rule_states_how_many_rows_it_removes_beyond_the_threshold() {
     let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert!(statistics["join"]["removed_beyond_threshold"].is_null(), "{statistics}");
     assert_eq!(statistics["join"]["largest_cluster"], 2);
-    let said = place.done("join chain.fbin --eps 1 --exact --output clusters").said;
+    let said = place.done("join chain.fbin --eps 1 --exact --result clusters").said;
     assert!(said.contains("warning: one cluster has 400 of 400 rows"), "{said}");
 }
 
@@ -106,7 +106,7 @@ fn a_cluster_of_many_rows_is_warned_of_and_a_small_one_is_not() {
     let place = Place::new();
     for (rows, others, warned) in [(99, 0, false), (100, 0, true), (100, 9_900, false), (101, 9_899, true)] {
         chain(&place, rows, others);
-        let said = place.done("join chain.fbin --eps 1 --exact --output clusters").said;
+        let said = place.done("join chain.fbin --eps 1 --exact --result clusters").said;
         assert_eq!(said.contains("warning: one cluster has"), warned, "{rows} of {}: {said}", rows + others);
     }
     // Rows that are removed in favor of one kept row form a cluster of a deduplication.
@@ -128,16 +128,16 @@ fn options_for_other_results_are_refused() {
     place.done("gen --rows 500 --dimensions 4 -o set.fbin");
     place.write("there.csv", b"of old");
     for (options, words) in [
-        ("--output pairs --kept kept.csv", &["--kept", "--output keep"][..]),
-        ("--output counts --keep-rule cluster", &["--keep-rule", "--output keep"]),
-        ("--output keep --kept -", &["--kept", "standard output"]),
-        ("--output keep --kept there.csv", &["there.csv", "--force"]),
-        ("--output keep --kept kept.txt", &["kept.txt", ".parquet"]),
-        ("--output keep -o one.csv --kept one.csv", &["one.csv", "-o", "--kept"]),
-        ("--output keep -o set.fbin --force", &["set.fbin"]),
-        ("--output rings -o rings.csv", &["rings", "--output"]),
-        ("--output keep --keep-rule best", &["best", "--keep-rule"]),
-        ("--output clusters --memory 17MB", &["--memory"]),
+        ("--result pairs --kept kept.csv", &["--kept", "--result removed"][..]),
+        ("--result counts --keep-rule cluster", &["--keep-rule", "--result removed"]),
+        ("--result removed --kept -", &["--kept", "standard output"]),
+        ("--result removed --kept there.csv", &["there.csv", "--force"]),
+        ("--result removed --kept kept.txt", &["kept.txt", ".parquet"]),
+        ("--result removed -o one.csv --kept one.csv", &["one.csv", "-o", "--kept"]),
+        ("--result removed -o set.fbin --force", &["set.fbin"]),
+        ("--result rings -o rings.csv", &["rings", "--result"]),
+        ("--result removed --keep-rule best", &["best", "--keep-rule"]),
+        ("--result clusters --memory 17MB", &["--memory"]),
     ] {
         place.refused(&format!("join set.fbin --eps 1 {options}"), words);
     }
@@ -151,7 +151,7 @@ fn rows_to_keep_are_not_named_by_ids_that_are_there_twice() {
     let place = Place::new();
     let rows = [("a", Some([0.0, 1.0])), ("a", Some([0.0, 1.0])), ("b", Some([9.0, 1.0]))];
     crate::inputs::write_parquet(&place.path("set.parquet"), &rows);
-    let join = "join set.parquet --eps 1 --output keep -o gone.csv";
+    let join = "join set.parquet --eps 1 --result removed -o gone.csv";
     place.refused(&format!("{join} --id-column key --on-duplicate-id keep"), &["more than once", "--no-ids"]);
     place.done(join);
     assert_eq!(lines(&place, "gone.csv", "id,kept_id,distance"), ["1,0,0.0"]);
@@ -164,10 +164,10 @@ fn a_store_that_may_only_be_read_gives_results_of_rows() {
     let place = Place::new();
     place.done("gen --rows 500 --dimensions 4 -o set.fbin");
     place.done("build set.fbin -o store");
-    let wanted = place.done("join store --eps 1 --exact --output clusters -o -").out;
+    let wanted = place.done("join store --eps 1 --exact --result clusters -o -").out;
     assert!(wanted.lines().count() > 10);
     std::fs::set_permissions(place.path("store"), std::fs::Permissions::from_mode(0o555)).unwrap();
-    let line = ["join", "store", "--eps", "1", "--exact", "--output", "clusters", "-o", "-"];
+    let line = ["join", "store", "--eps", "1", "--exact", "--result", "clusters", "-o", "-"];
     let Some(mut command) = place.powerless(&line) else { return };
     let ran = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout), wanted, "{}", String::from_utf8_lossy(&ran.stderr));

@@ -50,7 +50,7 @@ fn partitions_of_hive_are_read_as_plain_files_and_stay_where_they_are() {
     assert!(pairs("hive").lines().count() > 10);
     assert_eq!(pairs("hive"), pairs("plain"));
     place.done("dedupe hive --eps 0.5 -o kept");
-    let rows = |name: &str| place.done(&format!("join {name} --eps 100 --output counts -o -")).out.lines().count() - 1;
+    let rows = |name: &str| place.done(&format!("join {name} --eps 100 --result counts -o -")).out.lines().count() - 1;
     assert_eq!(rows("kept/year=2023/part-0.parquet"), 3);
     assert_eq!(rows("kept/year=2024/part-0.parquet"), 2);
     assert_eq!(pairs("kept").lines().count() - 1, 4);

@@ -47,7 +47,7 @@ fn names(place: &Place, folder: &str) -> Vec<String> {
 fn what_killed_joins_left_goes_with_the_next() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 32 -o set.fbin --quiet");
-    let line = "join set.fbin --eps 0.4 --exact --output keep -o gone.csv --kept kept.csv --trace trace.txt --force";
+    let line = "join set.fbin --eps 0.4 --exact --result removed -o gone.csv --kept kept.csv --trace trace.txt --force";
     for part in [".adjoin-store-", "vectors.bin", ".adjoin-result-", ".adjoin-trace-"] {
         let mut child = stopped(&place, line, || holds(&place, part));
         child.kill().unwrap();

@@ -48,7 +48,7 @@ fn a_calibration_of_equal_vectors_keeps_its_budget() {
     let place = Place::new();
     let header = [4_000_u32, 32].map(u32::to_le_bytes).concat();
     std::fs::write(place.path("set.u8bin"), [header, vec![7; 4_000 * 32]].concat()).unwrap();
-    place.done("join set.u8bin --eps 1 --recall 0.9 --output counts -o counts.csv --memory 64MB --threads 1");
+    place.done("join set.u8bin --eps 1 --recall 0.9 --result counts -o counts.csv --memory 64MB --threads 1");
     assert!(place.text("counts.csv").ends_with("3999,3999\n"));
 }
 
@@ -88,9 +88,9 @@ fn a_budget_that_is_named_is_not_refused_again() {
             format!("build {set} -o built{shape}"),
             format!("join {set} --eps {eps} -o a{shape}.parquet"),
             format!("join {set} --eps {eps}"),
-            format!("join {set} --eps {eps} --output counts -o b{shape}.csv"),
-            format!("join {store} --eps {eps} --output clusters -o c{shape}.csv"),
-            format!("join {store} --eps {eps} --exact --output keep -o d{shape}.csv"),
+            format!("join {set} --eps {eps} --result counts -o b{shape}.csv"),
+            format!("join {store} --eps {eps} --result clusters -o c{shape}.csv"),
+            format!("join {store} --eps {eps} --exact --result removed -o d{shape}.csv"),
             format!("join {set} --with {more} --eps {eps} -o e{shape}.csv"),
             format!("join {store} --new {more} --eps {eps} -o f{shape}.csv"),
             format!("explain {store} --eps {eps}"),

@@ -1,4 +1,4 @@
-//! `adjoin join --nearest`: the nearest neighbors of each row, in every format, and refusals.
+//! `adjoin join --neighbors`: the nearest neighbors of each row, in every format, and refusals.
 
 use serde_json::Value;
 
@@ -25,22 +25,22 @@ fn each_row_has_its_neighbors_nearest_first_and_equal_ones_by_row() {
     let place = small();
     let within = "0,1,1,1.0 0,2,5,1.0 1,1,5,0.0 1,2,0,1.0 2,1,1,2.0 2,2,5,2.0 5,1,1,0.0 5,2,0,1.0 7,1,0,2.0 7,2,1,3.0";
     for input in ["set.store", "set.fbin"] {
-        let table = place.done(&format!("join {input} --nearest 2 --within 3 -o - --quiet")).out;
+        let table = place.done(&format!("join {input} --neighbors 2 --within 3 -o - --quiet")).out;
         assert_eq!(table.lines().next(), Some("query,rank,id,distance"));
         assert_eq!(sorted(&table).join(" "), within, "{input}");
     }
-    place.done("join set.store --nearest 1 --exact -o one.csv --quiet");
+    place.done("join set.store --neighbors 1 --exact -o one.csv --quiet");
     let one = "0,1,1,1.0 1,1,5,0.0 2,1,1,2.0 3,1,0,4.0 4,1,3,5.0990195 5,1,1,0.0 6,1,4,5.656854 7,1,0,2.0";
     assert_eq!(sorted(&place.text("one.csv")).join(" "), one);
-    let all = place.done("join set.store --nearest 100 -o - --quiet").out;
+    let all = place.done("join set.store --neighbors 100 -o - --quiet").out;
     assert_eq!(all.lines().count(), 1 + 8 * 7, "fewer than k where there are fewer");
-    let lines = "join set.store --nearest 1 -o hits.jsonl --quiet";
+    let lines = "join set.store --neighbors 1 -o hits.jsonl --quiet";
     place.done(lines);
     let of_row = |line: &str| serde_json::from_str::<Value>(line).unwrap();
     let wanted = serde_json::json!({"query": 3, "rank": 1, "id": 0, "distance": 4.0});
     assert!(place.text("hits.jsonl").lines().map(of_row).any(|row| row == wanted));
     place.refused(lines, &["hits.jsonl", "--force"]);
-    let said = place.done("join set.store --nearest 2 --within 3").said;
+    let said = place.done("join set.store --neighbors 2 --within 3").said;
     assert!(said.contains("rows: 8; 10 neighbors found"), "counted without a result: {said}");
 }
 
@@ -48,17 +48,17 @@ fn each_row_has_its_neighbors_nearest_first_and_equal_ones_by_row() {
 fn inner_products_have_neighbors_where_the_metric_says_so() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 3., 4., 1., 0., -2., 0.]));
-    let table = place.done("join set.fbin --metric ip --nearest 1 -o - --quiet").out;
+    let table = place.done("join set.fbin --metric ip --neighbors 1 -o - --quiet").out;
     assert_eq!(table.lines().next(), Some("query,rank,id,score"));
     assert_eq!(sorted(&table), ["0,1,1,0.0", "1,1,2,3.0", "2,1,1,3.0", "3,1,0,0.0"]);
-    let cosine = place.done("join set.fbin --metric cosine --on-bad skip --nearest 1 --within 0.5 -o - --quiet").out;
+    let cosine = place.done("join set.fbin --metric cosine --on-bad skip --neighbors 1 --within 0.5 -o - --quiet").out;
     assert_eq!(sorted(&cosine), ["1,1,2,0.6", "2,1,1,0.6"], "a zero vector has no direction");
 }
 
 #[test]
 fn a_real_set_is_told_of_by_names_and_keeps_its_promises() {
     let place = Place::new();
-    let line = format!("join {} --id-column name --metric cosine --nearest 5 --recall 0.9", sample());
+    let line = format!("join {} --id-column name --metric cosine --neighbors 5 --recall 0.9", sample());
     let said = place.done(&format!("{line} -o hits.csv --stats stats.json --memory 100MB")).said;
     for words in ["rows: 24,000; 120,000 neighbors found", "of all)", "at least 90 % requested", "memory: "] {
         assert!(said.contains(words), "{said}");
@@ -86,23 +86,23 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     place.done("build set.fbin --metric ip -o products.store --quiet");
     write_parquet(&place.path("one.parquet"), &[("a", Some([1.0, 2.0]))]);
     for (line, words) in [
-        ("join set.store --nearest 0", &["--nearest", "0"][..]),
-        ("join set.store --nearest -3", &["-3"]),
-        ("join set.store --nearest many", &["--nearest", "many"]),
-        ("join set.store --nearest 3 --eps 1", &["--nearest", "--eps"]),
-        ("join set.store --nearest 3 --output counts", &["--nearest", "--output"]),
-        ("join set.store --nearest 3 --recall 2", &["recall is 2"]),
-        ("join set.store --nearest 3 --recall 0.9 --exact", &["--recall", "--exact"]),
+        ("join set.store --neighbors 0", &["--neighbors", "0"][..]),
+        ("join set.store --neighbors -3", &["-3"]),
+        ("join set.store --neighbors many", &["--neighbors", "many"]),
+        ("join set.store --neighbors 3 --eps 1", &["--neighbors", "--eps"]),
+        ("join set.store --neighbors 3 --result counts", &["--neighbors", "--result"]),
+        ("join set.store --neighbors 3 --recall 2", &["recall is 2"]),
+        ("join set.store --neighbors 3 --recall 0.9 --exact", &["--recall", "--exact"]),
         ("join set.store --within 3 --eps 1", &["--within"]),
-        ("join set.store --nearest 3 --within -1", &["--within -1 is no distance"]),
-        ("join set.fbin --metric cosine --on-bad skip --nearest 3 --within 1.5", &["--within 1.5 is no cosine"]),
-        ("join products.store --nearest 3 --within 1", &["inner products have no threshold", "--within 1"]),
-        ("join set.store --nearest 3 --metric cosine", &["--metric cosine", "set.store"]),
+        ("join set.store --neighbors 3 --within -1", &["--within -1 is no distance"]),
+        ("join set.fbin --metric cosine --on-bad skip --neighbors 3 --within 1.5", &["--within 1.5 is no cosine"]),
+        ("join products.store --neighbors 3 --within 1", &["inner products have no threshold", "--within 1"]),
+        ("join set.store --neighbors 3 --metric cosine", &["--metric cosine", "set.store"]),
         ("join set.fbin --eps 1 --metric l2", &["leave out --metric"]),
-        ("join set.store --nearest 3 -o hits.txt", &["hits.txt", ".parquet"]),
-        ("join set.store --nearest 3 -o set.fbin", &["set.fbin"]),
-        ("join set.store --nearest 3 --memory 1MB", &["--memory"]),
-        ("join one.parquet --nearest 3 --id-column b", &["one.parquet", "b"]),
+        ("join set.store --neighbors 3 -o hits.txt", &["hits.txt", ".parquet"]),
+        ("join set.store --neighbors 3 -o set.fbin", &["set.fbin"]),
+        ("join set.store --neighbors 3 --memory 1MB", &["--memory"]),
+        ("join one.parquet --neighbors 3 --id-column b", &["one.parquet", "b"]),
     ] {
         place.refused(line, words);
     }

@@ -45,8 +45,8 @@ fn pairs_have_the_earlier_row_on_the_left_and_new_rows_behind_the_old_ones() {
 fn rows_that_came_are_counted_and_left_out() {
     let place = place();
     let of = |options: &str| place.done(&format!("join old.store --new new.fbin --eps 0.75 --exact {options}"));
-    assert_eq!(lines(&of("--output counts -o - --quiet").out), ["5,2", "6,2", "7,2", "8,0"]);
-    let said = of("--output keep -o gone.csv --kept kept.csv --stats stats.json").said;
+    assert_eq!(lines(&of("--result counts -o - --quiet").out), ["5,2", "6,2", "7,2", "8,0"]);
+    let said = of("--result removed -o gone.csv --kept kept.csv --stats stats.json").said;
     assert_eq!(place.text("kept.csv").lines().collect::<Vec<_>>(), ["id", "8"], "{said}");
     // The nearest kept row is an old one: no new row nearby is kept.
     assert_eq!(lines(&place.text("gone.csv")), ["5,1,0.25", "6,3,0.5", "7,3,0.75"]);
@@ -58,7 +58,7 @@ fn rows_that_came_are_counted_and_left_out() {
     let place = Place::new();
     place.write("old.fbin", &fbin(1, &[500.0]));
     place.write("new.fbin", &fbin(1, &NEW));
-    let keep = "join old.fbin --new new.fbin --eps 0.75 --exact --output keep -o - --quiet";
+    let keep = "join old.fbin --new new.fbin --eps 0.75 --exact --result removed -o - --quiet";
     assert_eq!(lines(&place.done(keep).out), ["3,2,0.25"]);
 }
 
@@ -96,13 +96,13 @@ fn what_cannot_come_is_refused() {
         ("join old.store --new new.jsonl --eps 1", &["no ids", "texts as ids", "--no-ids"][..]),
         ("join named.store --new new.fbin --eps 1", &["texts as ids", "no ids"]),
         ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 f32", "2 f32"]),
-        ("join old.store --new new.fbin --eps 1 --output clusters -o -", &["clusters are of one set", "--new"]),
+        ("join old.store --new new.fbin --eps 1 --result clusters -o -", &["clusters are of one set", "--new"]),
         (
-            "join old.store --new new.fbin --eps 1 --output keep --keep-rule cluster -o -",
+            "join old.store --new new.fbin --eps 1 --result removed --keep-rule cluster -o -",
             &["clusters are of one set", "--new"],
         ),
         ("join old.store --new new.fbin --with new.fbin --eps 1", &["--new", "--with"]),
-        ("join old.store --new new.fbin --nearest 2", &["--new", "--nearest"]),
+        ("join old.store --new new.fbin --neighbors 2", &["--new", "--neighbors"]),
         ("join old.store --new new.fbin --eps 1 -o new.fbin --force", &["new.fbin"]),
         ("join named.store --new new.jsonl --eps 1 --where-other even", &["--where-other", "--with"]),
     ] {
@@ -152,7 +152,7 @@ fn texts_that_came_since_are_named() {
     place.refused(&same, &refused);
     place.refused(&format!("append set.store --new {} --id-column name", sample()), &refused);
     let same = same + " --on-duplicate-id keep";
-    let said = place.done(&format!("{same} --output counts -o - --quiet")).out;
+    let said = place.done(&format!("{same} --result counts -o - --quiet")).out;
     // Each row was added a second time, so that it has at least its copy as a neighbor.
     assert_eq!(said.lines().count(), 24_001);
     assert!(said.lines().skip(1).all(|line| !line.ends_with(",0")), "{}", &said[..200]);

@@ -69,9 +69,9 @@ fn the_least_budget_that_is_named_works() {
     for line in [
         "build set.fbin -o small",
         "join store --eps 1.5 -o small.parquet",
-        "join store --eps 1.5 --output counts -o counts.parquet",
-        "join store --eps 1.5 --output clusters -o clusters.parquet",
-        "join store --eps 1.5 --output keep -o keep.parquet",
+        "join store --eps 1.5 --result counts -o counts.parquet",
+        "join store --eps 1.5 --result clusters -o clusters.parquet",
+        "join store --eps 1.5 --result removed -o keep.parquet",
         "groundtruth set.fbin --eps 1.5 -o truth.parquet",
     ] {
         let mut budget = "1MB".to_owned();

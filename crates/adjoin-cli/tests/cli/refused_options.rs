@@ -85,11 +85,11 @@ fn flags_that_are_likely_guesses() {
         ("join store --threshold 1", threshold),
         ("join store --similarity 0.9", threshold),
         ("join store --cosine 0.9", threshold),
-        ("join store --eps 1 --k 5", &["--nearest K"]),
-        ("join store --eps 1 -k 5", &["--nearest K"]),
+        ("join store --eps 1 --k 5", &["--neighbors K"]),
+        ("join store --eps 1 -k 5", &["--eps", "--neighbors"]),
         ("dedupe set.fbin -o out --eps 1 -k 5", &["all pairs within a threshold", "explain"]),
         ("join store --eps 1 --output-file a.csv", &["-o FILE"]),
-        ("join store --eps 1 --output a.csv", &["'a.csv'", "pairs, counts, clusters, keep", "-o FILE"]),
+        ("join store --eps 1 --result a.csv", &["'a.csv'", "pairs, counts, clusters, removed, kept", "-o FILE"]),
         ("join store --eps 1 --mem 1GB", &["'--memory'"]),
         ("join store --eps 1 --jobs 2", &["--threads"]),
         ("join store --eps 1 -q", &["--quiet"]),
@@ -239,7 +239,7 @@ fn results_that_would_replace_what_is_read() {
     let is_read = ["is read, so", "another name"];
     let into_store = ["is a store that is read, so", "into it; choose another folder"];
     let into_folder = ["shards is a folder of sources that is read, so", "into it; choose another folder"];
-    for output in ["--stats", "--trace", "-o", "--output keep --kept"] {
+    for output in ["--stats", "--trace", "-o", "--result removed --kept"] {
         place.refused(&format!("join store --eps 1 {output} store/manifest.json --force"), &is_read);
         place.refused(&format!("join store --eps 1 {output} link/manifest.json --force"), &is_read);
         place.refused(&format!("join link --eps 1 {output} store/manifest.json --force"), &is_read);

@@ -127,7 +127,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
     ("build plain.parquet -o l2.store", "--force", "build plain.parquet -o l2.store --force --quiet"),
     ("join set.fbin --eps 2 -o there.csv", "--force", "join set.fbin --eps 2 -o there.csv --force --quiet"),
     // Numbers.
-    ("join set.fbin --nearest -1 -o -", "give a whole number, such as 10", "join set.fbin --nearest 1 -o -"),
+    ("join set.fbin --neighbors -1 -o -", "give a whole number, such as 10", "join set.fbin --neighbors 1 -o -"),
     (
         "search l2.store --queries set.fbin -k -1 -o -",
         "give a whole number, such as 10",

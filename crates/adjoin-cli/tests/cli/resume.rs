@@ -116,9 +116,9 @@ fn a_killed_join_goes_on_and_writes_the_same_bytes() {
 fn a_killed_join_of_a_source_goes_on_with_its_store_and_its_pairs() {
     let place = Place::on_disk();
     place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
-    place.done("join set.fbin --eps 0.6 --recall 0.9 --output keep -o plain.csv --quiet");
+    place.done("join set.fbin --eps 0.6 --recall 0.9 --result removed -o plain.csv --quiet");
     let line =
-        "join set.fbin --eps 0.6 --recall 0.9 --output keep -o gone.csv --resume --stats stats.json --force --quiet";
+        "join set.fbin --eps 0.6 --recall 0.9 --result removed -o gone.csv --resume --stats stats.json --force --quiet";
     let told = kill_and_resume(&place, line, "gone.csv", compared_twice);
     assert!(place.read("gone.csv") == place.read("plain.csv"), "a join that is not kept decides the same");
     assert_little(&told);
@@ -130,8 +130,8 @@ fn a_killed_join_of_rows_that_come_goes_on() {
     place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
     place.done("gen --rows 20000 --dimensions 64 --seed 2 -o more.fbin --quiet");
     place.done("build set.fbin -o store --quiet");
-    place.done("join store --new more.fbin --eps 0.6 --exact --output counts -o plain.csv --quiet");
-    let line = "join store --new more.fbin --eps 0.6 --exact --output counts -o counts.csv --resume --stats stats.json --force --quiet";
+    place.done("join store --new more.fbin --eps 0.6 --exact --result counts -o plain.csv --quiet");
+    let line = "join store --new more.fbin --eps 0.6 --exact --result counts -o counts.csv --resume --stats stats.json --force --quiet";
     let told = kill_and_resume(&place, line, "counts.csv", compared_twice);
     assert!(place.read("counts.csv") == place.read("plain.csv"), "a join that is not kept counts the same");
     assert_little(&told);
@@ -167,10 +167,10 @@ fn every_output_goes_on() {
     place.done("gen --rows 5000 --dimensions 16 -o set.fbin --quiet");
     place.done("gen --rows 3000 --dimensions 16 --seed 2 -o other.fbin --quiet");
     for (what, result) in [
-        ("set.fbin --output counts -o", "counts.csv"),
-        ("set.fbin --output clusters -o", "clusters.csv"),
-        ("set.fbin --output keep --keep-rule cluster -o gone.csv --kept", "kept.jsonl"),
-        ("set.fbin --with other.fbin --output pairs -o", "pairs.csv"),
+        ("set.fbin --result counts -o", "counts.csv"),
+        ("set.fbin --result clusters -o", "clusters.csv"),
+        ("set.fbin --result removed --keep-rule cluster -o gone.csv --kept", "kept.jsonl"),
+        ("set.fbin --with other.fbin --result pairs -o", "pairs.csv"),
     ] {
         let line = format!("join {what} {result} --eps 0.6 --exact --threads 1 --quiet --force");
         place.done(&line);
@@ -267,5 +267,5 @@ fn what_cannot_be_kept_is_refused() {
         &["--resume keeps what was done beside the result; write that to a file"],
     );
     place.refused("join set.fbin --eps 0.1 --resume -o -", &["--resume keeps what was done beside the result"]);
-    place.refused("join set.fbin --nearest 3 --resume -o pairs.csv", &["--resume"]);
+    place.refused("join set.fbin --neighbors 3 --resume -o pairs.csv", &["--resume"]);
 }

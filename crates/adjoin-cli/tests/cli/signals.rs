@@ -166,7 +166,7 @@ fn a_join_that_nohup_began_goes_on() {
 
 #[test]
 fn a_join_is_interrupted_while_it_sorts_pairs() {
-    let line = "join store --eps 3 --exact --output keep -o gone.csv --kept kept.csv --memory 64MB";
+    let line = "join store --eps 3 --exact --result removed -o gone.csv --kept kept.csv --memory 64MB";
     interrupt(line, |place| holds(place, ".adjoin-sorted-"));
 }
 

@@ -113,7 +113,7 @@ fn what_a_build_writes_on_the_way_is_counted() {
     let place = Place::new();
     place.done("gen --rows 200000 --dimensions 128 --element u8 -o set.u8bin --quiet");
     let spilled = |line: &str| statistics(&place, line)["io"]["spill_bytes"].as_u64().unwrap();
-    let join = "--eps 0 --exact --output counts -o counts.csv --memory 32MB --quiet";
+    let join = "--eps 0 --exact --result counts -o counts.csv --memory 32MB --quiet";
     let of_source = spilled(&format!("join set.u8bin {join}"));
     place.done("build set.u8bin -o store --quiet");
     let of_store = spilled(&format!("join store {join}"));

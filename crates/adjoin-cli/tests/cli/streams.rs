@@ -81,15 +81,15 @@ fn a_reader_that_leaves_early_is_no_fault() {
 #[test]
 fn what_else_was_asked_for_is_written_though_the_reader_leaves() {
     let place = with_set_and_store();
-    place.done("join store --eps 2 --output keep -o gone.csv --kept expected.csv");
+    place.done("join store --eps 2 --result removed -o gone.csv --kept expected.csv");
     place.write("kept.csv", b"old");
     let pairs = "join store --eps 100 -o - --force";
     for (line, written) in [
         (format!("{pairs} --stats stats.json"), &["stats.json"][..]),
         (format!("{pairs} --trace trace.txt --stats stats.json"), &["trace.txt", "stats.json"]),
-        ("join store --eps 2 --output keep -o - --kept kept.csv --force --stats stats.json".into(), &["kept.csv"]),
-        ("join store --eps 2 --output counts -o - --stats stats.json --force".into(), &["stats.json"]),
-        ("join store --eps 2 --output clusters -o - --stats stats.json --force".into(), &["stats.json"]),
+        ("join store --eps 2 --result removed -o - --kept kept.csv --force --stats stats.json".into(), &["kept.csv"]),
+        ("join store --eps 2 --result counts -o - --stats stats.json --force".into(), &["stats.json"]),
+        ("join store --eps 2 --result clusters -o - --stats stats.json --force".into(), &["stats.json"]),
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

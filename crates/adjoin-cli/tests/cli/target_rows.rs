@@ -1,4 +1,4 @@
-//! `adjoin join --output keep --target-rows`: finds the threshold that leaves a number of rows.
+//! `adjoin join --result removed --target-rows`: finds the threshold that leaves a number of rows.
 
 use crate::inputs::{fbin, sample};
 use crate::place::Place;
@@ -16,7 +16,7 @@ fn of_a_small_set_the_threshold_is_the_one_that_comes_nearest() {
     let places: Vec<f32> = (0..400).map(|row: u16| f32::from(row) * (1.0 + f32::from(row) / 400.0)).collect();
     place.write("set.fbin", &fbin(1, &places));
     for wanted in [40, 120, 300] {
-        let line = format!("join set.fbin --output keep --target-rows {wanted} --exact --kept kept.csv --force");
+        let line = format!("join set.fbin --result removed --target-rows {wanted} --exact --kept kept.csv --force");
         let said = place.done(&line).said;
         assert!(said.contains("--eps "), "{said}");
         let kept = place.text("kept.csv").lines().count() as f64 - 1.0;
@@ -33,7 +33,7 @@ fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported(
         (0..400u16).flat_map(|k| [0.0, 1.0 + f32::from(k) / 1_000.0].map(|x| x + 3.0 * f32::from(k))).collect();
     place.write("set.fbin", &fbin(1, &places));
     for wanted in [401, 523, 640, 797] {
-        let line = format!("join set.fbin --output keep --target-rows {wanted} --exact --kept kept.csv --force");
+        let line = format!("join set.fbin --result removed --target-rows {wanted} --exact --kept kept.csv --force");
         let said = place.done(&line).said;
         let kept = place.text("kept.csv").lines().count() - 1;
         assert!(kept.abs_diff(wanted) <= 1, "{kept} of {wanted}: {said}");
@@ -41,7 +41,7 @@ fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported(
     // Each five rows are equal, so no threshold leaves half of the rows.
     let places: Vec<f32> = (0..500u16).map(|row| 3.0 * f32::from(row / 5) * f32::from(row / 5)).collect();
     place.write("equal.fbin", &fbin(1, &places));
-    let ran = place.run("join equal.fbin --output keep --target-rows 250 --exact");
+    let ran = place.run("join equal.fbin --result removed --target-rows 250 --exact");
     assert!(
         ran.code == Some(1) && ran.said.contains("--target-rows 250: no threshold leaves so many rows"),
         "{}",
@@ -52,7 +52,7 @@ fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported(
 #[test]
 fn of_a_real_set_about_so_many_rows_are_left_and_the_recall_is_promised() {
     let place = Place::new();
-    let line = format!("join {} --id-column name --metric cosine --output keep --target-rows 20000", sample());
+    let line = format!("join {} --id-column name --metric cosine --result removed --target-rows 20000", sample());
     let said = place.done(&format!("{line} --recall 0.9 --kept kept.csv --stats stats.json --memory 200MB")).said;
     let kept = place.text("kept.csv").lines().count() as f64 - 1.0;
     assert!((19_000.0..21_000.0).contains(&kept), "{kept}: {said}");
@@ -69,18 +69,18 @@ fn what_leaves_no_such_number_of_rows_is_refused() {
     place.write("set.fbin", &fbin(3, &spread));
     place.done("build set.fbin -o set.store --quiet");
     for (line, words) in [
-        ("join set.fbin --target-rows 10", &["--output keep"][..]),
-        ("join set.fbin --output counts --target-rows 10", &["--output keep"]),
-        ("join set.fbin --output keep --keep-rule cluster --target-rows 10", &["--keep-rule greedy"]),
-        ("join set.fbin --output keep --target-rows 0", &["--target-rows", "0"]),
-        ("join set.fbin --output keep --target-rows 10 --eps 1", &["--target-rows", "--eps"]),
-        ("join set.fbin --output keep --target-rows 10 --within 1", &["--target-rows", "--within"]),
-        ("join set.fbin --output keep --target-rows 1000", &["1,000 rows are to be left", "1,000 usable rows"]),
-        ("join set.fbin --output keep --target-rows 1", &["leaves about", "at least"]),
-        ("join set.fbin --output keep --metric ip --target-rows 10", &["ip"]),
-        ("join set.store --output keep --target-rows 10", &["set.store is a store", "source"]),
-        ("join set.fbin --output keep --target-rows 10 --kept set.fbin", &["set.fbin"]),
-        ("join set.fbin --output keep --target-rows 10 --memory 1MB", &["--memory"]),
+        ("join set.fbin --target-rows 10", &["--result removed"][..]),
+        ("join set.fbin --result counts --target-rows 10", &["--result removed"]),
+        ("join set.fbin --result removed --keep-rule cluster --target-rows 10", &["--keep-rule greedy"]),
+        ("join set.fbin --result removed --target-rows 0", &["--target-rows", "0"]),
+        ("join set.fbin --result removed --target-rows 10 --eps 1", &["--target-rows", "--eps"]),
+        ("join set.fbin --result removed --target-rows 10 --within 1", &["--target-rows", "--within"]),
+        ("join set.fbin --result removed --target-rows 1000", &["1,000 rows are to be left", "1,000 usable rows"]),
+        ("join set.fbin --result removed --target-rows 1", &["leaves about", "at least"]),
+        ("join set.fbin --result removed --metric ip --target-rows 10", &["ip"]),
+        ("join set.store --result removed --target-rows 10", &["set.store is a store", "source"]),
+        ("join set.fbin --result removed --target-rows 10 --kept set.fbin", &["set.fbin"]),
+        ("join set.fbin --result removed --target-rows 10 --memory 1MB", &["--memory"]),
     ] {
         place.refused(line, words);
     }

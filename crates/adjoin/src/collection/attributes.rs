@@ -2,13 +2,13 @@
 //! all rows.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use serde::{Deserialize, Serialize};
 
+use crate::choice::{Choice, choices};
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
@@ -48,20 +48,6 @@ pub enum AttributeKind {
 }
 
 impl AttributeKind {
-    /// All types.
-    const ALL: [Self; 6] = [Self::Text, Self::Int64, Self::Float64, Self::Bool, Self::Date, Self::Timestamp];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Int64 => "int64",
-            Self::Float64 => "float64",
-            Self::Bool => "bool",
-            Self::Date => "date",
-            Self::Timestamp => "timestamp",
-        }
-    }
-
     /// Returns the Arrow type of such a column.
     pub fn data_type(self) -> DataType {
         match self {
@@ -75,9 +61,9 @@ impl AttributeKind {
     }
 }
 
-impl Display for AttributeKind {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
+choices! {
+    "the type of a column" => AttributeKind {
+        Text = "text", Int64 = "int64", Float64 = "float64", Bool = "bool", Date = "date", Timestamp = "timestamp",
     }
 }
 
@@ -86,11 +72,10 @@ impl FromStr for Attribute {
 
     /// Parses `year:int64`: a name, which may have colons, and a type.
     fn from_str(text: &str) -> Result<Self> {
-        let there = AttributeKind::ALL.map(AttributeKind::name).join(", ");
-        let parsed = text.rsplit_once(':').and_then(|(name, kind)| {
-            let kind = AttributeKind::ALL.into_iter().find(|known| known.name() == kind)?;
-            Some(Self { name: name.to_owned(), kind })
-        });
+        let there = AttributeKind::names().join(", ");
+        let parsed = text
+            .rsplit_once(':')
+            .and_then(|(name, kind)| Some(Self { name: name.to_owned(), kind: kind.parse().ok()? }));
         let why = format!(": give a name, a colon and a type, which is one of {there}");
         parsed.ok_or_else(|| Error::option(message![Argument::Columns.with(text), why]))
     }

@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
+use serde::Deserialize;
 
 use super::frame::{frame_bytes, push_frame};
 use super::segment::{End, Failure, Frame, Point, Segment, SegmentWriter, Tail, file_name, first_of, no_header};
 use super::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::{Error, Result};
 
@@ -30,13 +32,24 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
 
 /// When a write is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
 pub enum Durability {
     /// After a sync: neither a crash of the process nor a loss of power can lose the write.
     #[default]
     Group,
     /// After the write to the operating system: it survives a crash of the process, but perhaps not a loss of power.
     Buffered,
+}
+
+choices! { "the durability" => Durability { Group = "group", Buffered = "buffered" } }
+
+impl TryFrom<String> for Durability {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self> {
+        name.parse()
+    }
 }
 
 /// Content of the files of a log, as read at opening.

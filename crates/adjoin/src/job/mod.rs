@@ -33,7 +33,7 @@ use checkpoint::JoinCheckpoint;
 
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
-pub use output::{Output, schema_of};
+pub use output::{Output, ResultKind, schema_of};
 pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::join::{JoinOptions, Sets, least_memory};
@@ -19,6 +20,41 @@ const RESULT_SMALL_BYTES: u64 = 16 << 20;
 /// Memory of a result about rows: sorters and tables, and the approximate bytes per row.
 const ROWS_BYTES: u64 = 14 << 20;
 const BYTES_A_ROW: u64 = 12;
+
+/// Kind of a join's result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ResultKind {
+    /// All pairs.
+    #[default]
+    Pairs,
+    /// The number of neighbors of each row.
+    Counts,
+    /// Rows connected by chains of pairs.
+    Clusters,
+    /// Rows to remove, so that one of similar rows is left, each with the row that is kept for it.
+    Removed,
+    /// The other rows.
+    Kept,
+}
+
+choices! {
+    "the result" => ResultKind {
+        Pairs = "pairs", Counts = "counts", Clusters = "clusters", Removed = "removed", Kept = "kept",
+    }
+}
+
+impl ResultKind {
+    /// Returns the output of this kind. Rows are removed by `rule`.
+    pub fn output(self, target: Option<Target>, rule: KeepRule) -> Output<'static> {
+        match self {
+            Self::Pairs => Output::Pairs(target),
+            Self::Counts => Output::Counts(target),
+            Self::Clusters => Output::Clusters(target),
+            Self::Removed => Output::Keep { rule, removed: target, kept: None },
+            Self::Kept => Output::Keep { rule, removed: None, kept: target },
+        }
+    }
+}
 
 /// Result of a job, in addition to its statistics.
 pub enum Output<'a> {

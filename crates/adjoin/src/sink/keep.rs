@@ -7,6 +7,7 @@ use super::removed_table::{NamedRow, RemovedTable};
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{Ended, TableWriter, id_field};
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::load::Sets;
@@ -29,17 +30,7 @@ pub enum KeepRule {
     Cluster,
 }
 
-impl std::str::FromStr for KeepRule {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "greedy" => Ok(Self::Greedy),
-            "cluster" => Ok(Self::Cluster),
-            _ => Err(Error::option(format!("no such rule to keep rows: {name}; choose greedy or cluster"))),
-        }
-    }
-}
+choices! { "the rule to keep rows" => KeepRule { Greedy = "greedy", Cluster = "cluster" } }
 
 /// Chooses the rows to keep. Of two sets, rows of the first are removed if they are within the threshold of any row of
 /// the second, all of which are kept. Of a set that has grown, only new rows are removed.

@@ -53,5 +53,6 @@ pub(crate) use nested::ColumnPlace;
 pub use open::{IdChoice, SourceOptions, expand, open, open_counted, open_nonempty};
 pub use table_file::TableFile;
 pub use vectors::{
-    AttributeTables, Fault, IdKind, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource,
+    AttributeTables, Fault, IdKind, IdType, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan,
+    VectorSource,
 };

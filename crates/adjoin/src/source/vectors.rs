@@ -7,6 +7,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use super::file::SourceFile;
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::Result;
 use crate::options::VectorType;
@@ -34,6 +35,26 @@ pub enum IdKind {
     Int64,
     /// UTF-8 text.
     Utf8,
+}
+
+/// Type of ids that a caller chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdType {
+    /// Signed 64-bit integers.
+    Int64,
+    /// UTF-8 text.
+    Text,
+}
+
+choices! { "the type of the ids" => IdType { Int64 = "int64", Text = "text" } }
+
+impl From<IdType> for IdKind {
+    fn from(ids: IdType) -> Self {
+        match ids {
+            IdType::Int64 => Self::Int64,
+            IdType::Text => Self::Utf8,
+        }
+    }
 }
 
 /// Ids of some rows.

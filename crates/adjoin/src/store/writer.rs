@@ -5,7 +5,6 @@
 //! bytes of the store do not depend on the budget.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use adjoin_kernels::Panel;
@@ -29,6 +28,7 @@ use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
 use crate::checkpoint::Fact;
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{self, Coding, Coordinate, Space, with_coordinates};
@@ -50,17 +50,7 @@ pub enum OnBad {
     Skip,
 }
 
-impl FromStr for OnBad {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "error" => Ok(Self::Error),
-            "skip" => Ok(Self::Skip),
-            _ => Err(Error::option(message![Argument::OnBad, format!(" is {name:?}; give error or skip")])),
-        }
-    }
-}
+choices! { Argument::OnBad => OnBad { Error = "error", Skip = "skip" } }
 
 /// Handling of ids that occur more than once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,17 +61,7 @@ pub enum OnDuplicateId {
     Keep,
 }
 
-impl FromStr for OnDuplicateId {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "error" => Ok(Self::Error),
-            "keep" => Ok(Self::Keep),
-            _ => Err(Error::option(message![Argument::OnDuplicateId, format!(" is {name:?}; give error or keep")])),
-        }
-    }
-}
+choices! { Argument::OnDuplicateId => OnDuplicateId { Error = "error", Keep = "keep" } }
 
 /// Options of a build.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::groundtruth_nearest::{Comparison, TrueNeighbor, TruthTarget};
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Space, with_coordinates};
@@ -53,13 +54,16 @@ pub enum GroundtruthTarget {
 }
 
 /// Format of the file of rows within a threshold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RangeForm {
     /// With distances.
+    #[default]
     BigAnn,
     /// Without distances.
     DiskAnn,
 }
+
+choices! { "the format" => RangeForm { BigAnn = "bigann", DiskAnn = "diskann" } }
 
 /// Summary of the ground truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

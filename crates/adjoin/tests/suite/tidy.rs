@@ -39,6 +39,7 @@ const LAYERS: &[&[&str]] = &[
     &["sql"],
     &[
         "checkpoint",
+        "choice",
         "context",
         "error",
         "geometry",
@@ -58,9 +59,41 @@ const LAYERS: &[&[&str]] = &[
 /// Modules that only compute: they use the vocabulary and themselves.
 const PURE_MODULES: &[&str] = &["plan"];
 
-/// Modules without cyclic dependencies between their parts.
-const WITHOUT_CIRCLES: &[&str] =
-    &["execute", "graph", "index", "join", "load", "plan", "quantize", "query", "serve", "sink", "truth"];
+/// Folders of modules without cyclic dependencies between their parts. The root of the engine has layers instead.
+const WITHOUT_CIRCLES: &[&str] = &[
+    "crates/adjoin-cli/src",
+    "crates/adjoin-cli/src/args",
+    "crates/adjoin-cli/src/commands",
+    "crates/adjoin-cli/src/commands/flash",
+    "crates/adjoin-cli/src/report",
+    "crates/adjoin-device/src",
+    "crates/adjoin-device/src/simulated",
+    "crates/adjoin-device/src/trace",
+    "crates/adjoin-flash/src",
+    "crates/adjoin-flash/src/search",
+    "crates/adjoin-kernels/src",
+    "crates/adjoin-kernels/src/x86",
+    "crates/adjoin-server/src",
+    "crates/adjoin-server/src/load",
+    "crates/adjoin/src/dedupe",
+    "crates/adjoin/src/estimate",
+    "crates/adjoin/src/execute",
+    "crates/adjoin/src/geometry",
+    "crates/adjoin/src/graph",
+    "crates/adjoin/src/index",
+    "crates/adjoin/src/job",
+    "crates/adjoin/src/join",
+    "crates/adjoin/src/load",
+    "crates/adjoin/src/plan",
+    "crates/adjoin/src/quantize",
+    "crates/adjoin/src/query",
+    "crates/adjoin/src/serve",
+    "crates/adjoin/src/sink",
+    "crates/adjoin/src/sql",
+    "crates/adjoin/src/truth",
+    "lab/src",
+    "python/src",
+];
 
 /// Names that a pure module must not use: the crate, and its modules.
 const IMPURE: &[(&str, &[&str])] = &[
@@ -161,9 +194,10 @@ fn modules_use_only_what_lies_below_them() {
 fn modules_inside_a_module_use_one_another_in_no_circle() {
     let tree = Tree::of_repository();
     let mut uses = Default::default();
-    let files = tree.files().filter(|path| path.starts_with(modules::ENGINE) && path.ends_with(".rs"));
-    files.for_each(|path| modules::note_uses(path, &tree.read(path), &mut uses));
-    uses.retain(|module: &String, _| WITHOUT_CIRCLES.contains(&module.as_str()));
+    for path in tree.files().filter(|path| path.contains("/src/") && path.ends_with(".rs")) {
+        let folders = WITHOUT_CIRCLES.iter().filter(|folder| path.starts_with(**folder));
+        folders.for_each(|folder| modules::note_uses(folder, path, &tree.read(path), &mut uses));
+    }
     assert_eq!(uses.len(), WITHOUT_CIRCLES.len(), "a module is gone");
     none_of(&modules::circles(&uses));
 }

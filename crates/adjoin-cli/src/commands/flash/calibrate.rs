@@ -51,10 +51,10 @@ struct Replayed<'a> {
 }
 
 pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result<Outcome> {
-    let FlashCalibrate { folder, size, rounds, replay, depth, output, force, resources } = arguments;
+    let FlashCalibrate { folder, size, rounds, replay, depth, output, replace, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
     let read: Vec<String> = replay.iter().map(|path| path.display().to_string()).collect();
-    check_results(&context, &read, &[("-o", output)], *force)?;
+    check_results(&context, &read, &[("-o", output)], replace.force)?;
     // A multiple of each read size.
     let file_bytes = parse_bytes(size)? / PIECE_BYTES as u64 * PIECE_BYTES as u64;
     if file_bytes < MEASURED_BYTES || *rounds == 0 {
@@ -82,7 +82,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     drop((file, own));
     let config = fit(&measured, file_bytes)?;
     let text = tell(&config, &measured, file_bytes)? + &tell_replays((&config, file_bytes), &replayed, *depth)?;
-    write_file(&context, output, *force, |out| out.write_all(config.to_toml().as_bytes()))?;
+    write_file(&context, output, replace.force, |out| out.write_all(config.to_toml().as_bytes()))?;
     print(&text)?;
     Ok(Outcome::Done)
 }

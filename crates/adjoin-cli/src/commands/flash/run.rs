@@ -2,7 +2,7 @@ use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::flash::model::Config;
+use adjoin::flash::model::{Config, Platform};
 use adjoin::output::write_file;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
     let spans = if arguments.perfetto.is_some() { SPANS_MAX } else { 0 };
     let (figures, spans) = workload.run(&context, (arguments, &config), spans)?;
     if let Some(path) = &arguments.perfetto {
-        write_file(&context, path, arguments.force, |out| as_perfetto(&spans, out))?;
+        write_file(&context, path, arguments.replace.force, |out| as_perfetto(&spans, out))?;
     }
     write_results(&context, arguments, &Results { over: None, values: Vec::new(), figures: vec![figures] })?;
     Ok(Outcome::Done)
@@ -55,11 +55,11 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
 
 /// Refuses results that would replace inputs or existing files.
 fn check_written(context: &Context, arguments: &FlashRun) -> Result<()> {
-    let FlashRun { model, searched, trace, perfetto, output, force, .. } = arguments;
+    let FlashRun { model, searched, trace, perfetto, output, replace, .. } = arguments;
     let results = [("-o", output), ("--perfetto", perfetto)];
     let results: Vec<(&str, &Path)> =
         results.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect();
-    check_results(context, &read_by(model, searched, trace.as_slice()), &results, *force)
+    check_results(context, &read_by(model, searched, trace.as_slice()), &results, replace.force)
 }
 
 /// Results of one run, or of several runs with different values of one parameter. `assets/flash.js` uses these names.
@@ -84,18 +84,18 @@ impl Results {
 /// Writes results in the format of the file's extension: a page with charts, CSV, or JSON. Otherwise one run is written
 /// as JSON, several as CSV.
 fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> Result<()> {
-    let FlashRun { output, force, .. } = arguments;
+    let FlashRun { output, replace, .. } = arguments;
     let ending = output.as_ref().and_then(|path| path.extension()).unwrap_or_default();
     match (output, &results.figures[..]) {
         (Some(path), _) if ending == "html" => {
             let section = "<section id=\"all\" aria-label=\"All figures\"></section>\n";
             let drawn = Drawn { section, script: include_str!("../../../assets/flash.js") };
-            write_file(context, path, *force, |out| write_html(out, &drawn, results))
+            write_file(context, path, replace.force, |out| write_html(out, &drawn, results))
         }
         (_, [figures]) if ending != "csv" && results.over.is_none() => {
-            write_text(context, output.as_deref(), *force, &format!("{figures:#}\n"))
+            write_text(context, output.as_deref(), replace.force, &format!("{figures:#}\n"))
         }
-        _ => write_text(context, output.as_deref(), *force, &results.csv()),
+        _ => write_text(context, output.as_deref(), replace.force, &results.csv()),
     }
 }
 
@@ -109,7 +109,7 @@ fn changed(run: &FlashRun, usual: &Config, (name, value): (&str, &str)) -> Resul
         "list" => run.searched.list = whole()?,
         "depth" => run.depth = whole()?,
         "memory-share" => run.searched.memory_share = value.parse().map_err(|_| wrong())?,
-        "platform" => run.platform = Some(value.to_owned()),
+        "platform" => run.platform = Some(Platform::named(value).ok_or_else(wrong)?),
         _ => config.set(name, value.parse().map_err(|_| wrong())?, "--over")?,
     }
     Ok((run, config))

@@ -3,19 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use adjoin::choice::Choice;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::{
     Config, Counts, Device, Energy, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport, Span,
     Use, bandwidth, replay, search,
 };
-use adjoin::flash::{GraphKind, Searches, TraceReads, VectorOrder};
+use adjoin::flash::{Searches, TraceReads};
 use adjoin::graph::GraphOptions;
 use adjoin::job::open_source;
 use adjoin::source::{SourceOptions, VectorSource};
 use serde_json::{Value, json};
 
-use crate::args::{FlashRun, ModelOptions, SearchedSet};
+use crate::args::{FlashRun, ModelOptions, PageMapping, SearchedSet};
 
 /// Returns the device that the options describe.
 pub(super) fn config(model: &ModelOptions) -> Result<Config> {
@@ -51,14 +52,6 @@ pub(super) fn read_by(model: &ModelOptions, searched: &SearchedSet, traces: &[Pa
     searched.inputs.iter().chain(&searched.queries).cloned().chain(model).chain(traces).collect()
 }
 
-/// Returns the platform of a name.
-fn platform(name: &str) -> Result<Platform> {
-    Platform::named(name).ok_or_else(|| {
-        let names = Platform::ALL.map(Platform::name).join(", ");
-        Error::option(format!("--platform {name} is not known; give one of {names}"))
-    })
-}
-
 /// Reads the vectors and builds their graph.
 fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
     if searched.inputs.is_empty() || searched.queries.is_empty() {
@@ -70,8 +63,7 @@ fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
     let usual = GraphOptions::default();
     let build_list = usual.build_list.max(searched.degree);
     let options = GraphOptions { degree: searched.degree, build_list, ..usual };
-    let kind = if searched.graph == "hnsw" { GraphKind::Hnsw } else { GraphKind::Vamana };
-    Searches::load(context, &*base, &*queries, kind, &options)
+    Searches::load(context, &*base, &*queries, searched.graph, &options)
 }
 
 /// Converts the options of a search.
@@ -82,7 +74,7 @@ fn search_options(searched: &SearchedSet, platform: Platform, dimensions: u32) -
         k: searched.k,
         batch: searched.batch,
         dimensions,
-        multi_plane: searched.mapping != "linear",
+        multi_plane: searched.mapping == PageMapping::MultiPlane,
         allocating: !searched.no_allocating,
         speculating: !searched.no_speculating,
         memory_share: searched.memory_share,
@@ -90,9 +82,12 @@ fn search_options(searched: &SearchedSet, platform: Platform, dimensions: u32) -
     }
 }
 
-/// How pages are given to planes, as typed.
+/// Returns the mapping of pages to planes.
 fn mapping(searched: &SearchedSet) -> Mapping {
-    if searched.mapping == "linear" { Mapping::Linear } else { Mapping::MultiPlane }
+    match searched.mapping {
+        PageMapping::MultiPlane => Mapping::MultiPlane,
+        PageMapping::Linear => Mapping::Linear,
+    }
 }
 
 /// A workload.
@@ -118,7 +113,7 @@ impl Workload {
     ) -> Result<(Value, Vec<Span>)> {
         let device = Device::new(config)?;
         let usual = if matches!(self, Self::Trace(_)) { Platform::Cpu } else { Platform::NdSearch };
-        let platform = arguments.platform.as_deref().map_or(Ok(usual), platform)?;
+        let platform = arguments.platform.unwrap_or(usual);
         match self {
             Self::Trace(path) => {
                 let FlashRun { depth, comparisons, .. } = *arguments;
@@ -129,7 +124,7 @@ impl Workload {
             }
             Self::Searches(searches) => {
                 let searched = &arguments.searched;
-                let layout: VectorOrder = searched.layout.parse()?;
+                let layout = searched.layout;
                 let laid = searches.lay_out(context, device.geometry(), layout, mapping(searched))?;
                 let options = SearchOptions { spans, ..search_options(searched, platform, searches.dimensions()) };
                 let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;

@@ -78,7 +78,7 @@ fn objection(from: &str, to: &str) -> Option<(String, String)> {
 
 /// Returns names reached through a chain of `super` that leads to a module at this depth; 0 is the root of the crate.
 fn heads_in<'a>(depth: usize, path: &str, code: &'a str) -> Vec<(usize, &'a str)> {
-    let inside = path.strip_prefix(ENGINE).unwrap_or(path).trim_end_matches("/mod.rs");
+    let inside = path.split_once("/src/").map_or(path, |(_, inside)| inside).trim_end_matches("/mod.rs");
     let file_depth = 1 + inside.matches('/').count() - depth.min(1 + inside.matches('/').count());
     let modules = inline_modules(code);
     let mut found = Vec::new();
@@ -96,27 +96,32 @@ fn heads_in<'a>(depth: usize, path: &str, code: &'a str) -> Vec<(usize, &'a str)
     found
 }
 
-/// Dependencies between parts of each module of the engine: module, part, used parts.
+/// Dependencies between parts of each module: its folder, part, used parts.
 type Uses = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Records the parts of its module that a file uses. The `mod.rs` of a module may use all of them.
-pub(crate) fn note_uses(path: &str, source: &str, uses: &mut Uses) {
-    let Some((module, inside)) = path.strip_prefix(ENGINE).and_then(|inside| inside.split_once('/')) else { return };
+/// Records the parts of the module in `folder` that a file uses. The file of the module itself may use all of them.
+pub(crate) fn note_uses(folder: &str, path: &str, source: &str, uses: &mut Uses) {
+    let Some(inside) = path.strip_prefix(folder).and_then(|inside| inside.strip_prefix('/')) else { return };
     let part = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
-    if part == "mod" || part == "tests" || inside.ends_with("/tests.rs") {
+    if matches!(part, "lib" | "main" | "mod" | "tests") || inside.ends_with("/tests.rs") {
         return;
     }
+    let module = folder.split_once("/src/").map_or("", |(_, module)| module);
+    let names: Vec<&str> = module.split('/').filter(|name| !name.is_empty()).collect();
     let code = without_tests(&blank(source));
-    let below_crate = words(&code, "crate").flat_map(|at| heads(&code, at + "crate".len()));
-    let of_module = below_crate.filter(|(_, head)| *head == module);
-    let named = of_module.flat_map(|(at, head)| heads(&code, at + head.len())).chain(heads_in(1, path, &code));
+    let mut below_crate: Vec<_> = words(&code, "crate").flat_map(|at| heads(&code, at + "crate".len())).collect();
+    for name in &names {
+        let of_module = below_crate.into_iter().filter(|(_, head)| head == name);
+        below_crate = of_module.flat_map(|(at, head)| heads(&code, at + head.len())).collect();
+    }
+    let named = below_crate.into_iter().chain(heads_in(names.len(), path, &code));
     let used = named.map(|(_, name)| name.to_owned()).filter(|name| name != part);
-    uses.entry(module.to_owned()).or_default().entry(part.to_owned()).or_default().extend(used);
+    uses.entry(folder.to_owned()).or_default().entry(part.to_owned()).or_default().extend(used);
 }
 
 /// Returns parts of a module with cyclic dependencies.
 pub(crate) fn circles(uses: &Uses) -> Vec<Finding> {
-    let of_module = |(module, parts): (&String, &BTreeMap<String, BTreeSet<String>>)| {
+    let of_module = |(folder, parts): (&String, &BTreeMap<String, BTreeSet<String>>)| {
         let mut left = parts.clone();
         // A part that uses no remaining part is in no cycle.
         loop {
@@ -130,7 +135,7 @@ pub(crate) fn circles(uses: &Uses) -> Vec<Finding> {
         let names: Vec<String> = left.into_keys().collect();
         let what = format!("modules that use one another in a circle, or one that does: {}", names.join(", "));
         let instead = "move what both need into a module below both";
-        (!names.is_empty()).then(|| Finding::new(&format!("{ENGINE}{module}"), 1, what, instead))
+        (!names.is_empty()).then(|| Finding::new(folder, 1, what, instead))
     };
     uses.iter().filter_map(of_module).collect()
 }
@@ -161,7 +166,8 @@ fn canary_an_edge_that_goes_up_is_found_however_it_is_written() {
 fn canary_a_circle_inside_a_module_is_found_however_it_is_written() {
     let found = |files: &[(&str, &str)]| {
         let mut uses = Uses::new();
-        files.iter().for_each(|(file, source)| note_uses(&format!("{ENGINE}{file}"), source, &mut uses));
+        let folder = format!("{ENGINE}join");
+        files.iter().for_each(|(file, source)| note_uses(&folder, &format!("{ENGINE}{file}"), source, &mut uses));
         circles(&uses).len()
     };
     let down = [("join/a.rs", "use super::b::B;"), ("join/b/c.rs", "use crate::join::{d, e::E};"), ("join/d.rs", "")];
@@ -173,6 +179,20 @@ fn canary_a_circle_inside_a_module_is_found_however_it_is_written() {
         found(&[down[0], ("join/b.rs", "use crate::store::a;"), ("join/mod.rs", "use self::a; use self::b;")]),
         0
     );
+}
+
+#[test]
+fn canary_a_circle_at_the_root_of_a_crate_is_found() {
+    let found = |files: &[(&str, &str)]| {
+        let mut uses = Uses::new();
+        let path = |file: &str| format!("crates/other/src/{file}");
+        files.iter().for_each(|(file, source)| note_uses("crates/other/src", &path(file), source, &mut uses));
+        circles(&uses).len()
+    };
+    let up = ("a.rs", "use crate::b::{B, c};");
+    assert_eq!(found(&[up, ("b/mod.rs", "use super::a::A;")]), 1);
+    assert_eq!(found(&[up, ("b/c.rs", "use super::super::a::A;")]), 1);
+    assert_eq!(found(&[up, ("b/c.rs", "use crate::d::A; use super::a;"), ("lib.rs", "mod a; use b::B;")]), 0);
 }
 
 #[test]

@@ -1,0 +1,38 @@
+//! Lists of damage and leftovers in a folder.
+
+use std::fmt::Display;
+
+use adjoin::message::one_line;
+use adjoin::options::format_count;
+
+/// Most damages and leftovers that are listed.
+const PRINTED_MAX: usize = 20;
+
+/// Prints the first of `count` damages; returns that number in words.
+pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
+    for damage in damages.iter().take(PRINTED_MAX) {
+        eprintln!("{damage}");
+    }
+    let more = count.saturating_sub(PRINTED_MAX as u64);
+    if more > 0 {
+        eprintln!("and {more} more");
+    }
+    format_count(count, "part")
+}
+
+/// What to do about the leftovers of a build.
+pub(super) const BUILD_LEFT: &str = "from a build that did not end; unless a build is at work there, delete it";
+
+/// Lists names in a folder that do not belong to its contents.
+pub(super) fn unnamed((whole, of_leftover): (&str, &str), leftovers: &[String], strangers: &[String]) -> String {
+    let leftovers = leftovers.iter().map(|name| format!("left over: {name}, {of_leftover}"));
+    let strangers = strangers.iter().map(|name| format!("not part of {whole}: {name}"));
+    listed(leftovers) + &listed(strangers)
+}
+
+/// Returns the first lines, with names in them escaped, and the number of further ones.
+pub(super) fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
+    let more = lines.len().saturating_sub(PRINTED_MAX);
+    let text: String = lines.take(PRINTED_MAX).map(|line| one_line(line) + "\n").collect();
+    if more > 0 { text + &format!("and {more} more\n") } else { text }
+}

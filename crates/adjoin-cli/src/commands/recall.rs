@@ -1,0 +1,43 @@
+//! Reports of the recall of a search.
+
+use adjoin::options::format_count;
+use adjoin::report::CommonStatistics;
+
+use super::memory::memory_verdict;
+use crate::Outcome;
+use crate::print::percent;
+
+/// Prints which promise of a search was not kept.
+pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
+    let outcome = memory_verdict(&common.memory);
+    match common.recall.as_ref().filter(|recall| !recall.kept) {
+        None => outcome,
+        Some(recall) => {
+            let (target, reached) = (percent(recall.target), recall.at_k.map(|at_k| percent(at_k.estimate)));
+            let reached = reached.map_or_else(String::new, |reached| format!("; about {reached} is"));
+            eprintln!("adjoin: no search that makes sense supports a recall of {target}{reached}");
+            Outcome::PromiseNotKept
+        }
+    }
+}
+
+/// Prints the recall that was reached, and for which queries: rows, or the given queries. With the option `unpromised`,
+/// there is no promise.
+pub(super) fn print_recall(common: &CommonStatistics, with_others: bool, (unpromised, rows): (&str, &str)) {
+    let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {unpromised}") };
+    let (Some(sample), Some(at_k), Some(p5)) = (recall.sample_queries, recall.at_k, recall.p5) else {
+        return eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target));
+    };
+    let [estimate, low, high, p5, target] = [at_k.estimate, at_k.low, at_k.high, p5, recall.target].map(percent);
+    let inserted = recall.queries.as_deref().filter(|queries| queries.contains("merge"));
+    let (rows, others) = match (with_others, inserted) {
+        (true, _) => ("of --calibrate-with", ""),
+        (false, None) => (rows, " (of other queries, give some as --calibrate-with)"),
+        (false, Some(_)) => ("that the last merge inserted", ", whose recall is the lowest"),
+    };
+    eprintln!(
+        "recall: mean {estimate} (between {low} and {high}); 95 % of the queries reached at least {p5}; measured with {} \
+         {rows} as queries{others}; at least {target} requested",
+        format_count(sample, "row"),
+    );
+}
