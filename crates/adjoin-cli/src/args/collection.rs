@@ -103,7 +103,7 @@ pub(crate) struct CollectionSnapshot {
     /// A collection
     #[arg(value_name = "COLLECTION", value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
-    /// File of the vectors (.parquet), with the columns id, vector and those of the collection
+    /// File of the vectors (.parquet), with the columns id, vector and all others
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) output: PathBuf,
     #[command(flatten)]

@@ -26,7 +26,7 @@ struct Page {
     text: String,
 }
 
-/// Returns the page of a command, without those of its subcommands.
+/// Returns the page of a command without its subcommands.
 fn page(command: &Command) -> Result<Page> {
     let mut text = Vec::new();
     let rendered = clap_mangen::Man::new(command.clone()).render(&mut text);
@@ -35,7 +35,7 @@ fn page(command: &Command) -> Result<Page> {
     Ok(Page { name: format!("{name}.1"), text: String::from_utf8_lossy(&text).into_owned() })
 }
 
-/// Returns the page of a command, and those of its subcommands at every depth.
+/// Returns the pages of a command and of its subcommands at every depth.
 fn pages(command: &Command) -> Result<Vec<Page>> {
     let mut all = vec![page(command)?];
     for command in command.get_subcommands().filter(|command| command.get_name() != "help") {

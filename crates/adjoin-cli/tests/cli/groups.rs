@@ -64,7 +64,12 @@ fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
 fn without_a_file_only_the_summary_is_told() {
     let place = Place::new();
     let before = place.listing();
-    for (what, words) in [("counts", "rows have neighbors"), ("clusters", "clusters of"), ("keep", "to keep, ")] {
+    for (what, words) in [
+        ("counts", "rows have neighbors"),
+        ("clusters", "clusters of"),
+        ("removed", "to keep, "),
+        ("kept", "to keep, "),
+    ] {
         let ran = place.done(&sample_join(&format!("--result {what}")));
         assert!(ran.said.contains(words) && ran.out.is_empty(), "{}", ran.said);
         assert_eq!(place.listing(), before);
@@ -130,6 +135,7 @@ fn options_for_other_results_are_refused() {
     for (options, words) in [
         ("--result pairs --kept kept.csv", &["--kept", "--result removed"][..]),
         ("--result counts --keep-rule cluster", &["--keep-rule", "--result removed"]),
+        ("--result kept --kept kept.csv", &["--kept", "-o"]),
         ("--result removed --kept -", &["--kept", "standard output"]),
         ("--result removed --kept there.csv", &["there.csv", "--force"]),
         ("--result removed --kept kept.txt", &["kept.txt", ".parquet"]),

@@ -91,11 +91,16 @@ fn what_is_no_result_is_refused() {
     place.write("stats.txt.json", b"{\"command\": \"build\"}");
     let old = place.text("stats.json").replace("\"version\": 2", "\"version\": 1");
     place.write("old.json", old.as_bytes());
+    place.write("removed.csv", b"id,kept_id,distance\n1,0,0.5\n");
     place.write("damaged.parquet", b"PAR1 and then nothing PAR1");
     place.write("there.html", b"of old");
     for (line, words) in [
         ("report missing.parquet -o page.html", &["missing.parquet"][..]),
         ("report names.csv -o page.html", &["names.csv", "distance or similarity"]),
+        (
+            "report removed.csv -o page.html",
+            &["removed.csv has removed rows", "the pairs of a join", "left_id, right_id"],
+        ),
         ("report set.fbin -o page.html", &["set.fbin", ".parquet"]),
         ("report damaged.parquet -o page.html", &["damaged.parquet", "damaged"]),
         ("report pairs.csv --stats stats.txt.json -o page.html", &["stats.txt.json", "--stats"]),
