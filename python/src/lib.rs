@@ -113,7 +113,7 @@ fn build_index(
         let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
         let context = &context.clone().or_temporary(parent(index.as_ref()));
         let later = |source: &dyn VectorSource| adjoin::index::building_bytes(context, source, &of_store, &options);
-        let opened = Opened::new(context, &sources, (&source, &of_store), of_builds, &later)?;
+        let opened = Opened::new(context, &sources, &source, &of_store, of_builds, &later)?;
         adjoin::index::build(context, &opened.store, index.as_ref(), &options, wanted.force)?;
         options::json(&context.memory())
     })

@@ -43,7 +43,7 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
     let later = |source: &dyn VectorSource| building_bytes(&context, source, &of_store, &options);
-    let opened = Opened::new(&context, &arguments.inputs, (&source, &of_store), of_builds, &later)?;
+    let opened = Opened::new(&context, &arguments.inputs, &source, &of_store, of_builds, &later)?;
     let built = build_index(&context, &opened.store, &arguments.output, &options, arguments.replace.force)?;
     drop(opened);
     let memory = context.memory();

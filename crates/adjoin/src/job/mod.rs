@@ -137,7 +137,8 @@ impl Opened {
     pub fn new(
         context: &Context,
         inputs: &[String],
-        (source, build): (&SourceOptions, &BuildOptions),
+        source: &SourceOptions,
+        build: &BuildOptions,
         only_for_builds: Option<Mention>,
         bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
     ) -> Result<Self> {

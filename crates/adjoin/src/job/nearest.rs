@@ -33,7 +33,7 @@ impl NearestJob<'_> {
     pub fn open(&self, context: &Context) -> Result<Opened> {
         let Self { inputs, source, build, metric, .. } = self;
         let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or_else(|| only_for_builds(source, build));
-        Opened::new(context, inputs, (source, build), of_builds, &|_| 0)
+        Opened::new(context, inputs, source, build, of_builds, &|_| 0)
     }
 
     /// Finds the neighbors of each row of the opened store. The statistics include the build, if there was one.

@@ -117,7 +117,8 @@ impl Prepared {
     pub fn explain<'a>(&self, sets: impl Into<Sets<'a>>) -> Explanation {
         let buckets = sets.into().buckets().expect("they were planned for");
         let Admission { rule, t } = self.decided.admission;
-        explain((rule, t), &buckets.meetings(), &self.sizes, &self.schedule, self.decided.predicted.candidate_pairs)
+        let candidate_pairs = self.decided.predicted.candidate_pairs;
+        explain(rule, t, &buckets.meetings(), &self.sizes, &self.schedule, candidate_pairs)
     }
 
     /// Returns the expected number of result pairs. If they are few, only the order of magnitude is right.

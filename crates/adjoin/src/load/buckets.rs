@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Space};
 use crate::options::{Metric, VectorType};
-use crate::plan::BucketPairsToVisit;
+use crate::plan::{BucketPairsToVisit, SetSize};
 use crate::report::{IoStatistics, Written};
 use crate::source::IdKind;
 use crate::sql::Rank;
@@ -358,9 +358,9 @@ impl<'a> Buckets<'a> {
     pub fn meetings(&self) -> BucketPairsToVisit {
         let of = |set: &Range<u32>| {
             let buckets = set.clone().filter(|&number| self.members(number) > 0).count();
-            (self.rows_of(set.clone()), buckets as u64)
+            SetSize { rows: self.rows_of(set.clone()), buckets: buckets as u64 }
         };
-        let parts: Vec<(u64, u64)> = self.parts().iter().map(of).collect();
+        let parts: Vec<SetSize> = self.parts().iter().map(of).collect();
         match self.joined {
             Joined::OneSet => BucketPairsToVisit::within(parts[0]),
             Joined::TwoSets(_) => BucketPairsToVisit::between(parts[0], parts[1]),

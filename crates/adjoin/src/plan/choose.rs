@@ -20,27 +20,36 @@ pub struct BucketPairsToVisit {
     pub centers_of_rows: u64,
 }
 
+/// Numbers of vectors and buckets of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetSize {
+    /// Number of vectors.
+    pub rows: u64,
+    /// Number of buckets.
+    pub buckets: u64,
+}
+
 impl BucketPairsToVisit {
     /// Returns the numbers for a set that is joined with itself.
-    pub fn within((rows, buckets): (u64, u64)) -> Self {
+    pub fn within(SetSize { rows, buckets }: SetSize) -> Self {
         let pairs_of = |n: u64| n * n.saturating_sub(1) / 2;
         let (pairs, bucket_pairs) = (pairs_of(rows), pairs_of(buckets));
         Self { rows, buckets, pairs, bucket_pairs, centers_of_rows: rows * buckets }
     }
 
     /// Returns the numbers for two sets that are joined with each other.
-    pub fn between((rows_a, buckets_a): (u64, u64), (rows_b, buckets_b): (u64, u64)) -> Self {
+    pub fn between(a: SetSize, b: SetSize) -> Self {
         Self {
-            rows: rows_a + rows_b,
-            buckets: buckets_a + buckets_b,
-            pairs: rows_a * rows_b,
-            bucket_pairs: buckets_a * buckets_b,
-            centers_of_rows: rows_a * buckets_b + rows_b * buckets_a,
+            rows: a.rows + b.rows,
+            buckets: a.buckets + b.buckets,
+            pairs: a.rows * b.rows,
+            bucket_pairs: a.buckets * b.buckets,
+            centers_of_rows: a.rows * b.buckets + b.rows * a.buckets,
         }
     }
 
     /// Returns the numbers for new vectors and buckets that are joined with old ones and with each other.
-    pub fn grown(old: (u64, u64), new: (u64, u64)) -> Self {
+    pub fn grown(old: SetSize, new: SetSize) -> Self {
         let (with_old, among_new) = (Self::between(old, new), Self::within(new));
         Self {
             pairs: with_old.pairs + among_new.pairs,
@@ -185,10 +194,10 @@ impl Costs {
 }
 
 /// Returns the rule that is expected to cost less, calibration included.
-pub fn choose(facts: &Facts, wanted: RuleTarget, weights: &Weights) -> Choice {
+pub fn choose(facts: &Facts, target: RuleTarget, weights: &Weights) -> Choice {
     let Costs { exact, approximate, a_vector } = Costs::of(facts, weights);
-    let affordable = (exact / wanted.patience - approximate) / a_vector.max(1.0);
-    if affordable >= wanted.sample as f64 {
+    let affordable = (exact / target.patience - approximate) / a_vector.max(1.0);
+    if affordable >= target.sample as f64 {
         return Choice::Calibrated { sample_max: affordable as u64 };
     }
     Choice::Exact
@@ -200,7 +209,7 @@ mod tests {
 
     /// A set of 1M vectors in 5,000 buckets.
     fn facts(margin_sum_pairs: u64, union_pairs: u64) -> Facts {
-        let meets = BucketPairsToVisit::within((1_000_000, 5_000));
+        let meets = BucketPairsToVisit::within(SetSize { rows: 1_000_000, buckets: 5_000 });
         Facts { meets, results: 0, margin_sum_pairs, union_pairs, near_pairs: 100_000_000_000 }
     }
 
@@ -231,7 +240,7 @@ mod tests {
     #[test]
     fn a_small_set_is_joined_exactly() {
         let facts = Facts {
-            meets: BucketPairsToVisit::within((10_000, 200)),
+            meets: BucketPairsToVisit::within(SetSize { rows: 10_000, buckets: 200 }),
             results: 0,
             margin_sum_pairs: 2_000_000,
             union_pairs: 500_000,
@@ -244,7 +253,10 @@ mod tests {
     /// concern few vectors for the other.
     #[test]
     fn few_vectors_are_joined_exactly_with_many() {
-        let meets = BucketPairsToVisit::between((1_000_000, 5_000), (1_000, 30));
+        let meets = BucketPairsToVisit::between(
+            SetSize { rows: 1_000_000, buckets: 5_000 },
+            SetSize { rows: 1_000, buckets: 30 },
+        );
         assert_eq!((meets.pairs, meets.bucket_pairs, meets.centers_of_rows), (1_000_000_000, 150_000, 35_000_000));
         let facts =
             Facts { meets, results: 0, margin_sum_pairs: 20_000_000, union_pairs: 5_000_000, near_pairs: 100_000_000 };

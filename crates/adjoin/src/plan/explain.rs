@@ -41,7 +41,8 @@ pub struct Explanation {
 /// Explains a schedule, by a rule and its threshold, for the pairs in `meets`, of which the rule is expected to admit
 /// `candidate_pairs`.
 pub fn explain(
-    (rule, threshold): (Rule, Option<f64>),
+    rule: Rule,
+    threshold: Option<f64>,
     meets: &BucketPairsToVisit,
     sizes: &BucketSizes,
     schedule: &Schedule,

@@ -18,7 +18,7 @@ mod schedule;
 pub(crate) use bucket_graph::within;
 pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges};
 pub use cache::{CacheCounts, CacheStart, Load, Policy, Step, Steps};
-pub use choose::{BucketPairsToVisit, Choice, Costs, Facts, RuleTarget, Weights, choose, guessed_threshold};
+pub use choose::{BucketPairsToVisit, Choice, Costs, Facts, RuleTarget, SetSize, Weights, choose, guessed_threshold};
 pub use division::{Division, Needs, divide, threads_within};
 pub use explain::{Explanation, explain};
 pub use legs::leg_ends;

@@ -35,7 +35,8 @@ impl Lead {
     }
 
     /// Returns the buckets of a task, the one of the leading set first.
-    fn first(self, (i, j): Task) -> Task {
+    fn first(self, task: Task) -> Task {
+        let (i, j) = task;
         match self {
             Self::Left => (i, j),
             Self::Right => (j, i),
@@ -79,7 +80,7 @@ pub fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
 
 /// Sorts tasks. If there are two sets, `lead` is the leading one. `sizes` are the bytes of buckets in memory, of which
 /// `capacity` fit.
-pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, (order, lead): (Order, Lead)) {
+pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order, lead: Lead) {
     match order {
         Order::Tree => {
             let together = together(sizes, capacity);
@@ -133,7 +134,7 @@ mod tests {
     fn tasks(order: Order) -> Vec<Task> {
         let graph = BucketGraph { buckets: 4, edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)] };
         let mut tasks = tasks_of(graph, &[0, 1, 2, 3]);
-        sort_tasks(&mut tasks, &[1; 4], 3, (order, Lead::Left));
+        sort_tasks(&mut tasks, &[1; 4], 3, order, Lead::Left);
         tasks
     }
 
@@ -159,7 +160,7 @@ mod tests {
         for order in Order::ALL {
             for lead in Lead::ALL {
                 let mut tasks = edges.clone();
-                sort_tasks(&mut tasks, &[1; 5], 3, (order, lead));
+                sort_tasks(&mut tasks, &[1; 5], 3, order, lead);
                 let changes = |of: fn(Task) -> u32| tasks.windows(2).filter(|two| of(two[0]) != of(two[1])).count();
                 if order == Order::Tree {
                     let (first, count) = (changes(|task| task.0), changes(|task| task.1));

@@ -54,7 +54,9 @@ pub struct Schedule {
 impl Schedule {
     fn of(
         tasks: Vec<Task>,
-        ((order, lead), counts): ((Cow<'static, str>, Lead), CacheCounts),
+        order: Cow<'static, str>,
+        lead: Lead,
+        counts: CacheCounts,
         sizes: &BucketSizes,
         start: CacheStart,
     ) -> Self {
@@ -109,7 +111,7 @@ impl Schedule {
 pub fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, leads: &[Lead]) -> Schedule {
     let buckets = buckets_of(&tasks, sizes.memory.len());
     let mut cost = |(order, lead)| {
-        sort_tasks(&mut tasks, &sizes.memory, start.capacity, (order, lead));
+        sort_tasks(&mut tasks, &sizes.memory, start.capacity, order, lead);
         count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents)
     };
     let mut ways = Order::ALL.into_iter().flat_map(|order| leads.iter().map(move |&lead| (order, lead)));
@@ -129,7 +131,7 @@ pub fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, le
         cost(chosen.0); // restores the order of the tasks
     }
     let ((order, lead), counts) = chosen;
-    Schedule::of(tasks, ((order.name().into(), lead), counts), sizes, start)
+    Schedule::of(tasks, order.name().into(), lead, counts, sizes, start)
 }
 
 /// Returns the number of buckets that have a task.
@@ -142,12 +144,13 @@ fn buckets_of(tasks: &[Task], buckets: usize) -> u64 {
 /// Computes a schedule of tasks that are in order already.
 pub fn schedule_in_order(
     tasks: Vec<Task>,
-    order: (Cow<'static, str>, Lead),
+    order: Cow<'static, str>,
+    lead: Lead,
     sizes: &BucketSizes,
     start: CacheStart,
 ) -> Schedule {
     let counts = count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents);
-    Schedule::of(tasks, (order, counts), sizes, start)
+    Schedule::of(tasks, order, lead, counts, sizes, start)
 }
 
 #[cfg(test)]

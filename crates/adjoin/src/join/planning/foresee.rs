@@ -12,7 +12,7 @@ use crate::join::execution::{Queue, Verifier};
 use crate::join::options::JoinEffort;
 use crate::load::{Cache, Members};
 use crate::options::{Metric, VectorType};
-use crate::plan::{BucketPairsToVisit, Choice, Costs, RuleTarget, Weights, choose};
+use crate::plan::{BucketPairsToVisit, Choice, Costs, RuleTarget, SetSize, Weights, choose};
 use crate::sink::PairWriter;
 use crate::source::{IdKind, VectorSource};
 use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};
@@ -36,7 +36,8 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         let (of_buckets, own) = placed.into_iter().unzip();
         let placed = Placed { vectors, buckets: of_buckets, own };
         let own_pairs = pairs_of(rows.div_ceil(buckets.max(1))).saturating_mul(buckets).min(pairs_of(rows));
-        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, BucketPairsToVisit::within((rows, buckets))));
+        let meets = BucketPairsToVisit::within(SetSize { rows, buckets });
+        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, meets));
         Self { pairs, space }
     }
 

@@ -219,7 +219,7 @@ impl<'a> Planner<'a> {
         decided.predicted.center_distances = center_distances(self.buckets, &tasks);
         let results = decided.predicted.results;
         let room = self.room::<T>(&tasks, (tasks.len(), results), self.context.budget().free())?;
-        let mut schedule = schedule_in_order(tasks, (order, lead), &room.sizes, room.start());
+        let mut schedule = schedule_in_order(tasks, order, lead, &room.sizes, room.start());
         if let Some(steps) = steps {
             schedule = schedule.with_steps(steps, &room.sizes);
         }
