@@ -153,6 +153,16 @@ fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
     };
 }
 
+/// Hits of a query, a range of a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct QueryHits<'a> {
+    pub(crate) rows: &'a [u64],
+    /// Ids of the batch, and the position of the first hit's id among them.
+    pub(crate) ids: &'a Ids,
+    pub(crate) first_id: usize,
+    pub(crate) values: &'a [f32],
+}
+
 impl RequestHits {
     /// Returns an empty set of hits.
     pub(crate) fn none(ids: IdKind, memory: Reservation) -> Self {
@@ -164,21 +174,21 @@ impl RequestHits {
         self.ends.pop();
     }
 
-    /// Adds the hits of a query, a range of a batch. `reserve` receives the bytes that they take and the bytes already
+    /// Adds the hits of a query. `reserve` receives the bytes that they take and the bytes already
     /// held.
     ///
     /// # Errors
     /// If the memory for clients does not hold them.
     pub(crate) fn push(
         &mut self,
-        (rows, ids, values): (&[u64], (&Ids, usize), &[f32]),
+        QueryHits { rows, ids, first_id, values }: QueryHits<'_>,
         reserve: impl FnOnce(u64, u64) -> Result<Reservation>,
     ) -> Result<()> {
         let before = self.held_bytes();
         self.rows.extend_from_slice(rows);
         self.values.extend_from_slice(values);
-        if *ids.0 != Ids::None {
-            (ids.1..ids.1 + rows.len()).for_each(|k| self.ids.push_from(ids.0, k));
+        if *ids != Ids::None {
+            (first_id..first_id + rows.len()).for_each(|k| self.ids.push_from(ids, k));
         }
         self.ends.push(self.rows.len());
         let more = reserve(self.held_bytes() - before, self.memory.bytes())?;

@@ -19,7 +19,7 @@ use adjoin::sink::{HitBatch, HitSink};
 use adjoin::source::IdKind;
 use adjoin::store::Store;
 
-use crate::answer::{Answer, AnswerFacts, RequestHits};
+use crate::answer::{Answer, AnswerFacts, QueryHits, RequestHits};
 use crate::costs::Costs;
 use crate::request::{Request, SEED, Together};
 use crate::served::{Facts, Generation, Served};
@@ -293,19 +293,19 @@ impl Backend {
 
     /// Answers all requests of a lane; calls `give` with the index of each request and its answer.
     pub(crate) fn answer(&self, lane: Lane, requests: &[&Request], give: &mut dyn FnMut(usize, Result<Answer>)) {
-        let places: Vec<usize> = (0..requests.len()).collect();
+        let batch = BatchPart { requests, positions: (0..requests.len()).collect() };
         if lane == Lane::Quick {
             return self.with_service(|service| match service {
-                Some(service) => self.serve(service, (requests, places), give),
-                None => self.search(&self.search, (requests, places), give),
+                Some(service) => self.serve(service, batch, give),
+                None => self.search(&self.search, batch, give),
             });
         }
         let mut refused = Vec::new();
-        self.search_in_part((requests, places), &mut |k, answer| match answer {
+        self.search_in_part(batch, &mut |k, answer| match answer {
             Err(error) if error.kind() == ErrorKind::Budget => refused.push((k, error)),
             answer => give(k, answer),
         });
-        refused.into_iter().for_each(|(k, error)| self.search_in_all((requests, k), error, give));
+        refused.into_iter().for_each(|(k, error)| self.search_in_all(requests, k, error, give));
     }
 
     /// Calls `answer` with the service, which is not replaced during the call, or with `None` if no service works.
@@ -316,26 +316,23 @@ impl Backend {
     }
 
     /// Searches for requests of the long lane in a part of the memory, while the quick lane runs.
-    fn search_in_part(
-        &self,
-        (requests, places): (&[&Request], Vec<usize>),
-        give: &mut dyn FnMut(usize, Result<Answer>),
-    ) {
+    fn search_in_part(&self, batch: BatchPart<'_>, give: &mut dyn FnMut(usize, Result<Answer>)) {
         if self.facts().buckets.is_some() {
-            return self.search(&self.context, (requests, places), give); // next to the service
+            return self.search(&self.context, batch, give); // next to the service
         }
         let mut context = self.search.clone();
-        context.cancel = self.end.with_deadline(places.iter().map(|&k| requests[k].deadline).max());
+        context.cancel = self.end.with_deadline(batch.positions.iter().map(|&k| batch.requests[k].deadline).max());
         let part = context.for_run(context.budget().total() / LONG_PART, "a long search");
-        let Ok(part) = part else { return self.search(&self.search, (requests, places), give) };
+        let Ok(part) = part else { return self.search(&self.search, batch, give) };
         part.budget().shrink(part.budget().total() / 2);
-        self.search(&part, (requests, places), give);
+        self.search(&part, batch, give);
     }
 
     /// Searches in all of the memory for a request that did not fit into a part of it.
     fn search_in_all(
         &self,
-        (requests, k): (&[&Request], usize),
+        requests: &[&Request],
+        k: usize,
         refused: Error,
         give: &mut dyn FnMut(usize, Result<Answer>),
     ) {
@@ -343,27 +340,23 @@ impl Backend {
             // The quick lane waits meanwhile: a request that fits into the whole memory must not fail because others
             // use some of it.
             let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
-            return self.search(&self.search, (requests, vec![k]), give);
+            return self.search(&self.search, BatchPart { requests, positions: vec![k] }, give);
         }
         self.with_service(|service| match service {
             // A service does not support filters.
             Some(_) if requests[k].search.filter.is_some() => give(k, Err(refused)),
-            Some(service) => self.serve(service, (requests, vec![k]), give),
-            None => self.search(&self.search, (requests, vec![k]), give),
+            Some(service) => self.serve(service, BatchPart { requests, positions: vec![k] }, give),
+            None => self.search(&self.search, BatchPart { requests, positions: vec![k] }, give),
         });
     }
 
     /// Answers requests with the service, which gets as many queries at once as may wait for it.
-    fn serve(
-        &self,
-        service: &Service,
-        (requests, places): (&[&Request], Vec<usize>),
-        give: &mut dyn FnMut(usize, Result<Answer>),
-    ) {
+    fn serve(&self, service: &Service, batch: BatchPart<'_>, give: &mut dyn FnMut(usize, Result<Answer>)) {
+        let BatchPart { requests, positions } = batch;
         let (begun, Facts { metric, ids, .. }) = (Instant::now(), self.facts());
         let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
         let mut asked = Vec::new();
-        for k in places {
+        for k in positions {
             let memory = self.clients.reserve(0).expect("nothing can be reserved");
             open[k] = Some(Gathered::new(requests[k].rows, memory));
             asked.extend((0..requests[k].rows).map(|query| (k, query)));
@@ -396,13 +389,9 @@ impl Backend {
 
     /// Searches for requests, with equal targets searched together. If such a search fails, each of its requests is
     /// searched alone, so that a request fails only for its own faults.
-    fn search(
-        &self,
-        context: &Context,
-        (requests, places): (&[&Request], Vec<usize>),
-        give: &mut dyn FnMut(usize, Result<Answer>),
-    ) {
-        for group in groups(requests, &places) {
+    fn search(&self, context: &Context, batch: BatchPart<'_>, give: &mut dyn FnMut(usize, Result<Answer>)) {
+        let BatchPart { requests, positions } = batch;
+        for group in groups(requests, &positions) {
             let together: Vec<&Request> = group.iter().map(|&k| requests[k]).collect();
             match self.search_together(context, &together) {
                 Ok(answers) => group.iter().zip(answers).for_each(|(&k, answer)| give(k, Ok(answer))),
@@ -471,6 +460,14 @@ fn open_service(context: &Context, store: &Arc<Store>) -> Result<Service> {
     Service::open(context, store.clone(), ServeOptions { waiting_max, seed: SEED, ..ServeOptions::default() })
 }
 
+/// Requests of a batch that are answered in the same way.
+struct BatchPart<'a> {
+    /// All requests of the batch.
+    requests: &'a [&'a Request],
+    /// Positions of those that are part of this.
+    positions: Vec<usize>,
+}
+
 /// Answers received so far for the queries of a request.
 struct Gathered {
     found: Vec<Option<serve::Answer>>,
@@ -506,7 +503,8 @@ impl Gathered {
         let mut found = RequestHits::none(ids, reserve(clients, 0, 0)?);
         for answer in each.into_iter().flatten() {
             told.add(&answer, queries);
-            found.push((&answer.rows, (&answer.ids, 0), &answer.values), |bytes, held| {
+            let serve::Answer { rows, ids, values, .. } = &answer;
+            found.push(QueryHits { rows, ids, first_id: 0, values }, |bytes, held| {
                 reserve(clients, bytes, held + memory.bytes())
             })?;
             // Shrink the reservation, so that each hit is counted once.
@@ -521,10 +519,10 @@ fn bytes_of(answer: &serve::Answer) -> u64 {
     (answer.rows.len() * (size_of::<u64>() + size_of::<f32>())) as u64 + answer.ids.bytes()
 }
 
-/// Groups the requests in `places` that can be searched together, in the order of the first of each group.
-fn groups(requests: &[&Request], places: &[usize]) -> Vec<Vec<usize>> {
+/// Groups the requests at `positions` that can be searched together, in the order of the first of each group.
+fn groups(requests: &[&Request], positions: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for &k in places {
+    for &k in positions {
         let request = requests[k];
         let is_like = |other: &Request| other.vectors == request.vectors && other.search == request.search;
         match groups.iter_mut().find(|group| is_like(requests[group[0]])) {
@@ -552,7 +550,8 @@ impl HitSink for Sharing<'_> {
         let mut start = 0;
         for (query, (&row, &end)) in batch.query_rows.iter().zip(&batch.ends).enumerate() {
             let (part, _) = self.queries.part_of(row);
-            let hits = (&batch.rows[start..end], (&batch.ids, start), &batch.values[start..end]);
+            let (rows, values) = (&batch.rows[start..end], &batch.values[start..end]);
+            let hits = QueryHits { rows, ids: &batch.ids, first_id: start, values };
             if query == 0 && batch.hits_before > 0 {
                 found[part].reopen();
             }
@@ -610,7 +609,7 @@ mod tests {
     fn publish(folder: &Path, rows: usize) {
         let stored: Vec<u8> = (0..2 * rows).map(|number| number as u8).collect();
         let part = Part { rows, stored: &stored, ids: &Ids::None };
-        let source = Together::new(PAIRS, IdKind::None, (vec![part], "rows"));
+        let source = Together::new(PAIRS, IdKind::None, vec![part], "rows");
         let options = BuildOptions { force: true, ..BuildOptions::default() };
         build(&Context::default(), &source, folder, &options).unwrap();
     }

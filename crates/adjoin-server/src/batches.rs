@@ -29,21 +29,22 @@ impl Drop for AbandonAtLast<'_> {
 /// # Errors
 /// If the system cannot start a thread.
 pub(crate) fn start(
-    (backend, lane): (Arc<Backend>, Lane),
+    backend: Arc<Backend>,
+    lane: Lane,
     queue: Arc<Queue>,
     metrics: Arc<Metrics>,
 ) -> Result<JoinHandle<()>> {
     let work = move || {
         let _abandon = AbandonAtLast(&queue);
         while let Some(batch) = queue.next_batch() {
-            queue.ended(run((&backend, lane), &metrics, batch));
+            queue.ended(run(&backend, lane, &metrics, batch));
         }
     };
     std::thread::Builder::new().name("adjoin batches".into()).spawn(work).map_err(no_thread)
 }
 
 /// Answers the jobs of a batch, unless their clients no longer wait. Returns the cost, or `None` if there are none.
-fn run((backend, lane): (&Backend, Lane), metrics: &Metrics, batch: Vec<Job>) -> Option<Outcome> {
+fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Option<Outcome> {
     let begun = Instant::now();
     let (jobs, late): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(|job| job.request.deadline > begun);
     late.into_iter().for_each(|job| drop(job.reply.send(Err(Problem::late()))));

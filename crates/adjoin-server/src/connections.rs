@@ -116,10 +116,11 @@ struct Listening {
     graceful: GracefulShutdown,
 }
 
-/// Serves at most `most` connections and the reserved ones until `stop` completes, and for a moment longer. Then calls
+/// Serves at most `connections_max` connections and the reserved ones until `stop` completes, and for a moment longer. Then calls
 /// `draining` and waits until all open connections have their answers.
 pub(crate) async fn run(
-    (listener, most): (TcpListener, usize),
+    listener: TcpListener,
+    connections_max: usize,
     router: Router,
     metrics: &Arc<Metrics>,
     stop: impl Future<Output = ()>,
@@ -129,7 +130,7 @@ pub(crate) async fn run(
         kept_router: router.clone().layer(from_fn(answer_kept)),
         router,
         metrics: metrics.clone(),
-        slots: Arc::new(Semaphore::new(most)),
+        slots: Arc::new(Semaphore::new(connections_max)),
         kept: Arc::default(),
         graceful: GracefulShutdown::new(),
     };

@@ -127,17 +127,17 @@ impl Metrics {
     pub(crate) fn text(&self, now: &Gauges) -> String {
         let mut text = String::new();
         let named = "adjoin_request_duration_seconds";
-        self.request_seconds.write(&mut text, &SECONDS, (named, "From the arrival of a request to its response."));
+        self.request_seconds.write(&mut text, &SECONDS, named, "From the arrival of a request to its response.");
         let waited = "From the arrival of a request to the start of its batch.";
-        self.queue_seconds.write(&mut text, &SECONDS, ("adjoin_queue_seconds", waited));
-        self.batch_queries.write(&mut text, &QUERIES, ("adjoin_batch_queries", "Queries that were searched together."));
+        self.queue_seconds.write(&mut text, &SECONDS, "adjoin_queue_seconds", waited);
+        self.batch_queries.write(&mut text, &QUERIES, "adjoin_batch_queries", "Queries that were searched together.");
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let classes =
             CLASSES.iter().zip(&self.responses).map(|(class, count)| (format!("{{class=\"{class}\"}}"), of(count)));
-        family(&mut text, ("adjoin_responses_total", "counter", "Responses by class of status."), classes);
+        family(&mut text, "adjoin_responses_total", "counter", "Responses by class of status.", classes);
         let shed =
             LoadShedding::ALL.map(|shed| (format!("{{reason=\"{}\"}}", shed.name()), of(&self.shed[shed as usize])));
-        family(&mut text, ("adjoin_shed_total", "counter", "Requests that were not taken."), shed);
+        family(&mut text, "adjoin_shed_total", "counter", "Requests that were not taken.", shed);
         for (name, help, count) in [
             ("adjoin_queries_total", "Queries that were answered.", &self.queries),
             ("adjoin_read_bytes_total", "Bytes that were read for queries.", &self.read_bytes),
@@ -148,17 +148,17 @@ impl Metrics {
                 &self.generations_refused,
             ),
         ] {
-            family(&mut text, (name, "counter", help), [(String::new(), of(count))]);
+            family(&mut text, name, "counter", help, [(String::new(), of(count))]);
         }
         let memory = [("resident", current_resident_bytes()), ("budget", now.budget_bytes)];
         let memory = memory.map(|(kind, bytes)| (format!("{{kind=\"{kind}\"}}"), bytes));
-        family(&mut text, ("adjoin_memory_bytes", "gauge", "Memory of the process, and its budget."), memory);
+        family(&mut text, "adjoin_memory_bytes", "gauge", "Memory of the process, and its budget.", memory);
         for (name, help, value) in [
             ("adjoin_connections", "Connections that are open.", of(&self.connections)),
             ("adjoin_waiting_requests", "Requests that wait for a batch.", now.waiting as u64),
             ("adjoin_rows", "Rows of what is served.", now.rows),
         ] {
-            family(&mut text, (name, "gauge", help), [(String::new(), value)]);
+            family(&mut text, name, "gauge", help, [(String::new(), value)]);
         }
         if let Some(ServeStatistics { counts, cache_bytes, .. }) = now.service {
             for (name, help, value) in [
@@ -167,7 +167,7 @@ impl Metrics {
                 ("adjoin_cache_loads", "Buckets that were read.", counts.loads),
                 ("adjoin_cache_bytes", "Bytes of buckets that may stay in memory.", cache_bytes),
             ] {
-                family(&mut text, (name, "gauge", help), [(String::new(), value)]);
+                family(&mut text, name, "gauge", help, [(String::new(), value)]);
             }
         }
         text
@@ -203,7 +203,7 @@ impl<const N: usize> Histogram<N> {
         self.sum.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
     }
 
-    fn write(&self, text: &mut String, ends: &[f64; N], (name, help): (&str, &str)) {
+    fn write(&self, text: &mut String, ends: &[f64; N], name: &str, help: &str) {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
         let mut total = 0;
         for (end, count) in ends.iter().zip(&self.counts) {
@@ -217,7 +217,7 @@ impl<const N: usize> Histogram<N> {
 }
 
 /// Writes one line for each set of labels of a metric.
-fn family(text: &mut String, (name, kind, help): (&str, &str, &str), values: impl IntoIterator<Item = (String, u64)>) {
+fn family(text: &mut String, name: &str, kind: &str, help: &str, values: impl IntoIterator<Item = (String, u64)>) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     for (labels, value) in values {
         let _ = writeln!(text, "{name}{labels} {value}");

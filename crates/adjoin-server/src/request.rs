@@ -131,11 +131,11 @@ impl<'a> Together<'a> {
     /// Creates a source of the queries of requests, which have the same type.
     pub(crate) fn queries(vectors: VectorType, requests: &[&'a Request]) -> Self {
         let part = |request: &&'a Request| Part { rows: request.rows, stored: &request.stored, ids: &Ids::None };
-        Self::new(vectors, IdKind::None, (requests.iter().map(part).collect(), "queries"))
+        Self::new(vectors, IdKind::None, requests.iter().map(part).collect(), "queries")
     }
 
     /// Creates a source of the rows of some parts, called `name` in messages.
-    pub(crate) fn new(vectors: VectorType, ids: IdKind, (parts, name): (Vec<Part<'a>>, &'static str)) -> Self {
+    pub(crate) fn new(vectors: VectorType, ids: IdKind, parts: Vec<Part<'a>>, name: &'static str) -> Self {
         let mut rows = 0;
         let mut end_of = |part: &Part<'_>| {
             rows += part.rows as u64;
@@ -218,7 +218,7 @@ mod tests {
         let (first, second) = ([0, 1, 2, 3, 4, 5], [6, 7]);
         let part = |rows, stored| Part { rows, stored, ids: &Ids::None };
         let parts = vec![part(3, &first[..]), part(1, &second[..])];
-        let source = Together::new(PAIRS, IdKind::None, (parts, "queries"));
+        let source = Together::new(PAIRS, IdKind::None, parts, "queries");
         let mut scan = source.scan(4).unwrap();
         let mut batches = Vec::new();
         while let Some(batch) = scan.next_batch().unwrap() {

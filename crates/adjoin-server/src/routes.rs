@@ -203,11 +203,11 @@ async fn search(
         _ => of_raw(&server, held, in_address)?,
     };
     let asked = SearchBody::of(&server, &members, arrived)?;
-    let queries = match queries {
+    let (queries, memory) = match queries {
         Queries::Vectors(vectors, memory) => (vectors, memory),
         Queries::Names(names) => look_up(&server, names, asked.deadline).await?,
     };
-    let request = asked.with(queries);
+    let request = asked.with(queries, memory);
     let (rows, deadline) = (request.rows as u64, request.deadline);
     let bytes = server.backend.predicted_bytes(&request.search, request.rows);
     let (reply, answer) = oneshot::channel();
@@ -361,7 +361,7 @@ impl SearchBody {
         Ok(Self { search, deadline: arrived + Duration::from_millis(deadline_ms) })
     }
 
-    fn with(self, (queries, mut memory): (Vectors, Reservation)) -> Request {
+    fn with(self, queries: Vectors, mut memory: Reservation) -> Request {
         let Self { search, deadline } = self;
         let Vectors { rows, kind: vectors, mut stored } = queries;
         stored.shrink_to_fit();

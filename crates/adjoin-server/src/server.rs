@@ -120,7 +120,7 @@ pub fn serve(
             server.stop_writes.cancel();
         };
         let (stop, connections) = (stopped(stop.clone()), division.connections as usize);
-        runtime.block_on(connections::run((listener, connections), router(&server), &metrics, stop, draining));
+        runtime.block_on(connections::run(listener, connections, router(&server), &metrics, stop, draining));
         taking_up.abort();
         backend.end_searches();
     }
@@ -141,7 +141,7 @@ fn start_batches(
     metrics: &Arc<Metrics>,
 ) -> Result<Vec<JoinHandle<()>>> {
     let lanes = Lane::ALL.into_iter().zip(queues);
-    lanes.map(|(lane, queue)| batches::start((backend.clone(), lane), queue.clone(), metrics.clone())).collect()
+    lanes.map(|(lane, queue)| batches::start(backend.clone(), lane, queue.clone(), metrics.clone())).collect()
 }
 
 /// Logs each note of the engine once, and ignores the progress of searches.

@@ -94,7 +94,7 @@ pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std:
     let vectors = VectorType { element: manifest.vectors.element, ..kind };
     let table = table_of(&manifest.attributes, coming.columns, rows)?;
     let part = Part { rows, stored: &stored, ids: &coming.ids.0 };
-    let source = Rows { of: Together::new(vectors, manifest.ids, (vec![part], ROWS)), table };
+    let source = Rows { of: Together::new(vectors, manifest.ids, vec![part], ROWS), table };
     let write = match coming.put {
         PutName::Insert => Write { insert: Some(&source), ..Write::default() },
         PutName::Upsert => Write { upsert: Some(&source), ..Write::default() },

@@ -107,7 +107,7 @@ pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Resul
             let sent = Instant::now();
             let status = client.ask(&requests[number % requests.len()]);
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.add(status, (intended, sent, Instant::now()));
+            tally.add(status, RequestTimes { intended, sent, ended: Instant::now() });
         }
     };
     std::thread::scope(|scope| {
@@ -154,13 +154,22 @@ fn check(options: &LoadOptions, bodies: &[Vec<u8>]) -> Result<()> {
     Ok(())
 }
 
+/// Moments of a request.
+struct RequestTimes {
+    /// When it should have been sent.
+    intended: Instant,
+    sent: Instant,
+    ended: Instant,
+}
+
 impl Tally {
     fn none() -> Result<Self> {
         let (answered, refused) = (Times::none()?, Times::none()?);
         Ok(Self { answered, refused, late: 0, failed: 0, failure: None, sent_late_us_max: 0 })
     }
 
-    fn add(&mut self, status: std::io::Result<u16>, (intended, sent, ended): (Instant, Instant, Instant)) {
+    fn add(&mut self, status: std::io::Result<u16>, times: RequestTimes) {
+        let RequestTimes { intended, sent, ended } = times;
         let microseconds = |time: Duration| (time.as_micros() as u64).clamp(1, MICROSECONDS_MAX);
         self.sent_late_us_max = self.sent_late_us_max.max(microseconds(sent.saturating_duration_since(intended)));
         match status {
@@ -239,11 +248,12 @@ mod tests {
         let mut tally = Tally::none().unwrap();
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
-        tally.add(Ok(200), (at(0), at(30), at(50)));
-        tally.add(Ok(429), (at(0), at(30), at(32)));
-        tally.add(Ok(504), (at(0), at(0), at(9)));
-        tally.add(Ok(500), (at(0), at(0), at(9)));
-        tally.add(Err(std::io::Error::other("gone")), (at(0), at(0), at(9)));
+        let times = |intended, sent, ended| RequestTimes { intended: at(intended), sent: at(sent), ended: at(ended) };
+        tally.add(Ok(200), times(0, 30, 50));
+        tally.add(Ok(429), times(0, 30, 32));
+        tally.add(Ok(504), times(0, 0, 9));
+        tally.add(Ok(500), times(0, 0, 9));
+        tally.add(Err(std::io::Error::other("gone")), times(0, 0, 9));
         let report = tally.report(2.0);
         assert_eq!((report.requests, report.answered, report.refused, report.late, report.failed), (5, 1, 1, 1, 2));
         assert_eq!(report.failure.as_deref(), Some("status 500"));
