@@ -1060,12 +1060,13 @@ def join(
     with working(source, temporary, options, progress) as (files, folder, shown):
         resources["temporary"] = folder.name
         if rows is not None:
-            threshold, left = _engine.threshold_leaving(files, (rows, meant or "l2"), options, resources, shown)
+            threshold, left = _engine.threshold_leaving(files, rows, meant or "l2", options, resources, shown)
             wanted["min_similarity" if meant == "cosine" else "eps"] = threshold
         name, beside = ("other", other) if new is None else ("new", new)
         with _files_of_other(name, beside, Path(folder.name), options_of_other) as others:
             sets = [files, others, []] if new is None else [files, [], others]
-            joined = _engine.join(sets, (wanted, conditions), options, resources, folder.name, shown)
+            request = {"target": wanted, "filters": conditions}
+            joined = _engine.join(sets, request, options, resources, folder.name, shown)
         result = Result(joined, folder)
     check_memory(result.stats["memory"], result)
     check_recall(result.stats["recall"], result)
@@ -1155,12 +1156,12 @@ def explain(
     run exceeded ``memory``.
     """
     meant = None if metric is None else _options.choice("metric", metric, "metric")
-    wanted = (_options.threshold(eps, min_similarity, recall, exact), meant)
+    target = _options.threshold(eps, min_similarity, recall, exact)
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, "keep")
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
         resources["temporary"] = folder.name
-        told = json.loads(_engine.explain(files, wanted, options, resources, shown))
+        told = json.loads(_engine.explain(files, target, meant, options, resources, shown))
     check_memory(told["memory"])
     return Estimate(told)
 

@@ -41,12 +41,12 @@ def main(arguments: Sequence[str]) -> int: ...
 def spool(source: Any, path: str, options: dict[str, Any], whole: bool) -> str: ...
 def write_columns(columns: Sequence[tuple[str, Any]], path: str) -> None: ...
 def columns(table: Any, options: dict[str, Any]) -> list[str]: ...
-def condition_columns(conditions: dict[str, Any], set: int, are_two_sets: bool) -> list[str]: ...
+def condition_columns(filters: dict[str, Any], set: int, are_two_sets: bool) -> list[str]: ...
 def rows(files: Sequence[str]) -> ArrowStream: ...
 def dedupe(
     sources: Sequence[str],
-    wanted: dict[str, Any],
-    staying: dict[str, Any],
+    target: dict[str, Any],
+    rows_to_keep: dict[str, Any],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],
@@ -56,7 +56,7 @@ def kept_columns(store: str) -> list[str]: ...
 def build(
     sources: Sequence[str],
     store: str,
-    wanted: dict[str, Any],
+    request: dict[str, Any],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],
@@ -72,21 +72,23 @@ def append(
 def build_index(
     sources: Sequence[str],
     index: str,
-    wanted: dict[str, Any],
+    request: dict[str, Any],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],
 ) -> str: ...
 def explain(
     sources: Sequence[str],
-    wanted: tuple[dict[str, Any], Optional[str]],
+    target: dict[str, Any],
+    metric: Optional[str],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],
 ) -> str: ...
 def threshold_leaving(
     sources: Sequence[str],
-    wanted: tuple[int, str],
+    rows: int,
+    metric: str,
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],
@@ -107,7 +109,7 @@ class Joined:
 
 def join(
     sets: Sequence[Sequence[str]],
-    wanted: tuple[dict[str, Any], dict[str, Any]],
+    request: dict[str, Any],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     folder: str,
@@ -136,7 +138,7 @@ def search(
 
 def nearest(
     sources: Sequence[str],
-    wanted: dict[str, Any],
+    request: dict[str, Any],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     folder: str,

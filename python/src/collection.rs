@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::columns::Value;
-use crate::options::{Resources, StoreOptions, WantedIndex, json};
+use crate::options::{IndexRequest, Resources, StoreOptions, json};
 use crate::run::{Counted, Running, raised};
 use crate::search::{Found, WantedOfIndex, into_file};
 
@@ -42,7 +42,7 @@ pub(crate) fn create_live(
     py: Python<'_>,
     folder: PathBuf,
     wanted: WantedLive,
-    index: WantedIndex,
+    index: IndexRequest,
     seed: u64,
 ) -> PyResult<()> {
     let create = || {

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
 
 use crate::join::parquet;
-use crate::options::{Resources, StoreOptions, Wanted, json};
+use crate::options::{JoinTarget, Resources, StoreOptions, json};
 use crate::run::{Running, raised};
 
 /// Which rows to keep, and the paths of the output and of the list of removed rows.
@@ -34,16 +34,16 @@ pub(crate) struct RowsToKeep {
 pub(crate) fn dedupe(
     py: Python<'_>,
     sources: Vec<String>,
-    wanted: Wanted,
-    staying: RowsToKeep,
+    target: JoinTarget,
+    rows_to_keep: RowsToKeep,
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let RowsToKeep { keep_by, exact_text, output, removed, force } = &staying;
-        let join = wanted.join_options(store_options.seed())?;
+        let RowsToKeep { keep_by, exact_text, output, removed, force } = &rows_to_keep;
+        let join = target.join_options(store_options.seed())?;
         let what = Dedupe {
             inputs: &sources,
             source: store_options.source_options()?,

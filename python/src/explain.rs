@@ -9,7 +9,7 @@ use adjoin::predicate::Predicate;
 use adjoin::store::kind_of;
 use pyo3::prelude::*;
 
-use crate::options::{Resources, StoreOptions, Wanted, json};
+use crate::options::{JoinTarget, Resources, StoreOptions, json};
 use crate::run::{Running, raised};
 
 /// Returns the estimate as JSON.
@@ -17,7 +17,8 @@ use crate::run::{Running, raised};
 pub(crate) fn explain(
     py: Python<'_>,
     sources: Vec<String>,
-    wanted: (Wanted, Option<String>),
+    target: JoinTarget,
+    metric: Option<String>,
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
@@ -31,8 +32,7 @@ pub(crate) fn explain(
                 return Err(Error::input(refused));
             }
         }
-        let (wanted, metric) = &wanted;
-        let (asked, aim) = (wanted.predicate()?, wanted.aim()?);
+        let (asked, aim) = (target.predicate()?, target.aim()?);
         let metric = metric.as_deref().map(str::parse).transpose()?;
         let metric = metric.or(asked.as_ref().map(Predicate::metric)).unwrap_or(Metric::L2);
         let build = store_options.build_options(metric, false)?;
@@ -47,17 +47,17 @@ pub(crate) fn explain(
 pub(crate) fn threshold_leaving(
     py: Python<'_>,
     sources: Vec<String>,
-    wanted: (u64, String),
+    rows: u64,
+    metric: String,
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(f64, Option<u64>)> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let (rows, metric) = &wanted;
         let (source, build) = (store_options.source_options()?, store_options.build_options(metric.parse()?, false)?);
-        let leaving = estimate::threshold_leaving(context, &sources, &source, &build, *rows)?;
-        let missed = leaving.misses(*rows).then(|| leaving.rows.estimate.round() as u64);
+        let leaving = estimate::threshold_leaving(context, &sources, &source, &build, rows)?;
+        let missed = leaving.misses(rows).then(|| leaving.rows.estimate.round() as u64);
         Ok((leaving.threshold, missed))
     })
 }

@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
 
-use crate::options::{Resources, StoreOptions, Wanted, WantedConditions, json};
+use crate::options::{JoinFilters, JoinTarget, Resources, StoreOptions, json};
 use crate::pair_file::{self, PairFileWriter};
 use crate::run::{Running, lock, raised};
 
@@ -38,12 +38,20 @@ pub(crate) struct Joined {
 
 const PAIRS: &str = "pairs.arrows";
 
+/// Pairs to find.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct JoinRequest {
+    target: JoinTarget,
+    filters: JoinFilters,
+}
+
 /// Joins a set with itself, with another set, or with new rows, and writes the pairs to a file in `folder`.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
     sets: [Vec<String>; 3],
-    wanted: (Wanted, WantedConditions),
+    request: JoinRequest,
     store_options: StoreOptions,
     resources: Resources,
     folder: PathBuf,
@@ -51,8 +59,7 @@ pub(crate) fn join(
 ) -> PyResult<Joined> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let (stats, predicate, opened) = running.run(py, |context| {
-        let (wanted, conditions) = &wanted;
-        let join = wanted.join_options(store_options.seed())?;
+        let join = request.target.join_options(store_options.seed())?;
         let build = store_options.build_options(join.predicate.metric(), false)?;
         let sink = |pairs: PairSchema| -> Result<Box<dyn PairSink>> {
             Ok(Box::new(PairFileWriter::create(&folder.join(PAIRS), pairs)?))
@@ -64,7 +71,7 @@ pub(crate) fn join(
             source: store_options.source_options()?,
             // The job keeps the columns that the filters read.
             build: BuildOptions { attributes: Vec::new(), ..build },
-            conditions: conditions.parse()?,
+            conditions: request.filters.parse()?,
             join,
             output: Output::Sink(&sink),
             yes: true,
@@ -89,11 +96,11 @@ pub(crate) fn join(
 #[pyfunction]
 pub(crate) fn condition_columns(
     py: Python<'_>,
-    conditions: WantedConditions,
+    filters: JoinFilters,
     set: usize,
     are_two_sets: bool,
 ) -> PyResult<Vec<String>> {
-    let columns = conditions.parse().and_then(|conditions| {
+    let columns = filters.parse().and_then(|conditions| {
         conditions.check(are_two_sets)?;
         Ok(conditions.columns(set, are_two_sets))
     });
@@ -134,7 +141,7 @@ impl Joined {
     }
 
     /// Writes an HTML report.
-    fn report(&self, py: Python<'_>, path: PathBuf, names: [Option<WantedNames>; 2], force: bool) -> PyResult<()> {
+    fn report(&self, py: Python<'_>, path: PathBuf, names: [Option<NameTable>; 2], force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
             check_free(&*context.device, &path, force)?;
             let number = self.results.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +149,7 @@ impl Joined {
             let target = Target::File { path: pairs.clone(), force: false };
             self.write_pairs(context, self.opened()?.sets(), &target)?;
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
-            let [first, second] = names.each_ref().map(|names| names.as_ref().map(WantedNames::names));
+            let [first, second] = names.each_ref().map(|names| names.as_ref().map(NameTable::names));
             let names = first.map(|first| PageNames { first, second });
             let written = write_page(context, PageSources { pairs: &pairs, stats: Some(stats), names }, &path, force);
             drop(std::fs::remove_file(&pairs));
@@ -162,13 +169,13 @@ impl Joined {
 /// Tables with names of ids.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct WantedNames {
+pub(crate) struct NameTable {
     files: String,
     id_column: Option<String>,
     name_column: Option<String>,
 }
 
-impl WantedNames {
+impl NameTable {
     fn names(&self) -> Names<'_> {
         let (id_column, name_column) = (self.id_column.as_deref(), self.name_column.as_deref());
         Names { files: &self.files, id_column, name_column }

@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyModule;
 
 use collection::SomeIds;
-use options::{Resources, StoreOptions, WantedIndex, WantedStore};
+use options::{IndexRequest, Resources, StoreOptions, StoreRequest};
 use run::{Running, raised};
 
 /// Returns freed memory to the system, whatever Python's allocator does.
@@ -44,7 +44,7 @@ fn build(
     py: Python<'_>,
     sources: Vec<String>,
     store: String,
-    wanted: WantedStore,
+    request: StoreRequest,
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
@@ -52,7 +52,7 @@ fn build(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
         let source = store_options.open(context, &sources)?;
-        let options = store_options.build_options(wanted.metric.parse()?, wanted.force)?;
+        let options = store_options.build_options(request.metric.parse()?, request.force)?;
         store::build(context, &*source, store.as_ref(), &options)?;
         options::json(&context.memory())
     })
@@ -78,9 +78,9 @@ fn append(
         let BuildOptions { on_bad, on_duplicate_id, .. } = store_options.build_options(Metric::L2, true)?;
         let delete = delete.into_ids(if kind == IdKind::None { IdKind::Int64 } else { kind });
         let new = source.as_deref().map(|source| source as &dyn VectorSource);
-        let wanted = Append { new, delete: Some(&delete).filter(|ids| !ids.is_empty()), on_bad, on_duplicate_id };
+        let request = Append { new, delete: Some(&delete).filter(|ids| !ids.is_empty()), on_bad, on_duplicate_id };
         let AppendReport { new_rows, skipped_rows, removed_rows, missing_ids, bytes_read, bytes_written, .. } =
-            store::append(context, folder, &wanted)?;
+            store::append(context, folder, &request)?;
         options::json(&serde_json::json!({
             "new_rows": new_rows,
             "skipped_rows": skipped_rows,
@@ -99,22 +99,22 @@ fn build_index(
     py: Python<'_>,
     sources: Vec<String>,
     index: String,
-    wanted: WantedIndex,
+    request: IndexRequest,
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let options = wanted.options(store_options.seed())?;
-        let metric = wanted.metric.as_deref().map(str::parse::<Metric>).transpose()?;
+        let options = request.options(store_options.seed())?;
+        let metric = request.metric.as_deref().map(str::parse::<Metric>).transpose()?;
         let source = store_options.source_options()?;
         let of_store = store_options.build_options(metric.unwrap_or(Metric::L2), false)?;
         let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
         let context = &context.clone().or_temporary(parent(index.as_ref()));
         let later = |source: &dyn VectorSource| adjoin::index::building_bytes(context, source, &of_store, &options);
         let opened = Opened::new(context, &sources, &source, &of_store, of_builds, &later)?;
-        adjoin::index::build(context, &opened.store, index.as_ref(), &options, wanted.force)?;
+        adjoin::index::build(context, &opened.store, index.as_ref(), &options, request.force)?;
         options::json(&context.memory())
     })
 }

@@ -15,7 +15,7 @@ use crate::search::{Found, QUERY_BYTES, into_file};
 /// Target and options of a search for nearest neighbors.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct WantedNeighbors {
+pub(crate) struct NeighborsRequest {
     k: u64,
     within: Option<f64>,
     metric: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct WantedNeighbors {
 pub(crate) fn nearest(
     py: Python<'_>,
     sources: Vec<String>,
-    wanted: WantedNeighbors,
+    request: NeighborsRequest,
     store_options: StoreOptions,
     resources: Resources,
     folder: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) fn nearest(
 ) -> PyResult<Found> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let WantedNeighbors { k, within, metric, recall, exact } = wanted;
+        let NeighborsRequest { k, within, metric, recall, exact } = request;
         let metric = metric.as_deref().map(str::parse::<Metric>).transpose()?;
         let effort = SearchEffort::try_from(EffortOptions { recall, exact, ..EffortOptions::default() })?;
         let job = NearestJob {

@@ -46,14 +46,14 @@ impl Resources {
 
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct WantedStore {
+pub(crate) struct StoreRequest {
     pub(crate) metric: String,
     pub(crate) force: bool,
 }
 
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct WantedIndex {
+pub(crate) struct IndexRequest {
     pub(crate) metric: Option<String>,
     pub(crate) force: bool,
     degree: usize,
@@ -62,7 +62,7 @@ pub(crate) struct WantedIndex {
     page: String,
 }
 
-impl WantedIndex {
+impl IndexRequest {
     pub(crate) fn options(&self, seed: u64) -> Result<IndexOptions> {
         let Self { degree, build_list, code_bytes, .. } = *self;
         let graph = GraphOptions { degree, build_list, seed, ..GraphOptions::default() };
@@ -127,14 +127,14 @@ impl StoreOptions {
 
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Wanted {
+pub(crate) struct JoinTarget {
     eps: Option<f64>,
     min_similarity: Option<f64>,
     recall: Option<f64>,
     exact: bool,
 }
 
-impl Wanted {
+impl JoinTarget {
     /// Returns the threshold, if one was given.
     pub(crate) fn predicate(&self) -> Result<Option<Predicate>> {
         let given = self.eps.is_some() || self.min_similarity.is_some();
@@ -154,13 +154,13 @@ impl Wanted {
 /// Filters on rows and on pairs.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct WantedConditions {
+pub(crate) struct JoinFilters {
     rows: Option<String>,
     other_rows: Option<String>,
     pairs: Option<String>,
 }
 
-impl WantedConditions {
+impl JoinFilters {
     pub(crate) fn parse(&self) -> Result<Conditions> {
         Conditions::parse(self.rows.as_deref(), self.other_rows.as_deref(), self.pairs.as_deref())
     }
