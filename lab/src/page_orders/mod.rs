@@ -118,7 +118,7 @@ impl PageOrder {
         room: Room,
         rounds_max: usize,
     ) -> Result<Vec<u32>> {
-        let swaps = |weight: fn(Tie) -> u32, order| swapped(cancel, (edges, room), (weight, rounds_max), order);
+        let swaps = |weight: fn(Tie) -> u32, order| swapped(cancel, edges, room, order, weight, rounds_max);
         match self {
             // `Rows` is an order of the whole graph, see `of_graph`.
             Self::Rows => Ok(edges.numbers().collect()),

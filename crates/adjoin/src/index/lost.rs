@@ -9,7 +9,7 @@
 //! repaired.
 
 use super::cache::PageCache;
-use super::navigation::{self, Navigation};
+use super::navigation::{self, Navigation, StoredVertices};
 use super::promise::publishing_bytes;
 use super::run::Walks;
 use super::sample::tried_entries;
@@ -134,5 +134,5 @@ fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> R
     for &vertex in &some {
         stored.extend_from_slice(pieces.vector(vertex)?);
     }
-    index.navigation.with::<T>(context, facts.space(), (some, stored), &options.graph).map(Some)
+    index.navigation.with::<T>(context, facts.space(), StoredVertices { vertices: some, stored }, &options.graph).map(Some)
 }

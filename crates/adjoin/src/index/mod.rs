@@ -126,7 +126,7 @@ pub fn build(
     options: &IndexOptions,
     force: bool,
 ) -> Result<BuiltIndex> {
-    build_of(context, store, folder, (options, force), (None, 0..0))
+    build_of(context, store, folder, options, force, (None, 0..0))
 }
 
 /// Builds an index of a store as [`build`] does, with a given graph of its vertices ([`vertex_vectors`]), which was built
@@ -157,14 +157,15 @@ pub(crate) fn build_merged(
     options: &IndexOptions,
     inserted: Range<u64>,
 ) -> Result<BuiltIndex> {
-    build_of(context, store, folder, (options, true), (None, inserted))
+    build_of(context, store, folder, options, true, (None, inserted))
 }
 
 fn build_of(
     context: &Context,
     store: &Store,
     folder: &Path,
-    (options, force): (&IndexOptions, bool),
+    options: &IndexOptions,
+    force: bool,
     (graph, inserted): (Option<GivenGraph<'_>>, Range<u64>),
 ) -> Result<BuiltIndex> {
     options.check()?;
@@ -172,13 +173,13 @@ fn build_of(
     check_target(context, folder, Kind::Index, force)?;
     let space = store.manifest().space();
     with_coordinates!(space, T => {
-        let of_attributes =
+        let column_bytes =
             store.columns().map_or(Ok(0), |columns| columns.reordering_bytes(store.manifest().rows))?;
-        let beside = inserted_bytes(inserted.end - inserted.start);
-        let least = least_bytes::<T>(context, store, options, of_attributes) + beside;
+        let inserted_bytes = inserted_bytes(inserted.end - inserted.start);
+        let least = least_bytes::<T>(context, store, options, column_bytes) + inserted_bytes;
         let context = &context.for_run(least, PURPOSE_BUILD)?;
         let drafts = Drafts::begin(context, folder, Kind::Index)?;
-        Build { context, store, options, graph, drafts, beside, force, inserted }.run::<T>(space)
+        Build { context, store, options, graph, drafts, inserted_bytes, force, inserted }.run::<T>(space)
     })
 }
 

@@ -60,6 +60,12 @@ fn len_max(vertices: u64, options: &IndexOptions) -> u64 {
     (sample_len(vertices, options) + ISLANDS_MAX as u64).min(vertices)
 }
 
+/// Vertices and their stored vectors, concatenated.
+pub(super) struct StoredVertices {
+    pub(super) vertices: Vec<u32>,
+    pub(super) stored: Vec<u8>,
+}
+
 impl Navigation {
     /// Returns the bytes of `count` vertices and their vectors.
     pub(super) fn stored_bytes(count: u64, space: Space<'_>) -> u64 {
@@ -77,14 +83,14 @@ impl Navigation {
         sample
     }
 
-    /// Builds a navigation graph of some vertices with their vectors, concatenated.
+    /// Builds a navigation graph of some vertices.
     ///
     /// # Errors
     /// If memory does not suffice, or if the work is cancelled.
     pub(super) fn build<T: Coordinate>(
         context: &Context,
         space: Space<'_>,
-        (vertices, stored): (Vec<u32>, Vec<u8>),
+        StoredVertices { vertices, stored }: StoredVertices,
         options: &GraphOptions,
     ) -> Result<Self> {
         let panel = panel_of::<T>(context.kernel, space, &stored);
@@ -101,7 +107,7 @@ impl Navigation {
         (len_max(vertices, options) as usize).saturating_sub(self.vertices.len())
     }
 
-    /// Builds the graph again with additional vertices and their vectors, concatenated.
+    /// Builds the graph again with additional vertices.
     ///
     /// # Errors
     /// If memory does not suffice, or if the work is cancelled.
@@ -109,10 +115,11 @@ impl Navigation {
         &self,
         context: &Context,
         space: Space<'_>,
-        (vertices, stored): (Vec<u32>, Vec<u8>),
+        StoredVertices { vertices, stored }: StoredVertices,
         options: &GraphOptions,
     ) -> Result<Self> {
-        let all = ([&self.vertices[..], &vertices].concat(), [&self.stored[..], &stored].concat());
+        let vertices = [&self.vertices[..], &vertices].concat();
+        let all = StoredVertices { vertices, stored: [&self.stored[..], &stored].concat() };
         Self::build::<T>(context, space, all, options)
     }
 

@@ -320,7 +320,8 @@ impl Index {
     pub(super) fn add_neighbors(
         &self,
         vertex: u32,
-        (page, slot): (Page<'_>, usize),
+        page: Page<'_>,
+        slot: usize,
         neighbors: &mut Vec<u32>,
     ) -> Result<()> {
         let (start, found) = (neighbors.len(), page.neighbors(slot));

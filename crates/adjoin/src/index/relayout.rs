@@ -17,7 +17,7 @@ use super::layout::{Arrangement, GROWN, Places, window_bytes, window_vertices, w
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
-use super::rows::{Duplicates, IdDraft};
+use super::rows::{Duplicates, EntryOrder, IdDraft};
 use super::scan::Scan;
 use crate::context::Context;
 use crate::error::Result;
@@ -227,8 +227,8 @@ impl Relayout<'_> {
         let _contents = context.reserve(contents_bytes(facts, largest_window(facts, self.order)), PURPOSE)?;
         let codes = self.write_codes(drafts, places)?;
         let (duplicates, ids) = self.write_ids(drafts, places)?;
-        let attributes = self.write_attributes(drafts, (places, &duplicates))?;
-        let inserted = self.inserted((places, &duplicates));
+        let attributes = self.write_attributes(drafts, EntryOrder { places, duplicates: &duplicates })?;
+        let inserted = self.inserted(EntryOrder { places, duplicates: &duplicates });
         let contents: Contents = vec![
             (Role::Codebook, self.index.quantizer.to_bytes()),
             (Role::Navigation, self.index.navigation.to_bytes(|vertex| places.of[vertex as usize])),
@@ -256,7 +256,7 @@ impl Relayout<'_> {
     }
 
     /// Returns the calibration's rows that the last merge inserted, at their new places.
-    fn inserted(&self, order: (&Places, &Duplicates)) -> Inserted {
+    fn inserted(&self, order: EntryOrder<'_>) -> Inserted {
         let known = self.index.calibration.as_ref().map(Calibration::inserted).cloned();
         let mut inserted = known.unwrap_or_default();
         inserted.entries.iter_mut().for_each(|entry| *entry = self.new_entry(order, *entry));
@@ -264,8 +264,8 @@ impl Relayout<'_> {
         inserted
     }
 
-    /// Returns the new entry of a row, given the places and further rows in the new order.
-    fn new_entry(&self, (places, duplicates): (&Places, &Duplicates), old: u32) -> u32 {
+    /// Returns the new entry of a row.
+    fn new_entry(&self, EntryOrder { places, duplicates }: EntryOrder<'_>, old: u32) -> u32 {
         let (index, vertices) = (self.index, self.index.facts().vertices);
         let Some(further) = old.checked_sub(vertices) else { return places.of[old as usize] };
         let vertex = index.duplicates.vertex_of(further as usize);
@@ -350,7 +350,7 @@ impl Relayout<'_> {
     /// Replaces the contents of `neighbors` with the neighbors of a vertex.
     fn neighbors(&self, vertex: u32, page: Page<'_>, slot: usize, neighbors: &mut Vec<u32>) -> Result<()> {
         neighbors.clear();
-        self.index.add_neighbors(vertex, (page, slot), neighbors)
+        self.index.add_neighbors(vertex, page, slot, neighbors)
     }
 
     /// Writes all pages into a draft. Also returns the bandwidth.
@@ -371,7 +371,7 @@ impl Relayout<'_> {
                 let end = window.end.min(start.saturating_add((together * shape.records()) as u32));
                 let pages = (end - start).div_ceil(shape.records() as u32) as usize;
                 let buffer = &mut buffer[..pages * shape.bytes()];
-                farthest += self.fill(&mut scan, buffer, (window.clone(), start..end), places)?;
+                farthest += self.fill(&mut scan, buffer, window.clone(), start..end, places)?;
                 draft.append(buffer)?;
                 context.progress.advance(u64::from(shape.page_of(end - 1)) + 1);
             }
@@ -385,7 +385,8 @@ impl Relayout<'_> {
         &self,
         scan: &mut Scan,
         pages: &mut [u8],
-        (window, part): (Range<u32>, Range<u32>),
+        window: Range<u32>,
+        part: Range<u32>,
         places: &[u32],
     ) -> Result<u64> {
         let shape = self.shape;
@@ -399,9 +400,9 @@ impl Relayout<'_> {
             self.neighbors(vertex, page, slot, &mut neighbors)?;
             neighbors.iter_mut().for_each(|neighbor| *neighbor = places[*neighbor as usize]);
             farthest += neighbors.iter().map(|&neighbor| u64::from(neighbor.abs_diff(place))).max().unwrap_or(0);
-            let at = (place - part.start) as usize;
-            let to = &mut pages[at / shape.records() * shape.bytes()..][..shape.bytes()];
-            shape.put(to, at % shape.records(), self.stored(page, slot), page.row(slot), &neighbors);
+            let record = (place - part.start) as usize;
+            let to = &mut pages[record / shape.records() * shape.bytes()..][..shape.bytes()];
+            shape.put(to, record % shape.records(), self.stored(page, slot), page.row(slot), &neighbors);
             Ok(())
         })?;
         let first = shape.page_of(part.start);
@@ -434,7 +435,7 @@ impl Relayout<'_> {
         let Self { context, index, .. } = *self;
         let facts = index.facts();
         let temporary = &context.temporary(Some(index.folder()));
-        let mut draft = IdDraft::new(context, (drafts, temporary), facts.ids, PURPOSE)?;
+        let mut draft = IdDraft::new(context, drafts, temporary, facts.ids, PURPOSE)?;
         let mut duplicates = Duplicates::default();
         let mut further: Vec<u32> = Vec::with_capacity(index.duplicates.len());
         for window in self.windows() {
@@ -450,8 +451,8 @@ impl Relayout<'_> {
         Ok((duplicates, draft.finish()?))
     }
 
-    /// Writes columns by entry, if there are any. `order` has the new places and further rows.
-    fn write_attributes(&self, drafts: &Drafts<'_>, order: (&Places, &Duplicates)) -> Result<Option<FileFacts>> {
+    /// Writes columns by entry, if there are any.
+    fn write_attributes(&self, drafts: &Drafts<'_>, order: EntryOrder<'_>) -> Result<Option<FileFacts>> {
         let Self { context, index, .. } = *self;
         let Some(columns) = index.columns() else { return Ok(None) };
         let temporary = &context.temporary(Some(index.folder()));

@@ -14,6 +14,7 @@ use adjoin_device::{ReadFile, Reservation};
 
 use super::blocks::{BlockReader, BlockWriter, Unreadable, file_bytes};
 use super::drafting::{Draft, Drafted};
+use super::layout::Places;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::Hit;
@@ -28,6 +29,15 @@ pub(super) struct Duplicates {
     /// Vertices with several rows, ascending, and the end of the further rows of each.
     ends: Vec<(u32, u32)>,
     rows: Vec<u64>,
+}
+
+/// A new order of the entries of an index.
+#[derive(Clone, Copy)]
+pub(super) struct EntryOrder<'a> {
+    /// New place of each vertex.
+    pub(super) places: &'a Places,
+    /// Further rows of vertices, by new place.
+    pub(super) duplicates: &'a Duplicates,
 }
 
 impl Duplicates {
@@ -142,7 +152,8 @@ impl IdDraft {
     /// If the file cannot be created, or if memory does not suffice.
     pub(super) fn new(
         context: &Context,
-        (drafts, temporary): (&Drafts<'_>, &Path),
+        drafts: &Drafts<'_>,
+        temporary: &Path,
         kind: IdKind,
         purpose: &str,
     ) -> Result<Self> {

@@ -141,6 +141,6 @@ impl<'a> Pieces<'a> {
     pub(super) fn neighbors(&mut self, vertex: u32, neighbors: &mut Vec<u32>) -> Result<()> {
         let index = self.index;
         let (page, slot) = self.page(vertex)?;
-        index.add_neighbors(vertex, (page, slot), neighbors)
+        index.add_neighbors(vertex, page, slot, neighbors)
     }
 }

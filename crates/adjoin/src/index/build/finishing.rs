@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::index::layout::{Arrangement, Places, window_bytes, windows};
-use crate::index::navigation::Navigation;
+use crate::index::navigation::{Navigation, StoredVertices};
 use crate::index::options::IndexOptions;
 use crate::index::page::PageShape;
 use crate::options::VectorType;
@@ -65,7 +65,7 @@ pub(in crate::index) fn navigation<T: Coordinate>(
         stored.extend_from_slice(row.stored);
         Ok(())
     })?;
-    Ok((Navigation::build::<T>(context, space, (sample, stored), &options.graph)?, memory))
+    Ok((Navigation::build::<T>(context, space, StoredVertices { vertices: sample, stored }, &options.graph)?, memory))
 }
 
 /// Trains the quantizer on drawn vectors. Also returns these vectors.
@@ -104,8 +104,9 @@ pub(in crate::index) fn windows_of(vertices: u32, shape: PageShape) -> Vec<Range
 /// If lists cannot be read, if memory does not suffice, or if the work is cancelled.
 pub(in crate::index) fn arranged(
     context: &Context,
+    graph: &Repaired,
+    vertices: u32,
     degree: usize,
-    (graph, vertices): (&Repaired, u32),
     shape: PageShape,
 ) -> Result<Places> {
     let windows = windows_of(vertices, shape);

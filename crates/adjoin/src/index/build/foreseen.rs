@@ -34,13 +34,14 @@ pub fn building_bytes(
     options: &IndexOptions,
 ) -> u64 {
     let space = Space::plain(source.info().vectors, of_store.metric);
-    with_coordinates!(space, T => bytes_of::<T>(context, source, (of_store, options), space.dimensions()))
+    with_coordinates!(space, T => bytes_of::<T>(context, source, of_store, options, space.dimensions()))
 }
 
 fn bytes_of<T: Coordinate>(
     context: &Context,
     source: &dyn VectorSource,
-    (of_store, options): (&BuildOptions, &IndexOptions),
+    of_store: &BuildOptions,
+    options: &IndexOptions,
     dimensions: usize,
 ) -> u64 {
     let (rows, vectors) = (source.info().rows, source.info().vectors);

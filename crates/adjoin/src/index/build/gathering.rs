@@ -4,7 +4,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
-use super::origin::{Gathered, Origin, Vectors, VectorsToGather};
+use super::origin::{GatherRoom, Gathered, Origin, Vectors, VectorsToGather};
 use super::vertices::VertexMap;
 use crate::context::Context;
 use crate::error::Result;
@@ -24,20 +24,17 @@ pub(super) struct Gathering<'a> {
     pub(super) context: &'a Context,
     pub(super) buckets: &'a Buckets<'a>,
     pub(super) map: &'a VertexMap,
-    /// Largest number of vectors gathered at once.
-    pub(super) most: usize,
-    /// Bytes for the work on gathered vectors.
-    pub(super) beside: u64,
+    pub(super) room: GatherRoom,
     read_ahead: u64,
     _memory: Reservation,
 }
 
 impl<'a> Gathering<'a> {
-    /// Returns the bytes for gathering `count` vectors at once, with `beside` bytes for work on them.
-    pub(super) fn bytes<T: Coordinate>(buckets: &Buckets<'_>, count: u64, beside: u64) -> u64 {
+    /// Returns the bytes for gathering vectors, and for work on them.
+    pub(super) fn bytes<T: Coordinate>(buckets: &Buckets<'_>, room: GatherRoom) -> u64 {
         let sets = RowSet::memory_bytes(buckets.rows()) + RankedSet::memory_bytes(buckets.rows());
         let reading = 2 * least_read_ahead(buckets.extents(), true);
-        sets + reading + count * Self::bytes_of_vector::<T>(buckets) + beside
+        sets + reading + room.vectors as u64 * Self::bytes_of_vector::<T>(buckets) + room.work_bytes
     }
 
     /// Returns the bytes of one vector.
@@ -46,18 +43,19 @@ impl<'a> Gathering<'a> {
         (of(1 << 10) - of(0)).div_ceil(1 << 10)
     }
 
-    /// Reserves memory for `most` vectors at once, and `beside` bytes for work on them.
+    /// Reserves memory for gathering vectors, and for work on them.
     ///
     /// # Errors
     /// If the memory is not free.
     pub(super) fn new<T: Coordinate>(
         context: &'a Context,
-        (buckets, map): (&'a Buckets<'a>, &'a VertexMap),
-        (most, beside): (u64, u64),
+        buckets: &'a Buckets<'a>,
+        map: &'a VertexMap,
+        room: GatherRoom,
     ) -> Result<Self> {
-        let memory = context.reserve(Self::bytes::<T>(buckets, most, beside), PURPOSE)?;
+        let memory = context.reserve(Self::bytes::<T>(buckets, room), PURPOSE)?;
         let read_ahead = least_read_ahead(buckets.extents(), true);
-        Ok(Self { context, buckets, map, most: most as usize, beside, read_ahead, _memory: memory })
+        Ok(Self { context, buckets, map, room, read_ahead, _memory: memory })
     }
 
     /// Adds memory for reading ahead, at most an eighth of `bytes`.
@@ -96,8 +94,8 @@ impl<'a> Gathering<'a> {
             let vectors = stored.bytes()[bucket.vectors.clone()].chunks_exact(bytes);
             for ((member, stored_vector), &row) in (0..).zip(vectors).zip(&bucket.rows) {
                 let (vertex, stands) = map.vertex_of(stored.number(), member);
-                let id = (&bucket.ids, member as usize);
-                take(stands, Gathered { vertex, stored: stored_vector, row, id })?;
+                let (ids, id_at) = (&bucket.ids, member as usize);
+                take(stands, Gathered { vertex, stored: stored_vector, row, ids, id_at })?;
             }
         }
         Ok(())
@@ -122,8 +120,8 @@ impl Origin for Gathering<'_> {
         (self.buckets.ids(0), bytes / self.buckets.rows())
     }
 
-    fn room(&self) -> (usize, u64) {
-        (self.most, self.beside)
+    fn room(&self) -> GatherRoom {
+        self.room
     }
 
     fn has_others(&self) -> bool {

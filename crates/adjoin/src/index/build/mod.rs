@@ -32,6 +32,7 @@ pub(super) use self::given::GivenGraph;
 pub use self::given::{VertexVectors, vertex_vectors};
 use self::joined::JoinBuild;
 use self::lists::Windows;
+use self::origin::GatherRoom;
 use self::vertices::VertexMap;
 use self::writing::{InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
@@ -70,8 +71,8 @@ pub(super) struct Build<'a> {
     /// The graph of the vertices, if it was computed elsewhere.
     pub(super) graph: Option<GivenGraph<'a>>,
     pub(super) drafts: Drafts<'a>,
-    /// Bytes for writing columns and for entries of inserted rows, in addition to the least bytes of the build.
-    pub(super) beside: u64,
+    /// Bytes for entries of inserted rows, in addition to the least bytes of the build.
+    pub(super) inserted_bytes: u64,
     pub(super) force: bool,
     /// Source rows that a merge inserts. Empty unless this build is part of a merge.
     pub(super) inserted: Range<u64>,
@@ -104,8 +105,7 @@ impl BuildNeeds {
         let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);
         let (space, dimensions) = (buckets.space(), buckets.space().dimensions());
         let shape = PageShape::new(vectors, degree, options.page_bytes);
-        let (most, beside) = gathered::<T>(buckets, options, 0);
-        let gathering = Gathering::bytes::<T>(buckets, most, beside);
+        let gathering = Gathering::bytes::<T>(buckets, gather_room::<T>(buckets, options, 0));
         let held = VertexMap::memory_bytes(buckets) + navigation::held_bytes(rows, space, options) + SMALL_BYTES;
         let centers = Panel::<T>::bytes_for(buckets.count() as usize, dimensions);
         let leading_in = navigation::memory_bytes(rows, space, options);
@@ -127,8 +127,8 @@ impl BuildNeeds {
     }
 }
 
-/// Returns the number of vectors gathered at once with `spare` bytes of spare memory, and the bytes for work on them.
-fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare: u64) -> (u64, u64) {
+/// Returns how many vectors are gathered at once with `spare` bytes of spare memory.
+fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare: u64) -> GatherRoom {
     let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
     let records = shape.records() as u64;
     let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
@@ -139,7 +139,10 @@ fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare:
     let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
     let vertices = ((GATHERED_BYTES_MIN + spare) / of_vertex).min(buckets.rows());
     let vectors = (VECTORS_OF_VERTEX * vertices).max(2 * joined::candidates_max(&options.graph));
-    (vectors.max(2 * records), (vertices * pruned.max(written)).max(2 * records * written))
+    GatherRoom {
+        vectors: vectors.max(2 * records) as usize,
+        work_bytes: (vertices * pruned.max(written)).max(2 * records * written),
+    }
 }
 
 /// Checks that a store has no more vectors than a graph can have vertices.
@@ -173,7 +176,8 @@ impl Build<'_> {
         // Free memory beyond the least is spent on the steps that it makes faster.
         let needs = BuildNeeds::of::<T>(context, store, options);
         let free = context.budget().free().saturating_sub(needs.held);
-        let (of_graph, spare) = (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.beside));
+        let (of_graph, spare) =
+            (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.inserted_bytes));
         // Neighbors in the graph are rows near each other, whatever the metric of searches.
         let buckets = &Buckets::of(store).between_rows();
         let _small = context.reserve(SMALL_BYTES, PURPOSE)?;
@@ -181,7 +185,7 @@ impl Build<'_> {
         let of_centers = context.reserve(centers_bytes, PURPOSE)?;
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, temporary)?;
-        let gathering = self.gathering::<T>((buckets, map), of_graph)?;
+        let gathering = self.gathering::<T>(buckets, map, of_graph)?;
         let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&gathering, options, &[])?;
         let load_seconds = watch.lap();
         let memory = spare.min(of_graph) / LISTS_SHARE;
@@ -196,13 +200,13 @@ impl Build<'_> {
             Some(given) => given.lists(context, (map.len(), temporary), memory)?,
         };
         drop((gathering, centers, of_centers));
-        let graph = reach::repair(context, lists, (entry, options.graph.degree))?;
+        let graph = reach::repair(context, lists, entry, options.graph.degree)?;
         let graph_seconds = watch.lap();
         let shape = PageShape::new(space.vectors, options.graph.degree, options.page_bytes);
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
-        let places = &arranged(context, options.graph.degree, (&graph, map.len()), shape)?;
+        let places = &arranged(context, &graph, map.len(), options.graph.degree, shape)?;
         let layout_seconds = watch.lap();
-        let gathering = &self.gathering::<T>((buckets, map), spare)?;
+        let gathering = &self.gathering::<T>(buckets, map, spare)?;
         if !graph.islands().is_empty() {
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(gathering, options, graph.islands())?;
@@ -219,8 +223,8 @@ impl Build<'_> {
             (Role::Navigation, navigation.to_bytes(|vertex| places.of[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
-        let facts = (map.len(), places.overlap_ratio, places.of[entry as usize]);
-        let mut manifest = self.manifest(facts, write_rest(drafts, &contents, &drafted)?);
+        let files = write_rest(drafts, &contents, &drafted)?;
+        let mut manifest = self.manifest(map.len(), places, entry, files);
         let mut spilled = spilled;
         if let Some((facts, more)) = attributes {
             manifest.files.add(Role::Attributes, facts);
@@ -234,8 +238,8 @@ impl Build<'_> {
         Ok((built, inserted))
     }
 
-    /// Returns the manifest of the index.
-    fn manifest(&self, (vertices, overlap_ratio, entry): (u32, f64, u32), files: Files) -> IndexManifest {
+    /// Returns the manifest of the index. `entry` is the vertex at which walks start.
+    fn manifest(&self, vertices: u32, places: &Places, entry: u32, files: Files) -> IndexManifest {
         let (of_store, options) = (self.store.manifest(), self.options);
         IndexManifest {
             kind: KIND.into(),
@@ -256,8 +260,8 @@ impl Build<'_> {
             navigation: options.navigation,
             page_bytes: options.page_bytes,
             layout: GROWN.to_owned(),
-            overlap_ratio,
-            entry,
+            overlap_ratio: places.overlap_ratio,
+            entry: places.of[entry as usize],
             files,
             manifest_xxh3: NO_CHECKSUM.into(),
         }
@@ -266,13 +270,14 @@ impl Build<'_> {
     /// Creates the reader of vectors, with its part of `spare` bytes of spare memory.
     fn gathering<'b, T: Coordinate>(
         &self,
-        (buckets, map): (&'b Buckets<'b>, &'b VertexMap),
+        buckets: &'b Buckets<'b>,
+        map: &'b VertexMap,
         spare: u64,
     ) -> Result<Gathering<'b>>
     where
         Self: 'b,
     {
-        let room = gathered::<T>(buckets, self.options, spare / 4);
-        Gathering::new::<T>(self.context, (buckets, map), room)?.reading_ahead(spare / 8)
+        let room = gather_room::<T>(buckets, self.options, spare / 4);
+        Gathering::new::<T>(self.context, buckets, map, room)?.reading_ahead(spare / 8)
     }
 }

@@ -23,8 +23,8 @@ pub(in crate::index) trait Origin: Sync {
     /// Returns the kind of their ids, and the approximate bytes of an id.
     fn ids(&self) -> (IdKind, u64);
 
-    /// Returns the largest number of vectors gathered at once, and the bytes for work on them.
-    fn room(&self) -> (usize, u64);
+    /// Returns how many vectors are gathered at once.
+    fn room(&self) -> GatherRoom;
 
     /// Returns whether several rows share a vertex.
     fn has_others(&self) -> bool;
@@ -59,14 +59,24 @@ pub(in crate::index) trait Origin: Sync {
     }
 }
 
+/// Memory for vectors that are gathered at once.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::index) struct GatherRoom {
+    /// Largest number of vectors.
+    pub(in crate::index) vectors: usize,
+    /// Bytes for the work on them.
+    pub(in crate::index) work_bytes: u64,
+}
+
 /// A row that is passed on.
 pub(in crate::index) struct Gathered<'a> {
     pub(in crate::index) vertex: u32,
     /// Stored bytes of the vector.
     pub(in crate::index) stored: &'a [u8],
     pub(in crate::index) row: u64,
-    /// Ids, and the index of this row's id among them.
-    pub(in crate::index) id: (&'a Ids, usize),
+    /// Ids, and the position of this row's id among them.
+    pub(in crate::index) ids: &'a Ids,
+    pub(in crate::index) id_at: usize,
 }
 
 /// Set of wanted vertices, and its size.

@@ -2,7 +2,7 @@
 
 use adjoin_kernels::Panel;
 
-use super::origin::{Origin, VectorsToGather};
+use super::origin::{GatherRoom, Origin, VectorsToGather};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
@@ -71,12 +71,12 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         next: &mut dyn FnMut(&mut Vec<u32>) -> Result<Option<Next>>,
         take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
     ) -> Result<()> {
-        let (most, beside) = self.origin.room();
-        let vertices_max = (beside / bytes_of_vertex(self.candidates, self.options.degree)).max(1) as usize;
+        let GatherRoom { vectors, work_bytes } = self.origin.room();
+        let vertices_max = (work_bytes / bytes_of_vertex(self.candidates, self.options.degree)).max(1) as usize;
         loop {
             let mut wanted = VectorsToGather::none(if self.all.is_some() { 0 } else { self.origin.vertices() });
             let mut some = PruneBatch::default();
-            while wanted.len() + self.candidates_max <= most && some.ends.len() < vertices_max {
+            while wanted.len() + self.candidates_max <= vectors && some.ends.len() < vertices_max {
                 let start = some.all.len();
                 let Some(next) = next(&mut some.all)? else { break };
                 if self.all.is_none() && !next.is_kept {
@@ -89,10 +89,10 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
                 return Ok(());
             }
             match self.all {
-                Some(panel) => self.prune_some((panel, |vertex| vertex), &some, take)?,
+                Some(panel) => self.prune_some(panel, |vertex| vertex, &some, take)?,
                 None => {
                     let vectors = self.origin.vectors::<T>(wanted)?;
-                    self.prune_some((&vectors.panel, |vertex| vectors.row_of(vertex)), &some, take)?;
+                    self.prune_some(&vectors.panel, |vertex| vectors.row_of(vertex), &some, take)?;
                 }
             }
         }
@@ -101,7 +101,8 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
     /// Prunes a group of vertices. The vectors of vertices and candidates are rows of `panel`.
     fn prune_some(
         &self,
-        (panel, row_of): (&Panel<T>, impl Fn(u32) -> u32 + Sync),
+        panel: &Panel<T>,
+        row_of: impl Fn(u32) -> u32 + Sync,
         candidates: &PruneBatch,
         take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
     ) -> Result<()> {

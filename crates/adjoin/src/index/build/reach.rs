@@ -111,7 +111,7 @@ pub(in crate::index) fn memory_bytes(vertices: u64) -> u64 {
 ///
 /// # Errors
 /// If the lists cannot be read, or if memory does not suffice.
-pub(in crate::index) fn repair(context: &Context, lists: Lists, (entry, degree): (u32, usize)) -> Result<Repaired> {
+pub(in crate::index) fn repair(context: &Context, lists: Lists, entry: u32, degree: usize) -> Result<Repaired> {
     let windows = lists.windows();
     let vertices = windows.vertices(windows.count() - 1).end;
     let _memory = context.reserve(memory_bytes(vertices.into()), PURPOSE)?;

@@ -54,7 +54,7 @@ fn what_was_not_reached_is_linked_and_nothing_is_cut_off() {
         let mut writer = ListWriter::new(&context, folder.path(), Windows::of_size(vertices, 7)).unwrap();
         (0..).zip(&lists).for_each(|(vertex, list)| writer.push(vertex, list).unwrap());
         let entry = random.below(vertices.into()) as u32;
-        let repaired = reach::repair(&context, writer.finish().unwrap(), (entry, degree as usize)).unwrap();
+        let repaired = reach::repair(&context, writer.finish().unwrap(), entry, degree as usize).unwrap();
         let range = repaired.range(&context, 0..vertices).unwrap();
         let after: Vec<Vec<u32>> = (0..vertices).map(|vertex| range.of(vertex).to_vec()).collect();
         assert!(reached(&after, entry).iter().all(|&reached| reached), "{vertices} of degree {degree}");

@@ -84,7 +84,7 @@ impl VertexMap {
         let sizes = PartitionSizes::within(free / 4, rows.div_ceil(SORTED_AT_ONCE));
         let of_partitions = context.reserve(sizes.memory_bytes(), PURPOSE)?;
         let mut partitions = Partitions::new(context, temporary, "adjoin-vertices", sizes);
-        let nearest = hash_all(context, (buckets, centers), free / 8, &mut |number, seen| {
+        let nearest = hash_all(context, buckets, centers, free / 8, &mut |number, seen| {
             let place = starts[number as usize];
             (place..).zip(&seen.hashes).try_for_each(|(place, &(hash, row))| {
                 let partition = (hash >> 64) as u64 % sizes.partitions as u64;
@@ -169,7 +169,8 @@ impl VertexMap {
 /// is nearest to the center.
 fn hash_all<T: Coordinate>(
     context: &Context,
-    (buckets, centers): (&Buckets<'_>, &Panel<T>),
+    buckets: &Buckets<'_>,
+    centers: &Panel<T>,
     free: u64,
     take: &mut dyn FnMut(u32, &BucketVertices) -> Result<()>,
 ) -> Result<Vec<Option<u32>>> {

@@ -8,7 +8,7 @@ use adjoin_kernels::Panel;
 
 use super::PURPOSE;
 use super::gathering::Gathering;
-use super::origin::{Origin, VectorsToGather};
+use super::origin::{GatherRoom, Origin, VectorsToGather};
 use super::reach::{RangeLists, Repaired};
 use crate::error::Result;
 use crate::geometry::Coordinate;
@@ -89,13 +89,13 @@ impl<O: Origin> Writing<'_, O> {
         let mut out = OutputFiles {
             pages: Draft::new(context, self.drafts, Role::Pages)?,
             codes: Draft::new(context, self.drafts, Role::Codes)?,
-            ids: IdDraft::new(context, (self.drafts, self.temporary), kind, PURPOSE)?,
+            ids: IdDraft::new(context, self.drafts, self.temporary, kind, PURPOSE)?,
             inserted: Vec::with_capacity(rows as usize),
         };
         let records = self.shape.records();
         let of_vertex = bytes_of_vertex(id_bytes, self.shape, self.quantizer.code_bytes());
-        let (most, beside) = self.origin.room();
-        let together = most.min((beside / of_vertex) as usize);
+        let GatherRoom { vectors, work_bytes } = self.origin.room();
+        let together = vectors.min((work_bytes / of_vertex) as usize);
         let together = (together / records).max(1) * records;
         context.progress.begin("write", "pages", self.shape.pages(self.origin.vertices()));
         for window in windows {
@@ -103,7 +103,7 @@ impl<O: Origin> Writing<'_, O> {
             let _of_order = context.reserve(Places::memory_bytes(window.len() as u64), PURPOSE)?;
             let order = self.places.order(window.clone());
             for (start, vertices) in window.clone().step_by(together).zip(order.chunks(together)) {
-                self.write_some::<T>((start, vertices), &lists, &mut out)?;
+                self.write_some::<T>(start, vertices, &lists, &mut out)?;
                 context.progress.advance(u64::from(self.shape.page_of(start)) + (vertices.len() / records) as u64);
             }
         }
@@ -117,7 +117,8 @@ impl<O: Origin> Writing<'_, O> {
     /// Writes vertices in the order of their places. The first one begins a page.
     fn write_some<T: Coordinate>(
         &self,
-        (start, vertices): (u32, &[u32]),
+        start: u32,
+        vertices: &[u32],
         lists: &RangeLists<'_>,
         out: &mut OutputFiles,
     ) -> Result<()> {
@@ -144,7 +145,7 @@ impl<O: Origin> Writing<'_, O> {
             if let Some(row_of_panel) = rows[at] {
                 loading.load(row.stored, &mut panel, row_of_panel);
             }
-            ids.push_from(row.id.0, row.id.1);
+            ids.push_from(row.ids, row.id_at);
             if self.inserted.contains(&row.row) {
                 out.inserted.push(place);
             }
@@ -180,7 +181,7 @@ impl<O: Origin> Writing<'_, O> {
         let mut id = Vec::new();
         self.origin.each_other(true, &mut |row| {
             id.clear();
-            row.id.0.append_bytes_of(row.id.1, &mut id);
+            row.ids.append_bytes_of(row.id_at, &mut id);
             sorter.push((self.places.of[row.vertex as usize].into(), row.row), &id)
         })?;
         let mut sorted = sorter.finish()?;

@@ -109,7 +109,7 @@ impl Arrangement {
 /// # Errors
 /// If the work is cancelled.
 pub(crate) fn order_of(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
-    swapped(cancel, (edges, room), (weight, ROUNDS_MAX), grown(cancel, edges, room)?)
+    swapped(cancel, edges, room, grown(cancel, edges, room)?, weight, ROUNDS_MAX)
 }
 
 /// Orders the vertices of a whole graph by `order_of`, window by window; a graph that may be one window is one.

@@ -20,9 +20,11 @@ const CANCEL_EVERY: usize = 4_096;
 /// `weight` returns the weight of a tie, at least 1.
 pub fn swapped(
     cancel: &Cancel,
-    (edges, room): (&Edges, Room),
-    (weight, rounds_max): (impl Fn(Tie) -> u32, usize),
+    edges: &Edges,
+    room: Room,
     order: Vec<u32>,
+    weight: impl Fn(Tie) -> u32,
+    rounds_max: usize,
 ) -> Result<Vec<u32>> {
     let mut swaps = Swaps::new(edges, room, weight, order);
     for _ in 0..rounds_max {
@@ -38,6 +40,13 @@ pub fn swapped(
         }
     }
     Ok(swaps.order)
+}
+
+/// A page, and the weight of a vertex's ties to the others on it.
+#[derive(Clone, Copy)]
+struct PageTies {
+    page: u32,
+    weight: u32,
 }
 
 struct Swaps<'a, W> {
@@ -132,7 +141,8 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         }
         let mut best: Option<(i64, usize)> = None;
         for &other in self.reached.iter().filter(|&&other| other != page) {
-            let to_other = self.gain((page, self.own[vertex as usize]), (other, self.from_vertex[other as usize]));
+            let own = PageTies { page, weight: self.own[vertex as usize] };
+            let to_other = self.gain(own, PageTies { page: other, weight: self.from_vertex[other as usize] });
             // Otherwise, in a swap that gains, the other vertex has heavier ties to this page than to its own, and
             // finds the swap in its turn.
             if to_other > 0 {
@@ -149,9 +159,9 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         best.map(|best| best.1)
     }
 
-    /// Returns the gain of moving a vertex from one page to another, given the weight of its ties to each.
-    fn gain(&self, from: (u32, u32), to: (u32, u32)) -> i64 {
-        self.worth(to.0) * i64::from(to.1) - self.worth(from.0) * i64::from(from.1)
+    /// Returns the gain of moving a vertex from one page to another.
+    fn gain(&self, from: PageTies, to: PageTies) -> i64 {
+        self.worth(to.page) * i64::from(to.weight) - self.worth(from.page) * i64::from(from.weight)
     }
 
     /// Returns the gain of moving the vertex at a place to page `to`, in exchange for `vertex`. Edges between the two
@@ -159,7 +169,8 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
     fn gain_of_other(&self, vertex: u32, at: usize, to: u32, least: i64) -> i64 {
         let other = self.order[at];
         let from = self.page_of[other as usize];
-        let gain = self.gain((from, self.own[other as usize]), (to, self.to_page[other as usize]));
+        let own = PageTies { page: from, weight: self.own[other as usize] };
+        let gain = self.gain(own, PageTies { page: to, weight: self.to_page[other as usize] });
         if gain <= least {
             return gain;
         }

@@ -57,7 +57,7 @@ fn swaps_gain_until_none_does() {
         for records in [1, 4, 15] {
             let room = Room::new(lists.len(), records);
             let before: Vec<u32> = all.clone().collect();
-            let swapped = |order| swapped(&Cancel::default(), (&edges, room), (Tie::edges, ROUNDS_MAX), order).unwrap();
+            let swapped = |order| swapped(&Cancel::default(), &edges, room, order, Tie::edges, ROUNDS_MAX).unwrap();
             let mut order = swapped(before.clone());
             let mut least = ratio(&lists, &before, records);
             loop {

@@ -7,22 +7,22 @@ use arrow_array::RecordBatch;
 use super::PURPOSE;
 use super::mixed::Mixed;
 use crate::error::Result;
-use crate::index::layout::Places;
-use crate::index::rows::Duplicates;
+use crate::index::rows::EntryOrder;
 use crate::row_numbers::RowSet;
 use crate::store::{Drafts, FileFacts, Reordering};
 
 impl Mixed<'_> {
     /// Writes the columns by entry, if the rows have any. Returns the manifest's facts about the file, and the bytes
-    /// that did not fit into memory. `places` and `duplicates` describe the merged index.
+    /// that did not fit into memory.
     ///
     /// # Errors
     /// If columns are damaged, if the file cannot be written, or if memory does not suffice.
     pub(super) fn attributes(
         &self,
-        (drafts, temporary): (&Drafts<'_>, &Path),
+        drafts: &Drafts<'_>,
+        temporary: &Path,
         deleted: &RowSet,
-        (places, duplicates): (&Places, &Duplicates),
+        EntryOrder { places, duplicates }: EntryOrder<'_>,
     ) -> Result<Option<(FileFacts, u64)>> {
         let (context, index) = (self.context, self.index);
         let Some(columns) = index.columns() else { return Ok(None) };

@@ -61,6 +61,22 @@ struct Candidates {
     all: Vec<u32>,
 }
 
+/// Edges to the vertices of a window from inserted vertices.
+#[derive(Clone, Copy)]
+struct BackEdges<'a> {
+    /// End of each vertex's edges in `sources`.
+    ends: &'a [u32],
+    sources: &'a [u32],
+}
+
+impl<'a> BackEdges<'a> {
+    /// Returns the sources of the edges to a vertex, given its number in the window.
+    fn of(self, number: usize) -> &'a [u32] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.sources[start as usize..self.ends[number] as usize]
+    }
+}
+
 impl Candidates {
     fn each(&self) -> impl Iterator<Item = (Next, &[u32])> {
         let mut start = 0;
@@ -81,6 +97,7 @@ impl<T: Coordinate> Linking<'_, T> {
         context.progress.begin("graph", "windows", windows.count().into());
         for window in 0..windows.count() {
             let (ends, sources, _memory) = sources.window(context, window)?;
+            let back = BackEdges { ends: &ends, sources: &sources };
             let vertices = windows.vertices(window);
             let bytes = vertices.len() * (3 * self.options.degree + 4) * size_of::<u32>();
             let _candidates = context.reserve(bytes as u64, PURPOSE)?;
@@ -88,7 +105,7 @@ impl<T: Coordinate> Linking<'_, T> {
             let pieces = || Pieces::new(self.mixed.index);
             let candidates = map_items(context.threads, parts, &context.cancel, pieces, |pieces, part| {
                 let numbers = part * LINKED_TOGETHER..vertices.len().min((part + 1) * LINKED_TOGETHER);
-                self.candidates(pieces, (vertices.start, numbers), &own, (&ends, &sources))
+                self.candidates(pieces, vertices.start, numbers, &own, back)
             })?;
             let mut all = candidates.iter().flat_map(Candidates::each);
             let mut next = |some: &mut Vec<u32>| {
@@ -104,22 +121,21 @@ impl<T: Coordinate> Linking<'_, T> {
         Ok((lists, spilled))
     }
 
-    /// Collects the candidates of some vertices of a window. The window starts at vertex `first`, and `ends` and
-    /// `sources` are the edges back to all of its vertices.
+    /// Collects the candidates of some vertices of a window, which starts at vertex `first`.
     fn candidates(
         &self,
         pieces: &mut Pieces<'_>,
-        (first, numbers): (u32, Range<usize>),
+        first: u32,
+        numbers: Range<usize>,
         own: &OwnEdges,
-        (ends, sources): (&[u32], &[u32]),
+        back_edges: BackEdges<'_>,
     ) -> Result<Candidates> {
         let numbering = self.mixed.numbering;
         let vertices: Vec<Vertex> = numbers.clone().map(|number| numbering.vertex(first + number as u32)).collect();
         until_last(pieces, &vertices);
         let (mut found, mut old) = (Candidates::default(), Vec::new());
         for (number, vertex) in numbers.zip(vertices) {
-            let start = number.checked_sub(1).map_or(0, |before| ends[before]);
-            let (back, all) = (&sources[start as usize..ends[number] as usize], &mut found.all);
+            let (back, all) = (back_edges.of(number), &mut found.all);
             let before = all.len();
             let mut is_kept = back.is_empty();
             match vertex {
@@ -183,8 +199,8 @@ impl<T: Coordinate> Linking<'_, T> {
         if all.len() - first == neighbors.len() {
             return false;
         }
-        for &gone in neighbors.iter().filter(|&&old| !numbering.is_kept(old)) {
-            let beyond = self.survey.neighbors_of(gone).iter().copied();
+        for &deleted in neighbors.iter().filter(|&&old| !numbering.is_kept(old)) {
+            let beyond = self.survey.neighbors_of(deleted).iter().copied();
             let beyond = beyond.filter(|&old| old != vertex && numbering.is_kept(old)).map(|old| numbering.of_old(old));
             let mut left = self.replacements;
             for number in beyond {

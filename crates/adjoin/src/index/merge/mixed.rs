@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space, copy_row};
 use crate::index::Index;
-use crate::index::build::origin::{Gathered, Origin, Vectors, VectorsToGather};
+use crate::index::build::origin::{GatherRoom, Gathered, Origin, Vectors, VectorsToGather};
 use crate::index::scan::Pieces;
 use crate::row_numbers::RankedSet;
 use crate::source::{IdKind, Ids};
@@ -36,8 +36,7 @@ pub(super) struct Mixed<'a> {
     pub(super) left: &'a RankedSet,
     /// Whether old vertices keep their codes in the merged index.
     pub(super) keeps_codes: bool,
-    /// Largest number of vectors gathered at once, and the bytes for work on them.
-    pub(super) room: (usize, u64),
+    pub(super) room: GatherRoom,
     pub(super) _memory: Reservation,
 }
 
@@ -121,7 +120,7 @@ impl Origin for Mixed<'_> {
         (facts.ids, facts.files[Role::Ids].bytes.div_ceil(facts.rows))
     }
 
-    fn room(&self) -> (usize, u64) {
+    fn room(&self) -> GatherRoom {
         self.room
     }
 
@@ -145,7 +144,7 @@ impl Origin for Mixed<'_> {
                     Vertex::Old(old) => self.row_of(self.standing_entry(old)),
                     Vertex::New(new) => self.row_of_newcomer(self.standing[new as usize]),
                 };
-                take(Gathered { vertex, stored: self.stored(&mut pieces, what)?, row, id: (ids, k) })?;
+                take(Gathered { vertex, stored: self.stored(&mut pieces, what)?, row, ids, id_at: k })?;
             }
         }
     }
@@ -164,13 +163,13 @@ impl Origin for Mixed<'_> {
             let entries: Vec<u32> = some.iter().map(|&(_, entry)| entry).collect();
             let ids = if with_ids { self.index.ids_of(kind, &entries)? } else { Ids::empty(kind) };
             for (k, &(vertex, entry)) in some.iter().enumerate() {
-                take(Gathered { vertex, stored: &[], row: self.row_of(entry), id: (&ids, k) })?;
+                take(Gathered { vertex, stored: &[], row: self.row_of(entry), ids: &ids, id_at: k })?;
             }
         }
         for (newcomer, vertex) in self.survey.sharing(self.numbering, self.standing) {
-            let mut id = Ids::empty(kind);
-            self.newcomers.push_id(newcomer, &mut id);
-            take(Gathered { vertex, stored: &[], row: self.row_of_newcomer(newcomer), id: (&id, 0) })?;
+            let mut ids = Ids::empty(kind);
+            self.newcomers.push_id(newcomer, &mut ids);
+            take(Gathered { vertex, stored: &[], row: self.row_of_newcomer(newcomer), ids: &ids, id_at: 0 })?;
         }
         Ok(())
     }

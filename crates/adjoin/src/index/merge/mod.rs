@@ -27,16 +27,18 @@ use adjoin_kernels::Panel;
 
 use self::linking::Linking;
 use self::mixed::Mixed;
-use self::near::{Depth, Near, among_bytes};
+use self::near::{Depth, Near, WalkingRows, among_bytes};
 use self::numbering::Numbering;
 use self::survey::Survey;
 use super::Index;
 use super::build::finishing::{self, arranged, windows_of};
+use super::build::origin::GatherRoom;
 use super::build::reach;
 use super::build::writing::{self, InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
 use super::layout::{GROWN, Places, ROWS};
 use super::manifest::IndexManifest;
+use super::rows::EntryOrder;
 use super::sample::draw_inserted;
 use super::{lost, promise};
 use crate::context::Context;
@@ -159,7 +161,7 @@ impl Merge<'_> {
         let numbers = Numbering::memory_bytes(vertices, rows) + 4 * RankedSet::memory_bytes(all);
         let attributes = self.index.columns().map_or(Ok(0), |columns| columns.reordering_bytes(facts.rows + rows))?;
         let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
-        let among = among_bytes::<T>(self.context, facts.space(), (rows, &facts.options().graph));
+        let among = among_bytes::<T>(self.context, facts.space(), &facts.options().graph, rows);
         Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among))
     }
 
@@ -172,12 +174,12 @@ impl Merge<'_> {
         let walking: Vec<u32> = survey.alone().collect();
         let list = options.graph.build_list;
         let depth = Depth { near: NEAR_OF_LIST * list / 2, list: list / LISTS_OF_WALK };
-        let near = &Near::find::<T>((context, index), deleted, (newcomers, &walking), depth)?;
+        let near = &Near::find::<T>(context, index, deleted, WalkingRows { newcomers, numbers: &walking }, depth)?;
         let (places, behind) = near.order(survey.kept.iter().next().expect("a vertex stays") as u32);
         let numbering = &Numbering::new(survey.kept.clone(), &behind);
         let standing: Vec<u32> = places.iter().map(|&place| walking[place as usize]).collect();
         let left = &RankedSet::new(deleted.others(facts.rows));
-        let mut mixed = self.mixed::<T>((survey, numbering), (&standing, left))?;
+        let mut mixed = self.mixed::<T>(survey, numbering, &standing, left)?;
         let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&mixed, options, &[])?;
         let (lists, spilled) = {
             let mut new_at = vec![0; places.len()];
@@ -202,13 +204,13 @@ impl Merge<'_> {
             .lists()?
         };
         let (vertices, entry) = (numbering.vertices(), navigation.entry());
-        let graph = reach::repair(context, lists, (entry, facts.degree))?;
+        let graph = reach::repair(context, lists, entry, facts.degree)?;
         if !graph.islands().is_empty() {
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options, graph.islands())?;
         }
         let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
-        let places = &arranged(context, facts.degree, (&graph, vertices), facts.shape())?;
+        let places = &arranged(context, &graph, vertices, facts.degree, facts.shape())?;
         let (learned, sample) = finishing::quantizer::<T>(&mixed, options)?;
         mixed.keeps_codes =
             index.quantizer.error(context, &sample)? <= CODES_WORSE * learned.error(context, &sample)?;
@@ -219,7 +221,8 @@ impl Merge<'_> {
         let inserted = left.len().into()..rows;
         let writing = Writing { origin: &mixed, graph: &graph, shape, quantizer, drafts, temporary, places, inserted };
         let Written { drafted, duplicates, inserted } = writing.run::<T>(&windows_of(vertices, shape))?;
-        let attributes = mixed.attributes((drafts, temporary), deleted, (places, &duplicates))?;
+        let attributes =
+            mixed.attributes(drafts, temporary, deleted, EntryOrder { places, duplicates: &duplicates })?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
             (Role::Navigation, navigation.to_bytes(|vertex| places.of[vertex as usize])),
@@ -247,8 +250,10 @@ impl Merge<'_> {
     /// Combines all vertices under one numbering, with a part of the spare memory for gathering vectors.
     fn mixed<'b, T: Coordinate>(
         &'b self,
-        (survey, numbering): (&'b Survey, &'b Numbering),
-        (standing, left): (&'b [u32], &'b RankedSet),
+        survey: &'b Survey,
+        numbering: &'b Numbering,
+        standing: &'b [u32],
+        left: &'b RankedSet,
     ) -> Result<Mixed<'b>> {
         let Self { context, index, newcomers, .. } = *self;
         let (facts, options) = (index.facts(), index.facts().options());
@@ -259,11 +264,10 @@ impl Merge<'_> {
         let of_vertex = VECTORS_OF_VERTEX * of_vector + written;
         let spare = context.budget().free() / 4;
         let vertices = (GATHERED_BYTES_MIN.max(spare / 4) / of_vertex).min(numbering.vertices().into());
-        let most =
+        let vectors =
             (VECTORS_OF_VERTEX * vertices).max(2 * linking::candidates_max(&options.graph, ALL_REPLACEMENTS) as u64);
-        let beside = vertices * written;
-        let memory = context.reserve(most * of_vector + beside, PURPOSE)?;
-        let room = (most as usize, beside);
+        let room = GatherRoom { vectors: vectors as usize, work_bytes: vertices * written };
+        let memory = context.reserve(vectors * of_vector + room.work_bytes, PURPOSE)?;
         let keeps_codes = false;
         Ok(Mixed { context, index, newcomers, survey, numbering, standing, left, keeps_codes, room, _memory: memory })
     }

@@ -44,6 +44,14 @@ struct Among {
     _memory: Reservation,
 }
 
+/// Inserted rows that have their own vertices.
+#[derive(Clone, Copy)]
+pub(super) struct WalkingRows<'a> {
+    pub(super) newcomers: &'a dyn Newcomers,
+    /// Their numbers among all inserted rows.
+    pub(super) numbers: &'a [u32],
+}
+
 /// Depth of a walk: number of vertices to find, and length of the list.
 #[derive(Clone, Copy)]
 pub(super) struct Depth {
@@ -52,22 +60,24 @@ pub(super) struct Depth {
 }
 
 impl Near {
-    /// Finds the kept vertices near the inserted rows `walking` by walks over an index.
+    /// Finds the kept vertices near inserted rows by walks over an index.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn find<T: Coordinate>(
-        (context, index): (&Context, &Index),
+        context: &Context,
+        index: &Index,
         deleted: &RowSet,
-        (newcomers, walking): (&dyn Newcomers, &[u32]),
+        rows: WalkingRows<'_>,
         depth: Depth,
     ) -> Result<Self> {
+        let WalkingRows { newcomers, numbers: walking } = rows;
         let facts = index.facts();
         let strategy = WalkStrategy::default();
         let admitted = FilteredVertices::without(context, index, deleted)?;
         let admitted = admitted.as_ref();
         let aim = aim_at(index, admitted, (depth.near, depth.list));
-        let among = Among::find::<T>(context, (facts.space(), &facts.options().graph), (newcomers, walking))?;
+        let among = Among::find::<T>(context, facts.space(), &facts.options().graph, rows)?;
         let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;
         let of_query = Members::<T>::memory_bytes(1, facts.space()) + 2 * facts.vectors.bytes() as u64;
@@ -129,8 +139,9 @@ impl Among {
     /// Builds the graph and keeps its lists. They do not depend on the budget, since the merged index must not.
     fn find<T: Coordinate>(
         context: &Context,
-        (space, options): (Space<'_>, &GraphOptions),
-        (newcomers, walking): (&dyn Newcomers, &[u32]),
+        space: Space<'_>,
+        options: &GraphOptions,
+        WalkingRows { newcomers, numbers: walking }: WalkingRows<'_>,
     ) -> Result<Self> {
         let rows = walking.len();
         let _panel = context.reserve(Panel::<T>::bytes_for(rows, space.dimensions()), PURPOSE)?;
@@ -163,7 +174,8 @@ impl Among {
 pub(super) fn among_bytes<T: Coordinate>(
     context: &Context,
     space: Space<'_>,
-    (rows, options): (u64, &GraphOptions),
+    options: &GraphOptions,
+    rows: u64,
 ) -> u64 {
     let panel = Panel::<T>::bytes_for(rows as usize, space.dimensions());
     panel + Graph::build_bytes(context.threads, rows as usize, options) + Among::memory_bytes(rows, options)

@@ -45,7 +45,7 @@ fn rows_of(index: &Index) -> Rows {
 }
 
 /// Merges rows of which many are equal, in the index as well as among the inserted ones.
-fn merged(context: &Context, indexed: &Indexed, (share, came): (u64, &Set), replacements: usize) -> (Index, Rows) {
+fn merged(context: &Context, indexed: &Indexed, share: u64, came: &Set, replacements: usize) -> (Index, Rows) {
     let index = &indexed.index;
     let (mut deleted, mut random) = (RowSet::new(index.facts().rows), Random::new(share, "deleted"));
     (0..index.facts().rows).filter(|_| random.below(100) < share).for_each(|entry| deleted.insert(entry));
@@ -70,7 +70,7 @@ fn a_merged_index_has_the_rows_that_are_left_and_those_that_came() {
     for (share, came, replacements) in [(0, 0, ALL_REPLACEMENTS), (0, 300, 1), (30, 0, ALL_REPLACEMENTS), (60, 900, 1)]
     {
         let came = Set::drawn(BYTES, came, 100_000, 2 + share);
-        let (index, wanted) = merged(context, &indexed, (share, &came), replacements);
+        let (index, wanted) = merged(context, &indexed, share, &came, replacements);
         assert_eq!(rows_of(&index), wanted, "{share} % went");
         let damages = verify(context, index.folder()).unwrap().damages;
         assert!(damages.is_empty(), "{damages:?}");
@@ -91,7 +91,7 @@ fn each_row_of_a_merged_index_is_found() {
         };
         let indexed = Indexed::new(numbered(Set::spread(vectors, 1_500, 1), 0), metric);
         let came = numbered(Set::spread(vectors, 400, 2), 10_000);
-        let (index, wanted) = merged(context, &indexed, (25, &came), ALL_REPLACEMENTS);
+        let (index, wanted) = merged(context, &indexed, 25, &came, ALL_REPLACEMENTS);
         let hits = CollectHits::default();
         let all = wanted.len();
         let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::List(all), 1);
@@ -116,7 +116,7 @@ fn inserted_copies_are_measured_apart_also_in_another_layout() {
     let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
     let copies = Set::of_stored(BYTES, indexed.index.vector(5).unwrap().repeat(100));
     let copies = copies.with_ids(Ids::Int64((100_000..100_100).collect()));
-    let (merged, _) = merged(context, &indexed, (10, &copies), ALL_REPLACEMENTS);
+    let (merged, _) = merged(context, &indexed, 10, &copies, ALL_REPLACEMENTS);
     let relaid = indexed.at("relaid");
     let order: Vec<u32> = (0..merged.facts().vertices).rev().collect();
     let reversed = GivenOrder { name: "reversed", order: &order };
@@ -152,7 +152,7 @@ fn rows_of_a_region_that_the_index_did_not_have_are_linked_with_each_other() {
     let vectors = VectorType { element: Element::F32, dimensions: 12 };
     let indexed = Indexed::new(Set::spread(vectors, 1_500, 1).with_ids(Ids::Int64((0..1_500).collect())), Metric::L2);
     let far = Set::spread(vectors, 500, 2).moved(100.0).with_ids(Ids::Int64((10_000..10_500).collect()));
-    let (index, _) = merged(context, &indexed, (0, &far), ALL_REPLACEMENTS);
+    let (index, _) = merged(context, &indexed, 0, &far, ALL_REPLACEMENTS);
     let recalls = [&far, &Set::spread(vectors, 200, 3)].map(|queries| recall_of(context, &index, queries, 40));
     assert!(recalls.iter().all(|&recall| recall >= 0.9), "of new and old rows: {recalls:?}");
     let inserted = index.calibration.as_ref().unwrap().inserted();
@@ -181,7 +181,7 @@ fn rows_that_come_to_copies_of_one_vector_are_linked_with_each_other() {
     let indexed = Indexed::new(copies, Metric::L2);
     assert_eq!(indexed.index.facts().vertices, 1);
     let others = Set::spread(vectors, 1_200, 2).with_ids(Ids::Int64((10_000..11_200).collect()));
-    let (index, _) = merged(context, &indexed, (0, &others), ALL_REPLACEMENTS);
+    let (index, _) = merged(context, &indexed, 0, &others, ALL_REPLACEMENTS);
     let recall = recall_of(context, &index, &others, 40);
     assert!(recall >= 0.9, "{recall}");
 }
@@ -192,7 +192,7 @@ fn a_merged_index_is_the_same_on_any_threads_in_any_memory() {
     let came = Set::drawn(BYTES, 500, 100_000, 3);
     let manifest = |memory: &str, threads| {
         let context = Context::default().with_resources(Some(memory), Some(threads)).unwrap();
-        let (index, _) = merged(&context, &indexed, (10, &came), ALL_REPLACEMENTS);
+        let (index, _) = merged(&context, &indexed, 10, &came, ALL_REPLACEMENTS);
         index.facts().encode()
     };
     let usual = manifest("1GiB", 2);
