@@ -16,14 +16,14 @@ use std::path::Path;
 use crate::one_query::OneQuery;
 use crate::page_orders::{PageOrder, relayout};
 use crate::walks;
-use adjoin::buckets::{self, QuerySet};
+use adjoin::buckets::{self, QuerySet, SearchQueries};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::graph::Graph;
 use adjoin::index::{self, BuiltIndex, Index, IndexOptions};
 use adjoin::kernels::Kernel;
 use adjoin::lab::{VertexVectors, build_with_graph, vertex_vectors};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::{LatencyStatistics, Stopwatch};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
@@ -165,7 +165,8 @@ impl Bench<'_> {
             let bytes = queries.info().vectors.bytes();
             for stored in batch.bytes.chunks_exact(bytes) {
                 let query = OneQuery::new(queries.info(), stored.to_vec());
-                let found = index::search(context, index, (&query, None), &options, Box::new(CollectHits::default()))?;
+                let found =
+                index::search(context, index, QuerySources::new(&query), &options, Box::new(CollectHits::default()))?;
                 latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
                 reads += found.search.reads_per_query;
                 pages_read += found.common.io.reads.unwrap_or(0);
@@ -193,7 +194,7 @@ fn processor_ms() -> f64 {
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);
-    let sets = (QuerySet::Source(queries), QuerySet::Rows);
+    let sets = SearchQueries::new(QuerySet::Source(queries));
     buckets::search(context, store, sets, &options, Box::new(sink.clone()))?;
     Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())
 }

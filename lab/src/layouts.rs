@@ -13,7 +13,7 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index};
 use adjoin::lab::PageGraph;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::{SearchStatistics, Stopwatch};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
@@ -85,7 +85,7 @@ fn search(
 ) -> Result<(Hits, SearchStatistics)> {
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::List(list), 1);
-    let statistics = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
+    let statistics = index::search(context, index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }
 

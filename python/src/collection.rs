@@ -13,6 +13,7 @@ use adjoin::error::{Error, Result};
 use adjoin::locks::check_creator;
 use adjoin::options::{VectorType, parse_bytes};
 use adjoin::output::Target;
+use adjoin::query::QuerySources;
 use adjoin::sink::write_vectors;
 use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
 use adjoin::sql::Condition;
@@ -265,7 +266,8 @@ impl Collection {
             let like = wanted.like(context, &store_options)?;
             self.with(|live| {
                 into_file(context, &file, live.hit_schema(&*queries), |sink| {
-                    live.search(context, (&*queries, like.as_deref()), &options, sink)
+                    let sets = QuerySources { queries: &*queries, calibrate_with: like.as_deref() };
+                    live.search(context, sets, &options, sink)
                 })
             })
         })

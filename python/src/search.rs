@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use adjoin::buckets::{QuerySet, hit_schema, search as find};
+use adjoin::buckets::{QuerySet, SearchQueries, hit_schema, search as find};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index as GraphIndex};
 use adjoin::output::Target;
-use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{EffortOptions, QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
@@ -121,10 +121,8 @@ pub(crate) fn search(
         let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
         let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
         let like = calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;
-        let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
-        into_file(context, &file, hit_schema(&store, queries), |sink| {
-            find(context, &store, (queries, like), &options, sink)
-        })
+        let sets = SearchQueries { queries, calibrate_with: like.as_deref() };
+        into_file(context, &file, hit_schema(&store, queries), |sink| find(context, &store, sets, &options, sink))
     })
 }
 
@@ -209,7 +207,7 @@ impl Index {
             let options = wanted.options(store_options.seed())?;
             let queries = store_options.open(context, &sources)?;
             let like = wanted.like(context, &store_options)?;
-            let sets = (&*queries, like.as_deref());
+            let sets = QuerySources { queries: &*queries, calibrate_with: like.as_deref() };
             into_file(context, &file, index::hit_schema(self.0.facts(), &*queries), |sink| {
                 index::search(context, &self.0, sets, &options, sink)
             })

@@ -364,7 +364,7 @@ impl Backend {
         for some in asked.chunks(service.waiting_max()) {
             let asked = some.iter().map(|&(k, query)| serve::Request {
                 vector: requests[k].query(query),
-                wanted: requests[k].search.target,
+                target: requests[k].search.target,
                 effort: requests[k].search.effort,
                 deadline: Some(requests[k].deadline),
             });

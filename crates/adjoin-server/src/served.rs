@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::buckets::{self, QuerySet};
+use adjoin::buckets::{self, QuerySet, SearchQueries};
 use adjoin::collection::{Collection, Merger, MergerOptions};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index};
 use adjoin::load;
 use adjoin::options::{Metric, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
 use adjoin::sink::HitSink;
 use adjoin::source::{IdKind, Ids, VectorSource};
@@ -209,10 +209,10 @@ impl Served {
     ) -> Result<SearchStatistics> {
         match self {
             Self::Store(store) => {
-                buckets::search(context, store, (QuerySet::Source(queries), QuerySet::Rows), search, sink)
+                buckets::search(context, store, SearchQueries::new(QuerySet::Source(queries)), search, sink)
             }
-            Self::Index(index) => index::search(context, index, (queries, None), search, sink),
-            Self::Collection { collection, .. } => collection.search(context, (queries, None), search, sink),
+            Self::Index(index) => index::search(context, index, QuerySources::new(queries), search, sink),
+            Self::Collection { collection, .. } => collection.search(context, QuerySources::new(queries), search, sink),
         }
     }
 }

@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use crate::buckets::{self, QuerySet};
+use crate::buckets;
+pub use crate::buckets::SearchQueries;
 use crate::collection::{Collection, CollectionWork, context_of_live};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::index::{self, Index};
-use crate::message::{Argument, message};
 use crate::query::SearchOptions;
 use crate::report::SearchStatistics;
 use crate::sink::{HitSchema, HitSink};
-use crate::source::VectorSource;
 use crate::store::{Kind, Store, kind_of};
 
 /// An open folder. A collection is open for reading only.
@@ -22,28 +21,6 @@ pub enum Folder {
     Index(Box<Index>),
     /// Vectors that may be inserted and deleted.
     Collection(Box<Collection>),
-}
-
-/// Queries of a search, and the queries that its recall is calibrated with.
-#[derive(Clone, Copy)]
-pub struct SearchQueries<'a> {
-    /// The queries.
-    pub queries: QuerySet<'a>,
-    /// Vectors with the same distribution as the queries. If `None`, rows of the folder are drawn.
-    pub calibrate_with: Option<&'a dyn VectorSource>,
-}
-
-impl<'a> SearchQueries<'a> {
-    /// Returns the queries and calibration queries as sources. Rows of the folder can be queries of a store only.
-    fn into_sources(self, kind: Kind) -> Result<(&'a dyn VectorSource, Option<&'a dyn VectorSource>)> {
-        match self.queries {
-            QuerySet::Source(source) => Ok((source, self.calibrate_with)),
-            QuerySet::Rows | QuerySet::AllRows => Err(Error::option(message![
-                format!("the rows of {kind} cannot be its own queries; search a store, or give a file as "),
-                Argument::Queries
-            ])),
-        }
-    }
 }
 
 /// Returns the kind of the folder at a path.
@@ -85,15 +62,15 @@ impl Folder {
         match kind(context, path)? {
             Kind::Store => Ok(context.clone()),
             Kind::Index => {
-                let (source, calibrate_with) = queries.into_sources(Kind::Index)?;
+                let sources = queries.into_sources(Kind::Index)?;
                 let facts = Index::manifest(context, path)?;
-                let sink_bytes = sink_bytes(index::hit_schema(&facts, source));
-                let bytes = index::search_bytes(context, &facts, (source, calibrate_with), options, sink_bytes);
+                let sink_bytes = sink_bytes(index::hit_schema(&facts, sources.queries));
+                let bytes = index::search_bytes(context, &facts, sources, options, sink_bytes);
                 Ok(context.naming_at_least(Index::memory_bytes(&facts).saturating_add(bytes)))
             }
             Kind::Collection => {
                 let sources = queries.into_sources(Kind::Collection)?;
-                let bytes = Collection::search_bytes((context, path), sources, options, sink_bytes)?;
+                let bytes = Collection::search_bytes(context, path, sources, options, sink_bytes)?;
                 Ok(context_of_live(context, path, CollectionWork::Read(bytes)))
             }
         }
@@ -115,8 +92,8 @@ impl Folder {
     pub fn hit_schema(&self, queries: SearchQueries<'_>) -> Result<HitSchema> {
         Ok(match self {
             Self::Store(store) => buckets::hit_schema(store, queries.queries),
-            Self::Index(index) => index::hit_schema(index.facts(), queries.into_sources(Kind::Index)?.0),
-            Self::Collection(collection) => collection.hit_schema(queries.into_sources(Kind::Collection)?.0),
+            Self::Index(index) => index::hit_schema(index.facts(), queries.into_sources(Kind::Index)?.queries),
+            Self::Collection(collection) => collection.hit_schema(queries.into_sources(Kind::Collection)?.queries),
         })
     }
 
@@ -133,10 +110,7 @@ impl Folder {
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
         match self {
-            Self::Store(store) => {
-                let calibrate_with = queries.calibrate_with.map_or(QuerySet::Rows, QuerySet::Source);
-                buckets::search(context, store, (queries.queries, calibrate_with), options, sink)
-            }
+            Self::Store(store) => buckets::search(context, store, queries, options, sink),
             Self::Index(index) => index::search(context, index, queries.into_sources(Kind::Index)?, options, sink),
             Self::Collection(collection) => {
                 collection.search(context, queries.into_sources(Kind::Collection)?, options, sink)

@@ -11,7 +11,7 @@ use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::index::IndexOptions;
 use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
 use serde_json::json;
@@ -90,7 +90,7 @@ fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBoo
         }
         let query = file.part(file.rows() - 1 - number % QUERIES, 1, 0);
         let begun = Instant::now();
-        collection.search(&context, (&query, None), &options, Box::new(CollectHits::default()))?;
+        collection.search(&context, QuerySources::new(&query), &options, Box::new(CollectHits::default()))?;
         times.add(begun.elapsed().as_secs_f64());
     }
     Ok(())

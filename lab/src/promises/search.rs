@@ -12,12 +12,12 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adjoin::buckets::{QuerySet, search};
+use adjoin::buckets::{QuerySet, SearchQueries, search};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::Metric;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
@@ -168,9 +168,9 @@ impl Setting {
     fn search(&self, context: &Context, k: u64, effort: SearchEffort, seed: u64) -> Result<(Vec<Hits>, f64)> {
         let sink = CollectHits::default();
         let options = SearchOptions::new(QueryTarget::Nearest(k), effort, seed);
-        let like = self.like.as_ref().map_or(QuerySet::Rows, |like| QuerySet::Source(like));
-        let queries = QuerySet::Source(&self.queries);
-        let done = search(context, &self.store, (queries, like), &options, Box::new(sink.clone()))?;
+        let calibrate_with = self.like.as_ref().map(|like| like as &dyn VectorSource);
+        let queries = SearchQueries { queries: QuerySet::Source(&self.queries), calibrate_with };
+        let done = search(context, &self.store, queries, &options, Box::new(sink.clone()))?;
         Ok((sink.hits(), done.search.probes_per_query.unwrap_or_default()))
     }
 
@@ -183,10 +183,11 @@ impl Setting {
     /// Returns the mean recall@k of the queries in an index that promises a recall, and the length of their lists.
     fn reached_by_walks(&self, context: &Context, index: &Index, k: u64, recall: f64, seed: u64) -> Result<(f64, f64)> {
         let like = self.like.as_ref().map(|like| like as &dyn VectorSource);
-        let search = |queries: &InMemory, like, effort| -> Result<(Vec<Hits>, f64)> {
+        let search = |queries: &InMemory, calibrate_with, effort| -> Result<(Vec<Hits>, f64)> {
             let sink = CollectHits::default();
             let options = SearchOptions::new(QueryTarget::Nearest(k), effort, seed);
-            let done = index::search(context, index, (queries, like), &options, Box::new(sink.clone()))?;
+            let queries = QuerySources { queries, calibrate_with };
+            let done = index::search(context, index, queries, &options, Box::new(sink.clone()))?;
             Ok((sink.hits(), done.common.strategy.t.unwrap_or_default()))
         };
         let list = search(&self.queries.first(), like, SearchEffort::Recall(recall))?.1;

@@ -64,7 +64,7 @@ impl Asking {
 
     pub(crate) fn request(&self, number: usize) -> Request {
         let vector = self.queries[number % self.queries.len()].clone();
-        Request { vector, wanted: self.wanted, effort: self.effort, deadline: None }
+        Request { vector, target: self.wanted, effort: self.effort, deadline: None }
     }
 }
 

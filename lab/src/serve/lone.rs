@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use adjoin::buckets::{self, QuerySet};
+use adjoin::buckets::{self, QuerySet, SearchQueries};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
@@ -53,6 +53,6 @@ fn searched(
 ) -> Result<Vec<u64>> {
     let hits = CollectHits::default();
     let options = SearchOptions::new(target, effort, 1);
-    buckets::search(context, store, (QuerySet::Source(query), QuerySet::Rows), &options, Box::new(hits.clone()))?;
+    buckets::search(context, store, SearchQueries::new(QuerySet::Source(query)), &options, Box::new(hits.clone()))?;
     Ok(hits.hits().remove(0).into_iter().map(|(row, _)| row).collect())
 }

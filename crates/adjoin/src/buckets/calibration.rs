@@ -59,9 +59,20 @@ pub(crate) struct CalibrationSamples(Vec<CalibrationSample>);
 
 struct CalibrationSample {
     /// Number of vectors requested for the sample.
-    asked: u64,
+    count: u64,
     sampled: Sampled,
     _memory: Reservation,
+}
+
+/// Calibration queries to draw.
+#[derive(Clone, Copy)]
+pub(super) struct CalibrationDraw<'a> {
+    /// Set from which they are drawn.
+    pub(super) queries: QuerySet<'a>,
+    /// Largest number of them.
+    pub(super) count: u64,
+    /// Seed of the draw, and of the bootstrap over the drawn queries.
+    pub(super) seed: u64,
 }
 
 /// Sampled vectors and the buckets of their hits.
@@ -79,31 +90,30 @@ pub(super) fn is_worth_it(rows: u64, vectors: u64) -> bool {
     vectors as f64 <= SHARE_MAX * rows as f64
 }
 
-/// Finds a rule that keeps the promise for queries with the distribution of `like`. Starts with a sample of `vectors`
-/// vectors. Returns `None` if no sample supports the promise.
+/// Finds a rule that reaches `recall` for queries with the distribution of the drawn ones. If the draw does not support
+/// the promise, a larger one is tried. Returns `None` if no sample supports it.
 ///
 /// # Errors
 /// If the store or the calibration queries cannot be read, or if the sample does not fit into memory.
 pub(super) fn calibrate<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    (like, vectors): (QuerySet<'_>, u64),
-    wanted: QueryTarget,
-    (recall, seed): (f64, u64),
-    mut kept: Option<&mut CalibrationSamples>,
+    draw: CalibrationDraw<'_>,
+    target: QueryTarget,
+    recall: f64,
+    mut samples: Option<&mut CalibrationSamples>,
 ) -> Result<Option<Calibrated>> {
-    for vectors in [vectors, MORE * vectors] {
-        if !is_worth_it(searcher.buckets.rows(), vectors) {
+    for count in [draw.count, MORE * draw.count] {
+        if !is_worth_it(searcher.buckets.rows(), count) {
             break;
         }
-        let _memory = searcher.context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
-        let of_kept = match (&mut kept, wanted) {
-            (Some(kept), QueryTarget::Nearest(k)) if k <= NOTED => {
-                kept.nearest(searcher, (like, vectors), (k, seed))?
-            }
+        let draw = CalibrationDraw { count, ..draw };
+        let _memory = searcher.context.reserve(bytes_of(count, target), PURPOSE)?;
+        let known = match (&mut samples, target) {
+            (Some(samples), QueryTarget::Nearest(k)) if k <= NOTED => samples.nearest(searcher, draw, k)?,
             _ => None,
         };
-        let sampled = of_kept.map_or_else(|| sample(searcher, (like, vectors), wanted, seed), Ok)?;
-        if let Some(calibrated) = calibrate_with(searcher, like, &sampled, (recall, seed))? {
+        let sampled = known.map_or_else(|| sample(searcher, draw, target), Ok)?;
+        if let Some(calibrated) = calibrate_with(searcher, draw, &sampled, recall)? {
             return Ok(Some(calibrated));
         }
     }
@@ -116,21 +126,21 @@ impl CalibrationSamples {
     fn nearest<T: Coordinate>(
         &mut self,
         searcher: &Searcher<'_, T>,
-        (like, vectors): (QuerySet<'_>, u64),
-        (k, seed): (u64, u64),
+        draw: CalibrationDraw<'_>,
+        k: u64,
     ) -> Result<Option<Sampled>> {
-        if let Some(known) = self.0.iter().find(|kept| kept.asked == vectors) {
+        if let Some(known) = self.0.iter().find(|known| known.count == draw.count) {
             return Ok(Some(known.sampled.nearest(k)));
         }
         let all = QueryTarget::Nearest(NOTED);
-        let Ok(_drawing) = searcher.context.reserve(bytes_of(vectors, all), PURPOSE) else { return Ok(None) };
-        let Ok(memory) = searcher.context.reserve(kept_bytes(vectors), PURPOSE) else { return Ok(None) };
-        let sampled = match sample(searcher, (like, vectors), all, seed) {
+        let Ok(_drawing) = searcher.context.reserve(bytes_of(draw.count, all), PURPOSE) else { return Ok(None) };
+        let Ok(memory) = searcher.context.reserve(kept_bytes(draw.count), PURPOSE) else { return Ok(None) };
+        let sampled = match sample(searcher, draw, all) {
             Err(error) if error.kind() == ErrorKind::Budget => return Ok(None),
             sampled => sampled?,
         };
         let nearest = sampled.nearest(k);
-        self.0.push(CalibrationSample { asked: vectors, sampled, _memory: memory });
+        self.0.push(CalibrationSample { count: draw.count, sampled, _memory: memory });
         Ok(Some(nearest))
     }
 }
@@ -138,10 +148,11 @@ impl CalibrationSamples {
 /// Finds the cheapest rule that keeps the promise for vectors like the sampled ones.
 fn calibrate_with<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    like: QuerySet<'_>,
+    draw: CalibrationDraw<'_>,
     sampled: &Sampled,
-    (recall, seed): (f64, u64),
+    recall: f64,
 ) -> Result<Option<Calibrated>> {
+    let seed = draw.seed;
     let count = sampled.vectors.len() as u64;
     let sets = setting_half(sampled.vectors.len(), seed);
     let rules = WEIGHTS.into_iter().filter_map(|weight| {
@@ -150,11 +161,11 @@ fn calibrate_with<T: Coordinate>(
         Some(ProbeRule { per_margin, t })
     });
     let rules: Vec<ProbeRule> = rules.collect();
-    let costs = costs(searcher, like, &rules, seed)?;
+    let costs = costs(searcher, draw, &rules)?;
     let Some((_, &rule)) = costs.iter().zip(&rules).min_by_key(|(cost, _)| **cost) else { return Ok(None) };
     let aside = sampled.of(rule.per_margin, |k| !sets[k]);
-    let borne_out = borne_out(&aside, rule.t, (recall, seed));
-    Ok(borne_out.map(|(t, at_k)| {
+    let confirmed = confirmed(&aside, rule.t, recall, seed);
+    Ok(confirmed.map(|(t, at_k)| {
         let rule = ProbeRule { t, ..rule };
         Calibrated { rule, at_k, p5: aside.fifth_percentile(t), vectors: count }
     }))
@@ -166,7 +177,7 @@ fn calibrate_with<T: Coordinate>(
 ///
 /// A larger threshold finds at least as much. Thresholds are therefore tried in a fixed order, and the first that
 /// passes is no more likely to be too small than a single one.
-fn borne_out(aside: &NeighborSample, least: f64, (recall, seed): (f64, u64)) -> Option<(f64, Interval)> {
+fn confirmed(aside: &NeighborSample, least: f64, recall: f64, seed: u64) -> Option<(f64, Interval)> {
     let reached = |t: f64| aside.recalls(t, seed).per_vector;
     let mut larger: Vec<f64> = aside.pair_ts.iter().map(|&t| f64::from(t)).filter(|&t| t > least).collect();
     larger.sort_unstable_by(f64::total_cmp);
@@ -177,8 +188,8 @@ fn borne_out(aside: &NeighborSample, least: f64, (recall, seed): (f64, u64)) -> 
 }
 
 /// Returns the bytes of `vectors` sampled vectors and their recorded hits.
-fn bytes_of(vectors: u64, wanted: QueryTarget) -> u64 {
-    let noted = match wanted {
+fn bytes_of(vectors: u64, target: QueryTarget) -> u64 {
+    let noted = match target {
         QueryTarget::Nearest(k) => k.min(NOTED),
         QueryTarget::Within(_) => NOTED,
     };
@@ -192,21 +203,20 @@ fn kept_bytes(vectors: u64) -> u64 {
 }
 
 /// Returns the least bytes for a calibration, in addition to the bytes of the search.
-pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: QueryTarget) -> u64 {
-    bytes_of(MORE * VECTORS, wanted) + DrawnVectors::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
+pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, target: QueryTarget) -> u64 {
+    bytes_of(MORE * VECTORS, target) + DrawnVectors::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
 }
 
-/// Draws at most `count` vectors from a set and passes them to `take`, at most `at_once` at a time.
+/// Draws calibration queries and passes them to `take`, at most `at_once` at a time.
 fn each_drawn<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    like: QuerySet<'_>,
-    (count, seed): (u64, u64),
+    CalibrationDraw { queries: set, count, seed }: CalibrationDraw<'_>,
     at_once: usize,
     take: &mut dyn FnMut(Queries<T>) -> Result<()>,
 ) -> Result<()> {
     let Searcher { context, buckets, subset, .. } = searcher;
-    let QuerySet::Source(source) = like else {
-        let places = match (like, subset) {
+    let QuerySet::Source(source) = set else {
+        let places = match (set, subset) {
             (QuerySet::Rows, Some(subset)) => subset.draw(count, seed, PLACES),
             _ => draw_places(buckets, count, seed, PLACES),
         };
@@ -217,7 +227,7 @@ fn each_drawn<T: Coordinate>(
     };
     let rows = source.info().rows;
     let drawn = Random::new(seed, PLACES).ascending_sample(count.min(rows), rows);
-    like.each(searcher, at_once, &mut |mut batch| {
+    set.each(searcher, at_once, &mut |mut batch| {
         batch.retain(|row| drawn.binary_search(&row).is_ok());
         if batch.rows.is_empty() {
             return Ok(());
@@ -229,21 +239,20 @@ fn each_drawn<T: Coordinate>(
 /// Draws calibration queries and records in which buckets their hits are.
 fn sample<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    (like, vectors): (QuerySet<'_>, u64),
-    wanted: QueryTarget,
-    seed: u64,
+    draw: CalibrationDraw<'_>,
+    target: QueryTarget,
 ) -> Result<Sampled> {
     let Searcher { context, buckets, prober, .. } = searcher;
     let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
-    let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
-    let mut margins = Vec::with_capacity(vectors as usize);
-    each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
-        searcher.search(&queries, wanted, Probes::Bound, |range, hits| {
+    let of = Searcher::<T>::bytes_of_query(buckets, draw.queries.vectors(buckets.space()), target);
+    let mut margins = Vec::with_capacity(draw.count as usize);
+    each_drawn(searcher, draw, searcher.queries_at_once(of) as usize, &mut |queries| {
+        searcher.search(&queries, target, Probes::Bound, |range, hits| {
             let first = sampled.vectors.len() as u64;
             let start = range.start;
             let noted = prober.map(context, &queries.members.panel, range, |query, measured| {
                 let hits = &hits[(query - start) as usize];
-                let lot = &mut Random::new(seed ^ (first + u64::from(query - start)), "noted");
+                let lot = &mut Random::new(draw.seed ^ (first + u64::from(query - start)), "noted");
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
                 let place = |&hit: &u64| {
                     let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
@@ -304,15 +313,15 @@ impl Sampled {
 /// Returns, for each rule, the number of rows that a few sampled vectors are compared with.
 fn costs<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    like: QuerySet<'_>,
+    draw: CalibrationDraw<'_>,
     rules: &[ProbeRule],
-    seed: u64,
 ) -> Result<Vec<u64>> {
     let Searcher { context, buckets, prober, .. } = searcher;
     let _memory = context.reserve(DrawnVectors::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
     let rows = |bucket| u64::from(buckets.extent(bucket).rows);
     let mut costs = vec![0; rules.len()];
-    each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries| {
+    let few = CalibrationDraw { count: COST_VECTORS, ..draw };
+    each_drawn(searcher, few, COST_VECTORS as usize, &mut |queries| {
         let panel = &queries.members.panel;
         let of = prober.map(context, panel, 0..panel.rows() as u32, |_, measured| {
             rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()

@@ -1,12 +1,12 @@
 //! Decides which buckets the queries of a search probe, and which recall that promises.
 
-use super::calibration::{self, Calibrated, CalibrationSamples, calibrate};
+use super::calibration::{self, Calibrated, CalibrationDraw, CalibrationSamples, calibrate};
 use super::queries::QuerySet;
 use super::searcher::Searcher;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::plan::Probes;
-use crate::query::{QueryTarget, SearchEffort};
+use crate::query::{SearchEffort, SearchGoal};
 use crate::report::RecallStatistics;
 
 /// How queries choose their probes, and the recall that this reaches.
@@ -34,39 +34,41 @@ impl ProbePlan {
         Self { probes: Probes::Bound, recall: Some(RecallStatistics::proved_at_k(target)), calibrated: false }
     }
 
-    /// Chooses the probes for `queries` queries with the distribution of `like`. `seed` draws the calibration sample.
+    /// Chooses the probes for `queries` queries. `seed` draws the calibration sample, of which `samples` may have a part
+    /// already.
     ///
     /// # Errors
     /// If the store or the calibration queries cannot be read, or if memory does not suffice.
     pub(crate) fn of<T: Coordinate>(
         searcher: &Searcher<'_, T>,
-        (queries, like): (u64, QuerySet<'_>),
-        (wanted, effort): (QueryTarget, SearchEffort),
+        queries: u64,
+        calibration_queries: QuerySet<'_>,
+        SearchGoal { target, effort }: SearchGoal,
         seed: u64,
-        kept: Option<&mut CalibrationSamples>,
+        samples: Option<&mut CalibrationSamples>,
     ) -> Result<Self> {
         if let SearchEffort::Probes(count) = effort {
             let probes = Probes::Nearest(count.min(searcher.buckets.count()));
             return Ok(Self { probes, recall: None, calibrated: false });
         }
-        let Some(target) = recall_to_learn(effort, queries, searcher.all_rows()) else {
+        let Some(recall) = recall_to_learn(effort, queries, searcher.all_rows()) else {
             return Ok(Self::everywhere(effort.recall().unwrap_or(1.0)));
         };
-        let learned = calibrate(searcher, (like, calibration::VECTORS), wanted, (target, seed), kept)?;
-        let Some(Calibrated { rule, at_k, p5, vectors }) = learned else {
-            return Ok(Self { calibrated: true, ..Self::everywhere(target) });
+        let draw = CalibrationDraw { queries: calibration_queries, count: calibration::VECTORS, seed };
+        let Some(Calibrated { rule, at_k, p5, vectors }) = calibrate(searcher, draw, target, recall, samples)? else {
+            return Ok(Self { calibrated: true, ..Self::everywhere(recall) });
         };
-        let of = match like {
+        let drawn_from = match calibration_queries {
             QuerySet::Rows | QuerySet::AllRows => "rows of the store",
             QuerySet::Source(_) => "calibrate-with",
         };
-        let recall = RecallStatistics {
+        let promised = RecallStatistics {
             at_k: Some(at_k),
             p5: Some(p5),
-            queries: Some(of.to_owned()),
+            queries: Some(drawn_from.to_owned()),
             sample_queries: Some(vectors),
-            ..RecallStatistics::promised(target)
+            ..RecallStatistics::promised(recall)
         };
-        Ok(Self { probes: Probes::By(rule), recall: Some(recall), calibrated: true })
+        Ok(Self { probes: Probes::By(rule), recall: Some(promised), calibrated: true })
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use self::decide::{ProbePlan, recall_to_learn};
 pub use self::nearest::{NearestOptions, nearest, neighbor_schema};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub(crate) use self::probe_pass::ProbePass;
-pub use self::queries::QuerySet;
+pub use self::queries::{QuerySet, SearchQueries};
 use self::run::StoreSearch;
 pub(crate) use self::searcher::{Queries, Searcher};
 pub(crate) use self::visits::Visits;
@@ -43,19 +43,19 @@ use crate::store::{FilterBitmap, Kind, Store};
 const PURPOSE: &str = "this search";
 
 /// Finds the hits of each query and passes them to `sink`, in the order of the queries. The recall is promised for
-/// queries with the distribution of `like`.
+/// queries with the distribution of the calibration queries.
 ///
 /// # Errors
-/// If `queries` or `like` do not match the type of the store, if the budget is too small, if the store cannot be read,
+/// If queries or calibration queries do not match the type of the store, if the budget is too small, if the store cannot be read,
 /// or if the sink fails.
 pub fn search(
     context: &Context,
     store: &Store,
-    (queries, like): (QuerySet<'_>, QuerySet<'_>),
+    queries: SearchQueries<'_>,
     options: &SearchOptions,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
-    search_for(context, store, (queries, like), (options, None), sink)
+    search_for(context, store, queries, options, None, sink)
 }
 
 /// Marks a search in which rows of the store look for their neighbors.
@@ -69,33 +69,30 @@ struct Neighbors {
 fn search_for(
     context: &Context,
     store: &Store,
-    (queries, like): (QuerySet<'_>, QuerySet<'_>),
-    (options, neighbors): (&SearchOptions, Option<Neighbors>),
+    search: SearchQueries<'_>,
+    options: &SearchOptions,
+    neighbors: Option<Neighbors>,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     let buckets = Buckets::of(store);
-    [queries, like].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
+    let (queries, calibration_queries) = (search.queries, search.calibration_set());
+    [queries, calibration_queries].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.check()?;
     options.target.check(store.manifest().metric, store.folder())?;
     options.effort.check_for(Kind::Store)?;
     options.filter.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
-    // Queries from a source resemble any row, whichever rows the filter admits.
-    let like = match (queries, like) {
-        (QuerySet::Source(_), QuerySet::Rows) => QuerySet::AllRows,
-        _ => like,
-    };
     // Comparing floats costs several times as much as bytes. Lifted vectors are not rounded: their differences may be
     // smaller than codes resolve.
     let may_round = neighbors.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
     let handing = SearchRun::least_bytes(store.manifest().ids, naming_bytes(&buckets), &*sink);
-    let least = least_bytes(context, &buckets, (queries, like), (options, may_round));
+    let least = least_bytes(context, &buckets, search, options, may_round);
     let context = &context.for_run(least.saturating_add(handing), PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
     let passing = options.filter.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
     let starts = if passing.is_some() { starts(store.extents()) } else { Vec::new() };
-    let of_reading = queries.reading_bytes(&rounded).max(like.reading_bytes(&rounded));
-    let _of_reading = context.reserve(of_reading + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
+    let _of_reading =
+        context.reserve(search.reading_bytes(&rounded) + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
     let subset = passing.as_ref().map(|passing| Subset { places: passing.rows(), starts: &starts });
     let buckets = &rounded.seeking(subset);
     with_coordinates!(buckets.space(), T => {
@@ -105,7 +102,7 @@ fn search_for(
             Some(subset) => searcher.among(subset),
             None => searcher,
         };
-        StoreSearch { searcher, store, queries, calibration_queries: like, options, query_bytes: of }.run(sink)
+        StoreSearch { searcher, store, queries, calibration_queries, options, query_bytes: of }.run(sink)
     })
 }
 
@@ -114,18 +111,19 @@ fn search_for(
 fn least_bytes(
     context: &Context,
     buckets: &Buckets<'_>,
-    (queries, like): (QuerySet<'_>, QuerySet<'_>),
-    (options, may_round): (&SearchOptions, bool),
+    search: SearchQueries<'_>,
+    options: &SearchOptions,
+    may_round: bool,
 ) -> u64 {
     let finding = || FilterBitmap::least_bytes(buckets.rows()) + buckets.at(0).0.parts_bytes();
     let of_condition = options.filter.as_ref().map_or(0, |_| finding());
-    let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
+    let queries = search.queries;
     let mut least =
         with_coordinates!(buckets.space(), T => least_of_searching::<T>(context, buckets, queries, options));
     if may_round {
         least = least.max(least_of_searching::<u8>(context, buckets, queries, options)).max(coding_bytes(buckets));
     }
-    of_reading.saturating_add(least).saturating_add(of_condition)
+    search.reading_bytes(buckets).saturating_add(least).saturating_add(of_condition)
 }
 
 /// Returns the part of the least bytes that depends on the coordinate type.

@@ -3,7 +3,7 @@
 //! The rows are queries in the order of the buckets, so that queries of one batch share most of the buckets that they
 //! probe.
 
-use super::queries::QuerySet;
+use super::queries::{QuerySet, SearchQueries};
 use super::{Neighbors, hit_schema, search_for};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -57,8 +57,8 @@ pub fn nearest(
     let NearestOptions { k, within, effort, seed } = *options;
     let search = SearchOptions::new(QueryTarget::of(Some(k), None, None)?, effort, seed);
     let neighbors = Neighbors { within: options.predicate(store.manifest().metric)? };
-    let (rows, asked) = (QuerySet::Rows, (&search, Some(neighbors)));
-    let SearchStatistics { common, search } = search_for(context, store, (rows, rows), asked, sink)?;
+    let rows = SearchQueries::new(QuerySet::Rows);
+    let SearchStatistics { common, search } = search_for(context, store, rows, &search, Some(neighbors), sink)?;
     let others = common.rows.saturating_sub(1).max(1);
     let nearest = NearestCounts {
         k,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::PURPOSE;
-use super::calibration::{self, calibrate};
+use super::calibration::{self, CalibrationDraw, calibrate};
 use super::queries::QuerySet;
 use super::searcher::{Counts, Queries, Searcher};
 use super::visits::Visits;
@@ -13,9 +13,7 @@ use crate::execute::{NearComparison, NearPlaces, NumberedQueries};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Subset};
 use crate::plan::Probes;
-use crate::query::QueryBatch;
-use crate::query::QueryTarget;
-use crate::query::in_halves;
+use crate::query::{QueryBatch, QueryTarget, in_halves};
 use crate::workers::map_items;
 
 /// Size of the calibration sample. Small, since no recall is promised.
@@ -66,12 +64,13 @@ impl NearRows<'_> {
     /// If the budget is too small, if the store cannot be read, or if `take` fails.
     pub(crate) fn each(self, context: &Context, take: &mut dyn FnMut(u32, Vec<Vec<u32>>) -> Result<()>) -> Result<()> {
         let Self { buckets, subset, count, recall, seed } = self;
-        let wanted = QueryTarget::Nearest(count);
+        let target = QueryTarget::Nearest(count);
+        let draw = CalibrationDraw { queries: QuerySet::AllRows, count: VECTORS, seed };
         with_coordinates!(buckets.space(), T => {
             let _of_reading = context.reserve(QuerySet::Rows.reading_bytes(buckets), PURPOSE)?;
             let searcher = &Searcher::<T>::new(context, buckets)?.among(subset);
             let learned = match calibration::is_worth_it(buckets.rows(), VECTORS) {
-                true => calibrate(searcher, (QuerySet::AllRows, VECTORS), wanted, (recall, seed), None)?,
+                true => calibrate(searcher, draw, target, recall, None)?,
                 false => None,
             };
             let probes = learned.map(|learned| Probes::By(learned.rule));
@@ -83,8 +82,8 @@ impl NearRows<'_> {
                 let _memory = context.reserve(rows.len() as u64 * of_row, PURPOSE)?;
                 let queries = &Queries::new(searcher, vectors, &stored, places);
                 drop(stored);
-                let find = |range| self.find(searcher, (queries, range), probes);
-                in_halves((context, buckets.rows()), rows.len() as u32, find, |range, found| take(first + range.start, found))?;
+                let find = |range| self.find(searcher, queries, range, probes);
+                in_halves(context, buckets.rows(), rows.len() as u32, find, |range, found| take(first + range.start, found))?;
                 first += rows.len() as u32;
                 Ok(())
             })
@@ -96,16 +95,17 @@ impl NearRows<'_> {
     fn find<T: Coordinate>(
         &self,
         searcher: &Searcher<'_, T>,
-        (queries, range): (&Queries<T>, Range<u32>),
+        queries: &Queries<T>,
+        range: Range<u32>,
         probes: Option<Probes>,
     ) -> Result<Option<Vec<Vec<u32>>>> {
         let Self { subset, count, .. } = *self;
         let Searcher { context, buckets, .. } = searcher;
         let listed = match probes {
             Some(probes) => {
-                // The wanted rows and the row itself.
+                // The row itself is among its nearest rows.
                 let least_rows = (count + 1).min(searcher.all_rows());
-                searcher.visits((queries, range.clone()), (probes, least_rows), &Counts::default())?
+                searcher.visits(queries, range.clone(), probes, least_rows, &Counts::default())?
             }
             None => {
                 let all = vec![true; buckets.count() as usize];

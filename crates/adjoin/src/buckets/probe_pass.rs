@@ -37,7 +37,7 @@ pub(crate) struct ProbePass<'a, T: Coordinate> {
     searcher: &'a Searcher<'a, T>,
     queries: &'a Queries<T>,
     range: Range<u32>,
-    wanted: QueryTarget,
+    target: QueryTarget,
     nearest: AllNearest,
     /// Number of hits held for queries without a limit on hits, and whether memory is full.
     held: AtomicU64,
@@ -51,15 +51,15 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         searcher: &'a Searcher<'a, T>,
         queries: &'a Queries<T>,
         range: Range<u32>,
-        wanted: QueryTarget,
+        target: QueryTarget,
     ) -> Self {
         let none = |query: u32| {
             let own = queries.places.as_ref().map(|places| places[query as usize]);
-            searcher.none_found(wanted, own)
+            searcher.none_found(target, own)
         };
         let nearest = AllNearest::new(range.clone().map(none));
         let (held, full, counts) = Default::default();
-        Self { searcher, queries, range, wanted, nearest, held, full, counts }
+        Self { searcher, queries, range, target, nearest, held, full, counts }
     }
 
     /// Returns whether some hits were dropped because memory was full.
@@ -78,7 +78,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
     /// Compares queries that are near each other in the store, if the queries are its rows. This bounds the distance to
     /// the k-th nearest row, using only rows of buckets that the query will probe.
     fn at_each_other(&self, looks: impl Fn(u32, u32) -> bool + Sync) -> Result<()> {
-        let (QueryTarget::Nearest(k), Searcher { context, buckets, subset, .. }) = (self.wanted, self.searcher) else {
+        let (QueryTarget::Nearest(k), Searcher { context, buckets, subset, .. }) = (self.target, self.searcher) else {
             return Ok(());
         };
         let subset = *subset;
@@ -109,8 +109,9 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
     /// # Errors
     /// If the store cannot be read.
     pub(super) fn by_rule(&self, probes: Probes) -> Result<bool> {
-        let (some, looks) = ((self.queries, self.range.clone()), (probes, self.least_rows()));
-        let Some((visits, _memory)) = self.searcher.visits(some, looks, &self.counts)? else { return Ok(false) };
+        let (range, least_rows) = (self.range.clone(), self.least_rows());
+        let visits = self.searcher.visits(self.queries, range, probes, least_rows, &self.counts)?;
+        let Some((visits, _memory)) = visits else { return Ok(false) };
         self.at_each_other(|bucket, query| visits.holds(bucket, query))?;
         self.look(&visits)?;
         Ok(true)
@@ -126,7 +127,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         self.at_each_other(|_, _| true)?;
         let mut looked = vec![false; buckets.count() as usize];
         let scouts: Vec<u32> = self.range.clone().step_by(self.range.len().div_ceil(SCOUTS)).collect();
-        let go_ahead = matches!(self.wanted, QueryTarget::Nearest(_));
+        let go_ahead = matches!(self.target, QueryTarget::Nearest(_));
         if go_ahead {
             looked = self.near_to(&scouts)?;
             self.look(&Visits::All(self.range.clone().collect(), looked.clone()))?;
@@ -153,9 +154,9 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
             marks = self.look_at(marks)?;
         }
         self.reached(self.range.clone(), |query, bucket, reached| {
-            let wanted = reached && !looked[bucket as usize];
+            let is_needed = reached && !looked[bucket as usize];
             // A bucket that the query has probed already is not probed again.
-            if wanted || marks.is_set(bucket, query) {
+            if is_needed || marks.is_set(bucket, query) {
                 marks.turn(bucket, query);
             }
         })?;
@@ -179,7 +180,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
             visits,
             || self.comparison(),
             |search, number, bucket, queries| {
-                self.compare(search, (number, bucket), queries);
+                self.compare(search, number, bucket, queries);
                 Ok(())
             },
         )?;
@@ -190,7 +191,8 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
     pub(crate) fn compare(
         &self,
         search: &mut NearestSearch<'_, T>,
-        (number, bucket): (u32, &LoadedBucket<T>),
+        number: u32,
+        bucket: &LoadedBucket<T>,
         queries: &[u32],
     ) {
         if self.is_full() {
@@ -198,7 +200,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         }
         let (compared, more) = search.compare(number, bucket, queries);
         // With K, the list of a query is bounded; without K, the hits are bounded by the free memory.
-        if self.held.fetch_add(more, Ordering::Relaxed) + more > self.wanted.room(self.searcher.context) {
+        if self.held.fetch_add(more, Ordering::Relaxed) + more > self.target.room(self.searcher.context) {
             self.full.store(true, Ordering::Relaxed);
         }
         self.counts.add_compared(compared, queries.len() as u64);
@@ -273,12 +275,12 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         queries: impl Iterator<Item = u32>,
         work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
     ) -> Result<Vec<R>> {
-        self.searcher.measure((self.queries, queries), &self.counts, work)
+        self.searcher.measure(self.queries, queries, &self.counts, work)
     }
 
     /// Returns the least number of rows to compare a query with: K and the query itself.
     fn least_rows(&self) -> u64 {
-        match self.wanted {
+        match self.target {
             QueryTarget::Nearest(k) => k.saturating_add(1).min(self.searcher.all_rows()),
             QueryTarget::Within(_) => 0,
         }

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use super::searcher::Searcher;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space};
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
+use crate::message::{Argument, message};
 use crate::options::VectorType;
 use crate::plan::Load;
-use crate::query::naming_bytes;
-use crate::query::{Gathering, QueryBatch, SourceQueries, gathering_bytes};
+use crate::query::{Gathering, QueryBatch, QueryRow, QuerySources, SourceQueries, gathering_bytes, naming_bytes};
 use crate::source::{IdKind, VectorSource};
+use crate::store::Kind;
 
 /// Set of queries.
 #[derive(Clone, Copy)]
@@ -21,6 +22,48 @@ pub enum QuerySet<'a> {
     Rows,
     /// All rows of the store, whether they pass the filter or not. A row does not find itself.
     AllRows,
+}
+
+/// Queries of a search, and the queries that its recall is calibrated with.
+#[derive(Clone, Copy)]
+pub struct SearchQueries<'a> {
+    /// The queries.
+    pub queries: QuerySet<'a>,
+    /// Vectors with the same distribution as the queries. If `None`, rows of the folder are drawn.
+    pub calibrate_with: Option<&'a dyn VectorSource>,
+}
+
+impl<'a> SearchQueries<'a> {
+    /// Queries whose recall is calibrated with rows of the folder.
+    pub fn new(queries: QuerySet<'a>) -> Self {
+        Self { queries, calibrate_with: None }
+    }
+
+    /// Returns the queries and calibration queries as sources. Rows of the folder can be queries of a store only.
+    pub(crate) fn into_sources(self, kind: Kind) -> Result<QuerySources<'a>> {
+        match self.queries {
+            QuerySet::Source(queries) => Ok(QuerySources { queries, calibrate_with: self.calibrate_with }),
+            QuerySet::Rows | QuerySet::AllRows => Err(Error::option(message![
+                format!("the rows of {kind} cannot be its own queries; search a store, or give a file as "),
+                Argument::Queries
+            ])),
+        }
+    }
+
+    /// Returns the set from which calibration queries are drawn.
+    pub(super) fn calibration_set(self) -> QuerySet<'a> {
+        match (self.calibrate_with, self.queries) {
+            (Some(source), _) => QuerySet::Source(source),
+            // Queries from a source resemble any row, whichever rows the filter admits.
+            (None, QuerySet::Source(_)) => QuerySet::AllRows,
+            (None, QuerySet::Rows | QuerySet::AllRows) => QuerySet::Rows,
+        }
+    }
+
+    /// Returns the bytes held while queries or calibration queries are read.
+    pub(super) fn reading_bytes(self, buckets: &Buckets<'_>) -> u64 {
+        self.queries.reading_bytes(buckets).max(self.calibration_set().reading_bytes(buckets))
+    }
 }
 
 impl QuerySet<'_> {
@@ -85,7 +128,8 @@ impl QuerySet<'_> {
         }
         let only = if matches!(self, Self::Rows) { subset } else { None };
         let bytes = buckets.vectors().bytes();
-        let mut all = Gathering::new((context, at_once), (buckets.vectors(), buckets.ids(0)), Some(Vec::new()), take);
+        let mut all =
+            Gathering::new(context, at_once, QueryBatch::empty(buckets.vectors(), buckets.ids(0), true), take);
         let loads = Load::each(buckets.count());
         let memory = least_read_ahead(buckets.extents(), true);
         let ahead = ReadAhead::new(context, "queries", buckets, true, memory, loads, &context.cancel)?;
@@ -95,7 +139,8 @@ impl QuerySet<'_> {
             let numbered = (members.first..).zip(members.vectors.chunks_exact(bytes)).zip(&members.rows);
             let counts = |member| only.is_none_or(|only| only.contains(stored.number(), member));
             for ((k, vector), &row) in numbered.filter(|((k, _), _)| counts(*k)) {
-                all.add(row, (&members.ids, (k - members.first) as usize), Some((stored.number(), k)), |stored| {
+                let (id_at, place) = ((k - members.first) as usize, Some((stored.number(), k)));
+                all.add(QueryRow { row, ids: &members.ids, id_at, place }, |stored| {
                     stored.extend_from_slice(vector);
                     Ok(())
                 })?;

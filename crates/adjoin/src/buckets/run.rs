@@ -58,7 +58,7 @@ impl<T: Coordinate> BatchSearch for Probing<'_, T> {
     }
 
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
-        name_places(self.searcher.context, self.searcher.buckets, kind, (places, room))
+        name_places(self.searcher.context, self.searcher.buckets, kind, places, room)
     }
 }
 
@@ -72,9 +72,9 @@ impl<T: Coordinate> StoreSearch<'_, T> {
         let Searcher { context, buckets, .. } = *searcher;
         let mut watch = Stopwatch::start();
         let run = SearchRun::new(context, options.target, self.store.manifest().ids, naming_bytes(buckets), &*sink)?;
-        let asked = (queries.count(searcher), self.calibration_queries);
-        let plan = ProbePlan::of(searcher, asked, (options.target, options.effort), options.seed, None)?;
-        let planning = (watch.lap(), plan.calibrated);
+        let (count, calibration_queries) = (queries.count(searcher), self.calibration_queries);
+        let plan = ProbePlan::of(searcher, count, calibration_queries, options.goal(), options.seed, None)?;
+        let planning_seconds = watch.lap();
         let calibration = searcher.counts.take(buckets.read_counts());
         let at_once = searcher.queries_at_once(query_bytes) as usize;
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(searcher, at_once, answer);
@@ -92,7 +92,7 @@ impl<T: Coordinate> StoreSearch<'_, T> {
             seed: options.seed,
             recall: plan.recall.clone(),
             io: reads.statistics(context, buckets.bytes(false), buckets.is_direct(), ran.written),
-            seconds: ran.seconds(planning),
+            seconds: ran.seconds(planning_seconds, plan.calibrated),
             strategy: self.strategy(plan.probes, calibration.compared),
             ..manifest.statistics(context, "search")
         };

@@ -124,8 +124,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     }
 
     /// Returns the empty result of a query. The member at `but` is never a hit.
-    pub(super) fn none_found(&self, wanted: QueryTarget, but: Option<(u32, u32)>) -> Nearest {
-        let none = wanted.among(self.all_rows()).nearest(self.buckets.metric(), but);
+    pub(super) fn none_found(&self, target: QueryTarget, but: Option<(u32, u32)>) -> Nearest {
+        let none = target.among(self.all_rows()).nearest(self.buckets.metric(), but);
         match self.within {
             Some(within) => none.only_within(within),
             None => none,
@@ -162,8 +162,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     }
 
     /// Returns the bytes of a query: as stored, as coordinates, its hits, and an entry in each list.
-    pub(crate) fn bytes_of_query(buckets: &Buckets<'_>, queries: VectorType, wanted: QueryTarget) -> u64 {
-        let answers = match wanted {
+    pub(crate) fn bytes_of_query(buckets: &Buckets<'_>, queries: VectorType, target: QueryTarget) -> u64 {
+        let answers = match target {
             QueryTarget::Nearest(k) => Nearest::memory_bytes(k.min(buckets.rows())),
             // Hits are in a heap that doubles as it grows.
             QueryTarget::Within(_) => Nearest::memory_bytes(2 * HITS_EXPECTED.min(buckets.rows())),
@@ -186,7 +186,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     /// Measures some queries against all centers.
     pub(super) fn measure<R: Send>(
         &self,
-        (queries, numbers): (&Queries<T>, impl Iterator<Item = u32>),
+        queries: &Queries<T>,
+        numbers: impl Iterator<Item = u32>,
         counts: &Counts,
         work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
     ) -> Result<Vec<R>> {
@@ -199,13 +200,15 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     /// memory does not hold the probes of several queries.
     pub(super) fn visits(
         &self,
-        (queries, range): (&Queries<T>, Range<u32>),
-        (probes, least_rows): (Probes, u64),
+        queries: &Queries<T>,
+        range: Range<u32>,
+        probes: Probes,
+        least_rows: u64,
         counts: &Counts,
     ) -> Result<Option<(Visits, Reservation)>> {
         let Self { context, buckets, .. } = *self;
         let room = AtomicU64::new(context.budget().free());
-        let lists = self.measure((queries, range.clone()), counts, |_, measured| {
+        let lists = self.measure(queries, range.clone(), counts, |_, measured| {
             let mut list: Vec<u32> = measured.probed::<T>(probes, least_rows, |bucket| self.rows(bucket)).collect();
             list.shrink_to_fit();
             let bytes = list.len() as u64 * BYTES_OF_VISIT;
@@ -244,14 +247,15 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     pub(crate) fn search(
         &self,
         queries: &Queries<T>,
-        wanted: QueryTarget,
+        target: QueryTarget,
         probes: Probes,
         take: impl FnMut(Range<u32>, Vec<Vec<Hit>>) -> Result<()>,
     ) -> Result<()> {
         in_halves(
-            (self.context, self.all_rows()),
+            self.context,
+            self.all_rows(),
             queries.members.len() as u32,
-            |range| self.search_some(queries, range, wanted, probes),
+            |range| self.search_some(queries, range, target, probes),
             take,
         )
     }
@@ -261,10 +265,10 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         &self,
         queries: &Queries<T>,
         range: Range<u32>,
-        wanted: QueryTarget,
+        target: QueryTarget,
         probes: Probes,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
-        let looking = ProbePass::new(self, queries, range, wanted);
+        let looking = ProbePass::new(self, queries, range, target);
         let fits = match probes {
             Probes::Bound => looking.by_bound()?,
             _ => looking.by_rule(probes)?,

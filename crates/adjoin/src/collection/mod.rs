@@ -11,7 +11,7 @@
 //! use adjoin::context::Context;
 //! use adjoin::index::IndexOptions;
 //! use adjoin::options::{Element, Metric, VectorType};
-//! use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+//! use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 //! use adjoin::sink::CollectHits;
 //! use adjoin::source::{self, IdKind, Ids};
 //!
@@ -35,7 +35,7 @@
 //!
 //! let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
 //! let hits = CollectHits::default();
-//! collection.search(&context, (&*some, None), &options, Box::new(hits.clone()))?;
+//! collection.search(&context, QuerySources::new(&*some), &options, Box::new(hits.clone()))?;
 //! assert_eq!(hits.hits()[7], [(7, 0.0)]);
 //! assert!(collection.get(&Ids::Int64(vec![1_000]))?[0].is_none());
 //! collection.close()?;

@@ -15,8 +15,8 @@ use crate::index::{CollectionChanges, Index, UnmergedRows, search_bytes, search_
 use crate::message::Argument;
 use crate::options::Metric;
 use crate::query::{
-    BatchSearch, IdRoom, NamedHits, Naming, QueryTarget, RanSearch, SearchOptions, SearchRun, SearchWork,
-    SourceQueries, StoredQueries,
+    BatchSearch, IdRoom, NamedHits, Naming, QuerySources, QueryTarget, QueryVectors, RanSearch, SearchOptions,
+    SearchRun, SearchWork, SourceQueries, StoredQueries,
 };
 use crate::report::{
     CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
@@ -39,8 +39,8 @@ const HITS_EXPECTED: u64 = 1_000;
 
 impl Collection {
     /// Finds the hits of each query among the rows at the start of the call, and passes them to `sink` in the order of
-    /// the queries. The promised recall holds for queries that are distributed like the vectors of `like`, or like the
-    /// rows of the long-term index if `like` is `None`. Hits have ids; their row numbers are meaningless.
+    /// the queries. The promised recall holds for queries that are distributed like the calibration queries or, if there
+    /// are none, like the rows of the long-term index. Hits have ids; their row numbers are meaningless.
     ///
     /// # Errors
     /// If an option is out of range, the type of the queries does not match the collection, the budget is too small, or
@@ -48,7 +48,7 @@ impl Collection {
     pub fn search(
         &self,
         context: &Context,
-        (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+        queries: QuerySources<'_>,
         options: &SearchOptions,
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
@@ -58,7 +58,7 @@ impl Collection {
         let space = manifest.space();
         options.target.check(space.metric, self.folder())?;
         options.effort.check_for(Kind::Collection)?;
-        for source in [Some(queries), like].into_iter().flatten() {
+        for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
         let StateView { base, gone, mut view, rows, .. } = self.state().moment();
@@ -67,14 +67,14 @@ impl Collection {
             view = view.passing(context, &self.manifest().attributes, condition)?;
         }
         if let Some(base) = base {
-            let changes = CollectionChanges { deleted: &gone.entries, beside: &view };
-            let mut found = search_changed(context, &base.index, (queries, like), options, &changes, sink)?;
+            let changes = CollectionChanges { deleted: &gone.entries, unmerged: &view };
+            let mut found = search_changed(context, &base.index, queries, options, &changes, sink)?;
             found.common.command = COMMAND;
             found.common.rows = rows;
             found.search.passing_rows = found.search.passing_rows.map(|on_disk| on_disk + view.rows());
             return Ok(found);
         }
-        let queries = SourceQueries { source: queries, space };
+        let queries = SourceQueries { source: queries.queries, space };
         let query_bytes = scan_query_bytes(queries, options.target, view.rows());
         let finding = view.finding_bytes(context);
         let delivery = SearchRun::least_bytes(manifest.ids, 0, &*sink);
@@ -102,13 +102,14 @@ impl Collection {
     /// # Errors
     /// If there is no collection, or a manifest cannot be read.
     pub fn search_bytes(
-        (context, folder): (&Context, &Path),
-        (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+        context: &Context,
+        folder: &Path,
+        queries: QuerySources<'_>,
         options: &SearchOptions,
         sink_bytes: &dyn Fn(HitSchema) -> u64,
     ) -> Result<u64> {
         let manifest = CollectionManifest::read(context, folder)?;
-        let sink_bytes = sink_bytes(schema_of(&manifest, queries));
+        let sink_bytes = sink_bytes(schema_of(&manifest, queries.queries));
         let hits = match options.target {
             QueryTarget::Nearest(k) => k,
             QueryTarget::Within(_) => HITS_EXPECTED,
@@ -116,9 +117,9 @@ impl Collection {
         let of_hits = HITS_OF_QUERY.saturating_mul(Nearest::memory_bytes(hits));
         let on_disk = manifest.merged().map(|sequence| Index::manifest(context, &folder.join(folder_name(sequence))));
         let of_search = match on_disk.transpose()? {
-            Some(facts) => search_bytes(context, &facts, (queries, like), options, sink_bytes),
+            Some(facts) => search_bytes(context, &facts, queries, options, sink_bytes),
             None => {
-                let queries = SourceQueries { source: queries, space: manifest.space() };
+                let queries = SourceQueries { source: queries.queries, space: manifest.space() };
                 let handing = SearchRun::bytes_with(manifest.ids, 0, sink_bytes);
                 queries.reading_bytes() + 8 * queries.vectors().bytes() as u64 + handing
             }
@@ -177,9 +178,10 @@ impl BatchSearch for TemporaryScan<'_> {
 
     fn find(&mut self, queries: &StoredQueries, range: Range<u32>) -> Result<Option<Vec<Vec<Hit>>>> {
         let StoredQueries { vectors, stored, .. } = queries;
-        let some = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
+        let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
+        let queries = QueryVectors { vectors: *vectors, stored };
         let watch = Stopwatch::start();
-        let hits = self.view.find(self.context, (*vectors, some), self.target.among(self.view.rows()), 0)?;
+        let hits = self.view.find(self.context, queries, self.target.among(self.view.rows()), 0)?;
         if hits.is_some() {
             self.latencies_ms.extend(range.map(|_| (watch.seconds() * 1e3) as f32));
         }
@@ -208,7 +210,7 @@ impl TemporaryScan<'_> {
         };
         let common = CommonStatistics {
             recall: options.effort.recall().map(RecallStatistics::proved_at_k),
-            seconds: ran.seconds((0.0, false)),
+            seconds: ran.seconds(0.0, false),
             strategy: StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() },
             seed: options.seed,
             ..common

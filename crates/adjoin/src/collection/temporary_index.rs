@@ -23,8 +23,7 @@ use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBuck
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::{Newcomers, UnmergedRows};
 use crate::load::{LoadedBucket, Members};
-use crate::options::VectorType;
-use crate::query::{IdRoom, QueryTarget};
+use crate::query::{IdRoom, QueryTarget, QueryVectors};
 use crate::row_numbers::RowSet;
 use crate::source::{AttributeTables, Ids};
 use crate::sql::Condition;
@@ -298,7 +297,7 @@ impl UnmergedRows for TemporaryView {
     fn find(
         &self,
         context: &Context,
-        (vectors, stored): (VectorType, &[u8]),
+        QueryVectors { vectors, stored }: QueryVectors<'_>,
         wanted: QueryTarget,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>> {

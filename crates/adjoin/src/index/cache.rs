@@ -47,15 +47,15 @@ struct Held {
 }
 
 impl PageCache {
-    /// Creates a cache in the free memory beyond `keep` bytes.
+    /// Creates a cache in all free memory but `left_bytes`.
     ///
     /// # Errors
     /// If other threads take the memory first.
-    pub(super) fn beside(context: &Context, index: &Index, keep: u64) -> Result<Self> {
+    pub(super) fn leaving(context: &Context, index: &Index, left_bytes: u64) -> Result<Self> {
         let shape = index.facts().shape();
         // All pages, and the unused remainder of each part.
         let pages = shape.pages(index.facts().vertices) + (PARTS * SLAB_PAGES) as u64;
-        let free = context.budget().free().saturating_sub(keep);
+        let free = context.budget().free().saturating_sub(left_bytes);
         let bytes = free.min(pages * Self::bytes_of(shape.bytes()));
         Ok(Self::new(context.reserve(bytes, PURPOSE_SEARCH)?, shape.bytes()))
     }

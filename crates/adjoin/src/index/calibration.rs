@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::promised::Promise;
 use crate::random::Random;
 use crate::report::Interval;
 use crate::truth::NeighborSample;
@@ -216,7 +217,8 @@ impl Calibration {
     /// sample both decides and reports. This is sound because a longer list finds at least as many of the counted hits:
     /// a hit counts from where all longer lists find it. A list that is too short therefore passes no more often than
     /// the longest of the lists that are too short.
-    pub(super) fn choose(&self, k: u64, (recall, seed): (f64, u64)) -> Option<usize> {
+    pub(super) fn choose(&self, promise: Promise) -> Option<usize> {
+        let Promise { k, recall, seed } = promise;
         let least = k.min(self.hits_of_query.into()).max(SHORTEST as u64) as usize;
         self.samples(k).try_fold(least, |longest, sample| {
             // The threshold is negative infinity if any list finds everything.
@@ -228,9 +230,9 @@ impl Calibration {
     }
 
     /// Returns whether longer lists may come to support the promise, which they would if they found everything.
-    pub(super) fn may_support(&self, k: u64, (recall, seed): (f64, u64)) -> bool {
+    pub(super) fn may_support(&self, promise: Promise) -> bool {
         let found = Self { lists: vec![1 << 30], from: vec![0; self.from.len()], ..self.clone() };
-        found.choose(k, (recall, seed)).is_some()
+        found.choose(promise).is_some()
     }
 
     /// Returns what a list of the ladder reaches: the lower of the recalls of all rows and of inserted rows.
@@ -295,6 +297,10 @@ impl Calibration {
 mod tests {
     use super::*;
 
+    fn promise(k: u64, recall: f64) -> Promise {
+        Promise { k, recall, seed: 1 }
+    }
+
     /// Returns a calibration of queries with `hits` hits each. The list of 40 finds all but the last hit of every
     /// second query. Longer lists find all hits, except that the list of 80 finds none of the last query.
     fn sample(queries: u32, hits: u32) -> Calibration {
@@ -313,11 +319,11 @@ mod tests {
     #[test]
     fn the_shortest_list_that_finds_enough_is_chosen_for_any_k() {
         let calibration = sample(2_000, 10);
-        assert_eq!(calibration.choose(10, (0.8, 1)), Some(40));
-        assert_eq!(calibration.choose(10, (0.97, 1)), Some(60));
-        assert_eq!(calibration.choose(9, (0.97, 1)), Some(40), "the last hit is not wanted");
-        assert_eq!(calibration.choose(10, (0.9999, 1)), None);
-        assert!(!calibration.may_support(10, (0.9999, 1)) && calibration.may_support(10, (0.99, 1)));
+        assert_eq!(calibration.choose(promise(10, 0.8)), Some(40));
+        assert_eq!(calibration.choose(promise(10, 0.97)), Some(60));
+        assert_eq!(calibration.choose(promise(9, 0.97)), Some(40), "the last hit is not wanted");
+        assert_eq!(calibration.choose(promise(10, 0.9999)), None);
+        assert!(!calibration.may_support(promise(10, 0.9999)) && calibration.may_support(promise(10, 0.99)));
         let reached = calibration.reached(10, 40, 1);
         assert!((reached.at_k.estimate - 0.95).abs() < 0.01 && reached.p5 == 0.9, "{reached:?}");
         assert!(calibration.serves(10) && calibration.serves(3) && !calibration.serves(11));
@@ -331,12 +337,12 @@ mod tests {
         let inserted = Inserted { entries: (500..600).collect(), whole: true };
         let mut calibration = Calibration::new(7, 10, &noted, inserted);
         calibration.add(40, &(0..21_000).map(|hit| hit < 20_000 || hit % 2 == 0).collect::<Vec<_>>());
-        assert_eq!(calibration.choose(10, (0.4, 1)), Some(40));
-        assert_eq!(calibration.choose(10, (0.9, 1)), None);
+        assert_eq!(calibration.choose(promise(10, 0.4)), Some(40));
+        assert_eq!(calibration.choose(promise(10, 0.9)), None);
         let reached = calibration.reached(10, 40, 1);
         assert!(reached.of_inserted && (reached.at_k.low, reached.queries) == (0.5, 100), "{reached:?}");
         calibration.add(60, &[true; 21_000]);
-        assert_eq!(calibration.choose(10, (0.9, 1)), Some(60));
+        assert_eq!(calibration.choose(promise(10, 0.9)), Some(60));
         assert_eq!(Calibration::from_bytes(&calibration.to_bytes(), 2_110), Some(calibration));
         let unmeasured = Calibration::unmeasured(7, 2_000, Inserted { entries: (500..600).collect(), whole: true });
         assert!(!unmeasured.serves(10) && unmeasured.queries() == 2_100);
@@ -352,7 +358,7 @@ mod tests {
         assert!(left.is_none(), "each query has lost half of its hits");
         let left = calibration.of_left(3, &own, |entry| entry % 2 == 0).unwrap();
         assert_eq!((left.queries, left.noted(0)), (1_000, &[0, 2, 4][..]));
-        assert_eq!(left.choose(3, (0.9, 1)), Some(40));
+        assert_eq!(left.choose(promise(3, 0.9)), Some(40));
         assert!(calibration.of_left(3, &own, |_| false).is_none());
     }
 
@@ -360,7 +366,7 @@ mod tests {
     fn what_is_chosen_has_a_lower_bound_that_reaches_the_recall() {
         for (queries, k, recall) in [(300, 2, 0.95), (1_000, 2, 0.95), (1_000, 10, 0.97), (4_000, 10, 0.95)] {
             let calibration = sample(queries, 10);
-            let Some(list) = calibration.choose(k, (recall, 1)) else { continue };
+            let Some(list) = calibration.choose(promise(k, recall)) else { continue };
             let reached = calibration.reached(k, list, 1);
             assert!(reached.at_k.low >= recall, "{queries} {k}: {reached:?}");
         }
@@ -402,7 +408,7 @@ mod tests {
                 let mut other = bytes.clone();
                 other[at] ^= flip;
                 if let Some(other) = Calibration::from_bytes(&other, 22) {
-                    let list = other.choose(3, (0.5, 1)).or(other.longest()).unwrap_or(1);
+                    let list = other.choose(promise(3, 0.5)).or(other.longest()).unwrap_or(1);
                     assert!(other.reached(3, list, 1).at_k.estimate <= 1.0);
                 }
             }

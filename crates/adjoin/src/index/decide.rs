@@ -2,14 +2,16 @@
 
 use super::calibration::NOTED;
 use super::filtered_vertices::FilteredVertices;
+use super::promise::RecallQuestion;
+use super::promised::Promise;
 use super::run::{SearchMethod, SearchPlan};
 use super::walk::WalkAim;
+use super::within::ThresholdRecall;
 use super::{Index, IndexManifest, promise, within};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::query::QueryTarget;
-use crate::query::{SearchEffort, SearchOptions};
+use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use crate::source::VectorSource;
 
 /// Returns a method that takes no more memory than the one that will be chosen, as far as the options allow to predict.
@@ -22,9 +24,9 @@ pub(super) fn least_way(facts: &IndexManifest, options: &SearchOptions) -> Searc
             SearchMethod::Walk(WalkAim::nearest(hits, list))
         }
         (QueryTarget::Within(predicate), SearchEffort::List(list)) => {
-            SearchMethod::Walk(WalkAim::within(predicate, (list, 0.0)))
+            SearchMethod::Walk(WalkAim::within(predicate, list, 0.0))
         }
-        (QueryTarget::Within(predicate), _) => SearchMethod::Walk(WalkAim::within(predicate, (1, 0.0))),
+        (QueryTarget::Within(predicate), _) => SearchMethod::Walk(WalkAim::within(predicate, 1, 0.0)),
     }
 }
 
@@ -38,7 +40,7 @@ pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Ve
             vec![SearchMethod::Walk(promise::longest_walk(facts, k)), SearchMethod::PageScan]
         }
         (QueryTarget::Within(predicate), _) => {
-            vec![SearchMethod::Walk(WalkAim::within(predicate, (within::LONGEST, 0.0))), SearchMethod::PageScan]
+            vec![SearchMethod::Walk(WalkAim::within(predicate, within::LONGEST, 0.0)), SearchMethod::PageScan]
         }
     }
 }
@@ -47,27 +49,28 @@ pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Ve
 pub(super) fn deciding_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
-    like: Option<&dyn VectorSource>,
+    calibrate_with: Option<&dyn VectorSource>,
     options: &SearchOptions,
 ) -> u64 {
-    let target = match (options.target, options.effort) {
+    let (k, longest) = match (options.target, options.effort) {
         (_, effort) if effort.compares_all() || matches!(effort, SearchEffort::List(_)) => return 0,
         (QueryTarget::Nearest(k), _) => (k, promise::longest(k)),
         (QueryTarget::Within(_), _) => (NOTED as u64, within::LONGEST),
     };
-    promise::learning_bytes::<T>(context, facts, like, target)
+    promise::learning_bytes::<T>(context, facts, calibrate_with, k, longest)
 }
 
-/// Decides how a search runs. A promised recall holds for queries with the distribution of `like` or, if `None`, of the
-/// rows of the index. `running` returns the least bytes of a search with a method.
+/// Decides how a search runs. A promised recall holds for queries with the distribution of the calibration queries or, if
+/// there are none, of the rows of the index. `running` returns the least bytes of a search with a method.
 ///
 /// # Errors
-/// If `like` or the index cannot be read, or if the budget is too small for deciding or for the search.
+/// If the calibration queries or the index cannot be read, or if the budget is too small for deciding or for the search.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (options, admitted): (&SearchOptions, Option<&FilteredVertices>),
+    queries: QuerySources<'_>,
+    options: &SearchOptions,
+    admitted: Option<&FilteredVertices>,
     running: &dyn Fn(SearchMethod) -> u64,
 ) -> Result<SearchPlan> {
     let unpromised = |aim| Ok(SearchPlan { method: SearchMethod::Walk(aim), recall: None, reads: None });
@@ -77,21 +80,24 @@ pub(super) fn decide<T: Coordinate>(
     let mut decided = match (options.target, options.effort) {
         (QueryTarget::Nearest(k), SearchEffort::List(list)) => {
             let hits = k.min(index.facts().rows) as usize;
-            unpromised(promise::aim_at(index, apart, (hits, list.max(hits))))
+            unpromised(promise::aim_at(index, apart, hits, list.max(hits)))
         }
         (QueryTarget::Within(predicate), SearchEffort::List(list)) => {
-            unpromised(WalkAim::within(predicate, (list, predicate.squared_distance() as f32)))
+            unpromised(WalkAim::within(predicate, list, predicate.squared_distance() as f32))
         }
         // No sample supports a recall of 1. Only a comparison with all rows finds every hit.
         (_, effort) if effort.compares_all() => Ok(SearchPlan::whole(1.0, None)),
         (_, SearchEffort::Exact | SearchEffort::Probes(_)) => {
             unreachable!("one compares all, the other is refused before")
         }
-        (QueryTarget::Nearest(k), SearchEffort::Recall(target)) => {
-            promise::decide::<T>(context, index, (queries, like), (k, apart, thinned), (target, options), running)
+        (QueryTarget::Nearest(k), SearchEffort::Recall(recall)) => {
+            let promise = Promise { k, recall, seed: options.seed };
+            let question = RecallQuestion { promise, queries, admitted: apart, thinned, strategy: options.walk };
+            promise::decide::<T>(context, index, question, running)
         }
-        (QueryTarget::Within(predicate), SearchEffort::Recall(target)) => {
-            within::decide::<T>(context, index, (queries, like), (predicate, thinned), (target, options), running)
+        (QueryTarget::Within(predicate), SearchEffort::Recall(recall)) => {
+            let target = ThresholdRecall { predicate, recall };
+            within::decide::<T>(context, index, queries, target, options, thinned, running)
         }
     }?;
     if let (SearchMethod::Walk(aim), Some(admitted)) = (&mut decided.method, admitted)

@@ -33,7 +33,8 @@ impl FilteredVertices {
     /// Returns the bytes for finding the rows that pass a filter or are not deleted.
     pub(super) fn least_bytes(
         facts: &IndexManifest,
-        (by_condition, changes): (bool, Option<&CollectionChanges<'_>>),
+        by_condition: bool,
+        changes: Option<&CollectionChanges<'_>>,
     ) -> u64 {
         let (rows, vertices) = (facts.rows, u64::from(facts.vertices));
         let has_deleted = changes.is_some_and(|changes| changes.deleted.len() > 0);
@@ -51,7 +52,8 @@ impl FilteredVertices {
     pub(super) fn of(
         context: &Context,
         index: &Index,
-        (condition, deleted): (&Condition, Option<&RowSet>),
+        condition: &Condition,
+        deleted: Option<&RowSet>,
     ) -> Result<Self> {
         let rows = index.passing_without(context, condition, deleted)?;
         let vertices = index.facts().vertices.into();

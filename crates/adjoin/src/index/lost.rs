@@ -89,10 +89,10 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
     tried.sort_unstable();
     tried.dedup();
     let _looking = context.reserve(looking_bytes::<T>(facts), PURPOSE)?;
-    let cache = &PageCache::beside(context, index, context.budget().free() / 2)?;
+    let cache = &PageCache::leaving(context, index, context.budget().free() / 2)?;
     cache.fill(context, index, (tried.len() * LIST) as u64)?;
     let aim = WalkAim::nearest(HITS, LIST);
-    let walks = Walks::<T>::new((context, index), (aim, None), (WalkStrategy::default(), cache));
+    let walks = Walks::<T>::new(context, index, aim, None, WalkStrategy::default(), cache);
     let (mut pieces, mut neighbors, mut lost) = (Pieces::single(index), Vec::new(), Vec::new());
     for some in tried.chunks(TOGETHER) {
         let (mut stored, mut nearest) = (Vec::new(), Vec::new());
@@ -104,7 +104,7 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
         }
         let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
         let hidden = vec![None; some.len()];
-        let found = walks.search((&queries, &hidden), 0..some.len() as u32)?;
+        let found = walks.search(&queries, &hidden, 0..some.len() as u32)?;
         for (found, (&vertex, nearest)) in found.expect("their number is bounded").iter().zip(some.iter().zip(nearest))
         {
             let mut hits = found.hits.iter().map(|hit| index.vertex_of(hit.place.0));
@@ -134,5 +134,8 @@ fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> R
     for &vertex in &some {
         stored.extend_from_slice(pieces.vector(vertex)?);
     }
-    index.navigation.with::<T>(context, facts.space(), StoredVertices { vertices: some, stored }, &options.graph).map(Some)
+    index
+        .navigation
+        .with::<T>(context, facts.space(), StoredVertices { vertices: some, stored }, &options.graph)
+        .map(Some)
 }

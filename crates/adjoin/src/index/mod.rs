@@ -73,7 +73,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::graph::Graph;
-use crate::query::{SearchOptions, SearchRun, SourceQueries};
+use crate::query::{QuerySources, SearchOptions, SearchRun, SourceQueries};
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::sink::{HitSchema, HitSink};
 use crate::source::VectorSource;
@@ -184,19 +184,19 @@ fn build_of(
 }
 
 /// Finds the hits of each query and passes them to `sink`, in the order of the queries. The recall is promised for
-/// queries with the distribution of `like` or, if `None`, of the rows of the index.
+/// queries with the distribution of the calibration queries or, if there are none, of the rows of the index.
 ///
 /// # Errors
-/// If an option is out of range, if `queries` or `like` do not match the type of the index, if the budget is too small,
-/// if the index cannot be read, or if the sink fails.
+/// If an option is out of range, if queries or calibration queries do not match the type of the index, if the budget is
+/// too small, if the index cannot be read, or if the sink fails.
 pub fn search(
     context: &Context,
     index: &Index,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    queries: QuerySources<'_>,
     options: &SearchOptions,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
-    find(context, index, (queries, like), (options, None), sink)
+    find(context, index, queries, options, None, sink)
 }
 
 /// Searches an index as [`search()`] does, with `changes`: some rows are deleted, and there are additional rows,
@@ -210,27 +210,28 @@ pub fn search(
 pub(crate) fn search_changed(
     context: &Context,
     index: &Index,
-    queries: (&dyn VectorSource, Option<&dyn VectorSource>),
+    queries: QuerySources<'_>,
     options: &SearchOptions,
     changes: &CollectionChanges<'_>,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
-    find(context, index, queries, (options, Some(changes)), sink)
+    find(context, index, queries, options, Some(changes), sink)
 }
 
 /// Searches an index, with changes if there are any.
 fn find(
     context: &Context,
     index: &Index,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (options, changes): (&SearchOptions, Option<&CollectionChanges<'_>>),
+    queries: QuerySources<'_>,
+    options: &SearchOptions,
+    changes: Option<&CollectionChanges<'_>>,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     options.check()?;
     let space = index.facts().space();
     options.target.check(space.metric, index.folder())?;
     options.effort.check_for(Kind::Index)?;
-    for source in [Some(queries), like].into_iter().flatten() {
+    for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
         SourceQueries { source, space }.check(index.folder())?;
     }
     let facts = index.facts();
@@ -239,33 +240,33 @@ fn find(
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
         let strategy = index.strategy.shared_if(options.shares_pages);
-        let needs = SearchNeeds { context, facts, source: queries, sought, strategy, handing };
+        let needs = SearchNeeds { context, facts, source: queries.queries, sought, strategy, handing };
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
-        let of_admitted = FilteredVertices::least_bytes(facts, (options.filter.is_some(), changes));
+        let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), changes);
         let held = context.budget().total() - context.budget().free();
-        let context = &context.naming_at_least(held + bytes_of_any::<T>(&needs, like, options, of_admitted));
-        if of_admitted > 0 {
-            drop(context.for_run(of_admitted + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);
+        let context = &context.naming_at_least(held + bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes));
+        if filter_bytes > 0 {
+            drop(context.for_run(filter_bytes + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);
         }
         let admitted = match (&options.filter, changes) {
             (Some(condition), changes) => {
                 let deleted = changes.map(|changes| changes.deleted);
-                Some(FilteredVertices::of(context, index, (condition, deleted))?)
+                Some(FilteredVertices::of(context, index, condition, deleted)?)
             }
             (None, Some(changes)) => FilteredVertices::without(context, index, changes.deleted)?,
             (None, None) => None,
         };
         let admitted = admitted.as_ref();
-        let plan = decide::decide::<T>(context, index, (queries, like), (options, admitted), &running)?;
+        let plan = decide::decide::<T>(context, index, queries, options, admitted, &running)?;
         let context = &context.for_run(running(plan.method), PURPOSE_SEARCH)?;
         let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
         let keep = if strategy.shares { enough } else { u64::MAX };
-        let cache = &PageCache::beside(context, index, keep)?;
+        let cache = &PageCache::leaving(context, index, keep)?;
         let planning = watch.seconds();
-        let queries = SourceQueries { source: queries, space };
+        let queries = SourceQueries { source: queries.queries, space };
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
         let run = SearchRun::new(context, options.target, facts.ids, 0, &*sink)?;
-        let mut search = IndexSearch::<T>::new((context, index), plan.method, (sought, admitted), (strategy, cache));
+        let mut search = IndexSearch::<T>::new(context, index, plan.method, sought, admitted, strategy, cache);
         let (at_once, query_bytes) = (search.queries_at_once(), IndexSearch::<T>::query_bytes(facts, sought));
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
         let ran = run.run(&mut search, query_bytes, read, sink)?;
@@ -278,31 +279,31 @@ fn find(
 pub fn search_bytes(
     context: &Context,
     facts: &IndexManifest,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    queries: QuerySources<'_>,
     options: &SearchOptions,
     sink_bytes: u64,
 ) -> u64 {
     let handing = SearchRun::bytes_with(facts.ids, 0, sink_bytes);
     let sought = ChangedTarget { wanted: options.target, changes: None };
-    let of_admitted = FilteredVertices::least_bytes(facts, (options.filter.is_some(), None));
+    let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), None);
     with_coordinates!(facts.space(), T => {
         let strategy = WalkStrategy::default().shared_if(options.shares_pages);
-        let needs = SearchNeeds { context, facts, source: queries, sought, strategy, handing };
-        bytes_of_any::<T>(&needs, like, options, of_admitted)
+        let needs = SearchNeeds { context, facts, source: queries.queries, sought, strategy, handing };
+        bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes)
     })
 }
 
 /// Returns the bytes that suffice for a search by whichever method is chosen.
 fn bytes_of_any<T: Coordinate>(
     needs: &SearchNeeds<'_>,
-    like: Option<&dyn VectorSource>,
+    calibrate_with: Option<&dyn VectorSource>,
     options: &SearchOptions,
-    of_admitted: u64,
+    filter_bytes: u64,
 ) -> u64 {
     let SearchNeeds { context, facts, .. } = *needs;
     let ways = decide::longest_ways(facts, options).into_iter();
     let running = ways.map(|way| IndexSearch::<T>::least_bytes(needs, way)).max().unwrap_or(0);
-    of_admitted.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, like, options)))
+    filter_bytes.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, calibrate_with, options)))
 }
 
 /// Returns the schema of the hits of queries in an index.

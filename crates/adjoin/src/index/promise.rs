@@ -7,6 +7,7 @@
 use super::cache::PageCache;
 use super::calibration::{Calibration, Inserted, NOTED, Reached, next_list};
 use super::filtered_vertices::FilteredVertices;
+use super::promised::{Keeping, Promise};
 use super::run::{SearchMethod, SearchPlan, Walks};
 use super::sample::{self, Sample};
 use super::walk::{WALKS, WalkAim};
@@ -17,8 +18,7 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::options::VectorType;
-use crate::query::SearchOptions;
-use crate::query::SourceQueries;
+use crate::query::{QuerySources, SourceQueries};
 use crate::report::RecallStatistics;
 use crate::source::VectorSource;
 use crate::store::format::checksum;
@@ -88,12 +88,12 @@ pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &Inde
 /// Calibrates with rows of the index, and returns the encoded calibration.
 fn calibration_of<T: Coordinate>(context: &Context, index: &Index, inserted: &Inserted) -> Result<Vec<u8>> {
     let seed = index.facts().seed;
-    let sample = Sample::of_rows((context, index), None, &inserted.entries)?;
-    let mut climb = ListSearch::new((context, index), (sample, None), WalkStrategy::default());
+    let sample = Sample::of_rows(context, index, None, &inserted.entries)?;
+    let mut climb = ListSearch::new(context, index, sample, None, WalkStrategy::default());
     let mut calibration = climb.begin::<T>(NOTED as u64, seed, inserted)?;
     for (k, recalls) in AT_BUILD {
         for &recall in recalls {
-            climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
+            climb.until::<T>(&mut calibration, Promise { k, recall, seed }, LONGEST_AT_BUILD)?;
         }
     }
     Ok(calibration.to_bytes())
@@ -104,7 +104,8 @@ pub(super) fn least_bytes<T: Coordinate>(
     context: &Context,
     index: &IndexManifest,
     vectors: VectorType,
-    (k, longest): (u64, usize),
+    k: u64,
+    longest: usize,
 ) -> u64 {
     let aim = WalkAim::nearest(k.min(index.rows) as usize + 1, longest);
     let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, aim, WalkStrategy::default());
@@ -113,56 +114,66 @@ pub(super) fn least_bytes<T: Coordinate>(
 
 /// Returns the least bytes for the calibration during a build.
 fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest) -> u64 {
-    least_bytes::<T>(context, index, index.vectors, (NOTED as u64, LONGEST_AT_BUILD))
+    least_bytes::<T>(context, index, index.vectors, NOTED as u64, LONGEST_AT_BUILD)
 }
 
 /// Returns the aim of a search for `hits` hits with a list. It walks, or compares by codes if few vertices can be hits.
-pub(super) fn aim_at(index: &Index, admitted: Option<&FilteredVertices>, (hits, list): (usize, usize)) -> WalkAim {
+pub(super) fn aim_at(index: &Index, admitted: Option<&FilteredVertices>, hits: usize, list: usize) -> WalkAim {
     let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
     WalkAim { by_codes, ..WalkAim::nearest(hits, list) }
 }
 
-/// Decides how a search for the K nearest reaches a recall. The recall holds for queries with the distribution of
-/// `like` or, if `None`, of the rows of the index.
+/// Request for the recall of a search for the K nearest.
+#[derive(Clone, Copy)]
+pub(super) struct RecallQuestion<'a> {
+    pub(super) promise: Promise,
+    pub(super) queries: QuerySources<'a>,
+    /// Vertices that can be hits, if walks may find another fraction of them than of all vertices.
+    pub(super) admitted: Option<&'a FilteredVertices>,
+    /// Vertices that can be hits, if a calibration with all rows may be wrong for them. It is set whenever `admitted` is.
+    pub(super) thinned: Option<&'a FilteredVertices>,
+    pub(super) strategy: WalkStrategy,
+}
+
+/// Decides how a search for the K nearest reaches a recall. The recall holds for queries with the distribution of the
+/// calibration queries or, if there are none, of the rows of the index.
 ///
 /// The calibration of the index applies to walks among all rows. For walks among some rows, the search calibrates
 /// itself, unless comparing its few queries with everything costs less.
 ///
 /// # Errors
-/// If `like` or the index cannot be read, or if the budget is too small for the calibration or the search.
+/// If the calibration queries or the index cannot be read, or if the budget is too small for the calibration or the
+/// search.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (k, apart, thinned): (u64, Option<&FilteredVertices>, Option<&FilteredVertices>),
-    (target, options): (f64, &SearchOptions),
+    question: RecallQuestion<'_>,
     running: &dyn Fn(SearchMethod) -> u64,
 ) -> Result<SearchPlan> {
-    let wanted = RecallQuestion { k, admitted: apart, target, seed: options.seed, like: like.is_some() };
-    if let Some(admitted) = apart {
-        let drawn = sample::drawn(index, like);
-        if queries.info().rows <= drawn || admitted.rows() <= k.max(drawn) {
-            return Ok(SearchPlan::whole(target, None));
+    let RecallQuestion { promise, queries, admitted, thinned, strategy } = question;
+    let QuerySources { queries, calibrate_with } = queries;
+    if let Some(admitted) = admitted {
+        let drawn = sample::drawn(index, calibrate_with);
+        if queries.info().rows <= drawn || admitted.rows() <= promise.k.max(drawn) {
+            return Ok(SearchPlan::whole(promise.recall, None));
         }
     }
-    let strategy = index.strategy.shared_if(options.shares_pages);
     let by_default = strategy.finds_the_same(&WalkStrategy::default());
-    let is_usual = like.is_none() && apart.is_none() && thinned.is_none() && by_default;
-    let promise = (k, target, options.seed);
+    let is_usual = calibrate_with.is_none() && admitted.is_none() && thinned.is_none() && by_default;
     if !is_usual {
-        return learn::<T>(context, index, (queries, like), (wanted, thinned), strategy, running);
+        return learn::<T>(context, index, question, running);
     }
-    if let Some((list, recall)) = index.promises.get(promise) {
-        let way =
-            list.map_or(SearchMethod::PageScan, |list| SearchMethod::Walk(WalkAim::nearest(wanted.hits(index), list)));
-        return Ok(SearchPlan { method: way, recall: Some(recall), reads: None });
+    if let Some(Keeping { list, recall }) = index.promises.get(promise) {
+        let method = list
+            .map_or(SearchMethod::PageScan, |list| SearchMethod::Walk(WalkAim::nearest(question.hits(index), list)));
+        return Ok(SearchPlan { method, recall: Some(recall), reads: None });
     }
-    let decided = learn::<T>(context, index, (queries, like), (wanted, None), strategy, running)?;
+    let decided = learn::<T>(context, index, question, running)?;
     let list = match decided.method {
         SearchMethod::Walk(aim) => Some(aim.list),
         SearchMethod::PageScan => None,
     };
-    decided.recall.iter().for_each(|recall| index.promises.put(promise, (list, recall.clone())));
+    decided.recall.iter().for_each(|recall| index.promises.put(promise, Keeping { list, recall: recall.clone() }));
     Ok(decided)
 }
 
@@ -170,58 +181,58 @@ pub(super) fn decide<T: Coordinate>(
 fn learn<T: Coordinate>(
     context: &Context,
     index: &Index,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (mut wanted, thinned): (RecallQuestion<'_>, Option<&FilteredVertices>),
-    strategy: WalkStrategy,
+    mut question: RecallQuestion<'_>,
     running: &dyn Fn(SearchMethod) -> u64,
 ) -> Result<SearchPlan> {
-    let RecallQuestion { k, admitted: apart, target, seed, .. } = wanted;
-    let (promise, longest) = ((target, seed), longest(k));
-    let of_rows = k.min(index.facts().rows - 1);
+    let RecallQuestion { promise, queries, admitted: apart, thinned, strategy } = question;
+    let QuerySources { queries, calibrate_with } = queries;
+    let Promise { k, recall, seed } = promise;
+    let longest = longest(k);
+    let rows_max = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
-    let is_usual = like.is_none() && apart.is_none() && strategy.finds_the_same(&WalkStrategy::default());
-    let mut known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(of_rows));
+    let is_usual = calibrate_with.is_none() && apart.is_none() && strategy.finds_the_same(&WalkStrategy::default());
+    let mut known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(rows_max));
     if let Some(admitted) = thinned {
         // After deletes, the calibration uses the remaining rows that were queries or hits before.
         let own = || sample::drawn_entries(index.facts());
         let left = known.and_then(|known| known.of_left(k, &own(), |entry| admitted.admits(entry)));
-        if let Some((left, list)) = left.and_then(|left| left.choose(k, promise).map(|list| (left, list))) {
-            return Ok(wanted.of(index, &left, Some(list), None));
+        if let Some((left, list)) = left.and_then(|left| left.choose(promise).map(|list| (left, list))) {
+            return Ok(question.plan(index, &left, Some(list), None));
         }
-        (known, wanted.admitted) = (None, thinned);
+        (known, question.admitted) = (None, thinned);
     }
     if let Some(known) = known {
-        let list = known.choose(wanted.k, promise);
-        if list.is_some() || list_to_try(index, known, wanted.k, promise, longest).is_none() {
-            return Ok(wanted.of(index, known, list, None));
+        let list = known.choose(promise);
+        if list.is_some() || list_to_try(index, known, promise, longest).is_none() {
+            return Ok(question.plan(index, known, list, None));
         }
-    } else if is_usual && queries.info().rows < sample::drawn(index, like) {
+    } else if is_usual && queries.info().rows < sample::drawn(index, calibrate_with) {
         // A calibration compares as many rows with all pages, and then does more.
-        return Ok(SearchPlan::whole(target, None));
+        return Ok(SearchPlan::whole(recall, None));
     }
-    let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
-    let admitted = wanted.admitted;
-    let least = learning_bytes::<T>(context, index.facts(), like, (k, longest));
+    let calibration_queries = calibrate_with.map(|source| SourceQueries { source, space: index.facts().space() });
+    let admitted = question.admitted;
+    let least = learning_bytes::<T>(context, index.facts(), calibrate_with, k, longest);
     let after = running(SearchMethod::Walk(longest_walk(index.facts(), k)))
         .max(admitted.map_or(0, |_| running(SearchMethod::PageScan)));
     let context = &context.for_run(least.max(after), PURPOSE)?;
-    let inserted = index.calibration.as_ref().map(Calibration::inserted).filter(|_| like.is_none()).cloned();
+    let inserted = index.calibration.as_ref().map(Calibration::inserted).filter(|_| calibrate_with.is_none()).cloned();
     let mut inserted = inserted.unwrap_or_default();
     if let Some(admitted) = admitted.filter(|admitted| admitted.is_by_deletes()) {
         inserted.entries.retain(|&entry| admitted.admits(entry));
     }
-    let sample = Sample::draw((context, index), admitted, (queries, seed), &inserted.entries)?;
+    let sample = Sample::draw(context, index, admitted, calibration_queries, seed, &inserted.entries)?;
     if sample.len() == inserted.entries.len() {
-        return Ok(SearchPlan::whole(target, None)); // no drawn row remains
+        return Ok(SearchPlan::whole(recall, None)); // no drawn row remains
     }
-    let mut climb = ListSearch::new((context, index), (sample, admitted), strategy);
+    let mut climb = ListSearch::new(context, index, sample, admitted, strategy);
     // A calibration that was written with other queries does not apply to these.
     let mut calibration = match known.filter(|known| known.queries() == climb.sample.len()) {
         Some(known) => known.clone(),
         None => climb.begin::<T>(k, seed, &inserted)?,
     };
-    let list = climb.until::<T>(&mut calibration, wanted.k, promise, longest)?;
-    Ok(wanted.of(index, &calibration, list, Some(climb.reads)))
+    let list = climb.until::<T>(&mut calibration, promise, longest)?;
+    Ok(question.plan(index, &calibration, list, Some(climb.reads)))
 }
 
 /// Approximate number of pages that a query of the sample requests until its list is long enough.
@@ -238,76 +249,69 @@ pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> WalkAim {
     WalkAim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
 }
 
-/// Returns the bytes for calibrating the list, with vectors of `like` or rows of the index as queries.
+/// Returns the bytes for calibrating the list, with vectors of `calibrate_with` or rows of the index as queries.
 pub(super) fn learning_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
-    like: Option<&dyn VectorSource>,
-    (k, longest): (u64, usize),
+    calibrate_with: Option<&dyn VectorSource>,
+    k: u64,
+    longest: usize,
 ) -> u64 {
-    let like = like.map(|source| SourceQueries { source, space: facts.space() });
-    let vectors = like.map_or(facts.vectors, SourceQueries::vectors);
-    let reading = like.map_or(0, SourceQueries::reading_bytes);
+    let queries = calibrate_with.map(|source| SourceQueries { source, space: facts.space() });
+    let vectors = queries.map_or(facts.vectors, SourceQueries::vectors);
+    let reading = queries.map_or(0, SourceQueries::reading_bytes);
     // A list of all vertices is not tried.
-    reading + least_bytes::<T>(context, facts, vectors, (k, longest.min(facts.vertices as usize)))
+    reading + least_bytes::<T>(context, facts, vectors, k, longest.min(facts.vertices as usize))
 }
 
 /// Returns the next list to try for a calibration that does not support the promise yet, or `None` if no longer list
 /// makes sense.
-fn list_to_try(index: &Index, calibration: &Calibration, k: u64, promise: (f64, u64), longest: usize) -> Option<usize> {
+fn list_to_try(index: &Index, calibration: &Calibration, promise: Promise, longest: usize) -> Option<usize> {
     let ladder = std::iter::successors(Some(next_list(calibration.longest())), |&list| Some(next_list(Some(list))));
-    let list = ladder.into_iter().find(|&list| list as u64 >= k)?;
+    let list = ladder.into_iter().find(|&list| list as u64 >= promise.k)?;
     // A list of all vertices finds everything without a trial.
     let makes_sense = list < index.facts().vertices as usize && list <= longest;
-    (makes_sense && calibration.may_support(k, promise)).then_some(list)
-}
-
-/// Request for a recall: number of hits, target, and queries that it holds for.
-struct RecallQuestion<'a> {
-    k: u64,
-    admitted: Option<&'a FilteredVertices>,
-    target: f64,
-    seed: u64,
-    like: bool,
+    (makes_sense && calibration.may_support(promise)).then_some(list)
 }
 
 impl RecallQuestion<'_> {
     /// Returns the plan that follows from a calibration. `list` is the list that supports the promise, if there is one.
-    fn of(
+    fn plan(
         &self,
         index: &Index,
         calibration: &Calibration,
         list: Option<usize>,
         reads: Option<ReadCounts>,
     ) -> SearchPlan {
+        let Promise { k, recall: target, seed } = self.promise;
         let vertices = index.facts().vertices as usize;
         if list.is_none() && self.admitted.is_some() {
-            return SearchPlan::whole(self.target, reads);
+            return SearchPlan::whole(target, reads);
         }
-        if list.is_none() && vertices <= longest(self.k) {
-            let way = SearchMethod::Walk(WalkAim::nearest(self.hits(index), vertices));
-            return SearchPlan { method: way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
+        if list.is_none() && vertices <= longest(k) {
+            let method = SearchMethod::Walk(WalkAim::nearest(self.hits(index), vertices));
+            return SearchPlan { method, recall: Some(RecallStatistics::proved_at_k(target)), reads };
         }
         let list_is_enough = list.is_some();
         let list = list.or(calibration.longest()).unwrap_or(LONGEST);
-        let reached = calibration.reached(self.k, list, self.seed);
-        let kept = list_is_enough && reached.at_k.low >= self.target;
-        let recall = recall_of(reached, (self.target, kept), self.like);
+        let reached = calibration.reached(k, list, seed);
+        let kept = list_is_enough && reached.at_k.low >= target;
+        let recall = recall_of(reached, target, kept, self.queries.calibrate_with.is_some());
         let hits = self.hits(index);
-        let aim = aim_at(index, self.admitted, (hits, list.max(hits)));
+        let aim = aim_at(index, self.admitted, hits, list.max(hits));
         SearchPlan { method: SearchMethod::Walk(aim), recall: Some(recall), reads }
     }
 
     fn hits(&self, index: &Index) -> usize {
-        self.k.min(index.facts().rows) as usize
+        self.promise.k.min(index.facts().rows) as usize
     }
 }
 
-/// Returns the statistics of a promised recall. `kept` tells whether it is reached, and `like` whether calibration
-/// queries were given.
-pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: bool) -> RecallStatistics {
+/// Returns the statistics of a promised recall. `kept` is whether it is reached, and `has_calibration_queries` whether
+/// calibration queries were given.
+pub(super) fn recall_of(reached: Reached, target: f64, kept: bool, has_calibration_queries: bool) -> RecallStatistics {
     let Reached { at_k, p5, queries, of_inserted } = reached;
-    let whose = match (like, of_inserted) {
+    let drawn_from = match (has_calibration_queries, of_inserted) {
         (true, _) => "calibrate-with",
         (false, true) => "rows that the last merge inserted",
         (false, false) => "rows of the index",
@@ -315,7 +319,7 @@ pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: boo
     RecallStatistics {
         at_k: Some(at_k),
         p5: Some(p5),
-        queries: Some(whose.to_owned()),
+        queries: Some(drawn_from.to_owned()),
         sample_queries: Some(queries),
         kept,
         ..RecallStatistics::promised(target)
@@ -336,8 +340,10 @@ struct ListSearch<'a> {
 
 impl<'a> ListSearch<'a> {
     fn new(
-        (context, index): (&'a Context, &'a Index),
-        (sample, admitted): (Sample<'a>, Option<&'a FilteredVertices>),
+        context: &'a Context,
+        index: &'a Index,
+        sample: Sample<'a>,
+        admitted: Option<&'a FilteredVertices>,
         strategy: WalkStrategy,
     ) -> Self {
         Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }
@@ -354,15 +360,14 @@ impl<'a> ListSearch<'a> {
     fn until<T: Coordinate>(
         &mut self,
         calibration: &mut Calibration,
-        k: u64,
-        promise: (f64, u64),
+        promise: Promise,
         longest: usize,
     ) -> Result<Option<usize>> {
         loop {
-            if let Some(list) = calibration.choose(k, promise) {
+            if let Some(list) = calibration.choose(promise) {
                 return Ok(Some(list));
             }
-            let Some(list) = list_to_try(self.index, calibration, k, promise, longest) else { return Ok(None) };
+            let Some(list) = list_to_try(self.index, calibration, promise, longest) else { return Ok(None) };
             self.try_list::<T>(calibration, list)?;
         }
     }
@@ -372,19 +377,19 @@ impl<'a> ListSearch<'a> {
         let Self { context, index, sample, admitted, strategy, cache, reads } = self;
         // One more than is recorded: a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
-        let aim = aim_at(index, *admitted, (k as usize, list));
+        let aim = aim_at(index, *admitted, k as usize, list);
         let cache = match cache {
             Some(cache) => cache,
             None => {
                 let of_walk = Walks::<T>::walk_bytes(index.facts(), aim, *strategy);
                 let walks = (context.threads * strategy.walks) as u64 * of_walk;
-                let held = PageCache::beside(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?;
+                let held = PageCache::leaving(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?;
                 held.fill(context, index, (sample.len() * LISTS_TRIED) as u64)?;
                 cache.insert(held)
             }
         };
-        let with = (*strategy, &*cache);
-        let found_all = sample.find_noted::<T>((aim, k), with, |query| calibration.noted(query), reads)?;
+        let noted = |query| calibration.noted(query);
+        let found_all = sample.find_noted::<T>(aim, k, *strategy, cache, noted, reads)?;
         calibration.add(list, &found_all);
         Ok(())
     }

@@ -10,12 +10,22 @@ use crate::workers::lock;
 /// Largest number of remembered promises.
 const PROMISES_MAX: usize = 64;
 
-/// A promise: K, the recall, and the seed.
-pub(super) type Promise = (u64, f64, u64);
+/// A recall that a search for the K nearest promises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Promise {
+    pub(super) k: u64,
+    pub(super) recall: f64,
+    /// Seed of the calibration sample and of the bootstrap over it.
+    pub(super) seed: u64,
+}
 
-/// How a promise is kept: the list of the walks, or `None` for a comparison with all pages; and the statistics of the
-/// recall.
-pub(super) type Keeping = (Option<usize>, RecallStatistics);
+/// How a promise is kept.
+#[derive(Debug, Clone)]
+pub(super) struct Keeping {
+    /// Length of the list of walks, or `None` for a comparison with all pages.
+    pub(super) list: Option<usize>,
+    pub(super) recall: RecallStatistics,
+}
 
 /// Remembered promises. The last one is the most recently used.
 #[derive(Debug, Default)]
@@ -25,8 +35,8 @@ impl Promises {
     /// Returns how a promise is kept, unless it is unknown or another thread holds the lock.
     pub(super) fn get(&self, promise: Promise) -> Option<Keeping> {
         let mut known = self.try_lock()?;
-        let at = known.iter().position(|(of, _)| *of == promise)?;
-        let found = known.remove(at);
+        let position = known.iter().position(|(known, _)| *known == promise)?;
+        let found = known.remove(position);
         known.push(found);
         known.last().map(|(_, keeping)| keeping.clone())
     }
@@ -35,7 +45,7 @@ impl Promises {
     /// if there are too many.
     pub(super) fn put(&self, promise: Promise, keeping: Keeping) {
         let Some(mut known) = self.try_lock() else { return };
-        known.retain(|(of, _)| *of != promise);
+        known.retain(|(known, _)| *known != promise);
         if known.len() == PROMISES_MAX {
             known.remove(0);
         }
@@ -44,7 +54,7 @@ impl Promises {
 
     /// Returns whether it is known how a promise is kept.
     pub(super) fn contains(&self, promise: Promise) -> bool {
-        lock(&self.0).iter().any(|(of, _)| *of == promise)
+        lock(&self.0).iter().any(|(known, _)| *known == promise)
     }
 
     /// Never waits. If a thread held the lock when its process was forked, the lock stays held in the child, where that
@@ -62,25 +72,33 @@ impl Promises {
 mod tests {
     use super::*;
 
+    fn promise(k: u64, recall: f64) -> Promise {
+        Promise { k, recall, seed: 1 }
+    }
+
+    fn keeping(list: usize) -> Keeping {
+        Keeping { list: Some(list), recall: RecallStatistics::promised(0.9) }
+    }
+
     #[test]
     fn a_look_up_does_not_wait_for_a_thread_that_a_fork_has_left_behind() {
         let promises = Promises::default();
-        promises.put((1, 0.9, 1), (Some(1), RecallStatistics::promised(0.9)));
+        promises.put(promise(1, 0.9), keeping(1));
         let held = promises.0.lock().unwrap();
-        assert!(promises.get((1, 0.9, 1)).is_none());
-        promises.put((2, 0.9, 1), (Some(2), RecallStatistics::promised(0.9)));
+        assert!(promises.get(promise(1, 0.9)).is_none());
+        promises.put(promise(2, 0.9), keeping(2));
         drop(held);
-        assert!(promises.contains((1, 0.9, 1)) && !promises.contains((2, 0.9, 1)));
+        assert!(promises.contains(promise(1, 0.9)) && !promises.contains(promise(2, 0.9)));
     }
 
     #[test]
     fn the_least_recently_used_promise_is_forgotten() {
         let promises = Promises::default();
-        let put = |k: u64| promises.put((k, 0.9, 1), (Some(k as usize), RecallStatistics::promised(0.9)));
+        let put = |k: u64| promises.put(promise(k, 0.9), keeping(k as usize));
         (0..PROMISES_MAX as u64).for_each(put);
-        assert_eq!(promises.get((0, 0.9, 1)).unwrap().0, Some(0));
+        assert_eq!(promises.get(promise(0, 0.9)).unwrap().list, Some(0));
         put(1_000);
-        assert!(promises.contains((0, 0.9, 1)) && promises.contains((1_000, 0.9, 1)));
-        assert!(!promises.contains((1, 0.9, 1)) && promises.get((0, 0.8, 1)).is_none());
+        assert!(promises.contains(promise(0, 0.9)) && promises.contains(promise(1_000, 0.9)));
+        assert!(!promises.contains(promise(1, 0.9)) && promises.get(promise(0, 0.8)).is_none());
     }
 }

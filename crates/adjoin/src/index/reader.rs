@@ -15,7 +15,7 @@ use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
 use super::options::IndexOptions;
 use super::page::Page;
-use super::promised::Promises;
+use super::promised::{Promise, Promises};
 use super::rows::{Duplicates, IdReader, least_id_bytes};
 use super::scan::NoPage;
 use super::walk_strategy::WalkStrategy;
@@ -194,7 +194,7 @@ impl Index {
     /// Returns whether the length of walks is known for a search for the `k` nearest rows with a recall. Otherwise the
     /// first such search derives it, or calibrates, which takes longer.
     pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
-        self.promises.contains((k, recall, seed))
+        self.promises.contains(Promise { k, recall, seed })
     }
 
     /// Returns the manifest of the index.

@@ -21,7 +21,9 @@ use crate::execute::{Hit, Nearest};
 use crate::geometry::Coordinate;
 use crate::load::{Members, ReadCounts};
 use crate::options::{Metric, VectorType};
-use crate::query::{BatchSearch, IdRoom, NamedHits, QueryTarget, RanSearch, SearchWork, SourceQueries, StoredQueries};
+use crate::query::{
+    BatchSearch, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries, StoredQueries,
+};
 use crate::report::{
     CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
 };
@@ -137,9 +139,12 @@ impl AddAssign for Totals {
 impl<'a, T: Coordinate> Walks<'a, T> {
     /// Prepares walks, with as many in progress as memory allows. Pages are taken from `cache` if it has them.
     pub(super) fn new(
-        (context, index): (&'a Context, &'a Index),
-        (aim, admitted): (WalkAim, Option<&'a FilteredVertices>),
-        (strategy, cache): (WalkStrategy, &'a PageCache),
+        context: &'a Context,
+        index: &'a Index,
+        aim: WalkAim,
+        admitted: Option<&'a FilteredVertices>,
+        strategy: WalkStrategy,
+        cache: &'a PageCache,
     ) -> Self {
         let of_walk = Self::walk_bytes(index.facts(), aim, strategy);
         let at_once = context.budget().free() / 2 / of_walk / context.threads.max(1) as u64;
@@ -176,15 +181,20 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn search(
         &self,
-        (queries, hidden): (&Members<T>, &[Option<u32>]),
+        queries: &Members<T>,
+        hidden: &[Option<u32>],
         range: Range<u32>,
     ) -> Result<Option<Vec<WalkHits>>> {
         let Context { threads, cancel, .. } = self.context;
         let order = self.order(queries, range)?;
-        let shared =
-            Shared { order: &order, next: AtomicUsize::new(0), held: AtomicU64::new(0), full: AtomicBool::new(false) };
-        let room = self.aim.wanted.room(self.context);
-        let work = |(): &mut (), _: usize| Worker::new(self, (queries, hidden), (&shared, room))?.run();
+        let shared = Shared {
+            order: &order,
+            next: AtomicUsize::new(0),
+            room: self.aim.wanted.room(self.context),
+            held: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+        };
+        let work = |(): &mut (), _: usize| Worker::new(self, queries, hidden, &shared)?.run();
         let found = map_items(*threads, *threads, cancel, || (), work)?;
         if shared.full.into_inner() {
             return Ok(None);
@@ -220,13 +230,16 @@ impl<'a, T: Coordinate> Walks<'a, T> {
 impl<'a, T: Coordinate> IndexSearch<'a, T> {
     /// Prepares a search by `method`, with pages from `cache`.
     pub(super) fn new(
-        (context, index): (&'a Context, &'a Index),
+        context: &'a Context,
+        index: &'a Index,
         method: SearchMethod,
-        (sought, admitted): (ChangedTarget<'a>, Option<&'a FilteredVertices>),
-        (strategy, cache): (WalkStrategy, &'a PageCache),
+        sought: ChangedTarget<'a>,
+        admitted: Option<&'a FilteredVertices>,
+        strategy: WalkStrategy,
+        cache: &'a PageCache,
     ) -> Self {
         let walks = match method {
-            SearchMethod::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
+            SearchMethod::Walk(aim) => Some(Walks::new(context, index, aim, admitted, strategy, cache)),
             SearchMethod::PageScan => None,
         };
         Self { context, index, walks, sought, admitted, totals: Totals::default() }
@@ -243,16 +256,16 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
 
     /// Returns the bytes for answering one query at a time.
     pub(super) fn least_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
-        Self::bytes_for(needs, way, (1, 1))
+        Self::bytes_for(needs, way, 1, 1)
     }
 
     /// Returns the bytes with which no query waits for memory. Memory beyond that may cache pages.
     pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
-        Self::bytes_for(needs, way, (needs.strategy.walks, QUERIES_MAX.min(needs.source.info().rows)))
+        Self::bytes_for(needs, way, needs.strategy.walks, QUERIES_MAX.min(needs.source.info().rows))
     }
 
     /// Returns the bytes for `walks` walks on each thread and `queries` accepted queries.
-    fn bytes_for(needs: &SearchNeeds<'_>, way: SearchMethod, (walks, queries): (usize, u64)) -> u64 {
+    fn bytes_for(needs: &SearchNeeds<'_>, way: SearchMethod, walks: usize, queries: u64) -> u64 {
         let SearchNeeds { context, facts, source, sought, strategy, handing } = *needs;
         let reading = SourceQueries { source, space: facts.space() }.reading_bytes();
         let workers = match way {
@@ -299,7 +312,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         let common = CommonStatistics {
             recall: plan.recall.clone(),
             io: counts.statistics(context, index.pages.len(), index.pages.is_direct(), ran.written),
-            seconds: ran.seconds((planning_seconds, plan.reads.is_some())),
+            seconds: ran.seconds(planning_seconds, plan.reads.is_some()),
             strategy: strategy_of(facts, plan.method),
             ..facts.statistics(context, "search")
         };
@@ -313,7 +326,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         queries: &Members<T>,
         range: Range<u32>,
     ) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
-        let Some(found) = walks.search((queries, &[]), range)? else { return Ok(None) };
+        let Some(found) = walks.search(queries, &[], range)? else { return Ok(None) };
         let (mut totals, mut all) = (Totals::default(), Vec::with_capacity(found.len()));
         for WalkHits { hits, counts, pages_read, latency_ms, .. } in found {
             let latencies_ms = vec![latency_ms];
@@ -368,7 +381,8 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
         };
         let Some((hits, totals)) = found? else { return Ok(None) };
         let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
-        let hits = self.sought.joined((self.context, self.index), (*vectors, stored), hits)?;
+        let own = QueryVectors { vectors: *vectors, stored };
+        let hits = self.sought.add_unmerged(self.context, self.index, own, hits)?;
         if hits.is_some() {
             self.totals += totals;
         }
@@ -376,7 +390,7 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
     }
 
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
-        self.sought.name(self.index, kind, (places, room))
+        self.sought.name(self.index, kind, places, room)
     }
 }
 
@@ -407,7 +421,8 @@ struct Shared<'a> {
     /// Order in which queries start, and the position of the first that has not started.
     order: &'a [u32],
     next: AtomicUsize,
-    /// Number of hits held, and whether memory is full.
+    /// Number of hits that memory has room for, number of hits held, and whether memory is full.
+    room: u64,
     held: AtomicU64,
     full: AtomicBool,
 }
@@ -419,8 +434,6 @@ struct Worker<'a, T: Coordinate> {
     hidden: &'a [Option<u32>],
     searched: WalkedIndex<'a, T>,
     shared: &'a Shared<'a>,
-    /// Number of hits that memory has room for.
-    room: u64,
     queue: Box<dyn ReadQueue>,
     /// Number of reads submitted to the queue.
     handed: u64,
@@ -473,8 +486,9 @@ impl<T: Coordinate> UnderWay<T> {
 impl<'a, T: Coordinate> Worker<'a, T> {
     fn new(
         run: &'a Walks<'a, T>,
-        (queries, hidden): (&'a Members<T>, &'a [Option<u32>]),
-        (shared, room): (&'a Shared<'a>, u64),
+        queries: &'a Members<T>,
+        hidden: &'a [Option<u32>],
+        shared: &'a Shared<'a>,
     ) -> Result<Self> {
         let (context, index) = (run.context, run.index);
         let facts = index.facts();
@@ -496,7 +510,6 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             hidden,
             searched,
             shared,
-            room,
             queue,
             handed: 0,
             in_flight: Vec::new(),
@@ -534,7 +547,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         let hidden = self.hidden.get(query as usize).copied().flatten();
         let under_way = &mut self.walks[slot];
         (under_way.query, under_way.pages_read, under_way.begun) = (query, 0, Stopwatch::start());
-        under_way.walk.begin(&self.searched, (self.queries, query), hidden);
+        under_way.walk.begin(&self.searched, self.queries, query, hidden);
         self.under_way += 1;
         true
     }
@@ -570,10 +583,10 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             let place = asked.iter().position(|&(page, _)| page == number).expect("it has come");
             let page = asked.swap_remove(place).1.expect("it has come");
             let before = walk.hits();
-            walk.take(&self.searched, self.queries, (number, Page::of_checked(self.searched.shape, &page)))?;
+            walk.take(&self.searched, self.queries, number, Page::of_checked(self.searched.shape, &page))?;
             self.spare.extend(Arc::into_inner(page));
             let more = walk.hits() - before;
-            if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.room {
+            if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.shared.room {
                 self.shared.full.store(true, Ordering::Relaxed);
             }
         }

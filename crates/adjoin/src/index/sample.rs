@@ -23,7 +23,7 @@ use crate::load::{Members, ReadCounts};
 use crate::options::VectorType;
 use crate::predicate::Predicate;
 use crate::quantize::Table;
-use crate::query::{QueryTarget, SourceQueries, in_halves};
+use crate::query::{QueryTarget, SourceQueries, WalkStrategy, in_halves};
 use crate::random::Random;
 use crate::source::VectorSource;
 use crate::store::Role;
@@ -100,9 +100,9 @@ pub(super) fn draw_inserted(seed: u64, entries: &[u32]) -> Inserted {
     Inserted { entries: drawn.into_iter().map(|number| entries[number as usize]).collect(), whole }
 }
 
-/// Returns the number of queries that a calibration draws: vectors of `like`, or rows.
-pub(super) fn drawn(index: &Index, like: Option<&dyn VectorSource>) -> u64 {
-    like.map_or_else(|| rows_drawn(index.facts().rows), |like| CALIBRATION_VECTORS.min(like.info().rows))
+/// Returns the number of queries that a calibration draws: vectors of `calibrate_with`, or rows.
+pub(super) fn drawn(index: &Index, calibrate_with: Option<&dyn VectorSource>) -> u64 {
+    calibrate_with.map_or_else(|| rows_drawn(index.facts().rows), |source| CALIBRATION_VECTORS.min(source.info().rows))
 }
 
 /// Returns the bytes of a query that looks for `k` hits, in addition to its vector.
@@ -130,7 +130,8 @@ impl<'a> Sample<'a> {
     /// # Errors
     /// If they cannot be read, or if memory does not suffice.
     pub(super) fn of_rows(
-        (context, index): (&'a Context, &'a Index),
+        context: &'a Context,
+        index: &'a Index,
         admitted: Option<&'a FilteredVertices>,
         inserted: &[u32],
     ) -> Result<Self> {
@@ -168,7 +169,8 @@ impl<'a> Sample<'a> {
     /// # Errors
     /// If vectors cannot be read or do not match the type of the index, or if memory does not suffice.
     fn of_queries(
-        (context, index): (&'a Context, &'a Index),
+        context: &'a Context,
+        index: &'a Index,
         admitted: Option<&'a FilteredVertices>,
         queries: SourceQueries<'_>,
         seed: u64,
@@ -186,19 +188,21 @@ impl<'a> Sample<'a> {
         Ok(Self { context, index, admitted, vectors, stored, own: Vec::new(), _memory: memory })
     }
 
-    /// Draws vectors of a source or, if there is none, rows of the index.
+    /// Draws some of the calibration queries or, if there are none, rows of the index.
     ///
     /// # Errors
     /// Those of [`Self::of_rows`] and `of_queries`.
     pub(super) fn draw(
-        of: (&'a Context, &'a Index),
+        context: &'a Context,
+        index: &'a Index,
         admitted: Option<&'a FilteredVertices>,
-        (like, seed): (Option<SourceQueries<'_>>, u64),
+        calibration_queries: Option<SourceQueries<'_>>,
+        seed: u64,
         inserted: &[u32],
     ) -> Result<Self> {
-        match like {
-            None => Self::of_rows(of, admitted, inserted),
-            Some(queries) => Self::of_queries(of, admitted, queries, seed),
+        match calibration_queries {
+            None => Self::of_rows(context, index, admitted, inserted),
+            Some(queries) => Self::of_queries(context, index, admitted, queries, seed),
         }
     }
 
@@ -248,8 +252,10 @@ impl<'a> Sample<'a> {
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn find_noted<'n, T: Coordinate>(
         &self,
-        (aim, k): (WalkAim, u64),
-        (strategy, cache): (WalkStrategy, &PageCache),
+        aim: WalkAim,
+        k: u64,
+        strategy: WalkStrategy,
+        cache: &PageCache,
         noted: impl Fn(usize) -> &'n [u32],
         reads: &mut ReadCounts,
     ) -> Result<Vec<bool>> {
@@ -259,9 +265,9 @@ impl<'a> Sample<'a> {
         for part in self.parts::<T>(k) {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
             let hidden: Vec<Option<u32>> = part.clone().map(|query| self.hidden(query)).collect();
-            let walks = Walks::<T>::new((context, index), (aim, admitted), (strategy, cache));
-            let find = |range| walks.search((&members, &hidden), range);
-            in_halves((context, index.facts().rows), part.len() as u32, find, |_, found| {
+            let walks = Walks::<T>::new(context, index, aim, admitted, strategy, cache);
+            let find = |range| walks.search(&members, &hidden, range);
+            in_halves(context, index.facts().rows, part.len() as u32, find, |_, found| {
                 for found in found {
                     let mut entries: Vec<u32> = found.hits.iter().map(|hit| hit.place.0).collect();
                     entries.sort_unstable();
@@ -297,7 +303,7 @@ impl<'a> Sample<'a> {
             let (members, _memory) = self.members::<T>(part.clone(), NOTED as u64)?;
             let whole = self.whole(&members, QueryTarget::Within(predicate));
             let find = |range| whole.search(range, |query| self.hidden(part.start + query as usize));
-            in_halves((context, index.facts().rows), part.len() as u32, find, |range, (found, reads)| {
+            in_halves(context, index.facts().rows, part.len() as u32, find, |range, (found, reads)| {
                 counts += reads;
                 for (member, hits) in range.zip(found) {
                     let query = part.start + member as usize;

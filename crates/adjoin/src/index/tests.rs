@@ -12,7 +12,7 @@ use crate::execute::Hit;
 use crate::graph::GraphOptions;
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::Predicate;
-use crate::query::{IdRoom, QueryTarget, SearchEffort, SearchOptions};
+use crate::query::{IdRoom, QuerySources, QueryTarget, QueryVectors, SearchEffort, SearchGoal, SearchOptions};
 use crate::random::Random;
 use crate::report::SearchStatistics;
 use crate::row_numbers::RowSet;
@@ -149,7 +149,7 @@ impl UnmergedRows for Compared<'_> {
     fn find(
         &self,
         _context: &Context,
-        (vectors, queries): (VectorType, &[u8]),
+        QueryVectors { vectors, stored }: QueryVectors<'_>,
         wanted: QueryTarget,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
@@ -167,7 +167,7 @@ impl UnmergedRows for Compared<'_> {
             hits.truncate(wanted.hits_max());
             hits
         };
-        Ok(Some(queries.chunks(vectors.bytes()).map(found).collect()))
+        Ok(Some(stored.chunks(vectors.bytes()).map(found).collect()))
     }
 
     fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool {
@@ -252,13 +252,13 @@ impl Indexed {
     fn wanted(
         &self,
         queries: &Set,
-        beside: &Set,
+        unmerged: &Set,
         is_deleted: &dyn Fn(usize) -> bool,
         wanted: QueryTarget,
     ) -> Vec<Hits> {
         let left = (0..self.set.rows()).filter(|&row| !is_deleted(row)).map(|row| (row as u64, self.set.vector(row)));
         let first = self.set.info.rows;
-        let more = (0..beside.rows()).map(|row| (first + row as u64, beside.vector(row)));
+        let more = (0..unmerged.rows()).map(|row| (first + row as u64, unmerged.vector(row)));
         let all: Vec<(u64, &[f64])> = left.chain(more).collect();
         let of_query = |query: usize| {
             let value = |vector: &[f64]| value_of(self.metric, queries.vector(query), vector) as f32;
@@ -283,15 +283,16 @@ impl Indexed {
     fn search(
         &self,
         context: &Context,
-        (queries, beside, deleted): (&Set, &Set, &RowSet),
-        (wanted, effort): (QueryTarget, SearchEffort),
+        queries: &Set,
+        unmerged: &Set,
+        deleted: &RowSet,
+        SearchGoal { target, effort }: SearchGoal,
     ) -> Result<Found> {
         let sink = CollectHits::default();
-        let options = SearchOptions::new(wanted, effort, 1);
-        let beside = &Compared(beside, self.metric);
-        let changes = CollectionChanges { deleted, beside };
-        let of = (queries as &dyn VectorSource, None);
-        let statistics = search_changed(context, &self.index, of, &options, &changes, Box::new(sink.clone()))?;
+        let options = SearchOptions::new(target, effort, 1);
+        let changes = CollectionChanges { deleted, unmerged: &Compared(unmerged, self.metric) };
+        let queries = QuerySources::new(queries);
+        let statistics = search_changed(context, &self.index, queries, &options, &changes, Box::new(sink.clone()))?;
         assert_eq!(statistics.search.passing_rows, None, "nothing is asked of attributes");
         Ok(Found { statistics, hits: sink.hits(), batches: sink.batches() })
     }
@@ -305,13 +306,13 @@ struct Found {
 
 impl Found {
     /// Checks that each hit has the id of its row.
-    fn assert_ids(&self, set: &Set, beside: &Set) {
+    fn assert_ids(&self, set: &Set, unmerged: &Set) {
         for batch in &self.batches {
             let mut wanted = Ids::empty(set.ids.kind());
             for &row in &batch.rows {
                 match row.checked_sub(set.info.rows) {
                     None => wanted.push_from(&set.ids, row as usize),
-                    Some(number) => wanted.push_from(&beside.ids, number as usize),
+                    Some(number) => wanted.push_from(&unmerged.ids, number as usize),
                 }
             }
             assert_eq!(batch.ids, wanted);
@@ -345,7 +346,7 @@ fn searches_find_what_the_formula_says_of_what_is_left_and_what_lies_beside() {
         let indexed = Indexed::new(Set::drawn(vectors, 600, 1, 1), metric);
         assert!(indexed.index.facts().vertices < 250 && indexed.index.duplicates.len() > 350);
         let queries = Set::drawn(vectors, 17, 0, 2);
-        let besides = [0, 3, 400].map(|rows| Set::drawn(vectors, rows, 1_000_000, 3));
+        let additions = [0, 3, 400].map(|rows| Set::drawn(vectors, rows, 1_000_000, 3));
         let same = |row: usize, other: usize| indexed.set.vector(row) == indexed.set.vector(other);
         let deletes: [Deletes<'_>; 6] = [
             ("none", &|_| false),
@@ -359,15 +360,15 @@ fn searches_find_what_the_formula_says_of_what_is_left_and_what_lies_beside() {
         ];
         for (name, is_deleted) in deletes {
             let deleted = &indexed.deleted(is_deleted);
-            for beside in &besides {
+            for unmerged in &additions {
                 for wanted in [1, 10, 2_000].map(QueryTarget::Nearest).into_iter().chain(within) {
-                    let what = format!("{metric}, {name} deleted, {} beside, {wanted:?}", beside.rows());
-                    let right = indexed.wanted(&queries, beside, is_deleted, wanted);
+                    let what = format!("{metric}, {name} deleted, {} unmerged, {wanted:?}", unmerged.rows());
+                    let right = indexed.wanted(&queries, unmerged, is_deleted, wanted);
                     for (threads, effort) in [(1, SearchEffort::List(600)), (3, SearchEffort::Recall(1.0))] {
-                        let of = (&queries, beside, deleted);
-                        let found = indexed.search(&context_of(threads), of, (wanted, effort)).unwrap();
+                        let goal = SearchGoal { target: wanted, effort };
+                        let found = indexed.search(&context_of(threads), &queries, unmerged, deleted, goal).unwrap();
                         assert_eq!(found.hits, right, "{what}, {effort:?}");
-                        found.assert_ids(&indexed.set, beside);
+                        found.assert_ids(&indexed.set, unmerged);
                     }
                 }
             }
@@ -387,7 +388,7 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
     let indexed = Indexed::new(Set::spread(vectors, 6_000, 1), Metric::L2);
     let (queries, one) = (Set::spread(vectors, 200, 2), Set::spread(vectors, 1, 4));
     let none = Set::spread(vectors, 0, 3);
-    let asked = (QueryTarget::Nearest(10), SearchEffort::Recall(0.9));
+    let asked = SearchGoal { target: QueryTarget::Nearest(10), effort: SearchEffort::Recall(0.9) };
     let mut lists = Vec::new();
     for share in [0.0, 0.1, 0.5, 0.8] {
         let mut random = Random::new(5, "deletes");
@@ -397,18 +398,19 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
             |row: usize| gone[row] && (row.is_multiple_of(2) || share < 0.4 || indexed.set.vector(row)[0] > -0.5);
         let deleted = &indexed.deleted(&is_deleted);
         for queries in [&queries, &one] {
-            let right = indexed.wanted(queries, &none, &is_deleted, asked.0);
-            let found = indexed.search(&context_of(1), (queries, &none, deleted), asked).unwrap();
+            let right = indexed.wanted(queries, &none, &is_deleted, asked.target);
+            let found = indexed.search(&context_of(1), queries, &none, deleted, asked).unwrap();
             let reached = recall(&found.hits, &right);
             assert!(reached >= if queries.rows() == 1 { 0.6 } else { 0.9 }, "{share}: {reached}");
             let common = &found.statistics.common;
             assert_eq!((common.strategy.probes, common.seconds.calibrate), (Some("walk"), None), "{share} deleted");
             assert!(found.hits.concat().iter().all(|&(row, _)| !is_deleted(row as usize)), "{share}");
             lists.push(common.strategy.t);
-            let again = indexed.search(&context_of(3), (queries, &none, deleted), asked).unwrap();
+            let again = indexed.search(&context_of(3), queries, &none, deleted, asked).unwrap();
             assert_eq!(again.hits, found.hits, "{share} on three threads");
-            let same = (QueryTarget::Nearest(10), SearchEffort::List(common.strategy.t.unwrap() as usize));
-            let by_list = indexed.search(&context_of(2), (queries, &none, deleted), same).unwrap();
+            let effort = SearchEffort::List(common.strategy.t.unwrap() as usize);
+            let same = SearchGoal { target: QueryTarget::Nearest(10), effort };
+            let by_list = indexed.search(&context_of(2), queries, &none, deleted, same).unwrap();
             assert_eq!(by_list.hits, found.hits, "{share} by a list of that length");
         }
     }
@@ -416,34 +418,35 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
     assert!(lists.is_sorted() && lists[..4].iter().all(|list| *list == lists[0]), "{lists:?}");
     assert!(lists[0].unwrap() < 200.0, "walks end early");
     // With more hits than the calibration covers, comparing one query costs less than calibrating a list.
-    let (is_deleted, many) = (|row: usize| row % 3 == 1, (QueryTarget::Nearest(150), SearchEffort::Recall(0.9)));
+    let is_deleted = |row: usize| row % 3 == 1;
+    let many = SearchGoal { target: QueryTarget::Nearest(150), ..asked };
     let deleted = &indexed.deleted(&is_deleted);
-    let found = indexed.search(&context_of(2), (&one, &none, deleted), many).unwrap();
+    let found = indexed.search(&context_of(2), &one, &none, deleted, many).unwrap();
     assert_eq!(found.statistics.common.strategy.probes, Some("whole"));
-    assert_eq!(found.hits, indexed.wanted(&one, &none, &is_deleted, many.0));
+    assert_eq!(found.hits, indexed.wanted(&one, &none, &is_deleted, many.target));
     let is_deleted = |row: usize| row % 20 != 3;
     let deleted = &indexed.deleted(&is_deleted);
-    let found = indexed.search(&context_of(1), (&queries, &none, deleted), asked).unwrap();
+    let found = indexed.search(&context_of(1), &queries, &none, deleted, asked).unwrap();
     assert_eq!(found.statistics.common.strategy.probes, Some("whole"), "few are left");
-    assert_eq!(found.hits, indexed.wanted(&queries, &none, &is_deleted, asked.0));
+    assert_eq!(found.hits, indexed.wanted(&queries, &none, &is_deleted, asked.target));
 }
 
 #[test]
 fn the_least_memory_that_is_asked_for_finds_the_same() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 3_000, 1, 1), Metric::L2);
-    let (queries, beside) = (Set::drawn(u8s(4), 300, 0, 2), Set::drawn(u8s(4), 900, 1_000_000, 3));
+    let (queries, unmerged) = (Set::drawn(u8s(4), 300, 0, 2), Set::drawn(u8s(4), 900, 1_000_000, 3));
     let deleted = &indexed.deleted(&|row| row % 5 == 2);
-    let of = (&queries, &beside, deleted);
     for wanted in [QueryTarget::Nearest(2_000), QueryTarget::Within(Predicate::L2 { eps: 4.0 })] {
         for effort in [SearchEffort::List(40), SearchEffort::Recall(0.9)] {
-            let all = indexed.search(&context_of(2), of, (wanted, effort)).unwrap();
-            let refused = indexed.search(&context_of(2).with_memory(15_500_000), of, (wanted, effort)).err().unwrap();
+            let goal = SearchGoal { target: wanted, effort };
+            let search = |context: &Context| indexed.search(context, &queries, &unmerged, deleted, goal);
+            let all = search(&context_of(2)).unwrap();
+            let refused = search(&context_of(2).with_memory(15_500_000)).err().unwrap();
             assert_eq!(refused.kind(), ErrorKind::Budget);
             let said = refused.to_string();
             let least = said.split_once("give memory ").and_then(|(_, rest)| rest.split_once("MB")).unwrap().0;
             let context = context_of(2).with_memory(least.parse::<u64>().unwrap() * 1_000_000);
-            let found =
-                indexed.search(&context, of, (wanted, effort)).unwrap_or_else(|error| panic!("{least}: {error}"));
+            let found = search(&context).unwrap_or_else(|error| panic!("{least}: {error}"));
             assert_eq!(found.hits, all.hits, "{wanted:?} {effort:?} with {least} MB");
         }
     }
@@ -455,10 +458,10 @@ fn a_condition_on_an_index_without_attributes_is_refused() {
     let mut options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
     options.filter = Some(Condition::parse("year > 2000").unwrap());
     let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), RowSet::new(20));
-    let changes = CollectionChanges { deleted: &deleted, beside: &Compared(&queries, Metric::L2) };
+    let changes = CollectionChanges { deleted: &deleted, unmerged: &Compared(&queries, Metric::L2) };
     let sink = Box::new(CollectHits::default());
-    let of = (&queries as &dyn VectorSource, None);
-    let refused = search_changed(&Context::default(), &indexed.index, of, &options, &changes, sink).unwrap_err();
+    let sources = QuerySources::new(&queries);
+    let refused = search_changed(&Context::default(), &indexed.index, sources, &options, &changes, sink).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Input);
     assert!(refused.to_string().contains("attributes"), "{refused}");
     assert_eq!(hit_schema(indexed.index.facts(), &queries).ids, IdKind::Int64);

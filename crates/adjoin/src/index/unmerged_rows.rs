@@ -6,8 +6,7 @@ use super::Index;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
-use crate::options::VectorType;
-use crate::query::{IdRoom, NamedHits, Naming, QueryTarget};
+use crate::query::{IdRoom, NamedHits, Naming, QueryTarget, QueryVectors};
 use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 
@@ -18,7 +17,7 @@ pub(crate) struct CollectionChanges<'a> {
     /// other rows follow, by vertex.
     pub(crate) deleted: &'a RowSet,
     /// Rows that are not in the index.
-    pub(crate) beside: &'a dyn UnmergedRows,
+    pub(crate) unmerged: &'a dyn UnmergedRows,
 }
 
 /// Rows that are searched in addition to the index.
@@ -29,8 +28,7 @@ pub(crate) trait UnmergedRows: Sync {
     /// Returns the bytes that [`UnmergedRows::find`] takes on all threads, without its hits.
     fn finding_bytes(&self, context: &Context) -> u64;
 
-    /// Finds the hits of some queries among these rows, each nearest first. `queries` has their type and their stored
-    /// vectors, concatenated. `place.0` of a hit is its number among these rows, from 0; `row` is that number plus
+    /// Finds the hits of some queries among these rows, each nearest first. `place.0` of a hit is its number among these rows, from 0; `row` is that number plus
     /// `first_row`. Returns `None` if memory does not hold the hits of queries without a limit on hits.
     ///
     /// # Errors
@@ -38,7 +36,7 @@ pub(crate) trait UnmergedRows: Sync {
     fn find(
         &self,
         context: &Context,
-        queries: (VectorType, &[u8]),
+        queries: QueryVectors<'_>,
         wanted: QueryTarget,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>>;
@@ -48,7 +46,7 @@ pub(crate) trait UnmergedRows: Sync {
 }
 
 /// Value of `place.1` in hits outside the index. Hits in the index have 0.
-const BESIDE: u32 = 1;
+const UNMERGED: u32 = 1;
 
 /// Target of a search, and the changes since the index was built.
 #[derive(Clone, Copy)]
@@ -60,12 +58,12 @@ pub(super) struct ChangedTarget<'a> {
 impl ChangedTarget<'_> {
     /// Returns the number of rows.
     pub(super) fn rows(self, index: &Index) -> u64 {
-        index.facts().rows + self.changes.map_or(0, |changes| changes.beside.rows())
+        index.facts().rows + self.changes.map_or(0, |changes| changes.unmerged.rows())
     }
 
     /// Returns the bytes of a query's hits outside the index that are reserved with it.
     pub(super) fn bytes_of_hits(self) -> u64 {
-        let rows = self.changes.map_or(0, |changes| changes.beside.rows());
+        let rows = self.changes.map_or(0, |changes| changes.unmerged.rows());
         match self.wanted.among(rows) {
             QueryTarget::Nearest(0) | QueryTarget::Within(_) => 0,
             QueryTarget::Nearest(k) => Nearest::memory_bytes(k),
@@ -74,7 +72,7 @@ impl ChangedTarget<'_> {
 
     /// Returns the bytes for finding hits outside the index.
     pub(super) fn finding_bytes(self, context: &Context) -> u64 {
-        self.changes.map_or(0, |changes| changes.beside.finding_bytes(context))
+        self.changes.map_or(0, |changes| changes.unmerged.finding_bytes(context))
     }
 
     /// Adds the hits outside the index to those in it, and keeps the nearest of both. Returns `None` if memory does not
@@ -82,21 +80,23 @@ impl ChangedTarget<'_> {
     ///
     /// # Errors
     /// Those of [`UnmergedRows::find`].
-    pub(super) fn joined(
+    pub(super) fn add_unmerged(
         self,
-        (context, index): (&Context, &Index),
-        queries: (VectorType, &[u8]),
+        context: &Context,
+        index: &Index,
+        queries: QueryVectors<'_>,
         mut found: Vec<Vec<Hit>>,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
-        let Some(CollectionChanges { beside, .. }) = self.changes.filter(|changes| changes.beside.rows() > 0) else {
+        let Some(CollectionChanges { unmerged, .. }) = self.changes.filter(|changes| changes.unmerged.rows() > 0)
+        else {
             return Ok(Some(found));
         };
         let held = self.wanted.held_bytes(found.iter().map(|hits| hits.len() as u64).sum());
         let Ok(_held) = context.budget().reserve(held) else { return Ok(None) };
-        let wanted = self.wanted.among(beside.rows());
-        let Some(more) = beside.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };
+        let wanted = self.wanted.among(unmerged.rows());
+        let Some(more) = unmerged.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };
         for (hits, more) in found.iter_mut().zip(more) {
-            hits.extend(more.into_iter().map(|hit| Hit { place: (hit.place.0, BESIDE), ..hit }));
+            hits.extend(more.into_iter().map(|hit| Hit { place: (hit.place.0, UNMERGED), ..hit }));
             hits.sort(); // merges two sorted parts
             hits.truncate(self.wanted.hits_max());
         }
@@ -111,13 +111,14 @@ impl ChangedTarget<'_> {
         self,
         index: &Index,
         kind: IdKind,
-        (places, room): (&[(u32, u32)], &mut IdRoom<'_>),
+        places: &[(u32, u32)],
+        room: &mut IdRoom<'_>,
     ) -> Result<Option<NamedHits>> {
         let mut naming = Naming::new(kind, places);
         let mut reader = index.id_reader(kind);
         while let Some((number, whose)) = naming.place() {
-            let fits = match self.changes.filter(|_| whose == BESIDE) {
-                Some(CollectionChanges { beside, .. }) => beside.append_id(number, naming.ids(), room),
+            let fits = match self.changes.filter(|_| whose == UNMERGED) {
+                Some(CollectionChanges { unmerged, .. }) => unmerged.append_id(number, naming.ids(), room),
                 None => {
                     let appended = reader.append(number, naming.ids(), &mut |bytes| room.take_id(bytes));
                     appended.map_err(|unreadable| index.unreadable_id(unreadable))?

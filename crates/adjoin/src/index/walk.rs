@@ -4,7 +4,7 @@
 //! expanded. All vertices of a page are compared exactly and become candidates. Those that are near enough to be kept
 //! are expanded at once, so that no page is needed twice. A walk depends on nothing but the index and the query.
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 
 use adjoin_kernels::{Kernel, prefetch};
 
@@ -66,7 +66,7 @@ impl WalkAim {
     }
 
     /// Returns the aim of finding all rows within a threshold.
-    pub(super) fn within(predicate: Predicate, (list, reach): (usize, f32)) -> Self {
+    pub(super) fn within(predicate: Predicate, list: usize, reach: f32) -> Self {
         Self { wanted: QueryTarget::Within(predicate), list, reach, held: list, by_codes: false }
     }
 }
@@ -166,7 +166,8 @@ impl<T: Coordinate> Walk<T> {
     pub(super) fn begin(
         &mut self,
         searched: &WalkedIndex<'_, T>,
-        (queries, query): (&Members<T>, u32),
+        queries: &Members<T>,
+        query: u32,
         hidden: Option<u32>,
     ) {
         (self.query, self.hidden) = (query, hidden);
@@ -233,10 +234,11 @@ impl<T: Coordinate> Walk<T> {
         &mut self,
         searched: &WalkedIndex<'_, T>,
         queries: &Members<T>,
-        (number, page): (u32, Page<'_>),
+        number: u32,
+        page: Page<'_>,
     ) -> Result<()> {
         let vertices = searched.shape.vertices(number, searched.index.facts().vertices);
-        self.compare(searched, queries, (vertices.start, page), vertices.len());
+        self.compare(searched, queries, page, vertices.clone());
         self.new.clear();
         if !searched.aim.by_codes {
             self.new.extend(vertices.clone());
@@ -261,14 +263,14 @@ impl<T: Coordinate> Walk<T> {
         }
         self.counts.led_on += self.leading.len() as u64;
         for k in 0..self.leading.len() {
-            self.expand(searched, (number, page), (self.leading[k] - vertices.start) as usize)?;
+            self.expand(searched, number, page, (self.leading[k] - vertices.start) as usize)?;
         }
         self.see(searched);
         Ok(())
     }
 
     /// Marks all vertices of a page that are within reach for expansion.
-    fn lead_within(&mut self, searched: &WalkedIndex<'_, T>, vertices: std::ops::Range<u32>) {
+    fn lead_within(&mut self, searched: &WalkedIndex<'_, T>, vertices: Range<u32>) {
         let WalkedIndex { kernel, index, aim, .. } = *searched;
         let Self { table, distances, leading, new, .. } = self;
         new.clear();
@@ -282,13 +284,8 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Compares the vertices of a page with the query.
-    fn compare(
-        &mut self,
-        searched: &WalkedIndex<'_, T>,
-        queries: &Members<T>,
-        (first, page): (u32, Page<'_>),
-        count: usize,
-    ) {
+    fn compare(&mut self, searched: &WalkedIndex<'_, T>, queries: &Members<T>, page: Page<'_>, vertices: Range<u32>) {
+        let (first, count) = (vertices.start, vertices.len());
         let WalkedIndex { kernel, space, aim, .. } = *searched;
         let members = Members::new(kernel, space, page.vectors(count));
         let all = Predicate::all(space.metric);
@@ -334,7 +331,7 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Adds the neighbors of a vertex to the new vertices.
-    fn expand(&mut self, searched: &WalkedIndex<'_, T>, (number, page): (u32, Page<'_>), slot: usize) -> Result<()> {
+    fn expand(&mut self, searched: &WalkedIndex<'_, T>, number: u32, page: Page<'_>, slot: usize) -> Result<()> {
         let WalkedIndex { index, .. } = *searched;
         let vertices = index.facts().vertices;
         let impossible = || index.damaged_page(number, "a vertex has neighbors that cannot be");
@@ -365,12 +362,12 @@ impl<T: Coordinate> Walk<T> {
         for (&vertex, &distance) in new.iter().zip(&distances) {
             let candidate = Candidate { distance, vertex, expanded: false };
             let farthest = self.list.last().filter(|_| self.kept == aim.list);
-            let gone = match farthest.is_none_or(|farthest| distance <= farthest.distance) {
+            let dropped = match farthest.is_none_or(|farthest| distance <= farthest.distance) {
                 true => self.insert(searched, candidate),
                 false => Some(candidate),
             };
-            let is_within = |gone: &Candidate| !gone.expanded && gone.distance <= aim.reach;
-            self.beyond.extend(gone.filter(is_within).map(|gone| gone.vertex));
+            let is_within = |dropped: &Candidate| !dropped.expanded && dropped.distance <= aim.reach;
+            self.beyond.extend(dropped.filter(is_within).map(|dropped| dropped.vertex));
         }
         new.clear();
         (self.new, self.distances) = (new, distances);
@@ -391,11 +388,11 @@ impl<T: Coordinate> Walk<T> {
         }
         // The last candidate can be a hit: whenever one is dropped, the ones before it that cannot be hits are dropped
         // too.
-        let gone = self.list.pop();
+        let dropped = self.list.pop();
         while self.list.last().is_some_and(|last| !searched.admits(last.vertex)) {
             self.list.pop();
         }
-        gone
+        dropped
     }
 }
 
@@ -487,10 +484,10 @@ mod tests {
         let (mut seen, mut random) = (SeenVertices::default(), Random::new(1, "seen"));
         for values in [10, 3_000, 1 << 31] {
             seen.clear();
-            let mut wanted = HashSet::new();
+            let mut expected = HashSet::new();
             for _ in 0..5_000 {
                 let vertex = random.below(values) as u32;
-                assert_eq!(seen.insert(vertex), wanted.insert(vertex), "{vertex}");
+                assert_eq!(seen.insert(vertex), expected.insert(vertex), "{vertex}");
             }
         }
     }

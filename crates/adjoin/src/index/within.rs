@@ -20,9 +20,7 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::predicate::Predicate;
-use crate::query::SearchOptions;
-use crate::query::SourceQueries;
-use crate::source::VectorSource;
+use crate::query::{QuerySources, SearchOptions, SourceQueries};
 use crate::truth::{NeighborSample, setting_half};
 
 /// Shortest and longest list that is tried.
@@ -34,38 +32,47 @@ const MISSES_OF_REACH: f64 = 0.5;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "learning the recall of the index";
 
+/// Recall to reach for the rows within a threshold.
+#[derive(Clone, Copy)]
+pub(super) struct ThresholdRecall {
+    pub(super) predicate: Predicate,
+    pub(super) recall: f64,
+}
+
 /// Decides how a search reaches a recall for the rows within a threshold.
 ///
 /// # Errors
-/// If `like` or the index cannot be read, or if the budget is too small.
+/// If the calibration queries or the index cannot be read, or if the budget is too small.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (predicate, admitted): (Predicate, Option<&FilteredVertices>),
-    (target, options): (f64, &SearchOptions),
+    QuerySources { queries, calibrate_with }: QuerySources<'_>,
+    target: ThresholdRecall,
+    options: &SearchOptions,
+    admitted: Option<&FilteredVertices>,
     running: &dyn Fn(SearchMethod) -> u64,
 ) -> Result<SearchPlan> {
-    let whole = |reads| SearchPlan::whole(target, reads);
+    let ThresholdRecall { predicate, recall } = target;
+    let whole = |reads| SearchPlan::whole(recall, reads);
     let facts = index.facts();
-    if queries.info().rows <= drawn(index, like) || facts.vertices as usize <= LONGEST {
+    if queries.info().rows <= drawn(index, calibrate_with) || facts.vertices as usize <= LONGEST {
         return Ok(whole(None));
     }
-    let like_them = like.map(|source| SourceQueries { source, space: facts.space() });
-    let least = learning_bytes::<T>(context, facts, like, (NOTED as u64, LONGEST));
-    let longest_walk = SearchMethod::Walk(WalkAim::within(predicate, (LONGEST, 0.0)));
+    let calibration_queries = calibrate_with.map(|source| SourceQueries { source, space: facts.space() });
+    let least = learning_bytes::<T>(context, facts, calibrate_with, NOTED as u64, LONGEST);
+    let longest_walk = SearchMethod::Walk(WalkAim::within(predicate, LONGEST, 0.0));
     let after = running(longest_walk).max(running(SearchMethod::PageScan));
     let context = &context.for_run(least.max(after), PURPOSE)?;
-    let sample = Sample::draw((context, index), admitted, (like_them, options.seed), &[])?;
+    let sample = Sample::draw(context, index, admitted, calibration_queries, options.seed, &[])?;
     let (truth, reads) = sample.within::<T>(predicate, options.seed)?;
-    let mut tried = Tried { context, index, sample, truth, sets: Vec::new(), predicate, options, reads };
+    let mut tried = Tried { context, index, sample, truth, sets: Vec::new(), target, options, reads };
     tried.sets = setting_half(tried.truth.counts.len(), options.seed);
-    let found = tried.first_that_supports::<T>(target)?;
+    let found = tried.first_that_supports::<T>()?;
     let reads = Some(tried.reads);
     Ok(found.map_or_else(
         || whole(reads),
         |(aim, reached)| {
-            let recall = Some(recall_of(reached, (target, true), like.is_some()));
+            let recall = Some(recall_of(reached, recall, true, calibrate_with.is_some()));
             SearchPlan { method: SearchMethod::Walk(aim), recall, reads }
         },
     ))
@@ -79,32 +86,32 @@ struct Tried<'a> {
     truth: Truth,
     /// Which of the queries choose the list. The others measure the recall that it reaches.
     sets: Vec<bool>,
-    predicate: Predicate,
+    target: ThresholdRecall,
     options: &'a SearchOptions,
     reads: ReadCounts,
 }
 
 impl Tried<'_> {
     /// Returns the shortest list that supports the promise, and the recall that it reaches.
-    fn first_that_supports<T: Coordinate>(&mut self, target: f64) -> Result<Option<(WalkAim, Reached)>> {
-        let seed = self.options.seed;
-        let reach = self.truth.reach(1.0 - (1.0 - target) * MISSES_OF_REACH, |query| self.sets[query]);
+    fn first_that_supports<T: Coordinate>(&mut self) -> Result<Option<(WalkAim, Reached)>> {
+        let (ThresholdRecall { predicate, recall }, seed) = (self.target, self.options.seed);
+        let reach = self.truth.reach(1.0 - (1.0 - recall) * MISSES_OF_REACH, |query| self.sets[query]);
         let Some(reach) = reach else { return Ok(None) };
         // If even finding all hits would not support the promise, since too few queries have any, no walk is tried.
         let all = vec![true; self.truth.entries.len()];
-        if self.of(&all, |query| self.sets[query]).calibrate(target, seed).is_none() {
+        if self.of(&all, |query| self.sets[query]).calibrate(recall, seed).is_none() {
             return Ok(None);
         }
         let mut cache = None;
         let lists = std::iter::successors(Some(SHORTEST), |&list| Some(next_list(Some(list))));
         for list in lists.take_while(|&list| list <= LONGEST) {
-            let aim = WalkAim::within(self.predicate, (list, reach));
+            let aim = WalkAim::within(predicate, list, reach);
             let found = self.walk::<T>(aim, &mut cache)?;
-            if self.of(&found, |query| self.sets[query]).calibrate(target, seed).is_some() {
+            if self.of(&found, |query| self.sets[query]).calibrate(recall, seed).is_some() {
                 let aside = self.of(&found, |query| !self.sets[query]);
                 let (at_k, p5) = (aside.recalls(0.0, seed).per_vector, aside.fifth_percentile(0.0));
                 // The other half must confirm the recall: the printed bound is the one that was promised.
-                if at_k.low >= target {
+                if at_k.low >= recall {
                     let queries = self.truth.counts.len() as u64;
                     return Ok(Some((aim, Reached { at_k, p5, queries, of_inserted: false })));
                 }
@@ -133,9 +140,9 @@ impl Tried<'_> {
         let strategy = index.strategy.shared_if(options.shares_pages);
         let cache = match cache {
             Some(cache) => cache,
-            None => cache.insert(PageCache::beside(context, index, context.budget().free() / 2)?),
+            None => cache.insert(PageCache::leaving(context, index, context.budget().free() / 2)?),
         };
         let noted = |query| &truth.entries[truth.noted_of(query)];
-        sample.find_noted::<T>((aim, NOTED as u64), (strategy, cache), noted, reads)
+        sample.find_noted::<T>(aim, NOTED as u64, strategy, cache, noted, reads)
     }
 }

@@ -100,8 +100,19 @@ fn memory_beyond(context: &Context, HitBatch { query_ids, ids, .. }: &HitBatch) 
     (beyond > 0).then(|| context.reserve(2 * beyond, PURPOSE)).transpose()
 }
 
-/// Delivers the hits of some queries with the ids that `name` looks up. `first` is the index of the first query's id in
-/// `query_ids`.
+/// Consecutive queries of a batch, and their hits.
+#[derive(Clone, Copy)]
+pub(crate) struct AnsweredQueries<'a> {
+    /// Row of each query in its source.
+    pub(crate) rows: &'a [u64],
+    /// Ids of the whole batch, and the position of the first query's id among them.
+    pub(crate) ids: &'a Ids,
+    pub(crate) first_id: usize,
+    /// Hits of each query, nearest first.
+    pub(crate) hits: &'a [Vec<Hit>],
+}
+
+/// Delivers the hits of some queries with the ids that `name` looks up.
 ///
 /// Batches are bounded by bytes, so a query with many hits or long ids is split over several.
 ///
@@ -109,15 +120,15 @@ fn memory_beyond(context: &Context, HitBatch { query_ids, ids, .. }: &HitBatch) 
 /// If an id does not fit into memory, or if `name` or `give` fails.
 pub(crate) fn deliver_hits(
     metric: Metric,
-    (query_rows, query_ids, first): (&[u64], &Ids, usize),
-    found: &[Vec<Hit>],
-    (memory, name): (&IdMemory<'_>, &mut NameHits<'_>),
+    queries: AnsweredQueries<'_>,
+    memory: &IdMemory<'_>,
+    name: &mut NameHits<'_>,
     give: &DeliverHits<'_>,
 ) -> Result<()> {
-    let batch = empty_batch(query_ids.kind(), memory.kind());
+    let batch = empty_batch(queries.ids.kind(), memory.kind());
     let (query, hit, begun, id_bytes) = Default::default();
-    let mut filling = Filling { metric, query_rows, query_ids, first, found, give, query, hit, begun, batch, id_bytes };
-    memory.each(found, name, &mut |named, count| filling.add(named, count))?;
+    let mut filling = Filling { metric, queries, give, query, hit, begun, batch, id_bytes };
+    memory.each(queries.hits, name, &mut |named, count| filling.add(named, count))?;
     filling.finish()
 }
 
@@ -136,10 +147,7 @@ fn empty_batch(query_ids: IdKind, ids: IdKind) -> HitBatch {
 /// A batch under construction, and the position in the hits up to which it has been filled.
 struct Filling<'a> {
     metric: Metric,
-    query_rows: &'a [u64],
-    query_ids: &'a Ids,
-    first: usize,
-    found: &'a [Vec<Hit>],
+    queries: AnsweredQueries<'a>,
     give: &'a DeliverHits<'a>,
     /// Position of the next hit: its query and its rank there. `begun` tells whether the batch has the query already.
     query: usize,
@@ -154,14 +162,14 @@ impl Filling<'_> {
     /// Adds the next `count` hits with their ids.
     fn add(&mut self, named: &NamedHits, count: usize) -> Result<()> {
         for k in 0..count {
-            while self.hit == self.found[self.query].len() {
+            while self.hit == self.queries.hits[self.query].len() {
                 self.end_query()?;
             }
             if self.is_full() {
                 self.give_batch()?;
             }
             self.begin_query()?;
-            let Hit { row, nearness, .. } = self.found[self.query][self.hit];
+            let Hit { row, nearness, .. } = self.queries.hits[self.query][self.hit];
             self.batch.rows.push(row);
             self.batch.values.push(Predicate::value_of(self.metric, nearness));
             if let Some(&at) = named.at.get(k) {
@@ -175,7 +183,7 @@ impl Filling<'_> {
 
     /// Ends the remaining queries, which have no more hits, and delivers the last batch.
     fn finish(mut self) -> Result<()> {
-        while self.query < self.found.len() {
+        while self.query < self.queries.hits.len() {
             self.end_query()?;
         }
         if self.batch.ends.is_empty() { Ok(()) } else { self.give_batch() }
@@ -191,9 +199,10 @@ impl Filling<'_> {
         if self.batch.query_rows.is_empty() {
             self.batch.hits_before = self.hit as u64;
         }
-        self.batch.query_rows.push(self.query_rows[self.query]);
-        self.batch.query_ids.push_from(self.query_ids, self.first + self.query);
-        self.id_bytes += self.query_ids.bytes_of(self.first + self.query);
+        let AnsweredQueries { rows, ids, first_id, .. } = self.queries;
+        self.batch.query_rows.push(rows[self.query]);
+        self.batch.query_ids.push_from(ids, first_id + self.query);
+        self.id_bytes += ids.bytes_of(first_id + self.query);
         self.begun = true;
         Ok(())
     }
@@ -262,10 +271,11 @@ mod tests {
         query_rows.iter().for_each(|row| texts.push(row.to_string().as_bytes()));
         for id_bytes in [4, 6_000, 300_000] {
             let (memory, sink) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), CollectHits::default());
-            let of_queries = (&query_rows[..], &Ids::Utf8(texts.clone()), 0);
             let some = if id_bytes == 300_000 { &found[4..5] } else { &found[..] };
+            let ids = &Ids::Utf8(texts.clone());
+            let queries = AnsweredQueries { rows: &query_rows, ids, first_id: 0, hits: some };
             let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, id_bytes);
-            deliver_hits(Metric::L2, of_queries, some, (&memory, named), &|batch| sink.clone().accept(&batch)).unwrap();
+            deliver_hits(Metric::L2, queries, &memory, named, &|batch| sink.clone().accept(&batch)).unwrap();
             for HitBatch { query_rows, ends, rows, ids, .. } in sink.batches() {
                 assert!(
                     rows.len() <= BATCH_HITS && query_rows.len() <= BATCH_QUERIES && ends.len() == query_rows.len()
@@ -279,8 +289,8 @@ mod tests {
         }
         let (memory, place) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), [found[4].clone()]);
         let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, 5 << 20);
-        let refused =
-            deliver_hits(Metric::L2, (&[1], &Ids::None, 0), &place, (&memory, named), &|_| Ok(())).unwrap_err();
+        let queries = AnsweredQueries { rows: &[1], ids: &Ids::None, first_id: 0, hits: &place };
+        let refused = deliver_hits(Metric::L2, queries, &memory, named, &|_| Ok(())).unwrap_err();
         assert!(refused.to_string().contains("the ids of what was found needs at least"), "{refused}");
     }
 }

@@ -16,7 +16,8 @@ use crate::message::{Argument, message};
 /// # Errors
 /// If the hits of one query do not fit into memory, or if `find` or `take` fails.
 pub(crate) fn in_halves<R>(
-    (context, rows): (&Context, u64),
+    context: &Context,
+    rows: u64,
     queries: u32,
     mut find: impl FnMut(Range<u32>) -> Result<Option<R>>,
     mut take: impl FnMut(Range<u32>, R) -> Result<()>,
@@ -60,14 +61,14 @@ mod tests {
         let mut seen = Vec::new();
         let find = |range: Range<u32>| Ok((range.len() <= 3).then(|| range.clone().map(|query| 2 * query).collect()));
         let context = &Context::default();
-        in_halves((context, 1), 10, find, |range, found: Vec<u32>| {
+        in_halves(context, 1, 10, find, |range, found: Vec<u32>| {
             assert_eq!(found.len(), range.len());
             seen.extend(found);
             Ok(())
         })
         .unwrap();
         assert_eq!(seen, (0..10).map(|query| 2 * query).collect::<Vec<u32>>());
-        in_halves((context, 1), 0, |_| panic!("there are none"), |_, ()| Ok(())).unwrap();
-        assert!(in_halves((context, 1), 4, |_| Ok(None), |_, ()| Ok(())).is_err());
+        in_halves(context, 1, 0, |_| panic!("there are none"), |_, ()| Ok(())).unwrap();
+        assert!(in_halves(context, 1, 4, |_| Ok(None), |_, ()| Ok(())).is_err());
     }
 }

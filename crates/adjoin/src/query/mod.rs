@@ -18,8 +18,10 @@ mod source_queries;
 
 pub(crate) use self::halves::{in_halves, too_many_hits};
 pub(crate) use self::naming::{IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
+pub(crate) use self::options::SearchGoal;
 pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-pub(crate) use self::run::{BatchSearch, RanSearch, SearchRun, SearchWork, StoredQueries};
+pub(crate) use self::run::{BatchSearch, QueryVectors, RanSearch, SearchRun, SearchWork, StoredQueries};
+pub use self::source_queries::QuerySources;
 pub(crate) use self::source_queries::{
-    Gathering, QueryBatch, SourceQueries, gathering_bytes, not_of_type, query_as_stored,
+    Gathering, QueryBatch, QueryRow, SourceQueries, gathering_bytes, query_as_stored,
 };

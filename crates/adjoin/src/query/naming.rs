@@ -203,7 +203,8 @@ pub(crate) fn name_places(
     context: &Context,
     buckets: &Buckets<'_>,
     kind: IdKind,
-    (places, room): (&[(u32, u32)], &mut IdRoom<'_>),
+    places: &[(u32, u32)],
+    room: &mut IdRoom<'_>,
 ) -> Result<Option<NamedHits>> {
     let read_ahead = least_read_ahead(buckets.extents(), true);
     let mut naming = Naming::new(kind, places);
@@ -238,7 +239,7 @@ pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, pla
     let _reading = context.reserve(naming_bytes(buckets), PURPOSE)?;
     let mut room = IdRoom { context, bytes: 0, set_aside: 0, beyond: None };
     let fits = room.take(places.len() as u64 * BYTES_OF_HIT);
-    let named = if fits { name_places(context, buckets, kind, (places, &mut room))? } else { None };
+    let named = if fits { name_places(context, buckets, kind, places, &mut room)? } else { None };
     let Some(named) = named else { return Err(room.refused()) };
     for &at in &named.at {
         if !room.take_id(named.ids.bytes_of(at as usize)) {

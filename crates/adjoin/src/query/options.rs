@@ -242,6 +242,13 @@ impl SearchEffort {
     }
 }
 
+/// What a query asks for, and how hard the search works for it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SearchGoal {
+    pub(crate) target: QueryTarget,
+    pub(crate) effort: SearchEffort,
+}
+
 /// Options of a search, for every kind of folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchOptions {
@@ -262,6 +269,10 @@ impl SearchOptions {
     /// Options without a filter.
     pub fn new(target: QueryTarget, effort: SearchEffort, seed: u64) -> Self {
         Self { target, effort, filter: None, seed, shares_pages: true }
+    }
+
+    pub(crate) fn goal(&self) -> SearchGoal {
+        SearchGoal { target: self.target, effort: self.effort }
     }
 
     /// Checks the ranges of all options.

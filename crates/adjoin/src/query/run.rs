@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::delivery::{DeliverHits, Delivered, HitDelivery, deliver_hits};
+use super::delivery::{AnsweredQueries, DeliverHits, Delivered, HitDelivery, deliver_hits};
 use super::halves::in_halves;
 use super::naming::{IdMemory, IdRoom, NamedHits};
 use super::options::QueryTarget;
@@ -27,6 +27,13 @@ pub(crate) struct StoredQueries {
     pub(crate) stored: Vec<u8>,
     /// Bucket and position of each query, if the queries are rows of the searched store.
     pub(crate) places: Option<Vec<(u32, u32)>>,
+}
+
+/// Stored vectors of some queries, concatenated, with their type.
+#[derive(Clone, Copy)]
+pub(crate) struct QueryVectors<'a> {
+    pub(crate) vectors: VectorType,
+    pub(crate) stored: &'a [u8],
 }
 
 /// A planned search that answers batches of queries. Its memory is reserved.
@@ -149,11 +156,12 @@ impl<'a> SearchRun<'a> {
         let answer_some = |range: Range<u32>| {
             let Some(hits) = searched.find(&batch, range.clone())? else { return Ok(None) };
             let _found = context.reserve(target.found_bytes(&hits), PURPOSE)?;
-            let queries = (&rows[range.start as usize..range.end as usize], &ids, range.start as usize);
+            let own_rows = &rows[range.start as usize..range.end as usize];
+            let queries = AnsweredQueries { rows: own_rows, ids: &ids, first_id: range.start as usize, hits: &hits };
             let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| searched.name(kind, places, room);
-            deliver_hits(metric, queries, &hits, (id_memory, name), deliver).map(Some)
+            deliver_hits(metric, queries, id_memory, name, deliver).map(Some)
         };
-        in_halves((context, rows_max), rows.len() as u32, answer_some, |_, ()| Ok(()))
+        in_halves(context, rows_max, rows.len() as u32, answer_some, |_, ()| Ok(()))
     }
 }
 
@@ -163,12 +171,11 @@ fn delivered_ids(ids: IdKind, sink: &(dyn HitSink + '_)) -> IdKind {
 }
 
 impl RanSearch {
-    /// Returns the seconds of the whole search. `planning` is the time that planning took, and whether it included a
-    /// calibration.
-    pub(crate) fn seconds(&self, (planning, calibrated): (f64, bool)) -> SecondsStatistics {
+    /// Returns the seconds of the whole search. If planning `calibrated`, its seconds are those of the calibration.
+    pub(crate) fn seconds(&self, planning_seconds: f64, calibrated: bool) -> SecondsStatistics {
         SecondsStatistics {
-            total: planning + self.seconds,
-            calibrate: calibrated.then_some(planning),
+            total: planning_seconds + self.seconds,
+            calibrate: calibrated.then_some(planning_seconds),
             execute: Some(self.execute),
             write: Some(self.write),
             ..SecondsStatistics::default()

@@ -17,6 +17,23 @@ use crate::store::{Intake, OnBad, batch_bytes, fix, scan_bytes, tell};
 const ID_BYTES: u64 = 256 << 10;
 const ID_BYTES_PART: u64 = 16;
 
+/// Queries of a search as sources of vectors.
+#[derive(Clone, Copy)]
+pub struct QuerySources<'a> {
+    /// The queries.
+    pub queries: &'a dyn VectorSource,
+    /// Vectors with the same distribution as the queries, to calibrate the recall with. If `None`, rows of the searched
+    /// folder are drawn.
+    pub calibrate_with: Option<&'a dyn VectorSource>,
+}
+
+impl<'a> QuerySources<'a> {
+    /// Queries whose recall is calibrated with rows of the searched folder.
+    pub fn new(queries: &'a dyn VectorSource) -> Self {
+        Self { queries, calibrate_with: None }
+    }
+}
+
 /// A batch of stored queries.
 pub(crate) struct QueryBatch {
     pub(crate) vectors: VectorType,
@@ -28,6 +45,12 @@ pub(crate) struct QueryBatch {
 }
 
 impl QueryBatch {
+    /// Returns a batch without queries. Their places are kept if `has_places`.
+    pub(crate) fn empty(vectors: VectorType, ids: IdKind, has_places: bool) -> Self {
+        let (stored, rows, ids) = (Vec::new(), Vec::new(), Ids::empty(ids));
+        Self { vectors, stored, rows, ids, places: has_places.then(Vec::new) }
+    }
+
     /// Keeps only the queries whose row satisfies `keep`.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let bytes = self.vectors.bytes();
@@ -42,6 +65,16 @@ impl QueryBatch {
         self.rows.retain(|&row| keep(row));
         (self.stored, self.ids) = (stored, ids);
     }
+}
+
+/// A query to add to a batch, without its vector.
+pub(crate) struct QueryRow<'a> {
+    pub(crate) row: u64,
+    /// Ids with that of the query, at position `id_at`.
+    pub(crate) ids: &'a Ids,
+    pub(crate) id_at: usize,
+    /// Bucket and position of the query, if it is a row of the store.
+    pub(crate) place: Option<(u32, u32)>,
 }
 
 /// Collects queries until a batch is complete.
@@ -101,21 +134,35 @@ impl SourceQueries<'_> {
         take: &mut dyn FnMut(QueryBatch) -> Result<()>,
     ) -> Result<()> {
         let Self { source, space } = self;
-        let vectors = self.vectors();
-        let mut all = Gathering::new((context, at_once), (vectors, source.info().ids), None, take);
+        let empty = QueryBatch::empty(self.vectors(), source.info().ids, false);
+        let mut all = Gathering::new(context, at_once, empty, take);
         let (metric, on_bad, left_out, batch_bytes) = (space.metric, OnBad::Error, None, batch_bytes(0));
         tell(context, source);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes };
         intake.scan(|usable| {
             let from = source.info().vectors;
             for (k, vector) in usable.stored.chunks_exact(from.bytes()).enumerate() {
-                all.add(usable.rows[k], (&usable.ids, k), None, |stored| {
-                    convert(context.kernel, source, (vector, usable.rows[k]), vectors.element, stored)
-                })?;
+                let query = QueryRow { row: usable.rows[k], ids: &usable.ids, id_at: k, place: None };
+                all.add(query, |stored| self.convert(context.kernel, usable.rows[k], vector, stored))?;
             }
             Ok(())
         })?;
         all.finish()
+    }
+
+    /// Converts the vector of a row to the type in which queries are compared, and appends it to `stored`.
+    fn convert(self, kernel: Kernel, row: u64, vector: &[u8], stored: &mut Vec<u8>) -> Result<()> {
+        let (from, to) = (self.source.info().vectors, self.vectors().element);
+        if from.element == to {
+            stored.extend_from_slice(vector);
+            return Ok(());
+        }
+        let mut floats = vec![0.0; from.dimensions];
+        as_floats(kernel, from.element, vector, &mut floats);
+        query_as_stored(&floats, to, stored).map_err(|unfit| {
+            let (file, row) = self.source.locate(row);
+            Error::input(format!("{}: {}", file.display(), unfit.message(&format!("row {row}"))))
+        })
     }
 }
 
@@ -125,30 +172,28 @@ pub(crate) fn gathering_bytes(ids: IdKind) -> u64 {
 }
 
 impl<'a> Gathering<'a> {
-    /// Creates an empty batch of at most `at_once` queries. The caller has reserved [`gathering_bytes`].
+    /// Starts with an `empty` batch, and passes each batch of `at_once` queries to `take`. The caller has reserved
+    /// [`gathering_bytes`].
     pub(crate) fn new(
-        (context, at_once): (&Context, usize),
-        (vectors, ids): (VectorType, IdKind),
-        places: Option<Vec<(u32, u32)>>,
+        context: &Context,
+        at_once: usize,
+        empty: QueryBatch,
         take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
     ) -> Self {
-        let waiting = QueryBatch { vectors, stored: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), places };
         let more = (context.budget().free() / ID_BYTES_PART).saturating_sub(ID_BYTES);
-        let of_ids = if ids == IdKind::Utf8 { context.budget().reserve(2 * more).ok() } else { None };
+        let of_ids = if empty.ids.kind() == IdKind::Utf8 { context.budget().reserve(2 * more).ok() } else { None };
         let id_bytes = ID_BYTES + if of_ids.is_some() { more } else { 0 };
-        Self { at_once, id_bytes, _of_ids: of_ids, waiting, take }
+        Self { at_once, id_bytes, _of_ids: of_ids, waiting: empty, take }
     }
 
     pub(crate) fn add(
         &mut self,
-        row: u64,
-        (ids, k): (&Ids, usize),
-        place: Option<(u32, u32)>,
-        vector: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+        QueryRow { row, ids, id_at, place }: QueryRow<'_>,
+        append_vector: impl FnOnce(&mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        vector(&mut self.waiting.stored)?;
+        append_vector(&mut self.waiting.stored)?;
         self.waiting.rows.push(row);
-        self.waiting.ids.push_from(ids, k);
+        self.waiting.ids.push_from(ids, id_at);
         if let Some(places) = &mut self.waiting.places {
             places.extend(place);
         }
@@ -156,8 +201,7 @@ impl<'a> Gathering<'a> {
             return Ok(());
         }
         let QueryBatch { vectors, ids, places, .. } = &self.waiting;
-        let (vectors, ids, places) = (*vectors, Ids::empty(ids.kind()), places.as_ref().map(|_| Vec::new()));
-        let empty = QueryBatch { vectors, stored: Vec::new(), rows: Vec::new(), ids, places };
+        let empty = QueryBatch::empty(*vectors, ids.kind(), places.is_some());
         (self.take)(std::mem::replace(&mut self.waiting, empty))
     }
 
@@ -166,50 +210,39 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Converts a vector of a source to element type `to` and appends it to `stored`.
-fn convert(
-    kernel: Kernel,
-    source: &dyn VectorSource,
-    (vector, row): (&[u8], u64),
-    to: Element,
-    stored: &mut Vec<u8>,
-) -> Result<()> {
-    let from = source.info().vectors;
-    if from.element == to {
-        stored.extend_from_slice(vector);
-        return Ok(());
+/// A query element that the stored type cannot represent.
+pub(crate) struct UnfitElement {
+    place: usize,
+    value: f32,
+    stored: Element,
+}
+
+impl UnfitElement {
+    /// Describes the element of `query` in an error message.
+    pub(crate) fn message(&self, query: &str) -> String {
+        let Self { place, value, stored } = self;
+        format!(
+            "element {place} of {query} is {value}; the vectors of the store are {stored}, so queries hold whole numbers of that type"
+        )
     }
-    let mut floats = vec![0.0; from.dimensions];
-    as_floats(kernel, from.element, vector, &mut floats);
-    query_as_stored(&floats, to, stored).map_err(|at| {
-        let (file, row) = source.locate(row);
-        Error::input(format!("{}: {}", file.display(), not_of_type(at, &format!("row {row}"), to)))
-    })
 }
 
 /// Appends a query to `stored` as `to`, which is float or the integer type of the store.
 ///
 /// # Errors
-/// The index and value of an element that the type cannot represent ([`not_of_type`]).
+/// The first element that the type cannot represent.
 pub(crate) fn query_as_stored(
     query: &[f32],
     to: Element,
     stored: &mut Vec<u8>,
-) -> std::result::Result<(), (usize, f32)> {
+) -> std::result::Result<(), UnfitElement> {
     for (place, &value) in query.iter().enumerate() {
         match to {
             Element::F32 => stored.extend(value.to_le_bytes()),
-            _ => stored.push(byte_of(value, to).ok_or((place, value))?),
+            _ => stored.push(byte_of(value, to).ok_or(UnfitElement { place, value, stored: to })?),
         }
     }
     Ok(())
-}
-
-/// Describes a query element that `to` cannot represent.
-pub(crate) fn not_of_type((place, value): (usize, f32), query: &str, to: Element) -> String {
-    format!(
-        "element {place} of {query} is {value}; the vectors of the store are {to}, so queries hold whole numbers of that type"
-    )
 }
 
 /// Returns the stored byte of an integer element, or `None` if the value is not an integer of that type.

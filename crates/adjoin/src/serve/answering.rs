@@ -23,17 +23,17 @@ use crate::options::{Element, Metric, VectorType};
 use crate::plan::Probes;
 use crate::plan::batch::{BatchPlan, BucketCosts, Residency};
 use crate::predicate::Predicate;
-use crate::query::{QueryTarget, SearchEffort, ids_of, in_halves, not_of_type, query_as_stored, too_many_hits};
+use crate::query::{QueryTarget, SearchGoal, ids_of, in_halves, query_as_stored, too_many_hits};
 use crate::report::Stopwatch;
 use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
 use crate::workers::{lock, streamed_items};
 
-/// Different questions (target and effort) that are answered together. Queries with further ones are answered after
-/// these.
-const WISHES_TOGETHER: usize = 8;
-/// Questions with remembered probe plans.
-const WISHES_KNOWN: usize = 64;
+/// Number of different goals (target and effort) whose queries are answered together. Queries with other goals are
+/// answered after these.
+const GOALS_TOGETHER: usize = 8;
+/// Number of goals with remembered probe plans.
+const GOALS_KNOWN: usize = 64;
 /// Cost of a read before its first byte, in bytes that could be read in that time: about 0.1 ms on a disk with 1 GB/s.
 const READ_COST_BYTES: f64 = 100_000.0;
 
@@ -49,32 +49,36 @@ pub(super) struct Answering<'a, T: Coordinate> {
     buckets_memory: MemoryBudget,
     planner: Planner,
     cache: Cache<T>,
-    /// Probe plans by question, the most recently used last.
-    known: Vec<(Question, ProbePlan)>,
+    /// Goals with known probe plans, the most recently used last.
+    known: Vec<PlannedGoal>,
     /// Samples from which probe rules are derived.
     samples: CalibrationSamples,
     since_begin: Stopwatch,
     _of_tables: Reservation,
 }
 
-/// Target and effort of a query.
-type Question = (QueryTarget, SearchEffort);
+/// A goal of queries, and the probes that reach it.
+#[derive(Clone)]
+struct PlannedGoal {
+    goal: SearchGoal,
+    plan: ProbePlan,
+}
 
 /// A query of a batch that can be answered.
 struct AskedQuery<'q> {
     /// Its number in the batch.
     number: usize,
     vector: &'q [f32],
-    /// Position of its question among those of the batch.
-    wish: usize,
+    /// Position of its goal among those of the batch.
+    goal: usize,
 }
 
 /// Groups of queries. Then for each query of a batch: the buckets that it probes, and its group and number in it.
 type Grouped<'t, T> = (Vec<Group<'t, T>>, Vec<Vec<u32>>, Vec<(usize, u32)>);
 
-/// Queries of a batch with one question.
+/// Queries of a batch with one goal.
 struct Together<T> {
-    wish: usize,
+    goal: usize,
     queries: Queries<T>,
     /// Their numbers among the queries that are answered together.
     numbers: Vec<usize>,
@@ -83,13 +87,13 @@ struct Together<T> {
 impl<'a, T: Coordinate> Answering<'a, T> {
     /// Returns the least memory with which a store can be served.
     pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, options: &ServeOptions) -> u64 {
-        let wanted = QueryTarget::Nearest(1);
-        let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted);
+        let target = QueryTarget::Nearest(1);
+        let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), target);
         let cache = capacity::<T>(options, buckets, 0) + worked_on::<T>(buckets, threads);
-        let beside = cache + least_calibration_bytes::<T>(buckets, wanted);
+        let divided = cache + least_calibration_bytes::<T>(buckets, target);
         // Without an option, the cache and the memory of queries are halves of the rest.
-        let beside = if options.cache_bytes.is_some() { beside } else { 2 * beside };
-        Searcher::<T>::least_bytes(buckets, threads, 2 * of) + tables_bytes::<T>(buckets) + beside
+        let divided = if options.cache_bytes.is_some() { divided } else { 2 * divided };
+        Searcher::<T>::least_bytes(buckets, threads, 2 * of) + tables_bytes::<T>(buckets) + divided
     }
 
     /// Reserves the memory of the cache.
@@ -98,7 +102,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// If it is not free.
     pub(super) fn new(
         searcher: &'a Searcher<'a, T>,
-        (options, new_planner, ids): (&'a ServeOptions, &'a NewPlanner, IdKind),
+        options: &'a ServeOptions,
+        new_planner: &'a NewPlanner,
         statistics: &'a Mutex<ServeStatistics>,
     ) -> Result<Self> {
         let Searcher { context, buckets, .. } = *searcher;
@@ -112,7 +117,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             searcher,
             options,
             new_planner,
-            ids,
+            ids: buckets.ids(0),
             statistics,
             capacity,
             planner: new_planner(costs::<T>(buckets), capacity),
@@ -138,21 +143,21 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         drop(statistics);
         let mut open: Vec<usize> = (0..batch.requests.len()).collect();
         while !open.is_empty() {
-            let (wishes, asked) = self.choose(batch, &mut open);
-            let is_everywhere = |asked: &&AskedQuery<'_>| wishes[asked.wish].1.probes == Probes::Bound;
+            let (goals, asked) = self.choose(batch, &mut open);
+            let is_everywhere = |asked: &&AskedQuery<'_>| goals[asked.goal].plan.probes == Probes::Bound;
             let (everywhere, by_rule): (Vec<&AskedQuery<'_>>, Vec<&AskedQuery<'_>>) =
                 asked.iter().partition(is_everywhere);
-            self.in_parts(batch, &by_rule, |answering, some| answering.find(batch, &wishes, some));
-            for (number, wish) in wishes.iter().enumerate() {
-                let of_wish: Vec<&AskedQuery<'_>> =
-                    everywhere.iter().copied().filter(|asked| asked.wish == number).collect();
-                self.in_parts(batch, &of_wish, |answering, some| {
+            self.in_parts(batch, &by_rule, |answering, some| answering.find(batch, &goals, some));
+            for (number, goal) in goals.iter().enumerate() {
+                let with_goal: Vec<&AskedQuery<'_>> =
+                    everywhere.iter().copied().filter(|asked| asked.goal == number).collect();
+                self.in_parts(batch, &with_goal, |answering, some| {
                     // The longest kind of search, so it is cancelled once all of its deadlines have passed.
                     let cancel = &answering.searcher.context.cancel;
                     cancel.set_deadline(batch.last_deadline(some.iter().map(|asked| asked.number)));
-                    let looked = answering.look_everywhere(batch, wish, some).map(Some);
+                    let answered = answering.probe_all(batch, goal, some).map(Some);
                     cancel.set_deadline(None);
-                    looked
+                    answered
                 });
             }
         }
@@ -186,39 +191,35 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 _ => Ok(None),
             }
         };
-        in_halves((context, buckets.rows()), asked.len() as u32, answer_some, |_, ()| Ok(()))
-            .expect("whoever is alone is told");
+        in_halves(context, buckets.rows(), asked.len() as u32, answer_some, |_, ()| Ok(()))
+            .expect("a lone query gets its error as an answer");
     }
 
-    /// Removes from `open` the queries with the first few questions, and returns both. Answers invalid queries with an
+    /// Removes from `open` the queries with the first few goals, and returns both. Answers invalid queries with an
     /// error.
-    fn choose<'q>(
-        &mut self,
-        batch: &'q Batch,
-        open: &mut Vec<usize>,
-    ) -> (Vec<(Question, ProbePlan)>, Vec<AskedQuery<'q>>) {
-        let (mut wishes, mut asked): (Vec<(Question, ProbePlan)>, Vec<AskedQuery<'q>>) = (Vec::new(), Vec::new());
+    fn choose<'q>(&mut self, batch: &'q Batch, open: &mut Vec<usize>) -> (Vec<PlannedGoal>, Vec<AskedQuery<'q>>) {
+        let (mut goals, mut asked): (Vec<PlannedGoal>, Vec<AskedQuery<'q>>) = (Vec::new(), Vec::new());
         open.retain(|&number| {
             let request = &batch.requests[number];
-            let wish = (request.wanted, request.effort);
-            let known = wishes.iter().position(|(known, _)| *known == wish);
-            if known.is_none() && wishes.len() == WISHES_TOGETHER {
+            let goal = SearchGoal { target: request.target, effort: request.effort };
+            let known = goals.iter().position(|known| known.goal == goal);
+            if known.is_none() && goals.len() == GOALS_TOGETHER {
                 return true;
             }
             let decided = self.check(request).and_then(|()| match known {
                 Some(known) => Ok(known),
                 None => {
-                    wishes.push((wish, self.decide(wish)?));
-                    Ok(wishes.len() - 1)
+                    goals.push(self.decide(goal)?);
+                    Ok(goals.len() - 1)
                 }
             });
             match decided {
-                Ok(wish) => asked.push(AskedQuery { number, vector: &request.vector, wish }),
+                Ok(goal) => asked.push(AskedQuery { number, vector: &request.vector, goal }),
                 Err(error) => batch.answer(number, Err(error)),
             }
             false
         });
-        (wishes, asked)
+        (goals, asked)
     }
 
     /// Refuses a request that is not a valid query of this store.
@@ -244,44 +245,39 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             return Err(Error::input(format!("the query {fault}")));
         }
         let element = query_type(buckets).element;
-        query_as_stored(vector, element, &mut Vec::new())
-            .map_err(|at| Error::input(not_of_type(at, "the query", element)))?;
-        request.wanted.check(buckets.metric(), store.folder())
+        query_as_stored(vector, element, &mut Vec::new()).map_err(|unfit| Error::input(unfit.message("the query")))?;
+        request.target.check(buckets.metric(), store.folder())
     }
 
-    /// Returns the probe plan of a question, from a calibration if it is new.
-    fn decide(&mut self, wish: Question) -> Result<ProbePlan> {
-        if let Some(at) = self.known.iter().position(|(known, _)| *known == wish) {
-            let known = self.known.remove(at);
+    /// Plans the probes of a goal, with a calibration if it is new.
+    fn decide(&mut self, goal: SearchGoal) -> Result<PlannedGoal> {
+        if let Some(position) = self.known.iter().position(|known| known.goal == goal) {
+            let known = self.known.remove(position);
             self.known.push(known);
-        } else if let Some(target) = exact_target(wish) {
-            return Ok(ProbePlan::everywhere(target));
+        } else if let Some(recall) = exact_recall(goal) {
+            return Ok(PlannedGoal { goal, plan: ProbePlan::everywhere(recall) });
         } else {
             // The number of queries to come is unknown, and any row may be like them.
             let before = self.searcher.buckets.read_counts().bytes_read;
-            let (all, seed) = ((u64::MAX, QuerySet::AllRows), self.options.seed);
-            let decided = ProbePlan::of(self.searcher, all, wish, seed, Some(&mut self.samples))?;
+            let (rows, seed, samples) = (QuerySet::AllRows, self.options.seed, Some(&mut self.samples));
+            let plan = ProbePlan::of(self.searcher, u64::MAX, rows, goal, seed, samples)?;
             lock(self.statistics).learning_bytes += self.searcher.buckets.read_counts().bytes_read - before;
-            if self.known.len() == WISHES_KNOWN {
+            if self.known.len() == GOALS_KNOWN {
                 self.known.remove(0);
             }
-            self.known.push((wish, decided));
+            self.known.push(PlannedGoal { goal, plan });
         }
-        Ok(self.known.last().expect("it was put there").1.clone())
+        Ok(self.known.last().expect("it was put there").clone())
     }
 
-    /// Answers queries with one question for which no probe rule exists, by a search with exact bounds.
-    fn look_everywhere(
-        &self,
-        batch: &Batch,
-        ((wanted, _), decided): &(Question, ProbePlan),
-        asked: &[&AskedQuery<'_>],
-    ) -> Result<()> {
+    /// Answers queries with one goal for which no probe rule exists, by a search with exact bounds.
+    fn probe_all(&self, batch: &Batch, planned: &PlannedGoal, asked: &[&AskedQuery<'_>]) -> Result<()> {
+        let target = planned.goal.target;
         let Searcher { buckets, context, .. } = *self.searcher;
-        let _memory = context.reserve(self.bytes_of(*wanted).saturating_mul(asked.len() as u64), PURPOSE)?;
+        let _memory = context.reserve(self.bytes_of(target).saturating_mul(asked.len() as u64), PURPOSE)?;
         let queries = self.queries(asked);
         let before = buckets.read_counts().bytes_read;
-        self.searcher.search(&queries, *wanted, Probes::Bound, |range, found| {
+        self.searcher.search(&queries, target, Probes::Bound, |range, found| {
             let places: Vec<(u32, u32)> = match self.ids {
                 IdKind::None => Vec::new(),
                 _ => found.iter().flatten().map(|hit| hit.place).collect(),
@@ -295,25 +291,20 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 (named..named + hits.len()).for_each(|hit| ids.push_from(&all_ids, hit));
                 named += hits.len();
                 let (probes, looked_at, together) = (buckets.count().into(), buckets.rows(), found.len() as u32);
-                let told = AnswerFacts { probes, looked_at, read_bytes, together, recall: recall_of(decided) };
-                batch.answer(asked.number, Ok(answer(buckets.metric(), hits, ids, told)));
+                let facts = AnswerFacts { probes, looked_at, read_bytes, together, recall: recall_of(&planned.plan) };
+                batch.answer(asked.number, Ok(answer(buckets.metric(), hits, ids, facts)));
             }
             Ok(())
         })
     }
 
     /// Answers queries by their probe rules. Returns `None` if memory does not hold the hits of several queries.
-    fn find(
-        &mut self,
-        batch: &Batch,
-        wishes: &[(Question, ProbePlan)],
-        asked: &[&AskedQuery<'_>],
-    ) -> Result<Option<()>> {
+    fn find(&mut self, batch: &Batch, goals: &[PlannedGoal], asked: &[&AskedQuery<'_>]) -> Result<Option<()>> {
         let Searcher { buckets, .. } = *self.searcher;
-        let bytes = asked.iter().map(|asked| self.bytes_of(wishes[asked.wish].0.0)).sum();
+        let bytes = asked.iter().map(|asked| self.bytes_of(goals[asked.goal].goal.target)).sum();
         let Some(_memory) = self.reserve(bytes, asked.len())? else { return Ok(None) };
         let together = self.together(asked);
-        let (groups, lists, places) = self.groups(&together, (wishes, asked.len()))?;
+        let (groups, lists, places) = self.groups(&together, goals, asked.len())?;
         let Some(_of_lists) = self.reserve(self.plan_bytes(&lists, groups.len()), asked.len())? else {
             return Ok(None);
         };
@@ -332,9 +323,9 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 let held: Vec<(u32, u32)> = hits.iter().map(|hit| hit.place).collect();
                 let (list, read_bytes) = (&lists[number], read_bytes / u64::from(together));
                 let looked_at = list.iter().map(|&bucket| u64::from(buckets.extent(bucket).rows)).sum();
-                let recall = recall_of(&wishes[asked.wish].1);
-                let told = AnswerFacts { probes: list.len() as u64, looked_at, read_bytes, together, recall };
-                batch.answer(asked.number, Ok(answer(buckets.metric(), &hits, names.take(number, &held), told)));
+                let recall = recall_of(&goals[asked.goal].plan);
+                let facts = AnswerFacts { probes: list.len() as u64, looked_at, read_bytes, together, recall };
+                batch.answer(asked.number, Ok(answer(buckets.metric(), &hits, names.take(number, &held), facts)));
             }
         };
         let left: Vec<AtomicU32> = lists.iter().map(|list| AtomicU32::new(list.len() as u32)).collect();
@@ -356,21 +347,17 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(groups.iter().all(|group| !group.looking.is_full()).then_some(()))
     }
 
-    /// Returns the groups with the probes of their queries; `asked` is the number of queries.
-    fn groups<'t>(
-        &self,
-        together: &'t [Together<T>],
-        (wishes, asked): (&[(Question, ProbePlan)], usize),
-    ) -> Result<Grouped<'t, T>>
+    /// Returns the groups with the probes of their queries. `queries` is the number of queries.
+    fn groups<'t>(&self, together: &'t [Together<T>], goals: &[PlannedGoal], queries: usize) -> Result<Grouped<'t, T>>
     where
         'a: 't,
     {
-        let (mut lists, mut places) = (vec![Vec::new(); asked], vec![(0, 0); asked]);
+        let (mut lists, mut places) = (vec![Vec::new(); queries], vec![(0, 0); queries]);
         let mut groups = Vec::with_capacity(together.len());
         for (group, of) in together.iter().enumerate() {
-            let ((wanted, _), decided) = &wishes[of.wish];
-            let looking = ProbePass::new(self.searcher, &of.queries, 0..of.queries.len(), *wanted);
-            let own = looking.lists(decided.probes)?;
+            let PlannedGoal { goal, plan } = &goals[of.goal];
+            let looking = ProbePass::new(self.searcher, &of.queries, 0..of.queries.len(), goal.target);
+            let own = looking.lists(plan.probes)?;
             let visits = Visits::of_lists(&own, 0, self.searcher.buckets.count());
             for ((list, &number), query) in own.into_iter().zip(&of.numbers).zip(0..) {
                 (lists[number], places[number]) = (list, (group, query));
@@ -414,29 +401,29 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Returns the bytes of a query, its hits and their ids.
-    fn bytes_of(&self, wanted: QueryTarget) -> u64 {
+    fn bytes_of(&self, target: QueryTarget) -> u64 {
         let Searcher { buckets, .. } = *self.searcher;
-        let hits = match wanted {
+        let hits = match target {
             QueryTarget::Nearest(k) => k.min(buckets.rows()),
             // If there are more, they are counted as they are found.
             QueryTarget::Within(_) => 0,
         };
         let names = Names::memory_bytes(buckets, hits);
-        Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted).saturating_add(names)
+        Searcher::<T>::bytes_of_query(buckets, query_type(buckets), target).saturating_add(names)
     }
 
-    /// Groups queries by question.
+    /// Groups queries by goal.
     fn together(&self, asked: &[&AskedQuery<'_>]) -> Vec<Together<T>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for (number, one) in asked.iter().enumerate() {
-            match groups.iter_mut().find(|(wish, _)| *wish == one.wish) {
+            match groups.iter_mut().find(|(goal, _)| *goal == one.goal) {
                 Some((_, numbers)) => numbers.push(number),
-                None => groups.push((one.wish, vec![number])),
+                None => groups.push((one.goal, vec![number])),
             }
         }
-        let of = |(wish, numbers): (usize, Vec<usize>)| {
+        let of = |(goal, numbers): (usize, Vec<usize>)| {
             let own: Vec<&AskedQuery<'_>> = numbers.iter().map(|&number| asked[number]).collect();
-            Together { wish, queries: self.queries(&own), numbers }
+            Together { goal, queries: self.queries(&own), numbers }
         };
         groups.into_iter().map(of).collect()
     }
@@ -446,7 +433,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let vectors = query_type(self.searcher.buckets);
         let mut stored = Vec::with_capacity(asked.len() * vectors.bytes());
         for one in asked {
-            query_as_stored(one.vector, vectors.element, &mut stored).expect("it was looked at");
+            query_as_stored(one.vector, vectors.element, &mut stored).ok().expect("choosing checks each query");
         }
         Queries::new(self.searcher, vectors, &stored, None)
     }
@@ -459,10 +446,10 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 }
 
-/// Returns the target recall of a question that is answered exactly instead. For many hits, a probe rule saves little,
+/// Returns the target recall of a goal that is reached by an exact search instead. For many hits, a probe rule saves little,
 /// and its sample would need as many hits per vector while all queries wait.
-fn exact_target((wanted, effort): Question) -> Option<f64> {
-    let is_large = match wanted {
+fn exact_recall(SearchGoal { target, effort }: SearchGoal) -> Option<f64> {
+    let is_large = match target {
         QueryTarget::Nearest(k) => k > CALIBRATED_K_MAX,
         QueryTarget::Within(_) => true,
     };
@@ -485,15 +472,15 @@ struct AnswerFacts {
 }
 
 /// Returns the recall that a probe plan promises.
-fn recall_of(decided: &ProbePlan) -> Option<Recall> {
-    Recall::of(decided.recall.as_ref()?)
+fn recall_of(plan: &ProbePlan) -> Option<Recall> {
+    Recall::of(plan.recall.as_ref()?)
 }
 
 /// Builds the answer of a query from its hits.
-fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: AnswerFacts) -> Answer {
+fn answer(metric: Metric, hits: &[Hit], ids: Ids, facts: AnswerFacts) -> Answer {
     let rows = hits.iter().map(|hit| hit.row).collect();
     let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
-    let AnswerFacts { probes, looked_at, read_bytes, together, recall } = told;
+    let AnswerFacts { probes, looked_at, read_bytes, together, recall } = facts;
     Answer { rows, ids, values, probes, looked_at, read_bytes, together, recall }
 }
 

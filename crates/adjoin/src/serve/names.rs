@@ -13,18 +13,43 @@ type Place = (u32, u32);
 /// Ids that a query may hold in excess of its hits.
 const SPARE: usize = 64;
 
+/// Positions of members, and their ids.
+struct NotedIds {
+    places: Vec<Place>,
+    ids: Ids,
+}
+
+impl NotedIds {
+    fn empty(kind: IdKind) -> Self {
+        Self { places: Vec::new(), ids: Ids::empty(kind) }
+    }
+
+    /// Returns the ids at some of the positions, in their order.
+    ///
+    /// # Panics
+    /// If an id was not noted.
+    fn select(&self, places: &[Place]) -> Self {
+        let mut order: Vec<usize> = (0..self.places.len()).collect();
+        order.sort_unstable_by_key(|&position| self.places[position]);
+        let mut ids = Ids::empty(self.ids.kind());
+        for place in places {
+            let found = order.binary_search_by_key(place, |&position| self.places[position]);
+            ids.push_from(&self.ids, order[found.expect("the id of a hit was noted")]);
+        }
+        Self { places: places.to_vec(), ids }
+    }
+}
+
 /// The ids of the hits that each query of a batch holds, and of some hits that it no longer holds.
 pub(super) struct Names {
     kind: IdKind,
-    /// Positions and their ids, by query.
-    of: Vec<Mutex<(Vec<Place>, Ids)>>,
+    by_query: Vec<Mutex<NotedIds>>,
 }
 
 impl Names {
     /// Creates empty lists for `queries` queries.
     pub(super) fn new(kind: IdKind, queries: usize) -> Self {
-        let none = || Mutex::new((Vec::new(), Ids::empty(kind)));
-        Self { kind, of: (0..queries).map(|_| none()).collect() }
+        Self { kind, by_query: (0..queries).map(|_| Mutex::new(NotedIds::empty(kind))).collect() }
     }
 
     /// Returns the bytes of the ids of a query with `hits` hits.
@@ -40,25 +65,19 @@ impl Names {
 
     /// Notes the ids of members of a bucket that a query holds. If there are too many ids, `held` returns the hits to
     /// keep.
-    pub(super) fn note(
-        &self,
-        query: usize,
-        bucket: u32,
-        (members, ids): (&[u32], &Ids),
-        held: impl Fn() -> Vec<Place>,
-    ) {
+    pub(super) fn note(&self, query: usize, bucket: u32, members: &[u32], ids: &Ids, held: impl Fn() -> Vec<Place>) {
         if self.kind == IdKind::None || members.is_empty() {
             return;
         }
-        let mut own = lock(&self.of[query]);
+        let mut own = lock(&self.by_query[query]);
         for &member in members {
-            own.0.push((bucket, member));
-            own.1.push_from(ids, member as usize);
+            own.places.push((bucket, member));
+            own.ids.push_from(ids, member as usize);
         }
-        if own.0.len() > 2 * SPARE {
+        if own.places.len() > 2 * SPARE {
             let held = held();
-            if own.0.len() > 2 * held.len() + SPARE {
-                *own = self.some(&own, &held);
+            if own.places.len() > 2 * held.len() + SPARE {
+                *own = own.select(&held);
             }
         }
     }
@@ -71,19 +90,8 @@ impl Names {
         if self.kind == IdKind::None {
             return Ids::None;
         }
-        let own = std::mem::replace(&mut *lock(&self.of[query]), (Vec::new(), Ids::empty(self.kind)));
-        self.some(&own, held).1
-    }
-
-    fn some(&self, (places, ids): &(Vec<Place>, Ids), wanted: &[Place]) -> (Vec<Place>, Ids) {
-        let mut order: Vec<usize> = (0..places.len()).collect();
-        order.sort_unstable_by_key(|&at| places[at]);
-        let mut some = Ids::empty(self.kind);
-        for place in wanted {
-            let at = order.binary_search_by_key(place, |&at| places[at]).expect("what is held was noted");
-            some.push_from(ids, order[at]);
-        }
-        (wanted.to_vec(), some)
+        let own = std::mem::replace(&mut *lock(&self.by_query[query]), NotedIds::empty(self.kind));
+        own.select(held).ids
     }
 }
 
@@ -100,11 +108,11 @@ mod tests {
             // Bucket 9 has its last member, all others their first 20, two of which are kept.
             let members: Vec<u32> = if bucket == 9 { vec![999] } else { (0..20).collect() };
             let held = || held.into_iter().filter(|place| place.0 <= bucket).collect();
-            names.note(1, bucket, (&members, &ids), held);
-            assert!(lock(&names.of[1]).0.len() <= 2 * SPARE + 20);
+            names.note(1, bucket, &members, &ids, held);
+            assert!(lock(&names.by_query[1]).places.len() <= 2 * SPARE + 20);
         }
         assert_eq!(names.take(1, &held), Ids::Int64(vec![35, 5, 4_995]));
-        assert!(lock(&names.of[0]).0.is_empty() && lock(&names.of[1]).0.is_empty());
+        assert!(lock(&names.by_query[0]).places.is_empty() && lock(&names.by_query[1]).places.is_empty());
         assert_eq!(Names::new(IdKind::None, 1).take(0, &held), Ids::None);
     }
 }

@@ -14,7 +14,7 @@ pub struct Request {
     /// The vector, with the dimensions of the store.
     pub vector: Vec<f32>,
     /// What to find.
-    pub wanted: QueryTarget,
+    pub target: QueryTarget,
     /// How hard to search.
     pub effort: SearchEffort,
     /// Time after which the answer is useless.

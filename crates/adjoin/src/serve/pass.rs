@@ -45,8 +45,13 @@ enum Job<T: Coordinate> {
     Compare { number: u32, bucket: Arc<CachedBucket<T>>, query: Option<u32> },
 }
 
-/// Comparisons of a worker, one per group, and a buffer.
-type Comparisons<'a, T> = (Vec<NearestSearch<'a, T>>, Vec<u32>);
+/// State of a worker.
+struct Comparer<'a, T: Coordinate> {
+    /// One comparison per group.
+    comparisons: Vec<NearestSearch<'a, T>>,
+    /// Queries of a group that probe a bucket. Scratch space.
+    queries: Vec<u32>,
+}
 
 impl<T: Coordinate> Pass<'_, T> {
     /// Executes the plan with a cache in the state that the plan assumes.
@@ -63,7 +68,10 @@ impl<T: Coordinate> Pass<'_, T> {
         let mut ahead =
             ReadAhead::new(context, "serve", buckets, self.ids != IdKind::None, read_ahead, loads, &context.cancel)?;
         let mut steps = plan.steps.iter().peekable();
-        let state = &|| (self.groups.iter().map(|group| group.looking.comparison()).collect(), Vec::new());
+        let state = &|| Comparer {
+            comparisons: self.groups.iter().map(|group| group.looking.comparison()).collect(),
+            queries: Vec::new(),
+        };
         if !is_by_query {
             ahead.begin()?;
             let next = || self.next_job(&mut steps, &mut ahead, cache);
@@ -114,7 +122,7 @@ impl<T: Coordinate> Pass<'_, T> {
         Ok(None)
     }
 
-    fn work(&self, (comparisons, buffer): &mut Comparisons<'_, T>, job: Job<T>) -> Result<()> {
+    fn work(&self, Comparer { comparisons, queries }: &mut Comparer<'_, T>, job: Job<T>) -> Result<()> {
         let (number, bucket, query) = match job {
             Job::Load(bucket) => return bucket.load_ahead(|stored| self.load(stored)),
             Job::Compare { number, bucket, query } => (number, bucket, query),
@@ -123,34 +131,35 @@ impl<T: Coordinate> Pass<'_, T> {
         let Some(loaded) = bucket.loaded(|stored| self.load(stored))? else { return Ok(()) };
         if let Some(query) = query {
             let (group, own) = self.places[query as usize];
-            self.look(&mut comparisons[group], group, (number, loaded), &[own]);
+            self.compare(&mut comparisons[group], group, number, loaded, &[own]);
             return Ok(());
         }
         for (group, comparison) in comparisons.iter_mut().enumerate() {
-            let queries = self.groups[group].visits.of(number, buffer);
+            let queries = self.groups[group].visits.of(number, queries);
             if !queries.is_empty() {
-                self.look(comparison, group, (number, loaded), queries);
+                self.compare(comparison, group, number, loaded, queries);
             }
         }
         Ok(())
     }
 
     /// Compares queries of a group with a bucket.
-    fn look(
+    fn compare(
         &self,
         comparison: &mut NearestSearch<'_, T>,
         group: usize,
-        (number, bucket): (u32, &LoadedBucket<T>),
+        number: u32,
+        bucket: &LoadedBucket<T>,
         queries: &[u32],
     ) {
         let Group { looking, numbers, .. } = &self.groups[group];
-        looking.compare(comparison, (number, bucket), queries);
+        looking.compare(comparison, number, bucket, queries);
         for &own in queries {
             let query = numbers[own as usize];
             if self.ids != IdKind::None {
                 let held = looking.places(own).into_iter().filter(|place| place.0 == number);
                 let members: Vec<u32> = held.map(|(_, member)| member).collect();
-                self.names.note(query, number, (&members, bucket.ids()), || looking.places(own));
+                self.names.note(query, number, &members, bucket.ids(), || looking.places(own));
             }
             // Acquire and release: the last comparison of a query sees the hits of all others.
             if self.left[query].fetch_sub(1, Ordering::AcqRel) == 1 {

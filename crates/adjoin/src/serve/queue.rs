@@ -150,7 +150,7 @@ mod tests {
             });
             let request = Request {
                 vector: Vec::new(),
-                wanted: QueryTarget::Nearest(number as u64),
+                target: QueryTarget::Nearest(number as u64),
                 effort: SearchEffort::Exact,
                 deadline,
             };
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn numbers(batch: &[Waiting]) -> Vec<usize> {
-        let number = |waiting: &Waiting| match waiting.request.wanted {
+        let number = |waiting: &Waiting| match waiting.request.target {
             QueryTarget::Nearest(number) => number as usize,
             QueryTarget::Within(_) => unreachable!("none is made"),
         };

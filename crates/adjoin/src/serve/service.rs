@@ -70,10 +70,10 @@ impl Service {
         let (own, context) = (shared.clone(), context.clone());
         let serve = move || {
             let _close = CloseAtLast(&own.queue);
-            let told = ready.clone();
-            if let Err(error) = serve_store(&context, &store, (&options, &planner), &own, ready) {
+            let failed = ready.clone();
+            if let Err(error) = serve_store(&context, &store, &options, &planner, &own, ready) {
                 // Once the store is open, errors belong to queries.
-                let _ = told.send(Err(error));
+                let _ = failed.send(Err(error));
             }
         };
         let thread = Builder::new().name("adjoin serve".to_owned()).spawn(serve).map_err(no_thread)?;
@@ -91,12 +91,12 @@ impl Service {
         self.shared.queue.push(vec![Waiting { request, arrived: Instant::now(), reply: Box::new(reply) }]);
     }
 
-    /// Answers queries together. Calls `told` with the number and answer of each as soon as it is known, and returns
+    /// Answers queries together. Calls `take` with the number and answer of each as soon as it is known, and returns
     /// after the last. Can be called from any thread. If there are more queries than may wait, some are refused.
-    pub fn answer_each(&self, requests: Vec<Request>, mut told: impl FnMut(usize, Result<Answer>)) {
+    pub fn answer_each(&self, requests: Vec<Request>, mut take: impl FnMut(usize, Result<Answer>)) {
         if self.check_creator().is_err() {
             let refuse = || self.check_creator().map(|()| unreachable!("it was refused"));
-            return (0..requests.len()).for_each(|number| told(number, refuse()));
+            return (0..requests.len()).for_each(|number| take(number, refuse()));
         }
         let ((sender, replies), arrived) = (unbounded(), Instant::now());
         let mut is_open = vec![true; requests.len()];
@@ -110,16 +110,16 @@ impl Service {
         drop(sender);
         for (number, answer) in &replies {
             is_open[number] = false;
-            told(number, answer);
+            take(number, answer);
         }
-        (0..).zip(is_open).filter(|&(_, is_open)| is_open).for_each(|(number, _)| told(number, Err(ended())));
+        (0..).zip(is_open).filter(|&(_, is_open)| is_open).for_each(|(number, _)| take(number, Err(ended())));
     }
 
     /// Returns the answers of queries, in their order; see [`Service::answer_each`].
     pub fn answer(&self, requests: Vec<Request>) -> Vec<Result<Answer>> {
         let mut answers: Vec<Option<Result<Answer>>> = requests.iter().map(|_| None).collect();
         self.answer_each(requests, |number, answer| answers[number] = Some(answer));
-        answers.into_iter().map(|answer| answer.expect("each was told")).collect()
+        answers.into_iter().map(|answer| answer.expect("each has an answer")).collect()
     }
 
     fn check_creator(&self) -> Result<()> {
@@ -172,18 +172,20 @@ fn ended() -> Error {
 fn serve_store(
     context: &Context,
     store: &Store,
-    options: (&ServeOptions, &NewPlanner),
+    options: &ServeOptions,
+    planner: &NewPlanner,
     shared: &Shared,
     ready: Sender<Result<()>>,
 ) -> Result<()> {
     let buckets = &Buckets::of(store);
-    with_coordinates!(buckets.space(), T => serve::<T>(context, buckets, options, shared, ready))
+    with_coordinates!(buckets.space(), T => serve::<T>(context, buckets, options, planner, shared, ready))
 }
 
 fn serve<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
-    (options, planner): (&ServeOptions, &NewPlanner),
+    options: &ServeOptions,
+    planner: &NewPlanner,
     shared: &Shared,
     ready: Sender<Result<()>>,
 ) -> Result<()> {
@@ -195,7 +197,7 @@ fn serve<T: Coordinate>(
     let context = &context;
     let _of_waiting = context.reserve(waiting_bytes, PURPOSE)?;
     let searcher = &Searcher::<T>::new(context, buckets)?;
-    let mut answering = Answering::new(searcher, (options, planner, buckets.ids(0)), &shared.statistics)?;
+    let mut answering = Answering::new(searcher, options, planner, &shared.statistics)?;
     let _ = ready.send(Ok(()));
     drop(ready);
     let most = answering.most();

@@ -9,7 +9,7 @@ use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
 use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids, SourceOptions, VectorSource, open};
@@ -93,7 +93,7 @@ impl Whole {
             let mut options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::List(5), 1);
             for condition in [None, Some("name like 'n%' or size < 5")] {
                 options.filter = condition.map(Condition::parse).transpose()?;
-                collection.search(&context, (&*rows, None), &options, Box::new(CollectHits::default()))?;
+                collection.search(&context, QuerySources::new(&*rows), &options, Box::new(CollectHits::default()))?;
             }
             collection.delete_where(&Condition::parse("is_even")?, Durability::Buffered)?;
             collection.load(&*rows, Put::Upsert, Durability::Group)?;

@@ -5,7 +5,7 @@ use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::{Index, IndexManifest, IndexOptions, build, search, verify};
 use adjoin::options::{Element, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::sink::CollectHits;
 use adjoin::source::{SourceOptions, open};
@@ -76,7 +76,7 @@ impl Whole {
                 [(3, SearchEffort::List(7)), (2, SearchEffort::Recall(0.6)), (120, SearchEffort::Recall(0.6))]
             {
                 let options = SearchOptions::new(QueryTarget::Nearest(k), effort, 1);
-                search(&context, &index, (&*queries, None), &options, Box::new(CollectHits::default()))?;
+                search(&context, &index, QuerySources::new(&*queries), &options, Box::new(CollectHits::default()))?;
             }
             Ok(())
         };

@@ -27,7 +27,7 @@ use adjoin::device::{Device, FaultPlan, SimulatedDevice};
 use adjoin::error::Result;
 use adjoin::index::IndexOptions;
 use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
@@ -192,7 +192,7 @@ fn found_below(context: &Context, collection: &Collection, below: Option<u8>) ->
     let (queries, hits) = (Set::of_stored(VECTORS, QUERY.to_vec()), CollectHits::default());
     let mut options = SearchOptions::new(QueryTarget::Nearest(2 * IDS), SearchEffort::default(), 1);
     options.filter = below.map(|below| Condition::parse(&format!("size < {below}"))).transpose()?;
-    collection.search(context, (&queries, None), &options, Box::new(hits.clone()))?;
+    collection.search(context, QuerySources::new(&queries), &options, Box::new(hits.clone()))?;
     let batches = hits.batches();
     let Ids::Int64(ids) = &batches[0].ids else { panic!("ids are integers") };
     let squared = batches[0].values.iter().map(|&far| f64::from(far).powi(2).round());

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use adjoin::buckets::{QuerySet, search};
+use adjoin::buckets::{QuerySet, SearchQueries, search};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::Element;
 use adjoin::predicate::Predicate;
@@ -106,7 +106,7 @@ fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
         let (sink, options) =
             (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::Exact, 1));
         let store = Store::open(&context, &built.path())?;
-        let sets = (QuerySet::Source(queries), QuerySet::Rows);
+        let sets = SearchQueries::new(QuerySet::Source(queries));
         search(&context, &store, sets, &options, Box::new(sink.clone())).map(|_| sink.hits())
     };
     let one = Set::of_stored(queries.vectors(), queries.stored()[..queries.vectors().bytes()].to_vec());

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, search};
+use adjoin::buckets::{QuerySet, SearchQueries, search};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
 use adjoin::sink::CollectHits;
@@ -166,7 +166,7 @@ pub(crate) fn find(
     let sink = CollectHits::default();
     let condition = condition.map(Condition::parse).transpose()?;
     let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, 1) };
-    let statistics = search(&setup.context(), store, (queries, QuerySet::Rows), &options, Box::new(sink.clone()))?;
+    let statistics = search(&setup.context(), store, SearchQueries::new(queries), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }
 
@@ -284,7 +284,8 @@ fn find_in_index(
     let sink = CollectHits::default();
     let condition = Some(Condition::parse(condition).unwrap());
     let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, 1) };
-    let found = index::search(&setup.context(), index, (queries, None), &options, Box::new(sink.clone())).unwrap();
+    let found =
+        index::search(&setup.context(), index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();
     (sink.hits(), found)
 }
 

@@ -17,7 +17,7 @@ use adjoin::index::{self, Index, IndexOptions};
 use adjoin::kernels::Kernel;
 use adjoin::lab::{GivenOrder, PageGraph, relayout_in_order};
 use adjoin::options::{Element, Metric};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::Ids;
@@ -76,7 +76,7 @@ fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usiz
     let index = Index::open(context, folder)?;
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::List(list), 1);
-    let statistics = index::search(context, &index, (queries, None), &options, Box::new(sink.clone()))?;
+    let statistics = index::search(context, &index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
     assert_eq!(statistics.search.hits, hits.iter().map(Vec::len).sum::<usize>() as u64);

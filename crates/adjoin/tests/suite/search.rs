@@ -4,7 +4,7 @@ mod exact;
 mod inner_products;
 mod nearest;
 
-use adjoin::buckets::{QuerySet, search};
+use adjoin::buckets::{QuerySet, SearchQueries, search};
 use adjoin::error::Result;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
@@ -13,7 +13,7 @@ use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
 use adjoin::sink::{CollectHits, HitBatch};
-use adjoin::source::Ids;
+use adjoin::source::{Ids, VectorSource};
 use adjoin::store::Store;
 
 use crate::harness::{Set, Setup, error_of};
@@ -116,20 +116,19 @@ fn find_of(
     wanted: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Found> {
-    find_like(setup, store, queries, QuerySet::Rows, wanted, effort)
+    find_calibrated(setup, store, SearchQueries::new(queries), wanted, effort)
 }
 
-fn find_like(
+fn find_calibrated(
     setup: &Setup,
     store: &Store,
-    queries: QuerySet<'_>,
-    like: QuerySet<'_>,
+    queries: SearchQueries<'_>,
     wanted: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Found> {
     let sink = CollectHits::default();
     let options = SearchOptions::new(wanted, effort, 1);
-    let statistics = search(&setup.context(), store, (queries, like), &options, Box::new(sink.clone()))?;
+    let statistics = search(&setup.context(), store, queries, &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
     assert_eq!(statistics.search.hits, hits.iter().map(Vec::len).sum::<usize>() as u64);
@@ -457,15 +456,16 @@ fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
     let built = setup.build(&set).unwrap();
     let wanted = QueryTarget::Nearest(10);
     let all = find(&setup, &built.store, &asked, wanted, SearchEffort::Exact).unwrap().hits;
-    let reached = |like: QuerySet<'_>| {
+    let reached = |calibrate_with: Option<&dyn VectorSource>| {
+        let sets = SearchQueries { queries: QuerySet::Source(&asked), calibrate_with };
         let Found { hits, statistics, .. } =
-            find_like(&setup, &built.store, QuerySet::Source(&asked), like, wanted, SearchEffort::Recall(0.9)).unwrap();
+            find_calibrated(&setup, &built.store, QuerySet::Source(&asked), like, wanted, SearchEffort::Recall(0.9)).unwrap();
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         (hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64, statistics)
     };
-    let (by_rows, statistics) = reached(QuerySet::Rows);
+    let (by_rows, statistics) = reached(None);
     assert_eq!(statistics.common.recall.unwrap().queries.as_deref(), Some("rows of the store"));
-    let (by_others, statistics) = reached(QuerySet::Source(&like));
+    let (by_others, statistics) = reached(Some(&like));
     let recall = statistics.common.recall.unwrap();
     assert_eq!(recall.queries.as_deref(), Some("calibrate-with"));
     assert!(by_rows < 0.85, "{by_rows}: a test in which rows are like the queries shows nothing");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use adjoin::buckets::{QuerySet, search};
+use adjoin::buckets::{QuerySet, SearchQueries, search};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::options::{Element, Metric};
 use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep};
@@ -19,8 +19,8 @@ use crate::search::{Hits, METRICS, assert_same, values};
 
 const DIMENSIONS: usize = 12;
 
-fn request(vector: &[f64], wanted: QueryTarget, effort: SearchEffort) -> Request {
-    Request { vector: vector.iter().map(|&value| value as f32).collect(), wanted, effort, deadline: None }
+fn request(vector: &[f64], target: QueryTarget, effort: SearchEffort) -> Request {
+    Request { vector: vector.iter().map(|&value| value as f32).collect(), target, effort, deadline: None }
 }
 
 /// Returns requests for all vectors with equal target and effort.
@@ -63,7 +63,7 @@ fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
 fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
     let sink = CollectHits::default();
     let options = SearchOptions::new(wanted, effort, 1);
-    let sets = (QuerySet::Source(queries), QuerySet::Rows);
+    let sets = SearchQueries::new(QuerySet::Source(queries));
     search(&setup.context(), &built.store, sets, &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }

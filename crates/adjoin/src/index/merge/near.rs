@@ -76,7 +76,7 @@ impl Near {
         let strategy = WalkStrategy::default();
         let admitted = FilteredVertices::without(context, index, deleted)?;
         let admitted = admitted.as_ref();
-        let aim = aim_at(index, admitted, (depth.near, depth.list));
+        let aim = aim_at(index, admitted, depth.near, depth.list);
         let among = Among::find::<T>(context, facts.space(), &facts.options().graph, rows)?;
         let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;
@@ -84,16 +84,16 @@ impl Near {
         let of_query = of_query + depth.near as u64 * HIT_BYTES;
         let together = (context.budget().free() / 4 / of_query).max(TOGETHER_MIN).min(walking.len() as u64);
         let _queries = context.reserve(together * of_query, PURPOSE)?;
-        let cache = &PageCache::beside(context, index, 4 * walking_bytes::<T>(context, index, aim, strategy))?;
+        let cache = &PageCache::leaving(context, index, 4 * walking_bytes::<T>(context, index, aim, strategy))?;
         cache.fill(context, index, walking.len() as u64 * depth.list as u64)?;
-        let walks = Walks::<T>::new((context, index), (aim, admitted), (strategy, cache));
+        let walks = Walks::<T>::new(context, index, aim, admitted, strategy, cache);
         let mut near = Self { ends: Vec::new(), vertices: Vec::new(), among, _memory: memory };
         context.progress.begin("search", "vectors", walking.len() as u64);
         for some in walking.chunks((together as usize).max(1)) {
             let stored: Vec<u8> = some.iter().flat_map(|&newcomer| newcomers.vector(newcomer)).copied().collect();
             let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
             let hidden = vec![None; some.len()];
-            let found = walks.search((&queries, &hidden), 0..some.len() as u32)?;
+            let found = walks.search(&queries, &hidden, 0..some.len() as u32)?;
             for found in found.expect("there is room for so many hits") {
                 near.push(found.hits.iter().map(|hit| index.vertex_of(hit.place.0)));
             }

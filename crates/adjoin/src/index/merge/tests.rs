@@ -6,7 +6,7 @@ use crate::index::calibration::Calibration;
 use crate::index::tests::{Indexed, Set};
 use crate::index::{GivenOrder, Index, IndexRows, relayout_in_order, search, verify};
 use crate::options::{Element, Metric, VectorType};
-use crate::query::{QueryTarget, SearchEffort, SearchOptions};
+use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use crate::random::Random;
 use crate::row_numbers::RowSet;
 use crate::sink::CollectHits;
@@ -97,7 +97,7 @@ fn each_row_of_a_merged_index_is_found() {
         let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::List(all), 1);
         let stored = wanted.iter().flat_map(|(_, vector)| vector.clone()).collect();
         let queries = Set::of_stored(vectors, stored);
-        search(context, &index, (&queries, None), &options, Box::new(hits.clone())).unwrap();
+        search(context, &index, QuerySources::new(&queries), &options, Box::new(hits.clone())).unwrap();
         let row_of: std::collections::HashMap<u64, i64> = {
             let entries: Vec<u32> = (0..index.facts().rows as u32).collect();
             let Ids::Int64(ids) = index.ids_of(index.facts().ids, &entries).unwrap() else { panic!("other ids") };
@@ -136,7 +136,7 @@ fn inserted_copies_are_measured_apart_also_in_another_layout() {
 fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f64 {
     let find = |effort| {
         let (hits, options) = (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(10), effort, 1));
-        search(context, index, (queries, None), &options, Box::new(hits.clone())).unwrap();
+        search(context, index, QuerySources::new(queries), &options, Box::new(hits.clone())).unwrap();
         hits.hits()
     };
     let (found, wanted) = (find(SearchEffort::List(list)), find(SearchEffort::Exact));

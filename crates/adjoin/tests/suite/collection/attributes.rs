@@ -11,7 +11,7 @@ use adjoin::context::Context;
 use adjoin::error::ErrorKind;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::{IdKind, Ids};
@@ -121,7 +121,7 @@ fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, case: Case) 
     let mut options = SearchOptions::new(wanted, SearchEffort::List(rows.len().max(1)), 1);
     options.filter = Some(Condition::parse(condition).unwrap());
     let context = Setup { threads: 2, ..Setup::default() }.context();
-    let statistics = collection.search(&context, (&set, None), &options, Box::new(hits.clone())).unwrap();
+    let statistics = collection.search(&context, QuerySources::new(&set), &options, Box::new(hits.clone())).unwrap();
     let passing: Rows = rows.clone().into_iter().filter(|(_, row)| passes(row)).collect();
     assert_eq!(statistics.search.passing_rows, Some(passing.len() as u64), "{condition}");
     for (query, found) in queries.iter().zip(by_query(&hits)) {
@@ -266,7 +266,7 @@ fn a_promise_holds_for_rows_that_meet_a_condition() {
     let mut options = SearchOptions::new(QueryTarget::Nearest(5), SearchEffort::Recall(0.9), 1);
     options.filter = Some(Condition::parse("near").unwrap());
     let hits = CollectHits::default();
-    collection.search(&context, (&part(0..4_000), None), &options, Box::new(hits.clone())).unwrap();
+    collection.search(&context, QuerySources::new(&part(0..4_000)), &options, Box::new(hits.clone())).unwrap();
     let there: Vec<usize> = (0..4_000).filter(|&k| near[k] && k % 4 > 0).collect();
     let (mut found, mut wanted) = (0, 0);
     for (query, hits) in by_query(&hits).into_iter().enumerate().step_by(16) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use adjoin::collection::{Collection, Durability, MergeMethod, Write};
 use adjoin::context::Context;
 use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
@@ -163,8 +163,10 @@ impl History {
         let values: Vec<f64> = self.rows.values().flat_map(|(_, vector)| vector.map(f64::from)).collect();
         let (queries, hits) = (Set::of(Element::F32, DIMENSIONS, &values), CollectHits::default());
         let options = SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1);
-        let statistics =
-            self.collection.search(&self.context, (&queries, None), &options, Box::new(hits.clone())).unwrap();
+        let statistics = self
+            .collection
+            .search(&self.context, QuerySources::new(&queries), &options, Box::new(hits.clone()))
+            .unwrap();
         let found = hits.hits();
         assert_eq!(found.len(), self.rows.len());
         let far: Vec<f64> = self.rows.values().map(|(_, vector)| self.kth_of(vector)).collect();

@@ -8,7 +8,7 @@ use adjoin::device::Device;
 use adjoin::error::ErrorKind;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids, TextIds};
@@ -207,7 +207,9 @@ impl Exact {
         // A list of the size of the collection makes the search exhaustive.
         let (hits, effort) = (CollectHits::default(), SearchEffort::List(Self::ROWS));
         let options = SearchOptions::new(wanted, effort, 1);
-        self.collection.search(&context, (&self.some(0..20), None), &options, Box::new(hits.clone())).unwrap();
+        self.collection
+            .search(&context, QuerySources::new(&self.some(0..20)), &options, Box::new(hits.clone()))
+            .unwrap();
         for (query, found) in hits.hits().into_iter().enumerate() {
             let all = self.true_values(query, &is_there);
             let near = match wanted {
@@ -364,7 +366,7 @@ fn text_ids_name_rows() {
     assert_eq!(got, [Some(vec![0, 1, 2]), Some(vec![6, 7, 8]), None]);
     let (hits, options) =
         (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::default(), 1));
-    collection.search(&context, (&rows(&["query"]), None), &options, Box::new(hits.clone())).unwrap();
+    collection.search(&context, QuerySources::new(&rows(&["query"])), &options, Box::new(hits.clone())).unwrap();
     let Ids::Utf8(found) = &hits.batches()[0].ids else { panic!("ids are texts") };
     // Both are equal to the query; the one inserted first is first.
     assert_eq!((found.get(0), found.get(1)), (&b""[..], "ä".as_bytes()));

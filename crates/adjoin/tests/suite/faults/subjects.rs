@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, hit_schema, search};
+use adjoin::buckets::{QuerySet, SearchQueries, hit_schema, search};
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
 use adjoin::error::Result;
@@ -13,7 +13,7 @@ use adjoin::lab::{GivenOrder, relayout_in_order};
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::{HitWriter, Keep, KeepRule, PairSchema, PairSink, PairWriter};
 use adjoin::source::{self, IdKind, Ids, SourceOptions, TextIds};
 use adjoin::sql::Condition;
@@ -424,7 +424,7 @@ impl Join {
 fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> {
     let sink = HitWriter::new(context, target, hit_schema(store, QuerySet::Rows));
     let options = SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::Exact, 1);
-    let statistics = search(context, store, (QuerySet::Rows, QuerySet::Rows), &options, Box::new(sink))?;
+    let statistics = search(context, store, SearchQueries::new(QuerySet::Rows), &options, Box::new(sink))?;
     assert!(statistics.search.hits > 20, "a result that says something");
     Ok(())
 }
@@ -437,7 +437,7 @@ fn search_half(context: &Context, target: &Target) -> Result<()> {
     let condition = Some(Condition::parse("half = 1")?);
     let options =
         SearchOptions { filter: condition, ..SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::List(8), 1) };
-    let statistics = index::search(context, &index, (&queries, None), &options, Box::new(sink))?;
+    let statistics = index::search(context, &index, QuerySources::new(&queries), &options, Box::new(sink))?;
     assert!(statistics.search.hits > 20 && statistics.search.passing_rows == Some(30), "a result that says something");
     Ok(())
 }

@@ -2,8 +2,9 @@
 
 use adjoin::index::{Index, IndexOptions};
 use adjoin::options::{Element, Metric};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
+use adjoin::source::VectorSource;
 
 use super::{Found, Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of};
@@ -18,14 +19,16 @@ pub(super) fn sets(rows: usize, queries: usize) -> (Set, Set) {
     (Set::of(Element::U8, DIMENSIONS, set), Set::of(Element::U8, DIMENSIONS, queries))
 }
 
-fn promised(indexed: &Indexed, setup: &Setup, queries: &Set, like: Option<&Set>, k: u64, target: f64) -> Found {
+fn calibrated<'a>(queries: &'a Set, calibrate_with: &'a Set) -> QuerySources<'a> {
+    QuerySources { queries, calibrate_with: Some(calibrate_with) }
+}
+
+fn promised(indexed: &Indexed, setup: &Setup, queries: QuerySources<'_>, k: u64, target: f64) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
-    let like = like.map(|like| like as _);
-    let statistics =
-        adjoin::index::search(&context, &index, (queries, like), &options, Box::new(sink.clone())).unwrap();
+    let statistics = adjoin::index::search(&context, &index, queries, &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 
@@ -41,7 +44,7 @@ fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
     let mut lists = Vec::new();
     for (k, target) in [(10, 0.8), (10, 0.95), (1, 0.9), (150, 0.9)] {
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(k), Metric::L2);
-        let found = promised(&indexed, &setup, &queries, None, k, target);
+        let found = promised(&indexed, &setup, QuerySources::new(&queries), k, target);
         let (common, reached) = (&found.statistics.common, recall(&found.hits, &wanted));
         assert!(reached >= target, "{k} {target}: {reached}");
         let told = common.recall.as_ref().unwrap();
@@ -68,14 +71,14 @@ fn queries_of_another_kind_are_promised_what_they_need() {
     // Queries between the clumps of the rows.
     let far = Set::of(Element::U8, DIMENSIONS, &(0..16_000).map(|k| f64::from(k * 7 % 119)).collect::<Vec<_>>());
     let wanted = true_hits(&set, &far, QueryTarget::Nearest(10), Metric::L2);
-    let of_rows = promised(&indexed, &setup, &far, None, 10, 0.9);
-    let of_far = promised(&indexed, &setup, &far, Some(&far), 10, 0.9);
+    let of_rows = promised(&indexed, &setup, QuerySources::new(&far), 10, 0.9);
+    let of_far = promised(&indexed, &setup, calibrated(&far, &far), 10, 0.9);
     let reached = recall(&of_far.hits, &wanted);
     let told = of_far.statistics.common.recall.as_ref().unwrap();
     assert!(told.kept && reached >= 0.9, "{reached} {told:?}");
     assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("calibrate-with"), Some(1_000)));
     assert!(list_of(&of_rows) != list_of(&of_far), "these queries are not like rows");
-    let of_others = promised(&indexed, &setup, &queries, Some(&queries), 10, 0.9);
+    let of_others = promised(&indexed, &setup, calibrated(&queries, &queries), 10, 0.9);
     let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
     assert!(recall(&of_others.hits, &wanted) >= 0.9);
 }
@@ -85,24 +88,23 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
     let (set, queries) = sets(6_000, 1_000);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
-    let told = |setup: &Setup, k: u64, like: Option<&Set>| {
-        let found = promised(&indexed, setup, &queries, like, k, 0.9);
+    let told = |setup: &Setup, k: u64, calibrate_with: Option<&dyn VectorSource>| {
+        let found = promised(&indexed, setup, QuerySources { queries: &queries, calibrate_with }, k, 0.9);
         let recall = found.statistics.common.recall.unwrap();
         (found.statistics.common.strategy.t, recall.at_k, recall.p5)
     };
-    for (k, like) in [(120, None), (10, Some(&queries))] {
-        let wanted = told(&setup, k, like);
-        assert_eq!(told(&Setup { threads: 1, ..Setup::default() }, k, like), wanted);
+    for (k, calibrate_with) in [(120, None), (10, Some(&queries as &dyn VectorSource))] {
+        let wanted = told(&setup, k, calibrate_with);
+        assert_eq!(told(&Setup { threads: 1, ..Setup::default() }, k, calibrate_with), wanted);
         let context = Setup { memory: 19_000_000, ..Setup::default() }.context();
         let index = Index::open(&context, &indexed.path()).unwrap();
         let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::default(), 1);
-        let like_source = like.map(|like| like as _);
+        let sources = QuerySources { queries: &queries, calibrate_with };
         let sink = Box::new(CollectHits::default());
-        let said =
-            error_of(adjoin::index::search(&context, &index, (&queries, like_source), &options, sink)).to_string();
+        let said = error_of(adjoin::index::search(&context, &index, sources, &options, sink)).to_string();
         let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
         let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
-        assert_eq!(told(&Setup { memory, ..Setup::default() }, k, like), wanted, "with {memory} bytes");
+        assert_eq!(told(&Setup { memory, ..Setup::default() }, k, calibrate_with), wanted, "with {memory} bytes");
     }
 }
 
@@ -119,7 +121,8 @@ fn a_promise_is_derived_once_and_many_hits_of_few_queries_are_found_exactly() {
         let sink = CollectHits::default();
         let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(0.9), 1);
         let found =
-            adjoin::index::search(&context, &index, (&queries, None), &options, Box::new(sink.clone())).unwrap();
+            adjoin::index::search(&context, &index, QuerySources::new(&queries), &options, Box::new(sink.clone()))
+                .unwrap();
         (sink.hits(), found.common.recall.unwrap().at_k.unwrap(), found.common.strategy.t)
     };
     for k in [10, 120] {
@@ -141,17 +144,17 @@ fn what_no_sample_supports_is_found_by_looking_everywhere_or_said_not_to_be_kept
     let indexed = Indexed::build(&setup, &set, &options());
     for target in [0.999, 1.0] {
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
-        let found = promised(&indexed, &setup, &queries, None, 10, target);
+        let found = promised(&indexed, &setup, QuerySources::new(&queries), 10, target);
         assert_same(&found.hits, &wanted, "everything is looked at");
         let told = found.statistics.common.recall.unwrap();
         assert!(told.kept && told.at_k.unwrap().low == 1.0 && told.sample_queries.is_none());
     }
     let (set, queries) = sets(9_000, 100);
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
-    let found = promised(&indexed, &setup, &queries, None, 10, 0.9999);
+    let found = promised(&indexed, &setup, QuerySources::new(&queries), 10, 0.9999);
     let told = found.statistics.common.recall.unwrap();
     assert!(!told.kept && told.at_k.unwrap().low < 0.9999, "{told:?}");
     let one = Set::of(Element::U8, DIMENSIONS, &values(1, DIMENSIONS, 3));
     let alone = Indexed::build(&setup, &one, &options());
-    assert_eq!(promised(&alone, &setup, &one, None, 3, 0.9).hits.concat().len(), 1);
+    assert_eq!(promised(&alone, &setup, QuerySources::new(&one), 3, 0.9).hits.concat().len(), 1);
 }

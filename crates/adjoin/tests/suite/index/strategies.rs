@@ -3,7 +3,7 @@
 use adjoin::index::{Index, IndexOptions};
 use adjoin::lab::{Entry, WalkStrategy};
 use adjoin::options::Metric;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 
 use super::recall::sets;
@@ -17,7 +17,7 @@ fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: WalkStrateg
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(10), effort, 1);
     let statistics =
-        adjoin::index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
+        adjoin::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 

@@ -3,7 +3,7 @@
 use adjoin::index::{Index, IndexOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::CollectHits;
 
 use super::recall::{DIMENSIONS, sets};
@@ -17,7 +17,7 @@ fn within(indexed: &Indexed, setup: &Setup, queries: &Set, predicate: Predicate,
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Within(predicate), effort, 1);
     let statistics =
-        adjoin::index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
+        adjoin::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 
@@ -97,8 +97,13 @@ fn hits_do_not_depend_on_threads_or_on_memory_and_what_does_not_fit_is_refused()
     let index = Index::open(&context, &indexed.path()).unwrap();
     let cosine = QueryTarget::Within(Predicate::cosine(0.9).unwrap());
     let options = SearchOptions::new(cosine, SearchEffort::default(), 1);
-    let refused =
-        error_of(adjoin::index::search(&context, &index, (&queries, None), &options, Box::new(CollectHits::default())));
+    let refused = error_of(adjoin::index::search(
+        &context,
+        &index,
+        QuerySources::new(&queries),
+        &options,
+        Box::new(CollectHits::default()),
+    ));
     assert!(refused.to_string().contains("metric l2; give radius"), "{refused}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, search};
+use adjoin::buckets::{QuerySet, SearchQueries, search};
 use adjoin::device::Device;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
@@ -157,7 +157,7 @@ fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set,
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
     let (sink, options) = (CollectHits::default(), SearchOptions::new(wanted, SearchEffort::Exact, 1));
-    search(&context, &store, (QuerySet::Source(queries), QuerySet::Rows), &options, Box::new(sink.clone())).unwrap();
+    search(&context, &store, SearchQueries::new(QuerySet::Source(queries)), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }
 

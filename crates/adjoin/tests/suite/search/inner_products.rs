@@ -4,7 +4,7 @@ use adjoin::error::ErrorKind;
 use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::random::Random;
 use adjoin::report::RecallStatistics;
 use adjoin::sink::CollectHits;
@@ -71,7 +71,8 @@ fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
-    let of_index = index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
+    let of_index =
+        index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();
     let told = |common: adjoin::report::CommonStatistics| common.recall.unwrap();
     [(of_store.hits, told(of_store.statistics.common)), (sink.hits(), told(of_index.common))]
 }
