@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::buckets;
 pub use crate::buckets::SearchQueries;
-use crate::collection::{Collection, CollectionWork, context_of_live};
+use crate::collection::{Collection, CollectionWork, collection_context};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::index::{self, Index};
@@ -71,7 +71,7 @@ impl Folder {
             Kind::Collection => {
                 let sources = queries.into_sources(Kind::Collection)?;
                 let bytes = Collection::search_bytes(context, path, sources, options, sink_bytes)?;
-                Ok(context_of_live(context, path, CollectionWork::Read(bytes)))
+                Ok(collection_context(context, path, CollectionWork::Read(bytes)))
             }
         }
     }

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use adjoin::collection::{
     Attribute, BackupReport, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
-    CollectionWork, Durability, Merged, Write, Written, backup as back_up, context_of_live, verify as check,
+    CollectionWork, Durability, Merged, Write, Written, backup as back_up, collection_context, verify as check,
 };
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
@@ -96,7 +96,7 @@ fn write_all(
     let rows = sources().map(|source| source.info().rows).sum();
     let bytes = sources().map(|source| source.info().rows * row_bytes(&**source)).sum();
     let source_bytes = sources().map(|source| source.scan_bytes(READ_BYTES)).max().unwrap_or(0);
-    let context = &context_of_live(context, folder, CollectionWork::Write { rows, bytes, source_bytes });
+    let context = &collection_context(context, folder, CollectionWork::Write { rows, bytes, source_bytes });
     let collection = Collection::open(context, folder)?;
     let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
     let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
@@ -111,7 +111,7 @@ fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
     let CollectionMerge { folder, method, temporary, resources } = arguments;
     let mut context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     let method = method.parse()?;
-    context = context_of_live(&context, folder, CollectionWork::Merge);
+    context = collection_context(&context, folder, CollectionWork::Merge);
     let collection = Collection::open(&context, folder)?;
     let Merged { rows, seconds, .. } = collection.merge_by(&context, method)?;
     collection.close()?;
@@ -129,7 +129,7 @@ fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome
     let mut context = resolve::context(resources, stopped)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
     let target = Target::File { path: output.clone(), force: replace.force };
-    context = context_of_live(&context, folder, CollectionWork::Snapshot);
+    context = collection_context(&context, folder, CollectionWork::Snapshot);
     let collection = Collection::open_read_only(&context, folder)?;
     let written = write_vectors(&context, &collection.snapshot(), &target)?;
     let sequence = collection.facts().sequence;

@@ -28,19 +28,20 @@ pub(super) struct Arriving<'a> {
 }
 
 impl<'a> Arriving<'a> {
-    /// Selects the columns of a source. `live` is the collection's name, for messages.
+    /// Selects the columns of a source. `collection` is the collection's name, for messages.
     ///
     /// # Errors
     /// If the source lacks one of the columns, or has it with an incompatible type.
     pub(super) fn of(
         context: &Context,
         source: &'a dyn VectorSource,
-        (attributes, live): (&'a [Attribute], &str),
+        attributes: &'a [Attribute],
+        collection: &str,
     ) -> Result<Self> {
         if attributes.is_empty() {
             return Ok(Self { source, attributes, columns: None });
         }
-        let whose = Message::from(format!("the columns of {live}"));
+        let whose = Message::from(format!("the columns of {collection}"));
         let columns = Attributes::of(context, source, &names(attributes), &whose)?;
         for (attribute, field) in attributes.iter().zip(columns.schema().fields()) {
             if !may_become(field.data_type(), attribute.kind) {
@@ -69,9 +70,10 @@ impl<'a> Arriving<'a> {
 pub(super) fn check_columns(
     context: &Context,
     source: &dyn VectorSource,
-    (attributes, live): (&[Attribute], &str),
+    attributes: &[Attribute],
+    collection: &str,
 ) -> Result<()> {
-    Arriving::of(context, source, (attributes, live)).map(drop)
+    Arriving::of(context, source, attributes, collection).map(drop)
 }
 
 /// Columns that are read row by row.
@@ -99,7 +101,8 @@ impl ArrivingRows<'_> {
                     let said = "it has changed since it was opened; run again when nobody writes to it";
                     return Err(Error::input(format!("{}: {said}", at.display())));
                 };
-                (self.packed, self.taken) = (self.of.packed(table?)?, 0);
+                let (first, table) = table?;
+                (self.packed, self.taken) = (self.of.packed(first, &table)?, 0);
             }
             out.push(self.packed.get(self.taken));
             self.taken += 1;
@@ -110,7 +113,7 @@ impl ArrivingRows<'_> {
 
 impl Arriving<'_> {
     /// Packs the rows of a table, whose first row has number `first`.
-    fn packed(&self, (first, table): (u64, RecordBatch)) -> Result<PackedRows> {
+    fn packed(&self, first: u64, table: &RecordBatch) -> Result<PackedRows> {
         let columns = table.columns().iter().zip(self.attributes);
         let columns = columns.map(|(column, attribute)| {
             converted(column, attribute.kind).map_err(|(k, why)| {

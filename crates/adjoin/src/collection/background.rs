@@ -22,9 +22,9 @@ const AT_BYTES: u64 = 64 << 20;
 const AT_BYTES_MIN: u64 = 64 << 10;
 /// Writes wait for the end of a merge if rows in memory exceed `MOST` times the limit at which it begins.
 const MOST: u64 = 2;
-/// A merge also begins when more than one row in `GONE_SHARE` of the long-term index is deleted, since walks still pass
+/// A merge also begins when more than one row in `DELETED_SHARE` of the long-term index is deleted, since walks still pass
 /// through deleted rows.
-const GONE_SHARE: u64 = 4;
+const DELETED_SHARE: u64 = 4;
 /// When a merge begins, writes may use this fraction of the remaining memory at any rate. The rest is released as the
 /// merge proceeds.
 const FREE_SHARE: f64 = 0.5;
@@ -242,8 +242,11 @@ impl Collection {
 
     fn held(&self) -> MergeFootprint {
         let state = self.state();
-        let of_base = state.base.as_ref().map_or(0, |base| base.index.facts().rows);
-        MergeFootprint { bytes: state.fresh.held_bytes(), is_gone: state.gone.rows * GONE_SHARE > of_base }
+        let rows_on_disk = state.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows);
+        MergeFootprint {
+            bytes: state.temporary.held_bytes(),
+            has_many_deleted: state.deleted.rows * DELETED_SHARE > rows_on_disk,
+        }
     }
 }
 
@@ -251,7 +254,7 @@ impl Collection {
 struct MergeFootprint {
     bytes: u64,
     /// Whether the deleted rows of the long-term index alone make a merge due.
-    is_gone: bool,
+    has_many_deleted: bool,
 }
 
 impl Backpressure {
@@ -322,7 +325,7 @@ impl Backpressure {
                 return Ok(pacing.failures == 0);
             }
             let now = held();
-            if pacing.is_ended || pacing.begun.is_none() && now.bytes == 0 && !now.is_gone {
+            if pacing.is_ended || pacing.begun.is_none() && now.bytes == 0 && !now.has_many_deleted {
                 return Ok(false);
             }
             if pacing.begun.is_none() && !pacing.is_asked_for {
@@ -367,7 +370,7 @@ impl Pacing {
     }
 
     fn is_wanted(&self, held: &MergeFootprint) -> bool {
-        held.bytes >= self.options.at_bytes || held.is_gone || self.is_asked_for && held.bytes > 0
+        held.bytes >= self.options.at_bytes || held.has_many_deleted || self.is_asked_for && held.bytes > 0
     }
 
     fn is_due(&self, held: &MergeFootprint) -> bool {
@@ -402,8 +405,8 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    const SMALL: MergeFootprint = MergeFootprint { bytes: 999, is_gone: false };
-    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, is_gone: false };
+    const SMALL: MergeFootprint = MergeFootprint { bytes: 999, has_many_deleted: false };
+    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, has_many_deleted: false };
 
     fn pacing(begun: Option<(f64, u64)>, last_seconds: f64) -> Pacing {
         let begun =
@@ -445,7 +448,7 @@ mod tests {
         assert!(
             !pacing.is_due(&SMALL)
                 && pacing.is_due(&LARGE)
-                && pacing.is_due(&MergeFootprint { is_gone: true, ..SMALL })
+                && pacing.is_due(&MergeFootprint { has_many_deleted: true, ..SMALL })
         );
         pacing.is_asked_for = true;
         assert!(pacing.is_due(&SMALL));

@@ -11,11 +11,11 @@ use adjoin_device::{FileKind, ReadFile, WRITE_BUFFER_BYTES};
 use serde::Serialize;
 
 use super::change::Change;
-use super::frame::push_frame;
+use super::frame::{RecordLinks, push_frame};
 use super::log::Segments;
 use super::long_term_index::{folder_name, places_name};
 use super::manifest::CollectionManifest;
-use super::memory::{CollectionWork, context_of_live};
+use super::memory::{CollectionWork, collection_context};
 use super::segment::{Point, SegmentWriter};
 use super::verify::verify;
 use crate::context::Context;
@@ -53,11 +53,11 @@ pub struct BackupReport {
 /// # Errors
 /// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
 /// or disk space does not suffice. No part of the copy is left then.
-pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Result<BackupReport> {
+pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
     settle_replaced(context, target)?;
-    let context = &context_of_live(context, live, CollectionWork::Verify); // the copy is verified in the end
-    check(context, (live, target), force)?;
-    let parts = Parts::open(context, live)?;
+    let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end
+    check(context, source, target, force)?;
+    let parts = Parts::open(context, source)?;
     let (bytes, free) = (parts.bytes(), context.device.free_bytes(parent(target))?);
     if bytes > free {
         return Err(Error::device(format!(
@@ -72,7 +72,7 @@ pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Res
     let bytes = parts.copy(context, &copy)?;
     let report = verify(context, &copy)?;
     if !report.is_sound() {
-        let at = live.display();
+        let at = source.display();
         return Err(Error::corrupt(format!(
             "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin verify"
         )));
@@ -82,11 +82,13 @@ pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Res
 }
 
 /// Refuses a target that is taken, or is inside the collection.
-fn check(context: &Context, (live, target): (&Path, &Path), force: bool) -> Result<()> {
+fn check(context: &Context, source: &Path, target: &Path, force: bool) -> Result<()> {
     let at = target.display();
-    if target.starts_with(live) {
-        let live = live.display();
-        return Err(Error::option(format!("{at} lies in {live}, of which it is to be a copy; choose another folder")));
+    if target.starts_with(source) {
+        let source = source.display();
+        return Err(Error::option(format!(
+            "{at} lies in {source}, of which it is to be a copy; choose another folder"
+        )));
     }
     if target.file_name().is_none() {
         return Err(Error::option(format!("{at} is no name of a folder; give the backup one")));
@@ -166,32 +168,32 @@ struct Parts {
 }
 
 impl Parts {
-    fn open(context: &Context, live: &Path) -> Result<Self> {
+    fn open(context: &Context, source: &Path) -> Result<Self> {
         loop {
-            let manifest = CollectionManifest::read(context, live)?;
-            let opened = Self::of_manifest(context, live, manifest.clone());
+            let manifest = CollectionManifest::read(context, source)?;
+            let opened = Self::of_manifest(context, source, manifest.clone());
             // If a merge ended in the meantime, files may have been missing from the listing; then the new index is
             // copied.
-            if !is_replaced(context, live, &manifest.manifest_xxh3) {
+            if !is_replaced(context, source, &manifest.manifest_xxh3) {
                 return opened;
             }
             context.cancel.check()?;
         }
     }
 
-    fn of_manifest(context: &Context, live: &Path, manifest: CollectionManifest) -> Result<Self> {
+    fn of_manifest(context: &Context, source: &Path, manifest: CollectionManifest) -> Result<Self> {
         let mut files = Vec::new();
         if let Some(sequence) = manifest.merged() {
             let folder = PathBuf::from(folder_name(sequence));
             // Only the index's own files: others may be created and removed in the meantime.
-            let of_index = file_names(context, &live.join(&folder))?;
+            let of_index = file_names(context, &source.join(&folder))?;
             let names = of_index.into_iter().map(|name| folder.join(name)).chain([places_name(sequence).into()]);
             for name in names {
-                let file = context.device.open(&live.join(&name))?;
+                let file = context.device.open(&source.join(&name))?;
                 files.push((name, file));
             }
         }
-        let log = Segments::open(context, live, manifest.log())?;
+        let log = Segments::open(context, source, manifest.log())?;
         Ok(Self { manifest, files, log })
     }
 
@@ -230,7 +232,7 @@ impl Parts {
 /// Copies the records of the log up to the last complete one to one file, and appends a record that states that all are
 /// durable, so that later damage to any of them is detected. Returns the bytes of the file; 0 if there is no log.
 fn copy_log(context: &Context, manifest: &CollectionManifest, log: Segments, to: &Path) -> Result<u64> {
-    let salt = manifest.log().0;
+    let salt = manifest.log().salt;
     let nothing = Change::empty(manifest.ids).to_bytes();
     let (mut writer, mut is_closed) = (None, true);
     let found = log.read(context, None, &mut |frame| {
@@ -249,7 +251,7 @@ fn copy_log(context: &Context, manifest: &CollectionManifest, log: Segments, to:
     };
     if !is_closed {
         let (Point { next, previous }, mut closing) = (found.point, Vec::new());
-        push_frame(&mut closing, salt, (next, previous, next - 1), &nothing);
+        push_frame(&mut closing, salt, RecordLinks { sequence: next, previous, durable: next - 1 }, &nothing);
         writer.append(&closing)?;
     }
     writer.place(context, to)?;

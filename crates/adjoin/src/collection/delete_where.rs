@@ -47,7 +47,7 @@ impl Collection {
         self.check_creator()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
         let (writer, context) = (self.writer()?, &self.context.with_cancel(cancel));
-        let (written, record) = self.put_with_ids_where((context, writer), condition, |deleted| {
+        let (written, record) = self.put_with_ids_where(context, writer, condition, |deleted| {
             let incoming = Incoming::read(context, self, &Write::default())?.also_deleting(context, deleted)?;
             self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)
         })?;
@@ -74,12 +74,12 @@ impl Collection {
 
     fn put_where(&self, writer: &Writer, incoming: Incoming<'_>, condition: &Condition) -> Result<(Written, Appended)> {
         let context = &self.context;
-        let bytes = self.state().fresh.bytes_of(&incoming.change);
+        let bytes = self.state().temporary.bytes_of(&incoming.change);
         if bytes > 0 {
             self.keep_pace(bytes, &context.cancel)?;
         }
         let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
-        let put = self.put_with_ids_where((context, writer), condition, |deleted| {
+        let put = self.put_with_ids_where(context, writer, condition, |deleted| {
             self.put_in_turn(writer, &incoming.also_deleting(context, deleted)?, room)
         })?;
         self.tell_merger()?;
@@ -90,7 +90,8 @@ impl Collection {
     /// these rows match. The search runs while other threads write, and is repeated if one has written in the meantime.
     fn put_with_ids_where(
         &self,
-        (context, writer): (&Context, &Writer),
+        context: &Context,
+        writer: &Writer,
         condition: &Condition,
         put: impl FnOnce(&Ids) -> Result<(Written, Appended)>,
     ) -> Result<(Written, Appended)> {
@@ -141,9 +142,9 @@ impl Collection {
         let mut ids = Ids::empty(manifest.ids);
         moment.view.passing(context, &manifest.attributes, condition)?.push_ids(&mut ids);
         let mut held = context.reserve(ids.held_bytes(), PURPOSE)?;
-        let Some(base) = &moment.base else { return Ok(ids) };
-        let passing = base.index.passing_without(context, condition, Some(&moment.gone.entries))?;
-        base.index.each_id_of(context, &mut passing.iter(), &mut |_, id| {
+        let Some(long_term) = &moment.long_term else { return Ok(ids) };
+        let passing = long_term.index.passing_without(context, condition, Some(&moment.deleted.entries))?;
+        long_term.index.each_id_of(context, &mut passing.iter(), &mut |_, id| {
             ids.push_bytes(id);
             match ids.len() % IDS_TOGETHER {
                 0 => context.grow(&mut held, ids.held_bytes(), PURPOSE),
@@ -156,7 +157,8 @@ impl Collection {
 
 /// Returns the bytes that the search for the rows takes, without their ids.
 fn least_bytes(moment: &StateView) -> u64 {
-    let on_disk = moment.base.as_ref().map_or(0, |base| FilterBitmap::least_bytes(base.index.facts().rows));
+    let on_disk =
+        moment.long_term.as_ref().map_or(0, |long_term| FilterBitmap::least_bytes(long_term.index.facts().rows));
     let in_memory = RowSet::memory_bytes(moment.view.rows_ever()) + 4 * TemporaryView::block_bytes();
     on_disk + in_memory
 }

@@ -37,11 +37,22 @@ pub(super) fn frame_bytes(payload: usize) -> usize {
     (HEAD_BYTES + payload).next_multiple_of(ALIGNMENT)
 }
 
+/// Position of a record in the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RecordLinks {
+    /// Number of the record, from 1.
+    pub(super) sequence: u64,
+    /// Checksum of the record before it.
+    pub(super) previous: u64,
+    /// Records up to this number are durable when this one is written.
+    pub(super) durable: u64,
+}
+
 /// Appends a record to `out`; returns its checksum.
 pub(super) fn push_frame(
     out: &mut Vec<u8>,
     salt: u64,
-    (sequence, previous, durable): (u64, u64, u64),
+    RecordLinks { sequence, previous, durable }: RecordLinks,
     payload: &[u8],
 ) -> u64 {
     let start = out.len();
@@ -85,7 +96,8 @@ mod tests {
     fn a_record_is_as_it_was_written_or_none() {
         for payload in [&b""[..], b"1234567", b"12345678", &[7; 100]] {
             let mut frame = Vec::new();
-            let checksum = push_frame(&mut frame, 5, (9, 77, 8), payload);
+            let links = RecordLinks { sequence: 9, previous: 77, durable: 8 };
+            let checksum = push_frame(&mut frame, 5, links, payload);
             let head = Head::of(&frame).unwrap();
             assert_eq!((head.checksum, head.sequence, head.previous, head.durable), (checksum, 9, 77, 8));
             assert_eq!((head.frame_bytes(), head.payload(5, &frame)), (frame.len(), Some(payload)));

@@ -30,7 +30,7 @@ enum RowPlace {
 /// Locations of the rows of some ids (`None` for ids that no row has), and the index with those on disk.
 struct Located {
     rows: Vec<Option<RowPlace>>,
-    base: Option<Arc<LongTermIndex>>,
+    long_term: Option<Arc<LongTermIndex>>,
 }
 
 impl Collection {
@@ -39,10 +39,10 @@ impl Collection {
     /// # Errors
     /// If the ids are of another kind, or the long-term index cannot be read.
     pub fn get(&self, ids: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
-        let Located { rows, base } = self.locate(ids)?;
-        let vector = |found| match (found, &base) {
+        let Located { rows, long_term } = self.locate(ids)?;
+        let vector = |found| match (found, &long_term) {
             (Some(RowPlace::InMemory(vector, _)), _) => Ok(Some(vector)),
-            (Some(RowPlace::OnDisk(entry)), Some(base)) => base.index.vector(entry).map(Some),
+            (Some(RowPlace::OnDisk(entry)), Some(long_term)) => long_term.index.vector(entry).map(Some),
             _ => Ok(None),
         };
         rows.into_iter().map(vector).collect()
@@ -53,23 +53,23 @@ impl Collection {
     /// # Errors
     /// As [`Self::get`], and if memory does not suffice.
     pub fn get_rows(&self, ids: &Ids) -> Result<Vec<Option<CollectionRow>>> {
-        let (Located { rows: found, base }, attributes) = (self.locate(ids)?, self.manifest().attributes);
+        let (Located { rows: found, long_term }, attributes) = (self.locate(ids)?, self.manifest().attributes);
         let mut on_disk: Vec<(u32, usize)> = Vec::new();
         let mut rows = Vec::with_capacity(found.len());
         for (k, found) in found.into_iter().enumerate() {
-            rows.push(match (found, &base) {
+            rows.push(match (found, &long_term) {
                 (Some(RowPlace::InMemory(vector, packed)), _) => {
                     Some(CollectionRow { vector, attributes: unpacked(&attributes, &packed) })
                 }
-                (Some(RowPlace::OnDisk(entry)), Some(base)) => {
+                (Some(RowPlace::OnDisk(entry)), Some(long_term)) => {
                     on_disk.push((entry, k));
-                    Some(CollectionRow { vector: base.index.vector(entry)?, attributes: Vec::new() })
+                    Some(CollectionRow { vector: long_term.index.vector(entry)?, attributes: Vec::new() })
                 }
                 _ => None,
             });
         }
-        if let Some(base) = base {
-            self.add_attributes((&base, &attributes), on_disk, &mut rows)?;
+        if let Some(long_term) = long_term {
+            self.add_attributes(&long_term, &attributes, on_disk, &mut rows)?;
         }
         Ok(rows)
     }
@@ -77,14 +77,15 @@ impl Collection {
     /// Adds the columns of entries on disk to the rows at the given positions.
     fn add_attributes(
         &self,
-        (base, attributes): (&LongTermIndex, &[Attribute]),
+        long_term: &LongTermIndex,
+        attributes: &[Attribute],
         mut on_disk: Vec<(u32, usize)>,
         rows: &mut [Option<CollectionRow>],
     ) -> Result<()> {
         on_disk.sort_unstable();
         let entries: Vec<u32> = on_disk.iter().map(|&(entry, _)| entry).collect();
         let mut packed = Vec::new();
-        base.index.each_attributes(&self.context, &entries, &mut |place, table, k| {
+        long_term.index.each_attributes(&self.context, &entries, &mut |place, table, k| {
             packed.clear();
             pack(table, k, &mut packed);
             if let Some(row) = &mut rows[on_disk[place].1] {
@@ -98,18 +99,18 @@ impl Collection {
     fn locate(&self, ids: &Ids) -> Result<Located> {
         self.check_creator()?;
         check_kind(self, ids.kind())?;
-        let (mut rows, base, gone): (Vec<Option<RowPlace>>, _, _) = {
+        let (mut rows, long_term, deleted): (Vec<Option<RowPlace>>, _, _) = {
             let state = self.state();
             let copy = |(vector, attributes): (&[u8], &[u8])| RowPlace::InMemory(vector.to_vec(), attributes.to_vec());
-            let in_memory = (0..ids.len()).map(|k| state.fresh.row(ids, k).map(copy)).collect();
-            (in_memory, state.base.clone(), state.gone.clone())
+            let in_memory = (0..ids.len()).map(|k| state.temporary.row(ids, k).map(copy)).collect();
+            (in_memory, state.long_term.clone(), state.deleted.clone())
         };
-        if let Some(base) = &base {
-            for (found, entry) in rows.iter_mut().zip(base.entries(ids)?) {
-                let there = entry.filter(|&entry| !gone.has(entry)).map(RowPlace::OnDisk);
-                *found = found.take().or(there);
+        if let Some(long_term) = &long_term {
+            for (found, entry) in rows.iter_mut().zip(long_term.entries(ids)?) {
+                let on_disk = entry.filter(|&entry| !deleted.has(entry)).map(RowPlace::OnDisk);
+                *found = found.take().or(on_disk);
             }
         }
-        Ok(Located { rows, base })
+        Ok(Located { rows, long_term })
     }
 }

@@ -15,8 +15,11 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 use serde::Deserialize;
 
-use super::frame::{frame_bytes, push_frame};
-use super::segment::{End, Failure, Frame, Point, Segment, SegmentWriter, Tail, file_name, first_of, no_header};
+use super::frame::{RecordLinks, frame_bytes, push_frame};
+use super::segment::{
+    End, Failure, FilePoint, Frame, LogRows, LogStart, Point, Segment, SegmentWriter, Tail, file_name, first_of,
+    no_header,
+};
 use super::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::choice::choices;
 use crate::context::Context;
@@ -58,14 +61,22 @@ pub(super) struct LogContents {
     pub(super) point: Point,
     /// Records up to this number are known to be durable.
     durable: u64,
-    /// The last file, the bytes of its records and header, and the memory that reading it took.
-    last: Option<(Segment, u64, u64)>,
+    last: Option<LastFile>,
     /// Number of files.
     pub(super) files: usize,
     /// Bytes of their headers and records.
     pub(super) bytes: u64,
     /// Whether the last file ends in a torn record.
     pub(super) is_torn: bool,
+}
+
+/// The last file of a log.
+struct LastFile {
+    segment: Segment,
+    /// Bytes of its header and records.
+    bytes: u64,
+    /// Memory that reading it took.
+    memory_bytes: u64,
 }
 
 /// The open files of a log, readable even after they are renamed or removed.
@@ -76,11 +87,12 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Opens the files from the one that begins with record `first`.
+    /// Opens the files from the one that begins with the first record.
     ///
     /// # Errors
     /// If the device fails, a file is missing, or a header is invalid.
-    pub(super) fn open(context: &Context, folder: &Path, (salt, first): (u64, u64)) -> Result<Self> {
+    pub(super) fn open(context: &Context, folder: &Path, start: LogStart) -> Result<Self> {
+        let LogStart { salt, first } = start;
         let names =
             context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
         // Earlier files are leftovers: their records are in the long-term index.
@@ -115,17 +127,18 @@ impl Segments {
         self.whole.iter().map(Segment::file_bytes).sum()
     }
 
-    /// Returns the number of rows that the records insert or update, and the bytes of the largest record, without checking them.
+    /// Counts the rows of all files, without checking the records.
     ///
     /// # Errors
     /// If the device fails.
-    pub(super) fn count_rows(&self) -> Result<(u64, u64)> {
-        let (mut rows, mut largest) = (0, 0);
+    pub(super) fn count_rows(&self) -> Result<LogRows> {
+        let mut all = LogRows::default();
         for segment in &self.whole {
-            let (of_segment, record) = segment.count_rows()?;
-            (rows, largest) = (rows + of_segment, record.max(largest));
+            let LogRows { rows, record_bytes_max } = segment.count_rows()?;
+            all.rows += rows;
+            all.record_bytes_max = all.record_bytes_max.max(record_bytes_max);
         }
-        Ok((rows, largest))
+        Ok(all)
     }
 
     /// Calls `take` with each record; in the first file, only with those after `before`.
@@ -140,7 +153,8 @@ impl Segments {
     ) -> Result<LogContents> {
         let files = self.whole.len();
         let mut found = LogContents { point: Point::START, durable: 0, last: None, files, bytes: 0, is_torn: false };
-        let mut from = before.and_then(|before| Some((before.point, before.last.as_ref()?.1)));
+        let mut from =
+            before.and_then(|before| Some(FilePoint { point: before.point, offset: before.last.as_ref()?.bytes }));
         let mut segments = self.whole.into_iter().peekable();
         while let Some(segment) = segments.next() {
             context.cancel.check()?;
@@ -149,7 +163,7 @@ impl Segments {
             let End { point, durable, bytes, is_torn, memory_bytes } = segment.read(context, from, until, take)?;
             let of_all = found.bytes + bytes;
             found = LogContents { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
-            found.last = Some((segment, bytes, memory_bytes));
+            found.last = Some(LastFile { segment, bytes, memory_bytes });
         }
         // The name of an empty file states that an earlier record exists; if that one was not found, it is lost.
         match self.empty.iter().find(|(_, first)| *first > found.point.next) {
@@ -179,7 +193,7 @@ pub(super) fn on_disk(context: &Context, folder: &Path) -> Result<(usize, u64)> 
 impl LogContents {
     /// Returns the number of the first record in the last file.
     pub(super) fn last_file(&self) -> Option<u64> {
-        self.last.as_ref().map(|(segment, ..)| segment.start.next)
+        self.last.as_ref().map(|last| last.segment.start.next)
     }
 
     /// Returns the number of the last record; 0 if there is none.
@@ -195,10 +209,10 @@ impl LogContents {
     fn resume(&self, context: &Context, folder: &Path, salt: u64) -> std::result::Result<SegmentWriter, Failure> {
         let mut writer = None;
         let from = match &self.last {
-            Some((segment, bytes, _)) if *bytes < SEGMENT_BYTES_MIN => segment.start.next,
+            Some(last) if last.bytes < SEGMENT_BYTES_MIN => last.segment.start.next,
             _ => self.durable + 1,
         };
-        if let Some((segment, ..)) = &self.last {
+        if let Some(LastFile { segment, .. }) = &self.last {
             segment.read(context, segment.begin(), None, &mut |frame| {
                 let (next, previous) = (frame.head.sequence, frame.head.previous);
                 // A record may have become readable in the meantime; it was neither acknowledged nor applied.
@@ -315,7 +329,7 @@ impl Log {
     pub(super) fn new(context: &Context, folder: &Path, salt: u64, found: LogContents) -> Result<Self> {
         let memory = context.reserve(Self::memory_bytes(), PURPOSE)?;
         // Reserved now, so that the first write does not wait for the memory of a search.
-        let reading = context.with_reserved(found.last.as_ref().map_or(0, |(.., bytes)| *bytes), PURPOSE)?;
+        let reading = context.with_reserved(found.last.as_ref().map_or(0, |last| last.memory_bytes), PURPOSE)?;
         let (end, durable) = (found.point, found.durable);
         let taken = found.sequence();
         let file = File::Unopened(Box::new((found, reading)));
@@ -373,7 +387,8 @@ impl Log {
             let more = capacity - state.waiting.len();
             state.waiting.reserve_exact(more);
         }
-        let previous = push_frame(&mut state.waiting, self.salt, (end.next, end.previous, durable), payload);
+        let links = RecordLinks { sequence: end.next, previous: end.previous, durable };
+        let previous = push_frame(&mut state.waiting, self.salt, links, payload);
         state.end = Point { next: end.next + 1, previous };
         Ok(Some(state.appended(end.next)))
     }
@@ -679,7 +694,7 @@ mod tests {
     fn a_thread_that_ends_while_it_writes_wakes_those_who_wait_for_it() {
         let folder = tempfile::tempdir().unwrap();
         let context = Context::default();
-        let found = Segments::open(&context, folder.path(), (7, 1)).unwrap();
+        let found = Segments::open(&context, folder.path(), LogStart { salt: 7, first: 1 }).unwrap();
         let found = found.read(&context, None, &mut |_| Ok(())).unwrap();
         let log = &Log::new(&context, folder.path(), 7, found).unwrap();
         let record = &log.append(b"a record").unwrap().unwrap();

@@ -39,18 +39,18 @@ impl LongTermIndex {
     ///
     /// # Errors
     /// If the index cannot be read, or the device fails.
-    pub(super) fn complete(context: &Context, live: &Path, sequence: u64) -> Result<()> {
-        let index = Index::open(context, &live.join(folder_name(sequence)))?;
-        places::write(context, &index, &live.join(places_name(sequence)))?;
-        Ok(context.device.sync_folder(live)?)
+    pub(super) fn complete(context: &Context, collection: &Path, sequence: u64) -> Result<()> {
+        let index = Index::open(context, &collection.join(folder_name(sequence)))?;
+        places::write(context, &index, &collection.join(places_name(sequence)))?;
+        Ok(context.device.sync_folder(collection)?)
     }
 
     /// Opens the index that contains all writes up to `sequence`.
     ///
     /// # Errors
     /// If it is missing, damaged, or has other columns than the collection, or memory does not suffice.
-    pub(super) fn open(context: &Context, live: &Path, (sequence, attributes): (u64, &[Attribute])) -> Result<Self> {
-        let folder = live.join(folder_name(sequence));
+    pub(super) fn open(context: &Context, collection: &Path, sequence: u64, attributes: &[Attribute]) -> Result<Self> {
+        let folder = collection.join(folder_name(sequence));
         let index = Index::open(context, &folder)?;
         if index.facts().rows > u64::from(u32::MAX) {
             return Err(Error::corrupt(format!("{} has more rows than a collection has", folder.display())));
@@ -60,7 +60,7 @@ impl LongTermIndex {
             let why = "its rows have other columns than those of the collection; bring the folder back from a backup";
             return Err(Error::corrupt(format!("{at}: {why}")));
         }
-        let places = Places::open(context, &index, &live.join(places_name(sequence)))?;
+        let places = Places::open(context, &index, &collection.join(places_name(sequence)))?;
         Ok(Self { index, places })
     }
 
@@ -103,11 +103,11 @@ impl DeleteList {
 
     /// Adds an entry to the list; returns whether it was not in it before.
     pub(super) fn add(&mut self, entry: u32) -> bool {
-        let was_there = !self.has(entry);
-        if was_there {
+        let is_new = !self.has(entry);
+        if is_new {
             Arc::make_mut(&mut self.entries).insert(entry.into());
             self.rows += 1;
         }
-        was_there
+        is_new
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attributes::{self, Attribute};
 use super::change::RowType;
-use super::segment::Point;
+use super::segment::{LogStart, Point};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Space;
@@ -230,9 +230,9 @@ impl CollectionManifest {
         u64::from_str_radix(&self.salt, 16).ok()
     }
 
-    /// Returns the seed of the log's checksums, and the number of the first valid record.
-    pub(super) fn log(&self) -> (u64, u64) {
-        (self.salt().expect("a manifest that was read has one"), self.first_record)
+    /// Returns where the log starts.
+    pub(super) fn log(&self) -> LogStart {
+        LogStart { salt: self.salt().expect("a manifest that was read has one"), first: self.first_record }
     }
 
     pub(super) fn space(&self) -> Space<'static> {

@@ -12,7 +12,7 @@ use super::log::{Log, Segments};
 use super::long_term_index::folder_name;
 use super::manifest::CollectionManifest;
 use super::operations::Collection;
-use super::segment::READING_BYTES;
+use super::segment::{LogRows, READING_BYTES};
 use super::temporary_index::{TemporaryIndex, TemporaryView};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -60,7 +60,7 @@ pub enum CollectionWork {
 /// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step a
 /// smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step needs:
 /// opening the collection reports the damage, or reads it again.
-pub fn context_of_live(context: &Context, folder: &Path, work: CollectionWork) -> Context {
+pub fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
     context.naming_at_least(least_bytes(context, folder, work).unwrap_or(0))
 }
 
@@ -69,12 +69,12 @@ fn least_bytes(context: &Context, folder: &Path, work: CollectionWork) -> Result
     let manifest = CollectionManifest::read(context, folder)?;
     let index = manifest.merged().map(|sequence| IndexManifest::read(context, &folder.join(folder_name(sequence))));
     let index = index.transpose()?;
-    let of_base =
+    let index_bytes =
         index.as_ref().map_or(0, |index| Index::memory_bytes(index) + super::places::memory_bytes(index.rows));
     let log = Segments::open(context, folder, manifest.log())?;
-    let unmerged = Unmerged::of(context, &manifest, (&log, of_base))?;
+    let unmerged = Unmerged::of(context, &manifest, &log, index_bytes)?;
     let opened =
-        of_base + TemporaryIndex::least_bytes() + unmerged.bytes + Log::memory_bytes() + unmerged.reading_bytes;
+        index_bytes + TemporaryIndex::least_bytes() + unmerged.bytes + Log::memory_bytes() + unmerged.reading_bytes;
     let row = TemporaryIndex::row_bytes(manifest.space(), 0);
     let rows = manifest.merged_rows + unmerged.rows;
     match work {
@@ -88,8 +88,8 @@ fn least_bytes(context: &Context, folder: &Path, work: CollectionWork) -> Result
         CollectionWork::Write { rows: more, bytes, source_bytes } => {
             let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
             let unmerged = opened + more * row + 3 * bytes + writing;
-            let beside = opened + writing + merging_bytes(context, &manifest, rows + more);
-            Ok(unmerged.min(beside / (MERGED_SHARE - 1) * MERGED_SHARE))
+            let merging = opened + writing + merging_bytes(context, &manifest, rows + more);
+            Ok(unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE))
         }
     }
 }
@@ -106,26 +106,28 @@ struct Unmerged {
 impl Unmerged {
     /// Bounds the rows by the size of the log, or counts them if that bound does not fit into the budget: counting takes a read of
     /// the log.
-    fn of(context: &Context, manifest: &CollectionManifest, (log, of_base): (&Segments, u64)) -> Result<Self> {
+    fn of(context: &Context, manifest: &CollectionManifest, log: &Segments, index_bytes: u64) -> Result<Self> {
         let log_bytes = log.file_bytes();
         let id_bytes = if manifest.ids == IdKind::Utf8 { size_of::<u32>() } else { size_of::<i64>() };
         let row_bytes = (manifest.vectors.bytes() + id_bytes) as u64;
-        let bound = Self::new(manifest, log_bytes, (log_bytes / row_bytes, log_bytes));
-        if of_base.saturating_add(bound.bytes) <= context.budget().total() / 2 {
+        let bound =
+            Self::new(manifest, log_bytes, LogRows { rows: log_bytes / row_bytes, record_bytes_max: log_bytes });
+        if index_bytes.saturating_add(bound.bytes) <= context.budget().total() / 2 {
             return Ok(bound);
         }
         Ok(Self::new(manifest, log_bytes, log.count_rows()?))
     }
 
-    /// Returns the bounds for `rows` rows in a log of `log_bytes`, whose largest record has `record_bytes`.
-    fn new(manifest: &CollectionManifest, log_bytes: u64, (rows, record_bytes): (u64, u64)) -> Self {
+    /// Returns the bounds for the rows in a log of `log_bytes`.
+    fn new(manifest: &CollectionManifest, log_bytes: u64, counted: LogRows) -> Self {
+        let LogRows { rows, record_bytes_max } = counted;
         let vectors = rows * manifest.vectors.bytes() as u64;
         // Ids are copied to a table, and columns are found by their places.
         let others = log_bytes.saturating_sub(vectors);
         let bytes =
             vectors + 3 * others + rows * (size_of::<u64>() as u64 + TemporaryIndex::row_bytes(manifest.space(), 0));
         // A record, once more to write after it, and the change that it says.
-        Self { rows, bytes, reading_bytes: 2 * READING_BYTES.max(record_bytes) + 2 * record_bytes }
+        Self { rows, bytes, reading_bytes: 2 * READING_BYTES.max(record_bytes_max) + 2 * record_bytes_max }
     }
 }
 

@@ -66,7 +66,7 @@ impl Collection {
         let _merging = lock(&writer.merging);
         let watch = Stopwatch::start();
         let moment = self.state().moment();
-        if moment.view.is_empty() && moment.gone.rows == 0 {
+        if moment.view.is_empty() && moment.deleted.rows == 0 {
             return Ok(Merged { rows: moment.rows, sequence: moment.sequence, ..Merged::default() });
         }
         self.check_room(&moment)?;
@@ -96,8 +96,8 @@ impl Collection {
     /// Checks, before any work, that the new index can be opened next to the current one, which searches use until
     /// then.
     fn check_room(&self, moment: &StateView) -> Result<()> {
-        let Some(base) = &moment.base else { return Ok(()) };
-        let facts = base.index.facts();
+        let Some(long_term) = &moment.long_term else { return Ok(()) };
+        let facts = long_term.index.facts();
         let share = (moment.rows as f64 / facts.rows.max(1) as f64).min(1.0);
         let bytes = (share * Index::memory_bytes(facts) as f64) as u64;
         self.context.reserve_between_runs(bytes, "opening what a merge makes beside what there is").map(drop)
@@ -110,7 +110,7 @@ impl Collection {
         let Ok(free) = self.context.device.free_bytes(self.folder()) else { return Ok(()) };
         let CollectionManifest { vectors, degree, code_bytes, .. } = self.manifest();
         let row = (vectors.bytes() + degree * size_of::<u32>() + code_bytes + size_of::<u64>()) as u64;
-        let (index, log) = (moment.rows * row, self.state().fresh.held_bytes());
+        let (index, log) = (moment.rows * row, self.state().temporary.held_bytes());
         if index + log <= free {
             return Ok(());
         }
@@ -128,20 +128,23 @@ impl Collection {
         moment: StateView,
         method: (MergeMethod, usize),
     ) -> Result<(CollectionManifest, u64)> {
-        let (live, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
+        let (collection, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
             // The bound suffices, but most merges need less than it.
             let enough = building_bytes(context, &manifest, moment.rows);
             let run = context.for_long_run(enough, PURPOSE).or_else(|_| context.for_long_run(LEAST_BYTES, PURPOSE))?;
-            let context = &run.or_temporary(live);
-            let folder = &live.join(folder_name(moment.sequence));
-            bytes_written = match change(context, (&moment, &manifest.attributes), method, folder)? {
+            let context = &run.or_temporary(collection);
+            let folder = &collection.join(folder_name(moment.sequence));
+            bytes_written = match change(context, &moment, &manifest.attributes, method, folder)? {
                 Some(bytes_written) => bytes_written,
-                None => {
-                    build_of(context, &manifest, &Snapshot::new(&manifest, moment.clone(), live.to_owned()), folder)?
-                }
+                None => build_of(
+                    context,
+                    &manifest,
+                    &Snapshot::new(&manifest, moment.clone(), collection.to_owned()),
+                    folder,
+                )?,
             };
-            LongTermIndex::complete(context, live, moment.sequence)?;
+            LongTermIndex::complete(context, collection, moment.sequence)?;
             bytes_written += file_bytes(moment.rows);
         }
         Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
@@ -216,14 +219,15 @@ fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, f
 /// that and memory suffices. Returns the bytes written, or `None` if the index must be built instead.
 fn change(
     context: &Context,
-    (moment, attributes): (&StateView, &[Attribute]),
+    moment: &StateView,
+    attributes: &[Attribute],
     (method, replacements): (MergeMethod, usize),
     folder: &Path,
 ) -> Result<Option<u64>> {
-    let Some(base) = &moment.base else { return Ok(None) };
+    let Some(long_term) = &moment.long_term else { return Ok(None) };
     let came = moment.view.came(attributes);
     let _of_numbers = context.reserve(u64::from(came.rows()) * size_of::<u32>() as u64, PURPOSE)?;
-    let (index, deleted) = (&base.index, &*moment.gone.entries);
+    let (index, deleted) = (&long_term.index, &*moment.deleted.entries);
     let merge = Merge { context, index, deleted, newcomers: &came, replacements };
     let changes = match method {
         MergeMethod::Fastest => merge.pays(),
@@ -246,19 +250,19 @@ fn change(
 ///
 /// # Errors
 /// If the device fails.
-pub(super) fn remove_unnamed(context: &Context, live: &Path, manifest: &CollectionManifest) -> Result<()> {
+pub(super) fn remove_unnamed(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<()> {
     let named = manifest.merged().map(|sequence| [folder_name(sequence), places_name(sequence)]);
     let of_merge = |name: &str| is_of_merge(name) && !named.iter().flatten().any(|named| named == name);
     let of_log = |name: &str| first_of(name).is_some_and(|first| first < manifest.first_record);
     let is_left = |name: &str| of_merge(name) || of_log(name);
     let device = &context.device;
-    let left = device.list_only(live, &|name| name.to_str().is_some_and(is_left))?;
-    if left.is_empty() || !manifest.is_in_force(context, live)? {
+    let left = device.list_only(folder, &|name| name.to_str().is_some_and(is_left))?;
+    if left.is_empty() || !manifest.is_in_force(context, folder)? {
         return Ok(());
     }
-    device.sync_folder(live)?;
+    device.sync_folder(folder)?;
     for name in left {
-        let path = live.join(&name);
+        let path = folder.join(&name);
         match name.to_str().is_some_and(|name| name.starts_with("index-")) {
             true => device.remove_folder(&path)?,
             false => device.remove(&path)?,

@@ -77,7 +77,7 @@ pub use self::backup::{BackupReport, backup};
 pub use self::get::CollectionRow;
 pub use self::log::Durability;
 pub use self::manifest::{CollectionManifest, CollectionOptions};
-pub use self::memory::{CollectionWork, context_of_live};
+pub use self::memory::{CollectionWork, collection_context};
 pub use self::method::MergeMethod;
 pub use self::operations::{Collection, CollectionFacts, Merged, Written};
 pub use self::packed::AttributeValue;

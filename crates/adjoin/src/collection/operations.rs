@@ -40,10 +40,17 @@ pub struct Collection {
     folder: PathBuf,
     manifest: RwLock<CollectionManifest>,
     state: RwLock<State>,
-    /// Number of log files at opening, their bytes, and whether the log ended in a torn record.
-    log: (usize, u64, bool),
+    log: OpenedLog,
     /// `None` if the collection is open for reading only.
     writer: Option<Writer>,
+}
+
+/// The log at opening.
+struct OpenedLog {
+    files: usize,
+    bytes: u64,
+    /// Whether it ended in a torn record.
+    was_cut: bool,
 }
 
 pub(super) struct Writer {
@@ -151,7 +158,7 @@ impl Collection {
         let manifest = opened.manifest();
         remove_unnamed(context, folder, &manifest)?;
         let opened_at = found.sequence();
-        let log = Log::new(context, folder, manifest.log().0, found)?;
+        let log = Log::new(context, folder, manifest.log().salt, found)?;
         let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());
         let (came_bytes, pressure, undo) = (AtomicU64::new(0), Backpressure::default(), Mutex::default());
         opened.writer =
@@ -181,7 +188,7 @@ impl Collection {
             let said = "the log ends in a write that was cut off and never acknowledged; it is left out";
             context.progress.note(said);
         }
-        let log = (found.files, found.bytes, found.is_torn);
+        let log = OpenedLog { files: found.files, bytes: found.bytes, was_cut: found.is_torn };
         let (manifest, state) = (RwLock::new(manifest), RwLock::new(state));
         let (context, folder) = (context.clone(), folder.to_owned());
         let creator = Creator::this_process();
@@ -205,9 +212,9 @@ impl Collection {
     /// Returns the size and state of the collection.
     pub fn facts(&self) -> CollectionFacts {
         let state = self.state();
-        let (log_files, log_bytes, log_was_cut) = self.log;
-        let gone = state.fresh.gone() + state.gone.rows;
-        let (rows, unmerged, sequence) = (state.rows(), state.fresh.live(), state.sequence);
+        let OpenedLog { files: log_files, bytes: log_bytes, was_cut: log_was_cut } = self.log;
+        let gone = state.temporary.deleted_rows() + state.deleted.rows;
+        let (rows, unmerged, sequence) = (state.rows(), state.temporary.live(), state.sequence);
         CollectionFacts { rows, unmerged, gone, sequence, log_files, log_bytes, log_was_cut }
     }
 
@@ -273,7 +280,7 @@ impl Collection {
         self.check_creator()?;
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
         let (mut may_merge, mut last) = (!self.has_merger(), None);
-        let taken = Incoming::each(&self.context, self, (source, put), "write", &mut |incoming| {
+        let taken = Incoming::each(&self.context, self, source, put, "write", &mut |incoming| {
             if may_merge && self.is_full() {
                 may_merge = self.merge_if_possible()?;
             }
@@ -296,7 +303,7 @@ impl Collection {
     /// further writes.
     pub(super) fn is_full(&self) -> bool {
         let most = self.context.budget().total() / MERGED_SHARE;
-        self.state().fresh.held_bytes() > most.min(MERGED_BYTES)
+        self.state().temporary.held_bytes() > most.min(MERGED_BYTES)
     }
 
     /// Merges if memory suffices, and returns whether it did. Memory may still suffice for more rows.
@@ -313,7 +320,7 @@ impl Collection {
     /// Logs a change and applies it in memory. Returns the result and the log record.
     pub(super) fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
         let writer = self.writer()?;
-        let bytes = self.state().fresh.bytes_of(&incoming.change);
+        let bytes = self.state().temporary.bytes_of(&incoming.change);
         // Before the lock on `order`: other writes may have to end first.
         self.keep_pace(bytes, &context.cancel)?;
         let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
@@ -347,7 +354,7 @@ impl Collection {
             }
         };
         writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
-        let undo = self.state_mut().apply((change, room), entries.into_iter(), record.sequence);
+        let undo = self.state_mut().apply(change, room, entries.into_iter(), record.sequence);
         let written =
             Written { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
         lock(&writer.undo).push_back(undo);
@@ -360,23 +367,23 @@ impl Collection {
         let change = &incoming.change;
         let (of_deleted, of_rows) = (self.entries_of(&change.deleted)?, self.entries_of(&change.ids)?);
         let state = self.state();
-        incoming.check(|k| state.has((&change.ids, k), of_rows[k]))?;
-        let is_missing = |k: &usize| !state.has((&change.deleted, *k), of_deleted[*k]);
+        incoming.check(|k| state.has(&change.ids, k, of_rows[k]))?;
+        let is_missing = |k: &usize| !state.has(&change.deleted, *k, of_deleted[*k]);
         let missing = (0..change.deleted.len()).filter(is_missing).count() as u64;
         Ok((of_deleted.into_iter().chain(of_rows).flatten().collect(), missing))
     }
 
     /// Returns the entry of each id in the long-term index, whether or not it was deleted since.
     fn entries_of(&self, ids: &Ids) -> Result<Vec<Option<u32>>> {
-        let base = self.state().base.clone();
-        base.map_or_else(|| Ok(vec![None; ids.len()]), |base| base.entries(ids))
+        let long_term = self.state().long_term.clone();
+        long_term.map_or_else(|| Ok(vec![None; ids.len()]), |long_term| long_term.entries(ids))
     }
 
     /// Returns for each id whether a row has it now.
     pub(super) fn ids_there(&self, ids: &Ids) -> Result<Vec<bool>> {
         let entries = self.entries_of(ids)?;
         let state = self.state();
-        Ok(entries.into_iter().enumerate().map(|(k, entry)| state.has((ids, k), entry)).collect())
+        Ok(entries.into_iter().enumerate().map(|(k, entry)| state.has(ids, k, entry)).collect())
     }
 
     /// Makes all writes durable; returns the sequence number of the last one.

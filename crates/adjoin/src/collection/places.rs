@@ -112,7 +112,8 @@ pub(super) fn write(context: &Context, index: &Index, path: &Path) -> Result<()>
     Ok(file.sync()?)
 }
 
-fn push(block: &mut Vec<u8>, (key, entry): Record) {
+fn push(block: &mut Vec<u8>, record: Record) {
+    let (key, entry) = record;
     if block.is_empty() {
         block.resize(CHECKSUM_BYTES, 0);
     }

@@ -61,14 +61,14 @@ impl Collection {
         for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
-        let StateView { base, gone, mut view, rows, .. } = self.state().moment();
+        let StateView { long_term, deleted, mut view, rows, .. } = self.state().moment();
         if let Some(condition) = &options.filter {
             self.check_attributes(Argument::Where.into())?;
             view = view.passing(context, &self.manifest().attributes, condition)?;
         }
-        if let Some(base) = base {
-            let changes = CollectionChanges { deleted: &gone.entries, unmerged: &view };
-            let mut found = search_changed(context, &base.index, queries, options, &changes, sink)?;
+        if let Some(long_term) = long_term {
+            let changes = CollectionChanges { deleted: &deleted.entries, unmerged: &view };
+            let mut found = search_changed(context, &long_term.index, queries, options, &changes, sink)?;
             found.common.command = COMMAND;
             found.common.rows = rows;
             found.search.passing_rows = found.search.passing_rows.map(|on_disk| on_disk + view.rows());
@@ -130,7 +130,7 @@ impl Collection {
     /// Returns whether the list size of a search for the `k` nearest rows with a recall is known already
     /// ([`crate::index::Index::is_calibrated`]).
     pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
-        self.state().moment().base.is_none_or(|base| base.index.is_calibrated(k, recall, seed))
+        self.state().moment().long_term.is_none_or(|long_term| long_term.index.is_calibrated(k, recall, seed))
     }
 
     /// Returns the schema of the hits of `queries`.

@@ -60,6 +60,31 @@ impl Point {
     pub(super) const START: Self = Self { next: 1, previous: 0 };
 }
 
+/// The records of a log that count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogStart {
+    /// Seed of the checksums.
+    pub(super) salt: u64,
+    /// Number of the first record. Earlier ones are in the long-term index.
+    pub(super) first: u64,
+}
+
+/// A point, and its byte offset in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FilePoint {
+    pub(super) point: Point,
+    pub(super) offset: u64,
+}
+
+/// Rows in the records of a log.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LogRows {
+    /// Rows that the records insert or update.
+    pub(super) rows: u64,
+    /// Bytes of the largest record.
+    pub(super) record_bytes_max: u64,
+}
+
 /// A record and its bytes in the file.
 pub(super) struct Frame<'a> {
     pub(super) head: Head,
@@ -140,12 +165,12 @@ impl Segment {
         self.file.len()
     }
 
-    /// Returns the point before the first record, and its byte offset.
-    pub(super) fn begin(&self) -> (Point, u64) {
-        (self.start, HEADER_BYTES as u64)
+    /// Returns the point before the first record.
+    pub(super) fn begin(&self) -> FilePoint {
+        FilePoint { point: self.start, offset: HEADER_BYTES as u64 }
     }
 
-    /// Calls `take` with all records from a point at a byte offset up to the beginning of the next file, or up to the
+    /// Calls `take` with all records from a point up to the beginning of the next file, or up to the
     /// torn end if this is the last file.
     ///
     /// # Errors
@@ -153,12 +178,13 @@ impl Segment {
     pub(super) fn read(
         &self,
         context: &Context,
-        (point, bytes): (Point, u64),
+        from: FilePoint,
         until: Option<Point>,
         take: &mut dyn FnMut(Frame<'_>) -> Result<()>,
     ) -> Result<End> {
         let mut window = Window::new(context, &*self.file)?;
-        let mut end = End { point, durable: 0, bytes, is_torn: false, memory_bytes: 0 };
+        let FilePoint { point, offset } = from;
+        let mut end = End { point, durable: 0, bytes: offset, is_torn: false, memory_bytes: 0 };
         while until.is_none_or(|until| end.point.next < until.next) {
             let Some(frame) = self.frame_at(&mut window, end.bytes, end.point)? else { break };
             let (head, bytes) = (frame.head, frame.bytes.len() as u64);
@@ -180,12 +206,12 @@ impl Segment {
         Ok(end)
     }
 
-    /// Returns the number of rows that its records insert or update, and the bytes of the largest record, without checking them.
+    /// Counts the rows of the file, without checking the records.
     ///
     /// # Errors
     /// If the device fails.
-    pub(super) fn count_rows(&self) -> Result<(u64, u64)> {
-        let (mut rows, mut largest, mut at) = (0, 0, HEADER_BYTES as u64);
+    pub(super) fn count_rows(&self) -> Result<LogRows> {
+        let (mut counted, mut at) = (LogRows::default(), HEADER_BYTES as u64);
         let (mut start, mut piece) = (at, Vec::new());
         let record_start = HEAD_BYTES + Change::HEAD_BYTES;
         while at + record_start as u64 <= self.file.len() {
@@ -196,11 +222,12 @@ impl Segment {
             }
             let bytes = &piece[(at - start) as usize..];
             let Some(head) = Head::of(bytes) else { break };
-            rows += Change::rows_of(&bytes[HEAD_BYTES..]);
+            counted.rows += Change::rows_of(&bytes[HEAD_BYTES..]);
             let record = head.frame_bytes() as u64;
-            (largest, at) = (record.max(largest), at + record);
+            counted.record_bytes_max = counted.record_bytes_max.max(record);
+            at += record;
         }
-        Ok((rows, largest))
+        Ok(counted)
     }
 
     /// Returns the record at byte offset `at`, if a valid one is there that follows `point`.

@@ -35,15 +35,15 @@ impl Snapshot {
 
     /// Returns the range of the rows in memory if there are others on disk: those that a merge inserts.
     pub(super) fn inserted(&self) -> Range<u64> {
-        let StateView { base, gone, rows, .. } = &self.moment;
-        let on_disk = base.as_ref().map_or(0, |base| base.index.facts().rows - gone.rows);
+        let StateView { long_term, deleted, rows, .. } = &self.moment;
+        let on_disk = long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows - deleted.rows);
         if on_disk == 0 { 0..0 } else { on_disk..*rows }
     }
 
     /// Returns the live rows on disk.
     fn on_disk(&self) -> Option<IndexRows<'_>> {
-        let StateView { base, gone, .. } = &self.moment;
-        base.as_ref().map(|base| IndexRows::new(&base.index, Some(&gone.entries)))
+        let StateView { long_term, deleted, .. } = &self.moment;
+        long_term.as_ref().map(|long_term| IndexRows::new(&long_term.index, Some(&deleted.entries)))
     }
 }
 

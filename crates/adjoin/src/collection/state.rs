@@ -9,6 +9,7 @@ use super::change::Change;
 use super::log::{LogContents, Segments};
 use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
+use super::segment::LogStart;
 use super::temporary_index::{self, TemporaryIndex, TemporaryView};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -19,9 +20,9 @@ const IDS_TOGETHER_BYTES: u64 = 512 << 10;
 
 /// The state after some write.
 pub(super) struct State {
-    pub(super) base: Option<Arc<LongTermIndex>>,
-    pub(super) gone: DeleteList,
-    pub(super) fresh: TemporaryIndex,
+    pub(super) long_term: Option<Arc<LongTermIndex>>,
+    pub(super) deleted: DeleteList,
+    pub(super) temporary: TemporaryIndex,
     /// Sequence number of that write.
     pub(super) sequence: u64,
 }
@@ -31,21 +32,21 @@ pub(super) struct State {
 pub(super) struct Undo {
     pub(super) sequence: u64,
     entries: Vec<u32>,
-    fresh: temporary_index::Undo,
+    temporary: temporary_index::Undo,
 }
 
 impl Undo {
     /// Returns the number of rows that were deleted or replaced.
     pub(super) fn deleted(&self) -> u64 {
-        self.entries.len() as u64 + self.fresh.deleted()
+        self.entries.len() as u64 + self.temporary.deleted()
     }
 }
 
 /// The state at one moment, for searches of any duration.
 #[derive(Clone)]
 pub(super) struct StateView {
-    pub(super) base: Option<Arc<LongTermIndex>>,
-    pub(super) gone: DeleteList,
+    pub(super) long_term: Option<Arc<LongTermIndex>>,
+    pub(super) deleted: DeleteList,
     pub(super) view: TemporaryView,
     /// Rows that can be found.
     pub(super) rows: u64,
@@ -59,11 +60,11 @@ impl State {
     /// If the log or the long-term index cannot be read, or memory does not suffice.
     pub(super) fn read(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Self, LogContents)> {
         let merged = manifest.merged();
-        let base = merged.map(|sequence| LongTermIndex::open(context, folder, (sequence, &manifest.attributes)));
-        let base = base.transpose()?.map(Arc::new);
-        let gone = DeleteList::none_of(base.as_ref().map_or(0, |base| base.index.facts().rows));
-        let fresh = TemporaryIndex::new(context, manifest.space(), Ids::empty(manifest.ids))?;
-        let mut state = Self { base, gone, fresh, sequence: manifest.first_record - 1 };
+        let long_term = merged.map(|sequence| LongTermIndex::open(context, folder, sequence, &manifest.attributes));
+        let long_term = long_term.transpose()?.map(Arc::new);
+        let deleted = DeleteList::none_of(long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows));
+        let temporary = TemporaryIndex::new(context, manifest.space(), Ids::empty(manifest.ids))?;
+        let mut state = Self { long_term, deleted, temporary, sequence: manifest.first_record - 1 };
         let found = state.replay(context, folder, manifest, None)?;
         Ok((state, found))
     }
@@ -81,38 +82,39 @@ impl State {
     ) -> Result<LogContents> {
         let state = self;
         let mut touched = Ids::empty(manifest.ids);
-        let (salt, first) = manifest.log();
-        let first = before.and_then(LogContents::last_file).unwrap_or(first);
-        let found = Segments::open(context, folder, (salt, first))?.read(context, before, &mut |frame| {
-            let number = frame.head.sequence;
-            let _copy = TemporaryIndex::room_for(context, Change::copied_bytes(frame.payload))?;
-            let change = Change::from_bytes(frame.payload, manifest.rows());
-            let change = change.ok_or_else(|| {
-                let at = folder.display();
-                Error::corrupt(format!("{at}: record {number} of the log is none of this collection"))
+        let start = manifest.log();
+        let first = before.and_then(LogContents::last_file).unwrap_or(start.first);
+        let found =
+            Segments::open(context, folder, LogStart { first, ..start })?.read(context, before, &mut |frame| {
+                let number = frame.head.sequence;
+                let _copy = TemporaryIndex::room_for(context, Change::copied_bytes(frame.payload))?;
+                let change = Change::from_bytes(frame.payload, manifest.rows());
+                let change = change.ok_or_else(|| {
+                    let at = folder.display();
+                    Error::corrupt(format!("{at}: record {number} of the log is none of this collection"))
+                })?;
+                let room = TemporaryIndex::room_for(context, state.temporary.bytes_of(&change))?;
+                state.temporary.apply(&change, room);
+                state.sequence = number;
+                // A row on disk whose id was written or deleted since is replaced or deleted, whatever a later record does
+                // to that id.
+                for ids in [&change.deleted, &change.ids] {
+                    (0..ids.len()).for_each(|k| touched.push_from(ids, k));
+                }
+                if touched.bytes() >= IDS_TOGETHER_BYTES {
+                    state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
+                }
+                Ok(())
             })?;
-            let room = TemporaryIndex::room_for(context, state.fresh.bytes_of(&change))?;
-            state.fresh.apply(&change, room);
-            state.sequence = number;
-            // A row on disk whose id was written or deleted since is replaced or deleted, whatever a later record does
-            // to that id.
-            for ids in [&change.deleted, &change.ids] {
-                (0..ids.len()).for_each(|k| touched.push_from(ids, k));
-            }
-            if touched.bytes() >= IDS_TOGETHER_BYTES {
-                state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
-            }
-            Ok(())
-        })?;
         state.forget(&touched)?;
         Ok(found)
     }
 
     /// Adds the rows on disk with these ids to the delete list.
     fn forget(&mut self, ids: &Ids) -> Result<()> {
-        let Some(base) = &self.base else { return Ok(()) };
-        for entry in base.entries(ids)?.into_iter().flatten() {
-            self.gone.add(entry);
+        let Some(long_term) = &self.long_term else { return Ok(()) };
+        for entry in long_term.entries(ids)?.into_iter().flatten() {
+            self.deleted.add(entry);
         }
         Ok(())
     }
@@ -121,40 +123,41 @@ impl State {
     /// Returns the undo record.
     pub(super) fn apply(
         &mut self,
-        (change, room): (&Change, Reservation),
+        change: &Change,
+        room: Reservation,
         entries: impl Iterator<Item = u32>,
         sequence: u64,
     ) -> Undo {
-        let entries = entries.filter(|&entry| self.gone.add(entry)).collect();
+        let entries = entries.filter(|&entry| self.deleted.add(entry)).collect();
         self.sequence = sequence;
-        Undo { sequence, entries, fresh: self.fresh.apply(change, room) }
+        Undo { sequence, entries, temporary: self.temporary.apply(change, room) }
     }
 
     /// Undoes the last change that is not undone yet.
-    pub(super) fn undo(&mut self, Undo { sequence, entries, fresh }: Undo) {
-        self.fresh.undo(fresh);
-        entries.into_iter().for_each(|entry| self.gone.undo(entry));
+    pub(super) fn undo(&mut self, Undo { sequence, entries, temporary }: Undo) {
+        self.temporary.undo(temporary);
+        entries.into_iter().for_each(|entry| self.deleted.undo(entry));
         self.sequence = sequence - 1;
     }
 
     /// Returns whether a row has id `k`, whose entry in the long-term index is `entry`.
-    pub(super) fn has(&self, (ids, k): (&Ids, usize), entry: Option<u32>) -> bool {
-        self.fresh.has(ids, k) || entry.is_some_and(|entry| !self.gone.has(entry))
+    pub(super) fn has(&self, ids: &Ids, k: usize, entry: Option<u32>) -> bool {
+        self.temporary.has(ids, k) || entry.is_some_and(|entry| !self.deleted.has(entry))
     }
 
     /// Returns the number of rows on disk that can be found.
-    fn of_base(&self) -> u64 {
-        self.base.as_ref().map_or(0, |base| base.index.facts().rows) - self.gone.rows
+    fn rows_on_disk(&self) -> u64 {
+        self.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows) - self.deleted.rows
     }
 
     /// Returns the number of rows that can be found.
     pub(super) fn rows(&self) -> u64 {
-        self.of_base() + self.fresh.live()
+        self.rows_on_disk() + self.temporary.live()
     }
 
     /// Returns a view of the current state.
     pub(super) fn moment(&self) -> StateView {
-        let (base, gone, view) = (self.base.clone(), self.gone.clone(), self.fresh.view());
-        StateView { base, gone, view, rows: self.rows(), sequence: self.sequence }
+        let (long_term, deleted, view) = (self.long_term.clone(), self.deleted.clone(), self.temporary.view());
+        StateView { long_term, deleted, view, rows: self.rows(), sequence: self.sequence }
     }
 }

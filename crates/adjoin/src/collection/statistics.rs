@@ -73,13 +73,18 @@ impl Collection {
         let (log_files, log_bytes) = on_disk(&self.context, self.folder())?;
         let facts = CollectionFacts { log_files, log_bytes, ..self.facts() };
         let vector_bytes = self.manifest().vectors.bytes() as u64;
-        let (unmerged_bytes, gone_bytes, base, gone_rows) = {
+        let (unmerged_bytes, deleted_bytes, long_term, deleted_rows) = {
             let state = self.state();
-            (state.fresh.held_bytes(), state.fresh.gone() * vector_bytes, state.base.clone(), state.gone.rows)
+            (
+                state.temporary.held_bytes(),
+                state.temporary.deleted_rows() * vector_bytes,
+                state.long_term.clone(),
+                state.deleted.rows,
+            )
         };
-        let index_bytes = base.as_ref().map_or(0, |base| base.bytes());
-        let rows_on_disk = base.as_ref().map_or(1, |base| base.index.facts().rows);
-        let dead_bytes = (index_bytes as f64 * gone_rows as f64 / rows_on_disk as f64) as u64 + gone_bytes;
+        let index_bytes = long_term.as_ref().map_or(0, |long_term| long_term.bytes());
+        let rows_on_disk = long_term.as_ref().map_or(1, |long_term| long_term.index.facts().rows);
+        let dead_bytes = (index_bytes as f64 * deleted_rows as f64 / rows_on_disk as f64) as u64 + deleted_bytes;
         let (mut came_bytes, mut merges) = (0, Merges::default());
         let (mut written_bytes, mut waits, mut merging) = (0, Waits::default(), false);
         if let Ok(writer) = self.writer() {

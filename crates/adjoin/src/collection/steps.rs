@@ -86,7 +86,7 @@ impl Collection {
         let manifest = self.manifest();
         for source in [write.insert, write.upsert].into_iter().flatten() {
             check(self, source)?;
-            check_columns(&self.context, source, (&manifest.attributes, &self.folder().display().to_string()))?;
+            check_columns(&self.context, source, &manifest.attributes, &self.folder().display().to_string())?;
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Collection {
             self.check_inserted(source, &deleted)?;
         }
         match write.upsert {
-            Some(source) => Incoming::each(&self.context, self, (source, Put::Upsert), "check", &mut |_| Ok(())),
+            Some(source) => Incoming::each(&self.context, self, source, Put::Upsert, "check", &mut |_| Ok(())),
             None => Ok(()),
         }
     }
@@ -153,7 +153,7 @@ impl Collection {
         let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
         let _memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
         let mut ids = IdCheck::new(context, &context.temporary(Some(parent(self.folder()))), rows, bytes);
-        Incoming::each(context, self, (source, Put::Insert), "check", &mut |incoming| {
+        Incoming::each(context, self, source, Put::Insert, "check", &mut |incoming| {
             let is_deleted = |k| hash_of(&incoming.change.ids, k).is_some_and(|hash| deleted.hashes.contains(&hash));
             let is_there = self.ids_there(&incoming.change.ids)?;
             incoming.check(|k| is_there[k] && !is_deleted(k))?;
@@ -168,7 +168,7 @@ impl Collection {
     /// Returns the error of a row with the id of an earlier row in the same write.
     fn twice(&self, context: &Context, source: &dyn VectorSource, row: u64) -> Error {
         let mut refusal = None;
-        let found = Incoming::each(context, self, (source, Put::Upsert), "check", &mut |incoming| {
+        let found = Incoming::each(context, self, source, Put::Upsert, "check", &mut |incoming| {
             if refusal.is_none()
                 && let Ok(k) = incoming.rows().binary_search(&row)
             {

@@ -70,8 +70,8 @@ pub(super) struct TemporaryIndex {
     full: Vec<Arc<Full>>,
     last: Block,
     /// Rows that were deleted or replaced.
-    gone: Arc<RowSet>,
-    gone_rows: u64,
+    deleted: Arc<RowSet>,
+    deleted_rows: u64,
     rows: u32,
     numbers: Numbers,
     memory: Reservation,
@@ -95,10 +95,10 @@ pub(super) struct ViewRows<'a> {
 pub(super) struct TemporaryView {
     space: Space<'static>,
     blocks: Vec<Arc<Full>>,
-    gone: Arc<RowSet>,
+    deleted: Arc<RowSet>,
     /// Rows that are not deleted.
     live: u64,
-    /// Memory of a `gone` set that belongs to this view alone, as after a filter.
+    /// Memory of a `deleted` set that belongs to this view alone, as after a filter.
     _memory: Option<Arc<Reservation>>,
 }
 
@@ -115,8 +115,8 @@ impl TemporaryIndex {
             full: Vec::new(),
             numbers: Numbers::new(no_ids.kind()),
             last: Block::new(0, no_ids),
-            gone: Arc::new(RowSet::new(0)),
-            gone_rows: 0,
+            deleted: Arc::new(RowSet::new(0)),
+            deleted_rows: 0,
             rows: 0,
             memory,
         })
@@ -162,7 +162,7 @@ impl TemporaryIndex {
             deleted.extend(self.numbers.set(&change.ids, k, self.rows));
             self.push(vector, change, k);
         }
-        deleted.iter().for_each(|&number| self.take_out(number));
+        deleted.iter().for_each(|&number| self.mark_deleted(number));
         Undo { inserted: first..self.rows, deleted }
     }
 
@@ -171,13 +171,13 @@ impl TemporaryIndex {
         for number in inserted.rev() {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.remove(&block.ids, (number - block.first) as usize);
-            self.take_out(number);
+            self.mark_deleted(number);
         }
         for number in deleted {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.set(&block.ids, (number - block.first) as usize, number);
-            Arc::make_mut(&mut self.gone).remove(number.into());
-            self.gone_rows -= 1;
+            Arc::make_mut(&mut self.deleted).remove(number.into());
+            self.deleted_rows -= 1;
         }
     }
 
@@ -202,11 +202,11 @@ impl TemporaryIndex {
         }
     }
 
-    fn take_out(&mut self, number: u32) {
-        let gone = Arc::make_mut(&mut self.gone);
-        gone.grow(u64::from(number) + 1);
-        gone.insert(number.into());
-        self.gone_rows += 1;
+    fn mark_deleted(&mut self, number: u32) {
+        let deleted = Arc::make_mut(&mut self.deleted);
+        deleted.grow(u64::from(number) + 1);
+        deleted.insert(number.into());
+        self.deleted_rows += 1;
     }
 
     /// Returns the bytes that the rows take.
@@ -216,12 +216,12 @@ impl TemporaryIndex {
 
     /// Returns the number of live rows.
     pub(super) fn live(&self) -> u64 {
-        u64::from(self.rows) - self.gone_rows
+        u64::from(self.rows) - self.deleted_rows
     }
 
     /// Returns the number of deleted rows that are still in memory.
-    pub(super) fn gone(&self) -> u64 {
-        self.gone_rows
+    pub(super) fn deleted_rows(&self) -> u64 {
+        self.deleted_rows
     }
 
     /// Returns whether a live row has id `k`.
@@ -243,7 +243,7 @@ impl TemporaryIndex {
         if !self.last.stored.is_empty() {
             blocks.push(Arc::new(Full::new(self.last.clone())));
         }
-        TemporaryView { space: self.space, blocks, gone: self.gone.clone(), live: self.live(), _memory: None }
+        TemporaryView { space: self.space, blocks, deleted: self.deleted.clone(), live: self.live(), _memory: None }
     }
 }
 
@@ -298,12 +298,12 @@ impl UnmergedRows for TemporaryView {
         &self,
         context: &Context,
         QueryVectors { vectors, stored }: QueryVectors<'_>,
-        wanted: QueryTarget,
+        target: QueryTarget,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
         with_coordinates!(self.space, T => {
             let queries = Members::<T>::new(context.kernel, self.space.of_queries(vectors), stored);
-            self.find_members(context, &queries, wanted, first_row)
+            self.find_members(context, &queries, target, first_row)
         })
     }
 
@@ -345,7 +345,7 @@ impl Newcomers for ViewRows<'_> {
 impl TemporaryView {
     /// Returns the live rows, for a merge.
     pub(super) fn came<'a>(&'a self, attributes: &'a [Attribute]) -> ViewRows<'a> {
-        let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| !self.is_gone(number));
+        let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| !self.is_deleted(number));
         ViewRows { view: self, attributes, numbers: numbers.collect() }
     }
 
@@ -389,7 +389,7 @@ impl TemporaryView {
 
     /// Returns the numbers of the live rows of a block.
     fn here<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = u32> + Clone + 'a {
-        block.rows().filter(|&number| !self.is_gone(number))
+        block.rows().filter(|&number| !self.is_deleted(number))
     }
 
     /// Returns a view of the live rows that match `condition`. The condition is not evaluated on deleted rows.
@@ -400,8 +400,8 @@ impl TemporaryView {
         let places = condition.bind(&schema(attributes))?;
         let rows = self.rows_ever();
         let memory = context.reserve_between_runs(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
-        let (mut gone, mut live) = (RowSet::clone(&self.gone), 0);
-        gone.grow(rows);
+        let (mut deleted, mut live) = (RowSet::clone(&self.deleted), 0);
+        deleted.grow(rows);
         for block in &self.blocks {
             context.cancel.check()?;
             let _columns = context.reserve_between_runs(Self::columns_bytes(block), PURPOSE_SEARCH)?;
@@ -410,12 +410,12 @@ impl TemporaryView {
             for (number, is_met) in self.here(block).zip(truth.values()) {
                 match is_met {
                     true => live += 1,
-                    false => gone.insert(number.into()),
+                    false => deleted.insert(number.into()),
                 }
             }
         }
         let (space, blocks) = (self.space, self.blocks.clone());
-        Ok(Self { space, blocks, gone: Arc::new(gone), live, _memory: Some(Arc::new(memory)) })
+        Ok(Self { space, blocks, deleted: Arc::new(deleted), live, _memory: Some(Arc::new(memory)) })
     }
 
     /// Returns the columns of the live rows, one table per block, in row order. A table is an error if memory does not
@@ -445,21 +445,21 @@ impl TemporaryView {
         }
     }
 
-    fn is_gone(&self, number: u32) -> bool {
-        self.gone.has(number.into())
+    fn is_deleted(&self, number: u32) -> bool {
+        self.deleted.has(number.into())
     }
 
     fn find_members<T: Coordinate>(
         &self,
         context: &Context,
         queries: &Members<T>,
-        wanted: QueryTarget,
+        target: QueryTarget,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
         let _memory = context.reserve(Self::working_bytes::<T>(context, self.space), PURPOSE_SEARCH)?;
         let count = queries.len() as u32;
-        let nearest = AllNearest::new((0..count).map(|_| wanted.nearest(self.space.metric, None)));
-        let (order, room): (Vec<u32>, u64) = ((0..count).collect(), wanted.room(context));
+        let nearest = AllNearest::new((0..count).map(|_| target.nearest(self.space.metric, None)));
+        let (order, room): (Vec<u32>, u64) = ((0..count).collect(), target.room(context));
         let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
         let numbered = NumberedQueries { members: queries, first: 0 };
         let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest, None);
@@ -468,7 +468,7 @@ impl TemporaryView {
                 return Ok(());
             }
             let block = &self.blocks[number];
-            let is_there = |member: u32| !self.is_gone(block.first + member);
+            let is_there = |member: u32| !self.is_deleted(block.first + member);
             let packed = block.packed::<T>(context.kernel, self.space);
             let (_, more) = search.compare_packed(number as u32, packed, &is_there, &order);
             if held.fetch_add(more, Ordering::Relaxed) + more > room {

@@ -6,7 +6,7 @@ use super::backup;
 use super::log::Segments;
 use super::long_term_index::{folder_name, is_of_merge, places_name};
 use super::manifest::{self, CollectionManifest};
-use super::memory::{CollectionWork, context_of_live};
+use super::memory::{CollectionWork, collection_context};
 use super::segment::{self, first_of};
 use super::{Collection, CollectionFacts};
 use crate::context::Context;
@@ -45,7 +45,7 @@ impl CollectionVerifyReport {
 /// If there is no collection, it is of a newer version, memory is short, or the caller cancels; if the manifest, the
 /// log or the id lookup is damaged. Damage to the long-term index is in the report.
 pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
-    let context = &context_of_live(context, folder, CollectionWork::Verify);
+    let context = &collection_context(context, folder, CollectionWork::Verify);
     let (facts, manifest) = {
         let collection = Collection::open_read_only(context, folder)?;
         (collection.facts(), collection.manifest())

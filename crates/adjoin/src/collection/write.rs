@@ -48,7 +48,10 @@ pub enum Put {
 }
 
 /// Source of the inserted rows, and their row numbers in it.
-type Origin<'a> = (&'a dyn VectorSource, Vec<u64>);
+struct Origin<'a> {
+    source: &'a dyn VectorSource,
+    rows: Vec<u64>,
+}
 
 /// Rows to insert or upsert, and ids to delete.
 pub(super) struct Incoming<'a> {
@@ -94,7 +97,7 @@ impl<'a> Incoming<'a> {
         for (source, put) in [(write.insert, Put::Insert), (write.upsert, Put::Upsert)] {
             let Some(source) = source else { continue };
             check(into, source)?;
-            let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
+            let arriving = Arriving::of(context, source, &manifest.attributes, &at)?;
             // The rows as they are read, as they are held, and as bytes of the log.
             let _reading = context.reserve_between_runs(read_all_bytes(source), PURPOSE)?;
             let (usable, _of_ids) = read_all(context, source, manifest.metric)?;
@@ -111,10 +114,10 @@ impl<'a> Incoming<'a> {
             (0..ids.len()).for_each(|k| change.ids.push_from(&ids, k));
             change.stored.extend_from_slice(&usable.stored);
             if put == Put::Insert {
-                (inserted, from) = (ids.len(), Some((source, usable.rows)));
+                (inserted, from) = (ids.len(), Some(Origin { source, rows: usable.rows }));
             }
         }
-        Self::new(context, into, change, (inserted, from)).map(Some)
+        Self::new(context, into, change, inserted, from).map(Some)
     }
 
     /// Calls `take` with the rows of a source, some at a time. `phase` is the name in progress reports.
@@ -124,7 +127,8 @@ impl<'a> Incoming<'a> {
     pub(super) fn each(
         context: &Context,
         into: &'a Collection,
-        (source, put): (&'a dyn VectorSource, Put),
+        source: &'a dyn VectorSource,
+        put: Put,
         phase: &str,
         take: &mut dyn FnMut(Self) -> Result<()>,
     ) -> Result<()> {
@@ -133,7 +137,7 @@ impl<'a> Incoming<'a> {
         let (metric, on_bad, left_out) = (into.manifest().metric, OnBad::Error, None);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: LOAD_BYTES };
         let (manifest, at) = (into.manifest(), into.folder().display().to_string());
-        let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
+        let arriving = Arriving::of(context, source, &manifest.attributes, &at)?;
         let mut rows = arriving.scan(context)?;
         tell(context, source);
         context.progress.begin(phase, "rows", source.info().rows);
@@ -143,7 +147,8 @@ impl<'a> Incoming<'a> {
                 let ids = ids_of(manifest.ids, &some);
                 let inserted = if put == Put::Insert { ids.len() } else { 0 };
                 let change = Change { deleted: Ids::empty(manifest.ids), ids, stored: some.stored, attributes };
-                take(Self::new(context, into, change, (inserted, Some((source, some.rows))))?)?;
+                let from = Origin { source, rows: some.rows };
+                take(Self::new(context, into, change, inserted, Some(from))?)?;
             }
             Ok(())
         })?;
@@ -157,19 +162,20 @@ impl<'a> Incoming<'a> {
     pub(super) fn also_deleting(self, context: &Context, deleted: &Ids) -> Result<Self> {
         let Self { mut change, inserted, from, into, .. } = self;
         (0..deleted.len()).for_each(|k| change.deleted.push_from(deleted, k));
-        Self::new(context, into, change, (inserted, from))
+        Self::new(context, into, change, inserted, from)
     }
 
     /// Returns the row numbers in the source that was passed to [`Self::each`].
     pub(super) fn rows(&self) -> &[u64] {
-        self.from.as_ref().map_or(&[], |(_, rows)| rows)
+        self.from.as_ref().map_or(&[], |from| &from.rows)
     }
 
     fn new(
         context: &Context,
         into: &'a Collection,
         change: Change,
-        (inserted, from): (usize, Option<Origin<'a>>),
+        inserted: usize,
+        from: Option<Origin<'a>>,
     ) -> Result<Self> {
         let bytes = change.held_bytes() + change.ids.held_bytes() + change.deleted.held_bytes();
         if bytes > PAYLOAD_BYTES_MAX as u64 {
@@ -202,8 +208,8 @@ impl<'a> Incoming<'a> {
     /// Names the first row that exists.
     pub(super) fn check(&self, is_there: impl Fn(usize) -> bool) -> Result<()> {
         let Change { deleted, ids, .. } = &self.change;
-        let gone: HashSet<_> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
-        match (0..self.inserted).find(|&k| is_there(k) && !gone.contains(&hash_of(ids, k))) {
+        let deleted_hashes: HashSet<_> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
+        match (0..self.inserted).find(|&k| is_there(k) && !deleted_hashes.contains(&hash_of(ids, k))) {
             None => Ok(()),
             Some(k) => Err(self.refusal(k, "is there already; upsert the row to replace it")),
         }
@@ -212,7 +218,7 @@ impl<'a> Incoming<'a> {
     /// Returns the error of inserted row `k`.
     pub(super) fn refusal(&self, k: usize, why: &str) -> Error {
         let id = self.change.ids.display(k, 0);
-        let from = self.from.as_ref().and_then(|(source, rows)| rows.get(k).map(|&row| source.locate(row)));
+        let from = self.from.as_ref().and_then(|from| from.rows.get(k).map(|&row| from.source.locate(row)));
         let at = self.into.folder().display();
         match from {
             Some((file, row)) => Error::input(format!("{}: the id {id} of row {row} {why} ({at})", file.display())),
