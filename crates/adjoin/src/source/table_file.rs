@@ -75,6 +75,15 @@ impl TableFile {
         columns: &[usize],
         mut take: impl FnMut(u64, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
+        self.each_table(context, columns, &mut take)
+    }
+
+    fn each_table(
+        &self,
+        context: &Context,
+        columns: &[usize],
+        take: &mut dyn FnMut(u64, &RecordBatch) -> Result<()>,
+    ) -> Result<()> {
         let mut ascending = columns.to_vec();
         ascending.sort_unstable();
         ascending.dedup();

@@ -77,7 +77,12 @@ pub fn run<'a>(
     prepared: &Prepared,
     sink: &mut dyn PairSink,
 ) -> Result<Done> {
-    let sets = sets.into();
+    run_sets(context, sets.into(), prepared, sink)
+}
+
+/// Runs a join of sets. It is separate from [`run`] since a generic function is compiled again in each crate that calls
+/// it, with all generic functions below it.
+fn run_sets(context: &Context, sets: Sets<'_>, prepared: &Prepared, sink: &mut dyn PairSink) -> Result<Done> {
     let buckets = &sets.buckets()?.rounded(prepared.decided.coding.clone());
     let memory = &prepared.memory.held();
     let context = &context.with_threads(prepared.memory.division.threads);
@@ -357,7 +362,10 @@ impl Prepared {
         done: &Done,
         written: Written,
     ) -> JoinStatistics {
-        let sets = sets.into();
+        self.statistics_of_sets(context, sets.into(), done, written)
+    }
+
+    fn statistics_of_sets(&self, context: &Context, sets: Sets<'_>, done: &Done, written: Written) -> JoinStatistics {
         let buckets = sets.buckets().expect("they were joined");
         let PlanFacts { ref recall, spent, predicted, .. } = self.decided;
         let common = CommonStatistics {

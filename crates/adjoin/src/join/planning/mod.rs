@@ -51,7 +51,13 @@ pub fn prepare<'a>(
     options: &JoinOptions,
     with_ids: bool,
 ) -> Result<Prepared> {
-    let begun = begin(context, checked(sets.into(), options)?, options, with_ids)?;
+    prepare_sets(context, sets.into(), options, with_ids)
+}
+
+/// Prepares a join of sets. It is separate from [`prepare`] since a generic function is compiled again in each crate that
+/// calls it, with all generic functions below it.
+fn prepare_sets(context: &Context, sets: Sets<'_>, options: &JoinOptions, with_ids: bool) -> Result<Prepared> {
+    let begun = begin(context, checked(sets, options)?, options, with_ids)?;
     with_coordinates!(begun.buckets.space(), T => {
         Planner::new::<T>(&begun, options, with_ids).prepare::<T>()
     })
