@@ -34,6 +34,8 @@ fn spawn_by<'scope, R: Send + 'scope>(
     name: &str,
     work: impl FnOnce() -> R + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, R>> {
+    // Boxed, so that the code that starts a thread is compiled once for each result, not for each closure.
+    let work: Box<dyn FnOnce() -> R + Send + 'scope> = Box::new(work);
     builder.name(name.to_owned()).spawn_scoped(scope, work).map_err(no_thread)
 }
 
@@ -91,19 +93,25 @@ fn map_items_by<S, R: Send>(
             }
         }
     };
+    run_on_threads(builder, threads.min(items).max(1), &fail, &run);
+    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(done.into_iter().flatten().collect())
+}
+
+/// Calls `run` on the calling thread and on others, `threads` in all. If a thread cannot be started, `fail` is called, and
+/// the calling thread only waits for the others.
+fn run_on_threads(builder: &dyn Fn() -> Builder, threads: usize, fail: &dyn Fn(Error), run: &(dyn Fn() + Sync)) {
     std::thread::scope(|scope| {
-        for _ in 1..threads.min(items).max(1) {
+        for _ in 1..threads {
             if let Err(error) = spawn_by(builder(), scope, "adjoin work", run) {
                 return fail(error);
             }
         }
         run();
     });
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(done.into_iter().flatten().collect())
 }
 
 /// Returns the most items of a [`map_stream`] in memory: one in work per thread, one waiting per thread, and one being

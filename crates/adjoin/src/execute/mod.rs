@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
-use crate::plan::{BucketSizes, Load, Schedule, Step, Task};
+use crate::plan::{BucketSizes, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
@@ -256,7 +256,7 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
         &self,
         step: Step,
         cache: &mut Cache<T>,
-        ahead: &mut ReadAhead<'_, impl Iterator<Item = Load>>,
+        ahead: &mut ReadAhead<'_>,
         waiting: &mut Waiting<T>,
     ) -> Result<()> {
         match step {

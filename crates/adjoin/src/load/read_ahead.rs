@@ -28,13 +28,14 @@ const AHEAD_BYTES_MAX: u64 = DEPTH as u64 * REQUEST_BYTES_MAX;
 const ALIGNMENT_BYTES: u64 = 2 * adjoin_device::BLOCK_BYTES as u64;
 
 /// Reads buckets ahead of their use.
-pub struct ReadAhead<'a, I: Iterator<Item = Load>> {
+pub struct ReadAhead<'a> {
     consumer: &'static str,
     buckets: &'a Buckets<'a>,
     with_ids: bool,
     /// Whether to read only a part of a bucket if that suffices.
     in_parts: bool,
-    upcoming: std::iter::Peekable<I>,
+    /// Not generic: a bucket takes far longer than a call, and the reader would be compiled for each kind of loads.
+    upcoming: std::iter::Peekable<Box<dyn Iterator<Item = Load> + 'a>>,
     queue: Box<dyn ReadQueue>,
     /// Requests in order, finished or not.
     requests: VecDeque<Request>,
@@ -198,7 +199,7 @@ pub fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
     (free / 8).clamp(least_read_ahead(extents, with_ids), most_read_ahead(extents, with_ids))
 }
 
-impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
+impl<'a> ReadAhead<'a> {
     /// Reads the buckets of `upcoming` in this order; steps must ascend. `memory` bounds all buffers, including those
     /// of buckets that the caller still holds. `stop` ends waits for these. Traces call the reader `consumer`.
     ///
@@ -210,9 +211,10 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         buckets: &'a Buckets<'a>,
         with_ids: bool,
         memory: u64,
-        upcoming: I,
+        upcoming: impl Iterator<Item = Load> + 'a,
         stop: &Cancel,
     ) -> Result<Self> {
+        let upcoming: Box<dyn Iterator<Item = Load> + 'a> = Box::new(upcoming);
         let queue = context.device.read_queue(DEPTH)?;
         Ok(Self {
             consumer,

@@ -97,7 +97,7 @@ impl<T: Coordinate> Pass<'_, T> {
     fn next_job<'s>(
         &self,
         steps: &mut impl Iterator<Item = &'s BatchStep>,
-        ahead: &mut ReadAhead<'_, impl Iterator<Item = Load>>,
+        ahead: &mut ReadAhead<'_>,
         cache: &mut Cache<T>,
     ) -> Result<Option<Job<T>>> {
         self.searcher.context.cancel.check()?;

@@ -109,6 +109,10 @@ impl Intake<'_> {
     /// # Errors
     /// Fails if the source cannot be read or has a bad row that must not be skipped, or if `take` fails.
     pub(crate) fn scan(&self, mut take: impl FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
+        self.scan_into(&mut take)
+    }
+
+    fn scan_into(&self, take: &mut dyn FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
         let rows = self.source.info().rows;
         if rows > ROWS_MAX {
             return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
@@ -118,7 +122,7 @@ impl Intake<'_> {
         std::thread::scope(|scope| {
             let (sender, batches) = bounded::<Result<(UsableRows, u64)>>(1);
             spawn_scoped(scope, "adjoin source", move || {
-                let sent = self.read(|batch| sender.send(Ok(batch)).is_ok());
+                let sent = self.read(&mut |batch| sender.send(Ok(batch)).is_ok());
                 if let Err(error) = sent {
                     let _ = sender.send(Err(error)); // if nobody receives, an earlier error is reported
                 }
@@ -137,7 +141,7 @@ impl Intake<'_> {
 
     /// Reads and checks batches until `send` returns false. Each batch is sent with the number of rows seen up to its
     /// end.
-    fn read(&self, mut send: impl FnMut((UsableRows, u64)) -> bool) -> Result<()> {
+    fn read(&self, send: &mut dyn FnMut((UsableRows, u64)) -> bool) -> Result<()> {
         let mut scan = self.source.scan(self.batch_bytes as usize)?;
         let mut lengths = Lengths::new(self.source.info().vectors);
         while let Some(batch) = scan.next_batch()? {
@@ -225,7 +229,7 @@ pub(crate) fn read_all(
     context.progress.begin("read", "rows", info.rows);
     // For a few rows, starting a thread that reads ahead takes longer than reading them.
     if info.rows * info.vectors.bytes() as u64 <= BATCH_BYTES_MIN {
-        intake.read(|(usable, _)| {
+        intake.read(&mut |(usable, _)| {
             take(usable);
             true
         })?;
