@@ -15,14 +15,15 @@ use arrow_select::zip::zip;
 use arrow_string::length::length;
 use arrow_string::like::{ilike, like};
 
+use super::compare::{compare, widen};
 use super::expression::{Expression, Function, Operator, field_of, place_of};
 use crate::error::{Error, Result};
 
 /// Values for some rows: one per row, or one for all rows.
 #[derive(Clone)]
-struct Values {
-    array: ArrayRef,
-    is_scalar: bool,
+pub(super) struct Values {
+    pub(super) array: ArrayRef,
+    pub(super) is_scalar: bool,
 }
 
 impl Datum for Values {
@@ -94,6 +95,9 @@ impl Expression {
 
     fn operate(&self, operator: Operator, left: &Values, right: &Values) -> std::result::Result<ArrayRef, ArrowError> {
         let truth = |array: BooleanArray| Arc::new(array) as ArrayRef;
+        if let Some(found) = compare(operator, left, right) {
+            return Ok(truth(found));
+        }
         match operator {
             Operator::Add => numeric::add(left, right),
             Operator::Subtract => numeric::sub(left, right),
@@ -241,6 +245,9 @@ fn normalized(text: &str) -> String {
 pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
+    }
+    if let Some(widened) = widen(array, to) {
+        return Ok(widened);
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let remedy = match array.data_type().is_string() && to.is_numeric() {

@@ -3,6 +3,7 @@
 //! Null behaves as in SQL: an operation on null returns null, and `AND` and `OR` use three-valued logic. Names without
 //! quotes may differ in case.
 
+mod compare;
 mod condition;
 mod evaluate;
 mod expression;
