@@ -36,6 +36,7 @@ python: tools
 	python/test.sh
 
 check: tools
+	.ci/features
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 

@@ -23,7 +23,7 @@ wheels=target/wheels
 config=()
 if [[ -n ${ADJOIN_CHECKED:-} ]]; then
     wheels=target/wheels-checked
-    config=(--config checked.toml)
+    config=(--config checked.toml --features whole-cli)
 fi
 rm -rf "$wheels"
 "$venv/bin/maturin" build --release --locked --quiet "${config[@]}" --manifest-path python/Cargo.toml --out "$wheels"
