@@ -4,12 +4,12 @@
 CARGO ?= cargo
 CLI := target/release/adjoin
 # Without --workspace, since `make -C lab test` runs the tests of the laboratory.
-TEST := $(CARGO) test --release --locked --config checked.toml --quiet
+TEST := $(CARGO) test --release --locked --config checked.toml
 
 .PHONY: demo test check python stress interleavings build tools
 
 build: tools
-	$(CARGO) build --release --locked --quiet
+	$(CARGO) build --release --locked
 
 tools:
 	@command -v $(CARGO) >/dev/null || { echo "adjoin needs Rust: install rustup, it takes the version in rust-toolchain.toml"; exit 2; }
@@ -18,17 +18,19 @@ tools:
 # The main job on the bundled sample: near-duplicates among the descriptions of 24,000 packages.
 # Builds without the server, which it does not need.
 demo: tools
-	$(CARGO) build --release --locked -p adjoin-cli --no-default-features --quiet
+	@test -x $(CLI) || echo "building adjoin: the first time takes some minutes"
+	$(CARGO) build --release --locked -p adjoin-cli --no-default-features
 	@mkdir -p demo
+	@echo; echo "finding the near-duplicates among the descriptions of 24,000 packages:"
 	$(CLI) join fixtures/sample.parquet --id-column name --min-similarity 0.9 --memory 256MB \
 	    -o demo/pairs.parquet --stats demo/stats.json --force
 	@$(CLI) join fixtures/sample.parquet --id-column name --min-similarity 0.99 --memory 256MB -o - --quiet > demo/closest.csv
 	@echo; echo "some of the closest, by name:"
 	@tail -n +2 demo/closest.csv | sort -t, -k3,3gr -k1,1 | awk -F, 'NR % 30 == 1 && NR < 300 { printf "  %.4f  %-45s %s\n", $$3, $$1, $$2 }'
-	@echo; echo "all pairs lie in demo/pairs.parquet, what the run did in demo/stats.json"
+	@echo; echo "all pairs are in demo/pairs.parquet, the statistics in demo/stats.json"
 
 test: tools
-	$(TEST)
+	$(TEST) -- --quiet
 	ADJOIN_CHECKED=1 python/test.sh
 
 # The Python package as a wheel in target/wheels, installed and tested in its own environment.
@@ -39,12 +41,13 @@ check: tools
 	.ci/features
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --locked --workspace --no-deps --quiet
 
 # Random tests, many times as long; faults with every listed loss of unsynced data; hundreds of killed processes; 2,000
 # runs of commands with budgets from the smallest upward; 200 histories of merges with their recall checked by brute
 # force; an hour of a server under all loads at once.
 stress: tools interleavings
-	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 ADJOIN_MEMORY_RUNS=2000 ADJOIN_SOAK_SECONDS=3600 $(TEST)
+	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 ADJOIN_MEMORY_RUNS=2000 ADJOIN_SOAK_SECONDS=3600 $(TEST) -- --quiet
 
 # Runs the threads of a collection in thousands of orders. A model checker replaces the system's locks and chooses the
 # order, so this is a separate build.
