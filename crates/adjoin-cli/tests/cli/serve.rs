@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use adjoin::choice::Choice;
+use adjoin::collection::Durability;
+use adjoin::options::Element;
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder, Float64Builder, ListBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
@@ -95,7 +98,7 @@ fn what_cannot_be_answered_is_refused_in_words() {
         serving.ask(&head, bytes).problem(400)
     };
     assert!(raw("k=1", &[0; 9]).contains("whole vectors of 2 x f32, 8 bytes each"));
-    assert!(raw("k=1&element=f64", &[0; 8]).contains("no such element type: f64"));
+    assert!(raw("k=1&element=f64", &[0; 8]).contains("the element type is \"f64\"; give f32, f16, u8 or i8"));
     assert!(raw("k=x", &[0; 8]).contains("k"));
     assert!(raw("k=1&element=f32", &[0xff; 8]).contains("queries: "), "NaN");
     let json = "POST /v1/search?k=1\ncontent-type: application/json";
@@ -246,6 +249,10 @@ fn the_description_names_what_there_is() {
     let search = &described["components"]["schemas"]["Search"]["properties"];
     let said = [&search["k"]["maximum"], &search["queries"]["maxItems"], &search["deadline_ms"]["maximum"]];
     assert_eq!(said, ["k", "queries", "deadline_ms"].map(|name| &limits[name]));
+    assert_eq!(described["components"]["schemas"]["Durability"]["enum"], json!(Durability::names()));
+    let parameters = described["paths"]["/v1/search"]["post"]["parameters"].as_array().unwrap();
+    let element = parameters.iter().find(|parameter| parameter["name"] == "element").unwrap();
+    assert_eq!(element["schema"]["enum"], json!(Element::names()));
 }
 
 /// Checks that many hits and thresholds are answered exactly in the long lane, while few hits still have the recall of
