@@ -894,7 +894,7 @@ def append(
     target = store.path if isinstance(store, Store) else _options.path("store", store)
     gone = _id_list("delete", delete)
     if new is None and not gone:
-        raise OptionError("nothing comes and nothing goes; give new, delete or both")
+        raise OptionError("there is nothing to append or delete; give new, delete or both")
     kept = _engine.kept_columns(os.fspath(target))
     options = _options.store_options(1, None, vector_column, id_column, ids, split, on_bad, on_duplicate_id, kept)
     resources = _options.resources(memory, threads)

@@ -156,7 +156,7 @@ def check_recall(recall: Optional[dict[str, Any]], result: Temporary) -> None:
 def check_rows(wanted: Optional[int], left: Optional[int], result: Optional[Temporary] = None) -> None:
     """Warns if no threshold leaves about the requested number of rows."""
     if left is not None:
-        _warn(f"target_rows {wanted}: no threshold leaves so many rows; the nearest number is about {left}", result)
+        _warn(f"target_rows {wanted}: no threshold leaves that number of rows; the nearest number is about {left}", result)
 
 
 def _warn(said: str, result: Optional[Temporary]) -> None:

@@ -296,7 +296,7 @@ def test_attributes_that_make_no_sense_are_refused(vectors, tmp_path):
         ({**one, "year": [object()]}, "give texts, numbers, dates, True, False or None"),
         ({"id": [1], "vector": vectors[:1], "lang": ["en"]}, "there is no column year"),
         (([1], vectors[:1]), "there is no column lang"),
-        (vectors[:1], "it has no columns beside its vectors"),
+        (vectors[:1], "it has no columns other than its vectors"),
     ]
     for rows, words in refused:
         with pytest.raises((adjoin.InputError, adjoin.OptionError), match=words):

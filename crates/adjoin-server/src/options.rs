@@ -35,7 +35,7 @@ impl ServerOptions {
         }
         if self.key.is_none() && !self.insecure && !self.listen.ip().is_loopback() {
             return Err(Error::option(format!(
-                "whoever reaches {} could search without a key; give --key-file, or --insecure to allow that",
+                "all clients that reach {} could search without a key; give --key-file, or --insecure to allow that",
                 self.listen
             )));
         }

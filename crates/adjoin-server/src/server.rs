@@ -197,7 +197,7 @@ async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
             Ok(false) => {}
             Err(error) => {
                 metrics.generation_refused();
-                tracing::error!("what was published cannot be served, the one before goes on: {error}");
+                tracing::error!("the published generation cannot be served, the previous one is still served: {error}");
                 refused = (refused + 1).min(TAKE_UP_DOUBLINGS);
                 wait = TAKE_UP_EVERY * (1 << refused);
             }

@@ -104,7 +104,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
                 Some(words) => {
                     let words =
                         format!("{} keeps what a run has done {words}; give the same again, or ", folder.display());
-                    return Err(Error::input(message![words, Argument::Force, " to begin anew"]));
+                    return Err(Error::input(message![words, Argument::Force, " to start again"]));
                 }
             },
             Err(error) if force && error.kind() == error::ErrorKind::Corrupt => (begun, false),
@@ -316,7 +316,7 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
 pub(crate) fn damaged(path: &Path, why: &str) -> Error {
     let at = path.display();
     let words = format!("{at}, kept by an earlier run, is damaged ({}); give ", shortened(why));
-    Error::corrupt(message![words, Argument::Force, " with the next run to begin anew"])
+    Error::corrupt(message![words, Argument::Force, " with the next run to start again"])
 }
 
 fn shortened(text: &str) -> String {

@@ -367,7 +367,7 @@ pub struct SearchCounts {
     pub center_distances_per_query: Option<f64>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
-    /// Of the vertices on pages that walks needed, the fraction that was expanded (Starling, appendix B).
+    /// Fraction of the vertices on pages that walks needed that was expanded (Starling, appendix B).
     pub vertex_utilization: Option<f64>,
     pub queries_per_second: f64,
     /// Set if queries are answered one by one.

@@ -30,7 +30,7 @@ const SEEDS: u64 = 20;
 const SEEDS_AT_ONCE: usize = 5;
 /// Number of seeds for runs in which the planner chooses the rule.
 const SEEDS_CHOSEN: usize = 2;
-/// Of the runs of a setting, at least this many of 20 must reach the recall; of all runs, at least these fractions.
+/// Least number of runs in 20 of a setting that must reach the recall, and least fractions of all runs.
 const REACHED_OF_20: f64 = 15.0;
 const REACHED_SHARE: f64 = 0.93;
 const COVERED_SHARE: f64 = 0.92;

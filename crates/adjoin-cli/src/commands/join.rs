@@ -100,7 +100,7 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
     let leaving = threshold_leaving(context, &arguments.inputs, &source, &build, rows)?;
     let missed = leaving.misses(rows).then(|| {
         let [wanted, left] = [rows, leaving.rows.estimate.round() as u64].map(format_number);
-        format!("--target-rows {wanted}: no threshold leaves so many rows; the nearest number is about {left}")
+        format!("--target-rows {wanted}: no threshold leaves that number of rows; the nearest number is about {left}")
     });
     let Leaving { predicate, threshold, rows } = leaving;
     let [about, low, high] = [rows.estimate, rows.low, rows.high].map(|rows| format_number(rows.round() as u64));

@@ -203,7 +203,7 @@ fn a_changed_source_or_option_is_refused() {
     let line = |eps: &str, more: &str| format!("join set.fbin --eps {eps} --exact -o pairs.csv --resume --quiet{more}");
     ended_at(&place, &line("0.6", ""), ".resume/pairs-0", Signal::KILL);
     let begins = ".adjoin-pairs.csv.resume keeps what a run has done where ";
-    let ends = "; give the same again, or --force to begin anew";
+    let ends = "; give the same again, or --force to start again";
     let threshold = format!("{begins}the threshold was a distance of 0.6, and it is a distance of 0.7 now{ends}");
     place.refused(&line("0.7", ""), &[&threshold]);
     place.refused(&line("0.6", " --on-bad skip"), &[begins, "what is done with bad rows was Error", ends]);
@@ -240,7 +240,7 @@ fn a_source_that_was_changed_unseen_is_refused() {
     bytes[9] ^= 1;
     place.write("set.fbin", &bytes);
     std::fs::File::options().write(true).open(place.path("set.fbin")).unwrap().set_modified(written).unwrap();
-    place.refused(line, &["the file set.fbin was 5120008 bytes written at ", "changed at ", "--force to begin anew"]);
+    place.refused(line, &["the file set.fbin was 5120008 bytes written at ", "changed at ", "--force to start again"]);
 }
 
 #[test]
@@ -264,8 +264,8 @@ fn what_cannot_be_kept_is_refused() {
     place.done("gen --rows 100 --dimensions 4 -o set.fbin --quiet");
     place.refused(
         "join set.fbin --eps 0.1 --resume",
-        &["--resume keeps what was done beside the result; write that to a file"],
+        &["--resume keeps checkpoints next to the result, so it needs -o FILE"],
     );
-    place.refused("join set.fbin --eps 0.1 --resume -o -", &["--resume keeps what was done beside the result"]);
+    place.refused("join set.fbin --eps 0.1 --resume -o -", &["--resume keeps checkpoints next to the result"]);
     place.refused("join set.fbin --neighbors 3 --resume -o pairs.csv", &["--resume"]);
 }

@@ -43,7 +43,7 @@ fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported(
     place.write("equal.fbin", &fbin(1, &places));
     let ran = place.run("join equal.fbin --result removed --target-rows 250 --exact");
     assert!(
-        ran.code == Some(1) && ran.said.contains("--target-rows 250: no threshold leaves so many rows"),
+        ran.code == Some(1) && ran.said.contains("--target-rows 250: no threshold leaves that number of rows"),
         "{}",
         ran.said
     );

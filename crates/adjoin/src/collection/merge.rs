@@ -100,7 +100,7 @@ impl Collection {
         let facts = long_term.index.facts();
         let share = (moment.rows as f64 / facts.rows.max(1) as f64).min(1.0);
         let bytes = (share * Index::memory_bytes(facts) as f64) as u64;
-        self.context.reserve_between_runs(bytes, "opening what a merge makes beside what there is").map(drop)
+        self.context.reserve_between_runs(bytes, "opening the merged index next to the present one").map(drop)
     }
 
     /// Checks, before any work, that the disk has space for the new index and for the log written in the meantime: a

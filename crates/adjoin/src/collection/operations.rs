@@ -299,7 +299,7 @@ impl Collection {
         })
     }
 
-    /// Returns whether rows in memory take so much of the budget that a merge, which needs memory too, should precede
+    /// Returns whether rows in memory take a large part of the budget. A merge, which needs memory too, should then precede
     /// further writes.
     pub(super) fn is_full(&self) -> bool {
         let most = self.context.budget().total() / MERGED_SHARE;

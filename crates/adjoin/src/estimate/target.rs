@@ -60,7 +60,7 @@ pub fn threshold_leaving(
 ) -> Result<Leaving> {
     if let Some(folder) = sole_store(context, inputs, None)? {
         return Err(Error::option(format!(
-            "{} is a store, of which no threshold can be told that leaves so many rows; name the source of which it was built",
+            "{} is a store, and a threshold for a number of rows is found from a source only; give the source of the store",
             folder.display()
         )));
     }
@@ -106,7 +106,7 @@ impl Estimator<'_> {
         let Some(first) = reaches(&left) else {
             let last = ladder.len() - 1;
             return Err(Error::option(format!(
-                "the farthest threshold that is looked at, {}, leaves about {} rows; ask for at least so many",
+                "the farthest threshold tried, {}, leaves about {} rows; ask for at least that number",
                 ladder.threshold(last),
                 format_number(left[last].estimate.round() as u64)
             )));

@@ -110,7 +110,7 @@ impl Graph {
     pub fn verify(&self) -> Result<()> {
         for vertex in 0..self.vertices() as u32 {
             if let Some(fault) = self.fault_of(vertex) {
-                return Err(Error::corrupt(format!("vertex {vertex} of a graph {fault}; build it anew")));
+                return Err(Error::corrupt(format!("vertex {vertex} of a graph {fault}; build it again")));
             }
         }
         let reached = Reached::from_entry(self);
@@ -118,7 +118,7 @@ impl Graph {
             .find(|&vertex| self.present.contains(vertex.into()) && !reached.contains(vertex))
         {
             Some(vertex) => {
-                Err(Error::corrupt(format!("vertex {vertex} of a graph is reached by no search; build it anew")))
+                Err(Error::corrupt(format!("vertex {vertex} of a graph is reached by no search; build it again")))
             }
             None => Ok(()),
         }

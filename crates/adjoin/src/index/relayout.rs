@@ -28,7 +28,7 @@ use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, Kind, Role, ch
 use crate::workers::map_items;
 
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "laying out the index anew";
+const PURPOSE: &str = "changing the layout of the index";
 
 /// Result of [`relayout`].
 #[derive(Debug, Clone)]
@@ -96,8 +96,8 @@ impl PageGraph {
 /// index and the layout, byte for byte.
 ///
 /// # Errors
-/// Where there is no index or it is damaged, something is at the output already, or the budget is too small. What was in the
-/// folders is then as it was before.
+/// If there is no index or it is damaged, if the output exists, or if the budget is too small. The folders are then
+/// unchanged.
 pub fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
     lay_out(context, folder, output, None, force)
 }
@@ -170,7 +170,7 @@ fn least_bytes(context: &Context, facts: &IndexManifest, window: usize) -> u64 {
     laying.max(with_coordinates!(facts.space(), T => publishing_bytes::<T>(context, facts)))
 }
 
-/// Bytes with which a thread finds the order of a window of so many vertices.
+/// Returns the bytes with which a thread finds the order of `window` vertices.
 fn worker_bytes(facts: &IndexManifest, window: usize) -> u64 {
     let slots = window * (facts.degree + 1) * size_of::<u32>();
     window_bytes(window, facts.degree) + slots as u64 + Scan::memory_bytes(facts.shape())

@@ -343,7 +343,7 @@ impl<'a> Sample<'a> {
             // One more, since the query may find its own row.
             let whole = self.whole(&members, QueryTarget::Nearest(wanted as u64 + 1));
             let found = whole.search(0..part.len() as u32, |query| self.hidden(part.start + query as usize))?;
-            let (found, reads) = found.expect("there is room for so many hits");
+            let (found, reads) = found.expect("the buffer has room for all hits");
             counts += reads;
             for (query, hits) in part.zip(found) {
                 let hits = self.without_own(query, hits);

@@ -65,7 +65,7 @@ impl JoinCheckpoint {
     /// Fails if the result is not in a file, a source can change without being noticed, or [`Checkpoint::open`] fails.
     pub(super) fn open(context: &Context, job: &Job<'_>, named: &[&Named]) -> Result<Self> {
         let Some(Target::File { path, force }) = job.output.target() else {
-            let words = " keeps what was done beside the result; write that to a file, or leave it out";
+            let words = " keeps checkpoints next to the result, so it needs -o FILE; leave it out otherwise";
             return Err(Error::option(message![Argument::Resume, words]));
         };
         let mut kept = Checkpoint::open(context, path, job.facts(named)?, *force)?;

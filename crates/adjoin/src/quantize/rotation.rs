@@ -15,7 +15,7 @@ pub(super) const PRINCIPAL_DIMENSIONS_MAX: usize = 2_048;
 pub struct Axes(pub Panel<f32>);
 
 impl Axes {
-    /// Those with these elements.
+    /// Creates axes with the elements of `rows`.
     pub fn of(rows: impl ExactSizeIterator<Item: Iterator<Item = f64>>, dimensions: usize) -> Self {
         let mut axes = Panel::zeroed(rows.len(), dimensions);
         for (at, row) in rows.enumerate() {

@@ -72,7 +72,7 @@ impl<'a> Attributes<'a> {
             if !file.is_table() {
                 let at = file.path.display();
                 return Err(Error::option(message![
-                    format!("{at}: it has no columns beside its vectors, for "),
+                    format!("{at}: it has no columns other than its vectors, for "),
                     purpose.clone(),
                     "; give a source in Parquet, Arrow or JSON lines"
                 ]));

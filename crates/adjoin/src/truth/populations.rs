@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// Seeds of a short run and of a long one.
 const SEEDS: (u64, u64) = (4, 200);
-/// Of 20 runs, one may miss its target.
+/// Number of runs in 20 that may miss their target.
 const MISSED_OF_20: u64 = 1;
 
 /// A graph: rows, pairs, and the least threshold that finds each pair.

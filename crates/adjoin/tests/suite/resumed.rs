@@ -160,7 +160,7 @@ fn damaged_bytes_of_what_is_kept_are_noticed_or_do_no_harm() {
                 refused += 1;
                 if kept.kind(Path::new(KEPT)).unwrap().is_some() {
                     let again = work(&kept, false, true).unwrap_err().to_string();
-                    assert!(again.contains("give force with the next run to begin anew"), "{what}: {again}");
+                    assert!(again.contains("give force with the next run to start again"), "{what}: {again}");
                 }
             }
         }

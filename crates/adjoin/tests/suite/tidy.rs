@@ -4,6 +4,7 @@
 //! which it must find.
 
 mod documents;
+mod language;
 mod licences;
 mod manifests;
 mod mentions;
@@ -149,7 +150,7 @@ const LICENCES: &[&str] = &[
 ];
 
 /// Violation of a rule.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
     file: String,
     line: usize,
@@ -273,4 +274,22 @@ fn dependencies_are_permissive() {
 fn the_project_speaks_of_itself_alone() {
     let tree = Tree::of_repository();
     none_of(&tree.files().flat_map(|path| mentions::of_elsewhere(path, &tree.read_bytes(path))).collect::<Vec<_>>());
+}
+
+#[test]
+fn text_is_free_of_habits_that_make_it_hard_to_read() {
+    let tree = Tree::of_repository();
+    let is_prose =
+        |path: &&str| [".rs", ".md", ".py", ".pyi"].iter().any(|end| path.ends_with(end)) && *path != "CHANGELOG.md";
+    // The tables of habits quote them.
+    let files = tree.files().filter(is_prose).filter(|path| !path.ends_with("tidy/language.rs"));
+    let mut counts = language::Counts::default();
+    let mut findings = Vec::new();
+    for path in files {
+        let text = tree.read(path);
+        counts.add(path, &text);
+        findings.extend(language::banned(path, &text));
+        findings.extend(language::dependent_starts(path, &text));
+    }
+    none_of(&[findings, counts.findings()].concat());
 }

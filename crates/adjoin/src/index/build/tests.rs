@@ -230,15 +230,15 @@ fn attributes_lie_by_entry_and_stay_with_their_rows_in_any_order() {
         let options = BuildOptions { buckets: Some(9), attributes, ..BuildOptions::default() };
         store::build(&context, &*source, &folder.path().join("store"), &options).unwrap();
         let store = Store::open(&context, &folder.path().join("store")).unwrap();
-        let [at, anew] = ["index", "anew"].map(|name| folder.path().join(name));
+        let [at, again] = ["index", "again"].map(|name| folder.path().join(name));
         index::build(&context, &store, &at, &IndexOptions::default(), false).unwrap();
         let vertices = index::Index::open(&context, &at).unwrap().facts().vertices;
         let backwards: Vec<u32> = (0..vertices).rev().collect();
         let given = GivenOrder { name: "backwards", order: &backwards };
-        index::relayout_in_order(&context, &at, Some(&anew), given, false).unwrap();
+        index::relayout_in_order(&context, &at, Some(&again), given, false).unwrap();
         let all: Vec<u32> = (0..rows).collect();
         let mut orders = Vec::new();
-        for folder in [at, anew] {
+        for folder in [at, again] {
             let index = Index::open(&context, &folder).unwrap();
             assert_eq!(index.facts().vertices < rows, index.duplicates.len() > 0);
             assert!(values > 12 || index.duplicates.len() > 500, "else the test shows nothing");

@@ -11,7 +11,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Pages of `records` vertices each for so many vertices.
+    /// Creates room for `vertices` on pages of `records` vertices each.
     pub fn new(vertices: usize, records: usize) -> Self {
         Self { vertices, records }
     }

@@ -152,7 +152,7 @@ pub(super) fn window_vertices(vertices: u32, records: usize) -> usize {
     windows(vertices, records).map(|window| window.len()).max().unwrap_or(0)
 }
 
-/// Bytes that it takes to lay out a window of so many vertices, each with so many neighbors at most.
+/// Returns the bytes for laying out a window of `vertices`, each with at most `degree` neighbors.
 pub(super) fn window_bytes(vertices: usize, degree: usize) -> u64 {
     // Orders, pages of vertices, and what is noted of each: eight numbers of a vertex at most.
     Edges::memory_bytes(vertices, degree) + 8 * vertices as u64 * size_of::<u32>() as u64

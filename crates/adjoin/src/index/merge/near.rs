@@ -94,7 +94,7 @@ impl Near {
             let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
             let hidden = vec![None; some.len()];
             let found = walks.search(&queries, &hidden, 0..some.len() as u32)?;
-            for found in found.expect("there is room for so many hits") {
+            for found in found.expect("the buffer has room for all hits") {
                 near.push(found.hits.iter().map(|hit| index.vertex_of(hit.place.0)));
             }
             context.progress.advance(near.ends.len() as u64);
