@@ -117,7 +117,7 @@ fn build_by_inserts(context: &Context, store: &Store, place: &Path, options: &In
         VertexVectors::Floats(vectors) => Graph::build(context, &vectors, &options.graph)?,
     };
     let graph_seconds = watch.lap();
-    let built = build_with_graph(context, store, place, options, (&graph, "vamana"))?;
+    let built = build_with_graph(context, store, place, options, &graph, "vamana")?;
     let load_seconds = built.load_seconds + load_seconds;
     Ok(BuiltIndex { load_seconds, graph_seconds: built.graph_seconds + graph_seconds, ..built })
 }
@@ -137,7 +137,7 @@ impl Bench<'_> {
         let sink = CollectHits::default();
         let options = SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1);
         let before = processor_ms();
-        let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
+        let found = index::search(context, index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
         let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));
         let found = found.search;
         let read = read as f64 / found.queries as f64;
@@ -165,8 +165,13 @@ impl Bench<'_> {
             let bytes = queries.info().vectors.bytes();
             for stored in batch.bytes.chunks_exact(bytes) {
                 let query = OneQuery::new(queries.info(), stored.to_vec());
-                let found =
-                index::search(context, index, QuerySources::new(&query), &options, Box::new(CollectHits::default()))?;
+                let found = index::search(
+                    context,
+                    index,
+                    QuerySources::new(&query),
+                    &options,
+                    Box::new(CollectHits::default()),
+                )?;
                 latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
                 reads += found.search.reads_per_query;
                 pages_read += found.common.io.reads.unwrap_or(0);

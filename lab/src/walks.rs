@@ -12,7 +12,7 @@ use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index};
 use adjoin::lab::{Entry, WalkStrategy};
 use adjoin::output::Target;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::sink::HitWriter;
 use adjoin::source::{self, SourceOptions};
 
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = SearchOptions::new(QueryTarget::Nearest(number("k")?.unwrap_or(10) as u64), effort, 1);
     let target = Target::File { path: hits.into(), force: true };
     let sink = HitWriter::new(&context, &target, index::hit_schema(index.facts(), &*queries));
-    let statistics = index::search(&context, &index, (&*queries, None), &options, Box::new(sink))?;
+    let statistics = index::search(&context, &index, QuerySources::new(&*queries), &options, Box::new(sink))?;
     let text = text("stats").map(|path| (path, serde_json::to_string_pretty(&statistics)));
     text.map_or(Ok(()), |(path, text)| {
         let text = text.expect("statistics are numbers and text");

@@ -76,7 +76,7 @@ impl TaskOrder {
     /// Sorts tasks. `sizes` are the bytes of buckets in memory, of which `capacity` fit.
     fn sort(self, tasks: &mut [Task], sizes: &[u64], capacity: u64, lead: Lead) {
         match self {
-            Self::Engine(order) => plan::sort_tasks(tasks, sizes, capacity, (order, lead)),
+            Self::Engine(order) => plan::sort_tasks(tasks, sizes, capacity, order, lead),
             Self::Lab(order) => order.sort(tasks, sizes, capacity, lead),
         }
     }

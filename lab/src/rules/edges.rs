@@ -93,7 +93,7 @@ impl<T: Coordinate> Seeker<'_, T> {
         let centers: Vec<u32> = (0..rows.buckets()).collect();
         let columns = context.kernel.pack(&rows.centers, &centers);
         let mut least = vec![LeastOfColumn::<T>::NONE; centers.len()];
-        context.kernel.least_of_columns((&rows.panel, &members, own), &columns, &mut least);
+        context.kernel.least_of_columns(&rows.panel, &members, own, &columns, &mut least);
         let gaps = self.gaps(bucket);
         let of = |other: usize| {
             let others = rows.range(other as u32).len();

@@ -218,7 +218,10 @@ fn conditions_choose_what_is_found_and_what_goes() {
             "collection write set.live --insert wrong.jsonl",
             &["wrong.jsonl: column year of row 1 is \"2020.5\", which no int64 is"],
         ),
-        ("collection write set.live --insert queries.fbin", &["queries.fbin: it has no columns other than its vectors"]),
+        (
+            "collection write set.live --insert queries.fbin",
+            &["queries.fbin: it has no columns other than its vectors"],
+        ),
         ("search set.live --queries queries.fbin -k 1 --where y=1", &["no column y; choose from lang, year"]),
     ] {
         place.refused(line, words);

@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn attributes_are_read_as_they_are_written_and_nothing_else() {
-        for kind in AttributeKind::ALL {
+        for &kind in AttributeKind::ALL {
             let read: Attribute = format!("a:b:{kind}").parse().unwrap();
             assert_eq!(read, Attribute { name: "a:b".into(), kind });
             let json = serde_json::to_value(&read).unwrap();

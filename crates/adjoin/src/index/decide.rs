@@ -92,7 +92,8 @@ pub(super) fn decide<T: Coordinate>(
         }
         (QueryTarget::Nearest(k), SearchEffort::Recall(recall)) => {
             let promise = Promise { k, recall, seed: options.seed };
-            let question = RecallQuestion { promise, queries, admitted: apart, thinned, strategy: options.walk };
+            let strategy = index.strategy.shared_if(options.shares_pages);
+            let question = RecallQuestion { promise, queries, admitted: apart, thinned, strategy };
             promise::decide::<T>(context, index, question, running)
         }
         (QueryTarget::Within(predicate), SearchEffort::Recall(recall)) => {

@@ -126,7 +126,7 @@ pub fn build(
     options: &IndexOptions,
     force: bool,
 ) -> Result<BuiltIndex> {
-    build_of(context, store, folder, options, force, (None, 0..0))
+    build_of(context, store, folder, options, force, None, 0..0)
 }
 
 /// Builds an index of a store as [`build`] does, with a given graph of its vertices ([`vertex_vectors`]), which was built
@@ -140,9 +140,10 @@ pub fn build_with_graph(
     store: &Store,
     folder: &Path,
     options: &IndexOptions,
-    (graph, method): (&Graph, &str),
+    graph: &Graph,
+    method: &str,
 ) -> Result<BuiltIndex> {
-    build_of(context, store, folder, (options, false), (Some(GivenGraph { graph, method }), 0..0))
+    build_of(context, store, folder, options, false, Some(GivenGraph { graph, method }), 0..0)
 }
 
 /// Builds an index of a store for a merge that inserts the rows `inserted`. Their recall is measured separately, as in
@@ -157,7 +158,7 @@ pub(crate) fn build_merged(
     options: &IndexOptions,
     inserted: Range<u64>,
 ) -> Result<BuiltIndex> {
-    build_of(context, store, folder, options, true, (None, inserted))
+    build_of(context, store, folder, options, true, None, inserted)
 }
 
 fn build_of(
@@ -166,7 +167,8 @@ fn build_of(
     folder: &Path,
     options: &IndexOptions,
     force: bool,
-    (graph, inserted): (Option<GivenGraph<'_>>, Range<u64>),
+    graph: Option<GivenGraph<'_>>,
+    inserted: Range<u64>,
 ) -> Result<BuiltIndex> {
     options.check()?;
     check_rows(store)?;

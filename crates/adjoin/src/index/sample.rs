@@ -23,7 +23,7 @@ use crate::load::{Members, ReadCounts};
 use crate::options::VectorType;
 use crate::predicate::Predicate;
 use crate::quantize::Table;
-use crate::query::{QueryTarget, SourceQueries, WalkStrategy, in_halves};
+use crate::query::{QueryTarget, SourceQueries, in_halves};
 use crate::random::Random;
 use crate::source::VectorSource;
 use crate::store::Role;

@@ -86,7 +86,7 @@ pub fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u64) -> O
     let read_ahead = (spare / 8).clamp(*needs.read_ahead.start(), *needs.read_ahead.end());
     let left = needs.cache.start() + spare - (read_ahead - needs.read_ahead.start()).min(spare);
     // More than all buckets is useless.
-    let capacity = left.min(cache_bytes.unwrap_or((*needs.cache.end()).max(*needs.cache.start())));
+    let capacity = left.min(cache.unwrap_or((*needs.cache.end()).max(*needs.cache.start())));
     let (tasks, workers) = (bytes_of_tasks(needs.tasks, policy), needs.workers(threads));
     Some(Division { threads, policy, tasks, queue, read_ahead, capacity, workers })
 }

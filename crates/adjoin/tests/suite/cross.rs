@@ -103,7 +103,7 @@ fn either_set_leads_in_any_order_and_the_one_that_reads_less_is_chosen() {
     for order in Order::ALL {
         for lead in Lead::ALL {
             let (capacity, sizes) = chosen.cache();
-            let sort = |tasks: &mut [Task]| sort_tasks(tasks, &sizes.memory, capacity, (order, lead));
+            let sort = |tasks: &mut [Task]| sort_tasks(tasks, &sizes.memory, capacity, order, lead);
             let plan = chosen.plan(sets).reordered(order.name(), lead, sort, |_| None);
             let ordered = resume(&context, sets, plan).unwrap();
             let sink = Collect::default();

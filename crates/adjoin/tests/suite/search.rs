@@ -459,7 +459,7 @@ fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
     let reached = |calibrate_with: Option<&dyn VectorSource>| {
         let sets = SearchQueries { queries: QuerySet::Source(&asked), calibrate_with };
         let Found { hits, statistics, .. } =
-            find_calibrated(&setup, &built.store, QuerySet::Source(&asked), like, wanted, SearchEffort::Recall(0.9)).unwrap();
+            find_calibrated(&setup, &built.store, sets, wanted, SearchEffort::Recall(0.9)).unwrap();
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         (hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64, statistics)
     };

@@ -7,7 +7,7 @@ use adjoin_kernels::Panel;
 use super::gathering::Gathering;
 use super::lists::Lists;
 use super::vertices::VertexMap;
-use super::{PURPOSE, finishing, gathered};
+use super::{PURPOSE, finishing, gather_room};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::with_coordinates;
@@ -45,8 +45,8 @@ pub fn vertex_vectors(context: &Context, store: &Store) -> Result<VertexVectors>
     with_coordinates!(store.manifest().space(), T => {
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, &context.temporary(Some(store.folder())))?;
-        let room = gathered::<T>(buckets, &IndexOptions::default(), 0);
-        let gathering = Gathering::new::<T>(context, (buckets, map), room)?;
+        let room = gather_room::<T>(buckets, &IndexOptions::default(), 0);
+        let gathering = Gathering::new::<T>(context, buckets, map, room)?;
         let all = finishing::all::<T>(&gathering, u64::MAX)?;
         all.map(|(panel, _)| panel.into()).ok_or_else(|| Error::budget(format!("{PURPOSE}: vectors do not fit")))
     })
@@ -65,7 +65,8 @@ impl GivenGraph<'_> {
     pub(super) fn lists(
         &self,
         context: &Context,
-        (vertices, temporary): (u32, &Path),
+        vertices: u32,
+        temporary: &Path,
         memory: u64,
     ) -> Result<(Lists, u32, u64)> {
         let entry = self.graph.entry().filter(|_| self.graph.vertices() == vertices as usize);

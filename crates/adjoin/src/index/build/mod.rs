@@ -197,7 +197,7 @@ impl Build<'_> {
                 let (lists, spilled) = joined.build(&centers)?;
                 (lists, navigation.entry(), spilled)
             }
-            Some(given) => given.lists(context, (map.len(), temporary), memory)?,
+            Some(given) => given.lists(context, map.len(), temporary, memory)?,
         };
         drop((gathering, centers, of_centers));
         let graph = reach::repair(context, lists, entry, options.graph.degree)?;

@@ -47,9 +47,9 @@ fn built_by_inserts(setup: &Setup, set: &Set, options: &IndexOptions) -> Indexed
         VertexVectors::Floats(vectors) => Graph::build(&context, &vectors, &options.graph),
     };
     std::fs::remove_dir_all(indexed.path()).unwrap();
-    build_with_graph(&context, &store, &indexed.path(), options, (&graph.unwrap(), "inserts")).unwrap();
+    build_with_graph(&context, &store, &indexed.path(), options, &graph.unwrap(), "inserts").unwrap();
     let other = Graph::build(&context, &Panel::<u8>::zeroed(1, DIMENSIONS), &options.graph).unwrap();
-    let another = build_with_graph(&context, &store, &indexed.beside("another"), options, (&other, "none"));
+    let another = build_with_graph(&context, &store, &indexed.beside("another"), options, &other, "none");
     assert!(error_of(another).to_string().contains("not one of"));
     indexed
 }
