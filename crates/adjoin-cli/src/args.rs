@@ -8,6 +8,7 @@ mod collection;
 mod flash;
 mod folders;
 mod generate;
+mod get;
 mod groups;
 mod index;
 mod join;
@@ -26,6 +27,7 @@ pub(crate) use collection::{
 pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, ModelOptions, PageMapping, SearchedSet, count};
 pub(crate) use folders::{Info, Verify};
 pub(crate) use generate::{Gen, Groundtruth, TruthFiles};
+pub(crate) use get::Get;
 pub(crate) use groups::{MemoryOption, Quiet, ReadInterface, Resources, SourceColumns, StoreOptions, TemporaryPlace};
 pub(crate) use index::{Index, IndexBuild, IndexRelayout, IndexShape};
 pub(crate) use join::{Dedupe, Explain, Join, JoinFilters, JoinOutput};
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Dedupe(Dedupe),
     /// Find the nearest rows of queries in a store, an index or a collection
     Search(Search),
+    /// Fetch rows of a store, an index or a collection by their ids
+    Get(Get),
     /// Build a graph index, which takes few reads per query
     #[command(subcommand)]
     Index(Index),

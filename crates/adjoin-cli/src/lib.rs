@@ -58,6 +58,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Verify(arguments) => commands::verify(&arguments, &stopped),
         Command::Gen(arguments) => commands::generate(&arguments, &stopped),
         Command::Search(arguments) => commands::search(&arguments, &stopped),
+        Command::Get(arguments) => commands::get(&arguments, &stopped),
         Command::Index(arguments) => commands::index(&arguments, &stopped),
         Command::Collection(arguments) => commands::collection(&arguments, &stopped),
         #[cfg(feature = "serve")]

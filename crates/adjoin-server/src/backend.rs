@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use adjoin::context::Context;
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::folder::{Folder, FolderFacts};
 use adjoin::options::{Element, VectorType, format_bytes};
 use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::{Cancel, Written};
@@ -22,7 +23,7 @@ use adjoin::store::Store;
 use crate::answer::{Answer, AnswerFacts, QueryHits, RequestHits};
 use crate::costs::Costs;
 use crate::request::{Request, SEED, Together};
-use crate::served::{Facts, Generation, Served};
+use crate::served::{Generation, Served};
 
 /// Fraction of the memory free after opening that searches get. The rest is for the next generation while it is opened,
 /// and for the long lane of a store.
@@ -95,9 +96,9 @@ impl Backend {
         let generation = Generation::of(folder);
         let before = context.budget().free();
         let served = Served::open(context, folder)?;
-        let search = match served {
-            Served::Collection { .. } => context.clone(), // merges and writes take their turns with searches
-            Served::Store(_) | Served::Index(_) => {
+        let search = match served.folder() {
+            Folder::Collection(_) => context.clone(), // merges and writes take their turns with searches
+            Folder::Store(_) | Folder::Index(_) => {
                 let free = context.budget().free();
                 let share = if served.is_filtered()? { FILTERED_SHARE } else { SEARCH_SHARE };
                 // Leave room to open the next generation, at 5/4 of the size of this one, unless that leaves searches
@@ -106,9 +107,9 @@ impl Backend {
                 context.with_reserved((free / share.1 * share.0).min(beside_next), "serving")?
             }
         };
-        let service = match &served {
-            Served::Store(store) => Some(Arc::new(open_service(&search, store)?)),
-            Served::Index(_) | Served::Collection { .. } => None,
+        let service = match served.folder() {
+            Folder::Store(store) => Some(Arc::new(open_service(&search, store)?)),
+            Folder::Index(_) | Folder::Collection(_) => None,
         };
         let backend = Self {
             folder: folder.to_owned(),
@@ -152,8 +153,8 @@ impl Backend {
     }
 
     /// Returns metadata of the generation that is served now.
-    pub(crate) fn facts(&self) -> Facts {
-        self.served().facts()
+    pub(crate) fn facts(&self) -> FolderFacts {
+        self.served().folder().facts()
     }
 
     /// Returns the budget of the memory held for clients.
@@ -175,7 +176,7 @@ impl Backend {
     /// long lists, and a recall that has not been calibrated yet.
     pub(crate) fn lane(&self, search: &SearchOptions) -> Lane {
         let served = self.served();
-        let buckets = served.facts().buckets;
+        let buckets = served.folder().facts().buckets;
         let is_quick = match search.target {
             QueryTarget::Nearest(k) => k <= QUICK_K,
             QueryTarget::Within(_) => false,
@@ -195,7 +196,7 @@ impl Backend {
     /// Predicts the bytes of vectors that the queries of a request are compared with: all in the probed buckets if
     /// `nprobe` is given, otherwise as many as earlier queries of the same kind.
     pub(crate) fn predicted_bytes(&self, search: &SearchOptions, queries: usize) -> f64 {
-        let Facts { rows, buckets, .. } = self.facts();
+        let FolderFacts { rows, buckets, .. } = self.facts();
         let fraction = match (search.effort, buckets) {
             (SearchEffort::Probes(probes), Some(buckets)) => f64::from(probes.min(buckets)) / f64::from(buckets.max(1)),
             (effort, _) if effort.compares_all() => 1.0,
@@ -221,7 +222,7 @@ impl Backend {
         let now = Generation::of(&self.folder);
         let mut generation = lock(&self.generation);
         let before = self.served();
-        if matches!(*before, Served::Collection { .. }) {
+        if matches!(before.folder(), Folder::Collection(_)) {
             return Ok(false);
         }
         if *generation == now {
@@ -236,10 +237,10 @@ impl Backend {
             opened => opened?,
         };
         let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
-        if let Served::Store(store) = &next
+        if let Folder::Store(store) = next.folder()
             && let Err(error) = self.replace_service(store)
         {
-            if let Served::Store(before) = &*before {
+            if let Folder::Store(before) = before.folder() {
                 self.replace_service(before)?;
             }
             return Err(error);
@@ -259,7 +260,7 @@ impl Backend {
     /// Opens the current generation of the folder.
     fn open_next(&self) -> Result<Served> {
         let (before, next) = (self.facts(), Served::open(&self.context, &self.folder)?);
-        let after = next.facts();
+        let after = next.folder().facts();
         if (before.kind, before.vectors.dimensions, before.metric)
             != (after.kind, after.vectors.dimensions, after.metric)
         {
@@ -281,7 +282,7 @@ impl Backend {
     }
 
     fn restart_failed_service(&self, served: &Served) -> Result<()> {
-        let Served::Store(store) = served else { return Ok(()) };
+        let Folder::Store(store) = served.folder() else { return Ok(()) };
         if lock(&self.service).as_ref().is_some_and(|service| !service.has_failed()) {
             return Ok(());
         }
@@ -353,7 +354,7 @@ impl Backend {
     /// Answers requests with the service, which gets as many queries at once as may wait for it.
     fn serve(&self, service: &Service, batch: BatchPart<'_>, give: &mut dyn FnMut(usize, Result<Answer>)) {
         let BatchPart { requests, positions } = batch;
-        let (begun, Facts { metric, ids, .. }) = (Instant::now(), self.facts());
+        let (begun, FolderFacts { metric, ids, .. }) = (Instant::now(), self.facts());
         let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
         let mut asked = Vec::new();
         for k in positions {
@@ -417,15 +418,13 @@ impl Backend {
     /// If the log of the collection cannot be written.
     pub(crate) fn close(self) -> Result<()> {
         let served = self.served.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some(Served::Collection { collection, _merger: merger }) = Arc::into_inner(served) else { return Ok(()) };
-        drop(merger);
-        Arc::into_inner(collection).map_or(Ok(()), adjoin::collection::Collection::close)
+        Arc::into_inner(served).map_or(Ok(()), Served::close)
     }
 
     /// Runs one search for requests with equal targets.
     fn search_together(&self, context: &Context, requests: &[&Request]) -> Result<Vec<Answer>> {
         let served = self.served();
-        let Facts { metric, ids, .. } = served.facts();
+        let FolderFacts { metric, ids, .. } = served.folder().facts();
         let Request { search, vectors, .. } = requests[0];
         let queries = &Together::queries(*vectors, requests);
         let found = Mutex::new(Vec::with_capacity(requests.len()));

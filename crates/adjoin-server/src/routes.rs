@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use adjoin::collection::{Collection, Written};
 use adjoin::device::{MemoryBudget, Reservation};
-use adjoin::error::ErrorKind;
+use adjoin::error::{Error, ErrorKind};
+use adjoin::folder::Folder;
 use adjoin::options::{DIMENSIONS_MAX, format_bytes};
 use adjoin::query::SearchOptions;
 use adjoin::report::Cancel;
@@ -32,7 +33,6 @@ use crate::metrics::{Gauges, Metrics};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
 use crate::request::{K_MAX, Request, element_of, names_of, queries_count, queries_of, raw, search_options};
-use crate::served::Served;
 use crate::writes::{self, WRITE_TIMES};
 
 const JSON: &str = "application/json";
@@ -167,13 +167,13 @@ async fn metrics(State(server): State<Arc<Server>>) -> Response {
 
 async fn info(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     let served = server.backend.served();
-    let attributes = tokio::task::block_in_place(|| served.attributes())?;
+    let attributes = tokio::task::block_in_place(|| served.folder().attributes())?;
     let attributes: Vec<_> = attributes.into_iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect();
     let limits = json!({
         "body_bytes": server.body_bytes, "queries": QUERIES_MAX, "k": K_MAX,
         "dimensions": DIMENSIONS_MAX, "deadline_ms": DEADLINE_MS_MAX,
     });
-    let mut told = serde_json::to_value(served.facts()).map_err(unwritable)?;
+    let mut told = serde_json::to_value(served.folder().facts()).map_err(unwritable)?;
     told["columns"] = attributes.into();
     told["limits"] = limits;
     told["version"] = env!("CARGO_PKG_VERSION").into();
@@ -328,18 +328,19 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
         let _turn = turn;
         // Searches hold that memory only briefly; a collection has its rows in memory.
         let run = context.for_run(context.budget().total() / LOOK_UP_PART, "looking up rows by their names");
-        let context = match (&*served, run) {
-            (Served::Store(_) | Served::Index(_), Ok(run)) => run,
+        let context = match (served.folder(), run) {
+            (Folder::Store(_) | Folder::Index(_), Ok(run)) => run,
             (_, Err(error)) if error.kind() == ErrorKind::Late => return Err(error),
             _ => context,
         };
-        served.vectors_named(&context, &names).map(|found| (names, found))
+        let found = served.folder().find(&context, &names)?;
+        let missing = found.missing().first().map(|&k| names.display(k, 0));
+        Ok((missing, found.vectors(&context)?))
     });
-    let (names, found) = tokio::time::timeout_at(deadline.into(), found).await.map_err(late)?.map_err(unwritable)??;
-    let mut stored = Vec::with_capacity(rows * kind.bytes());
-    for (k, vector) in found.into_iter().enumerate() {
-        let none = || Problem::bad_request(format!("no row is called {}", names.display(k, 0).escape_debug()));
-        stored.extend(vector.ok_or_else(none)?);
+    let found = tokio::time::timeout_at(deadline.into(), found).await.map_err(late)?.map_err(unwritable)?;
+    let (missing, stored): (_, Vec<u8>) = found.map_err(|error: Error| Problem::from(error))?;
+    if let Some(name) = missing {
+        return Err(Problem::bad_request(format!("no row is called {}", name.escape_debug())));
     }
     Ok((Vectors { rows, kind, stored }, memory))
 }

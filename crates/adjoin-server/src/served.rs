@@ -3,137 +3,48 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::buckets::{self, QuerySet, SearchQueries};
+use adjoin::buckets::{CALIBRATED_K_MAX, QuerySet, SearchQueries};
 use adjoin::collection::{Collection, Merger, MergerOptions};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index};
-use adjoin::load;
-use adjoin::options::{Metric, VectorType};
+use adjoin::folder::{Folder, SearchQueries};
 use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
 use adjoin::sink::HitSink;
-use adjoin::source::{IdKind, Ids, VectorSource};
-use adjoin::store::{Kind, Store, kind_of};
-use serde::Serialize;
+use adjoin::source::VectorSource;
 
 use crate::request::SEED;
 
-/// An open store, index or collection.
-pub(crate) enum Served {
-    Store(Arc<Store>),
-    Index(Box<Index>),
-    Collection { collection: Arc<Collection>, _merger: Merger },
-}
-
-/// Metadata returned by `/v1/info`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Facts {
-    pub(crate) kind: &'static str,
-    pub(crate) rows: u64,
-    #[serde(flatten)]
-    pub(crate) vectors: VectorType,
-    pub(crate) metric: Metric,
-    pub(crate) ids: IdKind,
-    /// Number of buckets of a store.
-    pub(crate) buckets: Option<u32>,
-    /// Sequence number of the last write to a collection.
-    pub(crate) sequence: Option<u64>,
+/// An open folder, with automatic merges if it is a collection.
+pub(crate) struct Served {
+    folder: Folder,
+    merger: Option<Merger>,
 }
 
 impl Served {
-    fn kind(&self) -> Kind {
-        match self {
-            Self::Store(_) => Kind::Store,
-            Self::Index(_) => Kind::Index,
-            Self::Collection { .. } => Kind::Collection,
-        }
-    }
-
-    /// Opens the store, index or collection in `folder`.
+    /// Opens the store, index or collection in a folder; a collection for writing.
     ///
     /// # Errors
     /// If there is none, it is damaged, or the budget does not hold it.
-    pub(crate) fn open(context: &Context, folder: &Path) -> Result<Self> {
-        Ok(match kind_of(context, folder)? {
-            Some(Kind::Store) => Self::Store(Arc::new(Store::open(context, folder)?)),
-            Some(Kind::Index) => Self::Index(Box::new(Index::open(context, folder)?)),
-            Some(Kind::Collection) => {
-                let collection = Arc::new(Collection::open(context, folder)?);
-                let _merger = Merger::start(&collection, MergerOptions::of(context))?;
-                Self::Collection { collection, _merger }
-            }
-            None => {
-                let at = folder.display();
-                return Err(Error::input(format!(
-                    "{at} is not a store, an index or a collection; make a store with: adjoin build"
-                )));
-            }
-        })
+    pub(crate) fn open(context: &Context, path: &Path) -> Result<Self> {
+        let folder = Folder::open_to_write(context, path)?;
+        let merger = match &folder {
+            Folder::Collection(collection) => Some(Merger::start(collection, MergerOptions::of(context))?),
+            Folder::Store(_) | Folder::Index(_) => None,
+        };
+        Ok(Self { folder, merger })
     }
 
-    /// Returns the current metadata.
-    pub(crate) fn facts(&self) -> Facts {
-        match self {
-            Self::Store(store) => {
-                let manifest = store.manifest();
-                Facts {
-                    kind: "store",
-                    rows: manifest.rows,
-                    vectors: manifest.vectors,
-                    metric: manifest.metric,
-                    ids: manifest.ids,
-                    buckets: Some(manifest.buckets),
-                    sequence: None,
-                }
-            }
-            Self::Index(index) => {
-                let facts = index.facts();
-                Facts {
-                    kind: "index",
-                    rows: facts.rows,
-                    vectors: facts.vectors,
-                    metric: facts.metric,
-                    ids: facts.ids,
-                    buckets: None,
-                    sequence: None,
-                }
-            }
-            Self::Collection { collection, .. } => {
-                let (manifest, facts) = (collection.manifest(), collection.facts());
-                Facts {
-                    kind: "collection",
-                    rows: facts.rows,
-                    vectors: manifest.vectors,
-                    metric: manifest.metric,
-                    ids: manifest.ids,
-                    buckets: None,
-                    sequence: Some(facts.sequence),
-                }
-            }
-        }
-    }
-
-    /// Returns the names and types of the columns that filters may use.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub(crate) fn attributes(&self) -> Result<Vec<(String, String)>> {
-        match self {
-            Self::Store(store) => store.attributes(),
-            Self::Index(index) => index.attributes(),
-            Self::Collection { collection, .. } => {
-                let attributes = collection.manifest().attributes;
-                Ok(attributes.into_iter().map(|attribute| (attribute.name, attribute.kind.to_string())).collect())
-            }
-        }
+    /// Returns the open folder.
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Returns why writes are no longer possible, if they are not.
     pub(crate) fn failure(&self) -> Option<String> {
-        match self {
-            Self::Collection { collection, .. } => collection.failure(),
-            Self::Store(_) | Self::Index(_) => None,
+        match &self.folder {
+            Folder::Collection(collection) => collection.failure(),
+            Folder::Store(_) | Folder::Index(_) => None,
         }
     }
 
@@ -142,10 +53,10 @@ impl Served {
     /// # Errors
     /// If a store or an index is served.
     pub(crate) fn collection(&self) -> Result<&Arc<Collection>> {
-        match self {
-            Self::Collection { collection, .. } => Ok(collection),
-            Self::Store(_) | Self::Index(_) => {
-                let kind = self.facts().kind;
+        match &self.folder {
+            Folder::Collection(collection) => Ok(collection),
+            Folder::Store(_) | Folder::Index(_) => {
+                let kind = self.folder.facts().kind;
                 Err(Error::option(format!("the {kind} that is served does not change; serve a collection to write")))
             }
         }
@@ -156,10 +67,10 @@ impl Served {
     /// # Errors
     /// Where it has none.
     pub(crate) fn check(&self, search: &SearchOptions) -> Result<()> {
-        if let (Self::Store(store), Some(_)) = (self, &search.filter) {
+        if let (Folder::Store(store), Some(_)) = (&self.folder, &search.filter) {
             store.check_filtered()?;
         }
-        search.effort.check_for(self.kind())
+        search.effort.check_for(self.folder.kind())
     }
 
     /// Returns whether the effort of a search is calibrated already, or can be calibrated in a moment.
@@ -169,22 +80,10 @@ impl Served {
             SearchEffort::Recall(recall) => is_calibrated(recall),
             _ => true,
         };
-        match self {
-            Self::Store(_) => matches!(search.effort, SearchEffort::Probes(_)) || k <= buckets::CALIBRATED_K_MAX,
-            Self::Index(index) => known(&|recall| index.is_calibrated(k, recall, SEED)),
-            Self::Collection { collection, .. } => known(&|recall| collection.is_calibrated(k, recall, SEED)),
-        }
-    }
-
-    /// Returns the stored vectors of rows by id; `None` for an id that no row has.
-    ///
-    /// # Errors
-    /// If the ids are not of the kind of the rows' ids, or reading fails.
-    pub(crate) fn vectors_named(&self, context: &Context, names: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
-        match self {
-            Self::Store(store) => load::vectors_named(context, store, names),
-            Self::Index(index) => index.vectors_named(context, names),
-            Self::Collection { collection, .. } => collection.get(names),
+        match &self.folder {
+            Folder::Store(_) => matches!(search.effort, SearchEffort::Probes(_)) || k <= CALIBRATED_K_MAX,
+            Folder::Index(index) => known(&|recall| index.is_calibrated(k, recall, SEED)),
+            Folder::Collection(collection) => known(&|recall| collection.is_calibrated(k, recall, SEED)),
         }
     }
 
@@ -193,7 +92,7 @@ impl Served {
     /// # Errors
     /// If its columns cannot be read.
     pub(crate) fn is_filtered(&self) -> Result<bool> {
-        Ok(matches!(self, Self::Store(_)) && !self.attributes()?.is_empty())
+        Ok(matches!(self.folder, Folder::Store(_)) && !self.folder.attributes()?.is_empty())
     }
 
     /// Searches for the target of each query.
@@ -207,13 +106,17 @@ impl Served {
         search: &SearchOptions,
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
-        match self {
-            Self::Store(store) => {
-                buckets::search(context, store, SearchQueries::new(QuerySet::Source(queries)), search, sink)
-            }
-            Self::Index(index) => index::search(context, index, QuerySources::new(queries), search, sink),
-            Self::Collection { collection, .. } => collection.search(context, QuerySources::new(queries), search, sink),
-        }
+        self.folder.search(context, SearchQueries::new(QuerySet::Source(queries)), search, sink)
+    }
+
+    /// Closes the folder. All writes to a collection are then durable.
+    ///
+    /// # Errors
+    /// If the log of the collection cannot be written.
+    pub(crate) fn close(self) -> Result<()> {
+        drop(self.merger);
+        let Folder::Collection(collection) = self.folder else { return Ok(()) };
+        Arc::into_inner(collection).map_or(Ok(()), Collection::close)
     }
 }
 

@@ -1,78 +1,196 @@
 //! Opens and searches a store, an index or a collection through one type.
 
-use std::path::Path;
+mod get;
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use self::get::fetching_bytes;
+pub use self::get::{FoundRows, check_rows_target};
 use crate::buckets;
 pub use crate::buckets::SearchQueries;
-use crate::collection::{Collection, CollectionWork, collection_context};
+use crate::collection::{Collection, CollectionFacts, CollectionManifest};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::index::{self, Index};
+use crate::index::{self, Index, IndexManifest};
+use crate::options::{Metric, VectorType};
 use crate::query::SearchOptions;
 use crate::report::SearchStatistics;
 use crate::sink::{HitSchema, HitSink};
-use crate::store::{Kind, Store, kind_of};
+use crate::source::{IdKind, Ids};
+use crate::store::{Kind, Manifest, Store, find_manifest};
 
-/// An open folder. A collection is open for reading only.
+/// An open folder. Clones share it.
+#[derive(Clone)]
 pub enum Folder {
     /// Vectors in buckets.
-    Store(Box<Store>),
+    Store(Arc<Store>),
     /// Vectors in a graph.
-    Index(Box<Index>),
+    Index(Arc<Index>),
     /// Vectors that may be inserted and deleted.
-    Collection(Box<Collection>),
+    Collection(Arc<Collection>),
 }
 
-/// Returns the kind of the folder at a path.
-fn kind(context: &Context, path: &Path) -> Result<Kind> {
-    let missing = || {
-        let at = path.display();
-        Error::input(format!(
-            "{at} is not a store, an index or a collection; build one first, a store with: adjoin build"
-        ))
-    };
-    kind_of(context, path)?.ok_or_else(missing)
+/// A store, an index or a collection that is not open yet. Its manifest has been read.
+pub struct ClosedFolder {
+    path: PathBuf,
+    manifest: FolderManifest,
 }
 
-impl Folder {
-    /// Opens a folder.
+enum FolderManifest {
+    Store(Box<Manifest>),
+    Index(Box<IndexManifest>),
+    Collection(Box<CollectionManifest>),
+}
+
+/// Properties of an open folder.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FolderFacts {
+    /// `store`, `index` or `collection`.
+    pub kind: &'static str,
+    /// Number of rows that can be found.
+    pub rows: u64,
+    /// Type of the vectors.
+    #[serde(flatten)]
+    pub vectors: VectorType,
+    /// Metric of searches.
+    pub metric: Metric,
+    /// Kind of the ids.
+    pub ids: IdKind,
+    /// Number of buckets of a store.
+    pub buckets: Option<u32>,
+    /// Sequence number of the last write to a collection.
+    pub sequence: Option<u64>,
+}
+
+impl ClosedFolder {
+    /// Reads the manifest of a folder.
     ///
     /// # Errors
-    /// If there is no store, index or collection, it is damaged, or the budget is too small.
-    pub fn open(context: &Context, path: &Path) -> Result<Self> {
-        Ok(match kind(context, path)? {
-            Kind::Store => Self::Store(Box::new(Store::open(context, path)?)),
-            Kind::Index => Self::Index(Box::new(Index::open(context, path)?)),
-            Kind::Collection => Self::Collection(Box::new(Collection::open_read_only(context, path)?)),
+    /// If there is no store, index or collection, or its manifest is damaged or has a newer version.
+    pub fn read(context: &Context, path: &Path) -> Result<Self> {
+        let (kind, bytes) = find_manifest(context, path)?.ok_or_else(|| {
+            let at = path.display();
+            let build = "build one first, a store with: adjoin build";
+            Error::input(format!("{at} is not a store, an index or a collection; {build}"))
+        })?;
+        let manifest = match kind {
+            Kind::Store => FolderManifest::Store(Manifest::decode(path, &bytes)?.into()),
+            Kind::Index => FolderManifest::Index(IndexManifest::decode(path, &bytes)?.into()),
+            Kind::Collection => FolderManifest::Collection(CollectionManifest::decode(path, &bytes)?.into()),
+        };
+        Ok(Self { path: path.to_owned(), manifest })
+    }
+
+    /// Returns the kind of the folder.
+    pub fn kind(&self) -> Kind {
+        match self.manifest {
+            FolderManifest::Store(_) => Kind::Store,
+            FolderManifest::Index(_) => Kind::Index,
+            FolderManifest::Collection(_) => Kind::Collection,
+        }
+    }
+
+    /// Opens the folder; a collection for reading only. If another generation was published since the manifest was read,
+    /// it may be opened instead.
+    ///
+    /// # Errors
+    /// If the folder is damaged, or the budget is too small.
+    pub fn open(self, context: &Context) -> Result<Folder> {
+        let path = &self.path;
+        Ok(match self.manifest {
+            FolderManifest::Store(manifest) => Folder::Store(Store::open_read(context, path, *manifest)?.into()),
+            FolderManifest::Index(manifest) => Folder::Index(Index::open_read(context, path, *manifest)?.into()),
+            FolderManifest::Collection(manifest) => {
+                Folder::Collection(Collection::open_read(context, path, *manifest)?.into())
+            }
         })
     }
 
-    /// Returns a context for opening and searching a folder: at whichever step a smaller budget fails, the error names one
-    /// that suffices for all. `sink_bytes` is what the sink of the hits holds.
+    /// Returns the kind of the ids of rows.
+    pub fn ids(&self) -> IdKind {
+        match &self.manifest {
+            FolderManifest::Store(manifest) => manifest.ids,
+            FolderManifest::Index(facts) => facts.ids,
+            FolderManifest::Collection(manifest) => manifest.ids,
+        }
+    }
+
+    /// Refuses a folder of another kind than `wanted`.
     ///
     /// # Errors
-    /// If there is no store, index or collection, or its manifest is damaged.
+    /// If it is of another kind.
+    pub fn check_kind(&self, wanted: Kind) -> Result<()> {
+        if self.kind() == wanted { Ok(()) } else { Err(self.kind().is_not(wanted, &self.path)) }
+    }
+
+    /// Returns a context for opening the folder and fetching rows by id: at whichever step a smaller budget fails, the
+    /// error names one that suffices for both.
+    ///
+    /// # Errors
+    /// If the manifest of a long-term index is damaged.
+    pub fn fetching_context(&self, context: &Context, ids: &Ids) -> Result<Context> {
+        match &self.manifest {
+            FolderManifest::Store(_) => Ok(context.clone()),
+            FolderManifest::Index(facts) => {
+                let bytes = fetching_bytes(ids, index::fetching_bytes(facts), facts.vectors);
+                Ok(context.naming_at_least(Index::memory_bytes(facts).saturating_add(bytes)))
+            }
+            FolderManifest::Collection(manifest) => {
+                let bytes = |pass_bytes| fetching_bytes(ids, pass_bytes, manifest.vectors);
+                Collection::fetching_context(context, &self.path, manifest, &bytes)
+            }
+        }
+    }
+
+    /// Returns a context for opening and searching the folder: at whichever step a smaller budget fails, the error names
+    /// one that suffices for both. `sink_bytes` is what the sink of the hits holds.
+    ///
+    /// # Errors
+    /// If the queries are rows of the folder and the folder is not a store, or a manifest is damaged.
     pub fn search_context(
+        &self,
         context: &Context,
-        path: &Path,
         queries: SearchQueries<'_>,
         options: &SearchOptions,
         sink_bytes: &dyn Fn(HitSchema) -> u64,
     ) -> Result<Context> {
-        match kind(context, path)? {
-            Kind::Store => Ok(context.clone()),
-            Kind::Index => {
+        match &self.manifest {
+            FolderManifest::Store(_) => Ok(context.clone()),
+            FolderManifest::Index(facts) => {
                 let sources = queries.into_sources(Kind::Index)?;
-                let facts = Index::manifest(context, path)?;
-                let sink_bytes = sink_bytes(index::hit_schema(&facts, sources.queries));
-                let bytes = index::search_bytes(context, &facts, sources, options, sink_bytes);
-                Ok(context.naming_at_least(Index::memory_bytes(&facts).saturating_add(bytes)))
+                let sink_bytes = sink_bytes(index::hit_schema(facts, sources.queries));
+                let bytes = index::search_bytes(context, facts, sources, options, sink_bytes);
+                Ok(context.naming_at_least(Index::memory_bytes(facts).saturating_add(bytes)))
             }
-            Kind::Collection => {
-                let sources = queries.into_sources(Kind::Collection)?;
-                let bytes = Collection::search_bytes(context, path, sources, options, sink_bytes)?;
-                Ok(collection_context(context, path, CollectionWork::Read(bytes)))
+            FolderManifest::Collection(manifest) => {
+                let queries = queries.into_sources(Kind::Collection)?;
+                Collection::search_context(context, &self.path, manifest, queries, options, sink_bytes)
             }
+        }
+    }
+}
+
+impl Folder {
+    /// Opens a folder; a collection for reading only.
+    ///
+    /// # Errors
+    /// If there is no store, index or collection, it is damaged, or the budget is too small.
+    pub fn open(context: &Context, path: &Path) -> Result<Self> {
+        ClosedFolder::read(context, path)?.open(context)
+    }
+
+    /// Opens a folder; a collection for writing too.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and if another process writes to the collection.
+    pub fn open_to_write(context: &Context, path: &Path) -> Result<Self> {
+        let closed = ClosedFolder::read(context, path)?;
+        match closed.kind() {
+            Kind::Collection => Ok(Self::Collection(Collection::open(context, path)?.into())),
+            Kind::Store | Kind::Index => closed.open(context),
         }
     }
 
@@ -82,6 +200,41 @@ impl Folder {
             Self::Store(_) => Kind::Store,
             Self::Index(_) => Kind::Index,
             Self::Collection(_) => Kind::Collection,
+        }
+    }
+
+    /// Returns the current properties of the folder.
+    pub fn facts(&self) -> FolderFacts {
+        match self {
+            Self::Store(store) => {
+                let &Manifest { rows, vectors, metric, ids, buckets, .. } = store.manifest();
+                FolderFacts { kind: "store", rows, vectors, metric, ids, buckets: Some(buckets), sequence: None }
+            }
+            Self::Index(index) => {
+                let &IndexManifest { rows, vectors, metric, ids, .. } = index.facts();
+                FolderFacts { kind: "index", rows, vectors, metric, ids, buckets: None, sequence: None }
+            }
+            Self::Collection(collection) => {
+                let CollectionManifest { vectors, metric, ids, .. } = collection.manifest();
+                let CollectionFacts { rows, sequence, .. } = collection.facts();
+                let sequence = Some(sequence);
+                FolderFacts { kind: "collection", rows, vectors, metric, ids, buckets: None, sequence }
+            }
+        }
+    }
+
+    /// Returns the names and types of the columns, which filters may use.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn attributes(&self) -> Result<Vec<(String, String)>> {
+        match self {
+            Self::Store(store) => store.attributes(),
+            Self::Index(index) => index.attributes(),
+            Self::Collection(collection) => {
+                let attributes = collection.manifest().attributes.into_iter();
+                Ok(attributes.map(|attribute| (attribute.name, attribute.kind.to_string())).collect())
+            }
         }
     }
 

@@ -46,6 +46,8 @@ pub enum Argument {
     OnBad,
     /// The treatment of duplicate ids.
     OnDuplicateId,
+    /// The treatment of ids that no row has.
+    OnMissing,
     /// Whether an existing output is replaced.
     Force,
     /// Whether a run continues from a checkpoint.
@@ -116,6 +118,7 @@ impl Argument {
             Self::Buckets => "buckets",
             Self::OnBad => "on-bad",
             Self::OnDuplicateId => "on-duplicate-id",
+            Self::OnMissing => "on-missing",
             Self::Force => "force",
             Self::Resume => "resume",
             Self::Metric => "metric",

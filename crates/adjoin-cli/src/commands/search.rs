@@ -4,7 +4,7 @@ use std::sync::Arc;
 use adjoin::buckets::QuerySet;
 use adjoin::context::Context;
 use adjoin::error::Result;
-use adjoin::folder::{Folder, SearchQueries};
+use adjoin::folder::{ClosedFolder, SearchQueries};
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::output::{Target, check_free};
 use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
@@ -12,7 +12,7 @@ use adjoin::report::SearchStatistics;
 use adjoin::sink::{HitSink, HitWriter, TableFormat};
 use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
-use adjoin::store::{Kind, kind_of};
+use adjoin::store::Kind;
 
 use super::memory::print_memory;
 use super::recall::{print_recall, verdict};
@@ -29,7 +29,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let (target, stats) = outputs(&context, arguments)?;
     let trace = arguments.tracing.trace.as_deref();
     let tracing = trace.map(|path| Tracing::begin(&mut context, path)).transpose()?;
-    let source = match is_itself(arguments) && kind_of(&context, &arguments.folder)? == Some(Kind::Store) {
+    let closed = ClosedFolder::read(&context, &arguments.folder)?;
+    let source = match closed.kind() == Kind::Store && is_itself(arguments) {
         true => None,
         false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
     };
@@ -39,8 +40,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         calibrate_with: calibrate_with.as_deref(),
     };
     let sink_bytes = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
-    context = Folder::search_context(&context, &arguments.folder, queries, &options, &sink_bytes)?;
-    let folder = Folder::open(&context, &arguments.folder)?;
+    context = closed.search_context(&context, queries, &options, &sink_bytes)?;
+    let folder = closed.open(&context)?;
     let sink = HitWriter::new(&context, &target, folder.hit_schema(queries)?);
     let mut statistics = folder.search(&context, queries, &options, Box::new(sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;

@@ -15,6 +15,7 @@ mod filtered_joins;
 mod filters;
 mod flash;
 mod formats;
+mod get;
 mod groups;
 mod harness_sets;
 mod ids;

@@ -1,36 +1,42 @@
 //! Lookup of rows by id.
 
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
-use super::Collection;
-use super::attributes::Attribute;
-use super::long_term_index::LongTermIndex;
-use super::packed::{AttributeValue, pack, unpacked};
-use super::write::check_kind;
-use crate::error::Result;
-use crate::source::Ids;
+use arrow_array::RecordBatch;
 
-/// A row of a collection, without its id.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CollectionRow {
-    /// The vector, as stored.
-    pub vector: Vec<u8>,
-    /// The columns, in the order of the manifest.
-    pub attributes: Vec<AttributeValue>,
-}
+use super::Collection;
+use super::attributes::{Attribute, schema};
+use super::long_term_index::LongTermIndex;
+use super::manifest::CollectionManifest;
+use super::memory::{CollectionWork, Manifests};
+use super::packed::table_of;
+use super::temporary_index::TemporaryView;
+use super::write::check_kind;
+use crate::context::Context;
+use crate::error::Result;
+use crate::index::fetching_bytes;
+use crate::options::VectorType;
+use crate::source::Ids;
+use crate::store::AttributeRows;
 
 /// Location of a row.
+#[derive(Clone, Copy)]
 enum RowPlace {
-    /// The vector and the packed columns.
-    InMemory(Vec<u8>, Vec<u8>),
+    /// The number in the temporary index.
+    InMemory(u32),
     /// The entry in the long-term index.
     OnDisk(u32),
 }
 
-/// Locations of the rows of some ids (`None` for ids that no row has), and the index with those on disk.
-struct Located {
-    rows: Vec<Option<RowPlace>>,
+/// Rows of a collection found by id, as they were at one moment, in the order of the ids.
+pub(crate) struct LocatedRows {
+    vectors: VectorType,
+    attributes: Vec<Attribute>,
     long_term: Option<Arc<LongTermIndex>>,
+    view: TemporaryView,
+    places: Vec<RowPlace>,
 }
 
 impl Collection {
@@ -39,78 +45,119 @@ impl Collection {
     /// # Errors
     /// If the ids are of another kind, or the long-term index cannot be read.
     pub fn get(&self, ids: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
-        let Located { rows, long_term } = self.locate(ids)?;
-        let vector = |found| match (found, &long_term) {
-            (Some(RowPlace::InMemory(vector, _)), _) => Ok(Some(vector)),
-            (Some(RowPlace::OnDisk(entry)), Some(long_term)) => long_term.index.vector(entry).map(Some),
-            _ => Ok(None),
-        };
-        rows.into_iter().map(vector).collect()
+        let (located, missing) = self.locate(ids)?;
+        let stored = located.vectors(&self.context, 0..located.places.len())?;
+        let (mut found, mut missing) = (stored.chunks_exact(located.vectors.bytes()), missing.into_iter().peekable());
+        let next = |k| if missing.next_if_eq(&k).is_some() { None } else { found.next().map(<[u8]>::to_vec) };
+        Ok((0..ids.len()).map(next).collect())
     }
 
-    /// Returns the rows of `ids` with their columns; `None` for an id that no row has.
+    /// Returns the columns of the rows with these ids, in their order. Ids that no row has are left out.
     ///
     /// # Errors
     /// As [`Self::get`], and if memory does not suffice.
-    pub fn get_rows(&self, ids: &Ids) -> Result<Vec<Option<CollectionRow>>> {
-        let (Located { rows: found, long_term }, attributes) = (self.locate(ids)?, self.manifest().attributes);
-        let mut on_disk: Vec<(u32, usize)> = Vec::new();
-        let mut rows = Vec::with_capacity(found.len());
-        for (k, found) in found.into_iter().enumerate() {
-            rows.push(match (found, &long_term) {
-                (Some(RowPlace::InMemory(vector, packed)), _) => {
-                    Some(CollectionRow { vector, attributes: unpacked(&attributes, &packed) })
-                }
-                (Some(RowPlace::OnDisk(entry)), Some(long_term)) => {
-                    on_disk.push((entry, k));
-                    Some(CollectionRow { vector: long_term.index.vector(entry)?, attributes: Vec::new() })
-                }
-                _ => None,
-            });
-        }
-        if let Some(long_term) = long_term {
-            self.add_attributes(&long_term, &attributes, on_disk, &mut rows)?;
-        }
-        Ok(rows)
+    pub fn get_attributes(&self, ids: &Ids) -> Result<RecordBatch> {
+        let (located, _) = self.locate(ids)?;
+        Ok(located.attributes(&self.context, 0..located.places.len())?.table)
     }
 
-    /// Adds the columns of entries on disk to the rows at the given positions.
-    fn add_attributes(
-        &self,
-        long_term: &LongTermIndex,
-        attributes: &[Attribute],
-        mut on_disk: Vec<(u32, usize)>,
-        rows: &mut [Option<CollectionRow>],
-    ) -> Result<()> {
-        on_disk.sort_unstable();
-        let entries: Vec<u32> = on_disk.iter().map(|&(entry, _)| entry).collect();
-        let mut packed = Vec::new();
-        long_term.index.each_attributes(&self.context, &entries, &mut |place, table, k| {
-            packed.clear();
-            pack(table, k, &mut packed);
-            if let Some(row) = &mut rows[on_disk[place].1] {
-                row.attributes = unpacked(attributes, &packed);
-            }
-            Ok(())
-        })
+    /// Returns a context for opening a collection by a manifest and fetching rows: at whichever step a smaller budget
+    /// fails, the error names one that suffices for both. `bytes` returns the bytes of fetching by those of a pass.
+    ///
+    /// # Errors
+    /// If the manifest of the long-term index cannot be read.
+    pub(crate) fn fetching_context(
+        context: &Context,
+        folder: &Path,
+        manifest: &CollectionManifest,
+        bytes: &dyn Fn(u64) -> u64,
+    ) -> Result<Context> {
+        let manifests = Manifests::read(context, folder, manifest.clone())?;
+        let pass_bytes = TemporaryView::block_bytes() + manifests.index.as_ref().map_or(0, fetching_bytes);
+        let work = CollectionWork::Read(bytes(pass_bytes));
+        Ok(context.naming_at_least(manifests.least_bytes(context, folder, work).unwrap_or(0)))
     }
 
-    /// Finds the rows of `ids` at one moment.
-    fn locate(&self, ids: &Ids) -> Result<Located> {
+    /// Returns the least bytes of fetching rows, without their ids, vectors and columns.
+    pub(crate) fn fetching_bytes(&self) -> u64 {
+        let long_term = self.state().long_term.clone();
+        TemporaryView::block_bytes() + long_term.map_or(0, |long_term| fetching_bytes(long_term.index.facts()))
+    }
+
+    /// Finds the rows of `ids` at one moment. Also returns the indices of the ids that no row has.
+    ///
+    /// # Errors
+    /// If the ids are of another kind, or the id lookup of the long-term index cannot be read.
+    pub(crate) fn locate(&self, ids: &Ids) -> Result<(LocatedRows, Vec<usize>)> {
         self.check_creator()?;
         check_kind(self, ids.kind())?;
-        let (mut rows, long_term, deleted): (Vec<Option<RowPlace>>, _, _) = {
+        let manifest = self.manifest();
+        let (in_memory, view, long_term, deleted) = {
             let state = self.state();
-            let copy = |(vector, attributes): (&[u8], &[u8])| RowPlace::InMemory(vector.to_vec(), attributes.to_vec());
-            let in_memory = (0..ids.len()).map(|k| state.temporary.row(ids, k).map(copy)).collect();
-            (in_memory, state.long_term.clone(), state.deleted.clone())
+            let in_memory: Vec<Option<u32>> = (0..ids.len()).map(|k| state.temporary.number(ids, k)).collect();
+            (in_memory, state.temporary.view(), state.long_term.clone(), state.deleted.clone())
         };
-        if let Some(long_term) = &long_term {
-            for (found, entry) in rows.iter_mut().zip(long_term.entries(ids)?) {
-                let on_disk = entry.filter(|&entry| !deleted.has(entry)).map(RowPlace::OnDisk);
-                *found = found.take().or(on_disk);
+        let entries = long_term.as_ref().map_or_else(|| Ok(vec![None; ids.len()]), |long_term| long_term.entries(ids))?;
+        let (mut places, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
+        for (k, (number, entry)) in in_memory.into_iter().zip(entries).enumerate() {
+            let on_disk = entry.filter(|&entry| !deleted.has(entry)).map(RowPlace::OnDisk);
+            match number.map(RowPlace::InMemory).or(on_disk) {
+                Some(place) => places.push(place),
+                None => missing.push(k),
             }
         }
-        Ok(Located { rows, long_term })
+        let (vectors, attributes) = (manifest.vectors, manifest.attributes);
+        Ok((LocatedRows { vectors, attributes, long_term, view, places }, missing))
+    }
+}
+
+impl LocatedRows {
+    /// Returns the stored vectors of a range of the rows, end to end.
+    ///
+    /// # Errors
+    /// If the long-term index cannot be read, or memory does not suffice.
+    pub(crate) fn vectors(&self, context: &Context, range: Range<usize>) -> Result<Vec<u8>> {
+        let (on_disk, _) = self.split(range.clone());
+        let on_disk =
+            self.long_term.as_ref().map_or_else(|| Ok(Vec::new()), |long_term| long_term.index.vectors_of(context, &on_disk))?;
+        let mut on_disk = on_disk.chunks_exact(self.vectors.bytes());
+        let mut stored = Vec::with_capacity(range.len() * self.vectors.bytes());
+        for &place in &self.places[range] {
+            stored.extend_from_slice(match place {
+                RowPlace::InMemory(number) => self.view.row(number).0,
+                RowPlace::OnDisk(_) => on_disk.next().expect("every entry has a vector"),
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Returns the columns of a range of the rows.
+    ///
+    /// # Errors
+    /// As [`Self::vectors`].
+    pub(crate) fn attributes(&self, context: &Context, range: Range<usize>) -> Result<AttributeRows> {
+        let (on_disk, in_memory) = self.split(range.clone());
+        let of_disk = match &self.long_term {
+            Some(long_term) => long_term.index.attributes_of(context, &on_disk)?,
+            None => AttributeRows::empty(context, schema(&self.attributes))?,
+        };
+        let all: Vec<usize> = (0..self.attributes.len()).collect();
+        let of_memory = table_of(&self.attributes, &all, in_memory.iter().map(|&number| self.view.row(number).1));
+        let (mut entries, mut numbers) = (0.., on_disk.len() as u32..);
+        let places = self.places[range].iter().map(|place| match place {
+            RowPlace::OnDisk(_) => entries.next(),
+            RowPlace::InMemory(_) => numbers.next(),
+        });
+        of_disk.join(context, of_memory, places.flatten().collect())
+    }
+
+    /// Returns the entries of the rows on disk and the numbers of those in memory, each in order.
+    fn split(&self, range: Range<usize>) -> (Vec<u32>, Vec<u32>) {
+        let (mut on_disk, mut in_memory) = (Vec::new(), Vec::new());
+        self.places[range].iter().for_each(|&place| match place {
+            RowPlace::OnDisk(entry) => on_disk.push(entry),
+            RowPlace::InMemory(number) => in_memory.push(number),
+        });
+        (on_disk, in_memory)
     }
 }

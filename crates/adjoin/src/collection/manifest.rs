@@ -186,8 +186,15 @@ impl CollectionManifest {
             let at = folder.display();
             return Err(Error::input(format!("{at} is not a collection; make one with: adjoin collection create")));
         }
-        let bytes = read_manifest_bytes(context, folder)?;
-        let read = unsealed::<Self>(&bytes, Kind::Collection)
+        Self::decode(folder, &read_manifest_bytes(context, folder)?)
+    }
+
+    /// Decodes the manifest of the collection in a folder.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn decode(folder: &Path, bytes: &[u8]) -> Result<Self> {
+        let read = unsealed::<Self>(bytes, Kind::Collection)
             .map_err(|unreadable| unreadable.in_folder(folder, Kind::Collection));
         let manifest = read?;
         let makes_sense = manifest.options().check().is_ok() && manifest.first_record > 0 && manifest.salt().is_some();

@@ -61,35 +61,57 @@ pub enum CollectionWork {
 /// smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step needs:
 /// opening the collection reports the damage, or reads it again.
 pub fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
-    context.naming_at_least(least_bytes(context, folder, work).unwrap_or(0))
+    let read = CollectionManifest::read(context, folder);
+    let manifests = read.and_then(|manifest| Manifests::read(context, folder, manifest));
+    let least = manifests.and_then(|manifests| manifests.least_bytes(context, folder, work));
+    context.naming_at_least(least.unwrap_or(0))
 }
 
-/// Returns the bytes of budget that suffice for work on the collection in a folder.
-fn least_bytes(context: &Context, folder: &Path, work: CollectionWork) -> Result<u64> {
-    let manifest = CollectionManifest::read(context, folder)?;
-    let index = manifest.merged().map(|sequence| IndexManifest::read(context, &folder.join(folder_name(sequence))));
-    let index = index.transpose()?;
-    let index_bytes =
-        index.as_ref().map_or(0, |index| Index::memory_bytes(index) + super::places::memory_bytes(index.rows));
-    let log = Segments::open(context, folder, manifest.log())?;
-    let unmerged = Unmerged::of(context, &manifest, &log, index_bytes)?;
-    let opened =
-        index_bytes + TemporaryIndex::least_bytes() + unmerged.bytes + Log::memory_bytes() + unmerged.reading_bytes;
-    let row = TemporaryIndex::row_bytes(manifest.space(), 0);
-    let rows = manifest.merged_rows + unmerged.rows;
-    match work {
-        CollectionWork::Read(bytes) => Ok(opened.saturating_add(bytes)),
-        CollectionWork::Snapshot => {
-            let of_columns = if manifest.attributes.is_empty() { 0 } else { COLUMNS_BYTES };
-            Ok(opened + vectors_bytes(manifest.vectors) + SCAN_BYTES + of_columns)
-        }
-        CollectionWork::Verify => Ok(opened.max(index.as_ref().map_or(0, index::verifying_bytes))),
-        CollectionWork::Merge => Ok(opened + merging_bytes(context, &manifest, rows)),
-        CollectionWork::Write { rows: more, bytes, source_bytes } => {
-            let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
-            let unmerged = opened + more * row + 3 * bytes + writing;
-            let merging = opened + writing + merging_bytes(context, &manifest, rows + more);
-            Ok(unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE))
+/// Manifests of a collection and, after its first merge, of its long-term index.
+pub(super) struct Manifests {
+    pub(super) collection: CollectionManifest,
+    pub(super) index: Option<IndexManifest>,
+}
+
+impl Manifests {
+    /// Reads the manifest of the long-term index, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub(super) fn read(context: &Context, folder: &Path, collection: CollectionManifest) -> Result<Self> {
+        let read = |sequence| IndexManifest::read(context, &folder.join(folder_name(sequence)));
+        let index = collection.merged().map(read).transpose()?;
+        Ok(Self { collection, index })
+    }
+
+    /// Returns the bytes of budget that suffice for work on the collection in a folder.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub(super) fn least_bytes(&self, context: &Context, folder: &Path, work: CollectionWork) -> Result<u64> {
+        let Self { collection: manifest, index } = self;
+        let index_bytes =
+            index.as_ref().map_or(0, |index| Index::memory_bytes(index) + super::places::memory_bytes(index.rows));
+        let log = Segments::open(context, folder, manifest.log())?;
+        let unmerged = Unmerged::of(context, manifest, &log, index_bytes)?;
+        let opened =
+            index_bytes + TemporaryIndex::least_bytes() + unmerged.bytes + Log::memory_bytes() + unmerged.reading_bytes;
+        let row = TemporaryIndex::row_bytes(manifest.space(), 0);
+        let rows = manifest.merged_rows + unmerged.rows;
+        match work {
+            CollectionWork::Read(bytes) => Ok(opened.saturating_add(bytes)),
+            CollectionWork::Snapshot => {
+                let of_columns = if manifest.attributes.is_empty() { 0 } else { COLUMNS_BYTES };
+                Ok(opened + vectors_bytes(manifest.vectors) + SCAN_BYTES + of_columns)
+            }
+            CollectionWork::Verify => Ok(opened.max(index.as_ref().map_or(0, index::verifying_bytes))),
+            CollectionWork::Merge => Ok(opened + merging_bytes(context, manifest, rows)),
+            CollectionWork::Write { rows: more, bytes, source_bytes } => {
+                let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
+                let unmerged = opened + more * row + 3 * bytes + writing;
+                let merging = opened + writing + merging_bytes(context, manifest, rows + more);
+                Ok(unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE))
+            }
         }
     }
 }

@@ -154,7 +154,7 @@ impl Collection {
         // Checked before the lock, which creates a file: the folder may be something else.
         CollectionManifest::read(context, folder)?;
         let lock = WriterLock::take(&context.device, folder)?;
-        let (mut opened, found) = Self::read(context, folder)?;
+        let (mut opened, found) = Self::read(context, folder, CollectionManifest::read(context, folder)?)?;
         let manifest = opened.manifest();
         remove_unnamed(context, folder, &manifest)?;
         let opened_at = found.sequence();
@@ -171,18 +171,26 @@ impl Collection {
     /// # Errors
     /// As [`Self::open`], except that other processes may write.
     pub fn open_read_only(context: &Context, folder: &Path) -> Result<Self> {
-        Ok(Self::read(context, folder)?.0)
+        Self::open_read(context, folder, CollectionManifest::read(context, folder)?)
     }
 
-    fn read(context: &Context, folder: &Path) -> Result<(Self, LogContents)> {
-        let (manifest, (state, found)) = loop {
-            let manifest = CollectionManifest::read(context, folder)?;
+    /// Opens the collection like [`Self::open_read_only`], by a manifest that was just read.
+    ///
+    /// # Errors
+    /// As [`Self::open_read_only`].
+    pub(crate) fn open_read(context: &Context, folder: &Path, manifest: CollectionManifest) -> Result<Self> {
+        Ok(Self::read(context, folder, manifest)?.0)
+    }
+
+    fn read(context: &Context, folder: &Path, mut manifest: CollectionManifest) -> Result<(Self, LogContents)> {
+        let (state, found) = loop {
             let read = State::read(context, folder, &manifest);
             // If a merge ended in the meantime, files of the old index are gone; then the new index is opened.
             if read.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
-                break (manifest, read?);
+                break read?;
             }
             context.cancel.check()?;
+            manifest = CollectionManifest::read(context, folder)?;
         };
         if found.is_torn {
             let said = "the log ends in a write that was cut off and never acknowledged; it is left out";

@@ -17,25 +17,6 @@ use crate::source::TextIds;
 /// Packed columns of consecutive rows; empty if rows have no columns.
 pub(super) type PackedRows = TextIds;
 
-/// A value of a column.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AttributeValue {
-    /// No value.
-    Null,
-    /// A text.
-    Text(String),
-    /// An integer.
-    Int64(i64),
-    /// A float.
-    Float64(f64),
-    /// True or false.
-    Bool(bool),
-    /// Days since 1970.
-    Date(i32),
-    /// Microseconds since 1970, in UTC.
-    Timestamp(i64),
-}
-
 /// Returns the bytes of the next value, `Some(None)` if it is null, or `None` if no value begins there.
 fn next_value<'a>(kind: AttributeKind, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let [is_there] = *rest.split_off(..1)?.as_array()?;
@@ -68,27 +49,8 @@ fn values<'a>(attributes: &'a [Attribute], mut row: &'a [u8]) -> impl Iterator<I
     attributes.iter().map(move |attribute| next_value(attribute.kind, &mut row).expect("bytes that were checked"))
 }
 
-/// Decodes a value.
-fn value_of(kind: AttributeKind, value: Option<&[u8]>) -> AttributeValue {
-    let Some(value) = value else { return AttributeValue::Null };
-    match kind {
-        AttributeKind::Text => AttributeValue::Text(String::from_utf8_lossy(value).into_owned()),
-        AttributeKind::Int64 => AttributeValue::Int64(i64::from_le_bytes(array_of(value))),
-        AttributeKind::Float64 => AttributeValue::Float64(f64::from_le_bytes(array_of(value))),
-        AttributeKind::Bool => AttributeValue::Bool(value[0] == 1),
-        AttributeKind::Date => AttributeValue::Date(i32::from_le_bytes(array_of(value))),
-        AttributeKind::Timestamp => AttributeValue::Timestamp(i64::from_le_bytes(array_of(value))),
-    }
-}
-
 fn array_of<const N: usize>(value: &[u8]) -> [u8; N] {
     value.try_into().expect("as many bytes as a value has")
-}
-
-/// Decodes the values of a row.
-pub(super) fn unpacked(attributes: &[Attribute], row: &[u8]) -> Vec<AttributeValue> {
-    let values = attributes.iter().zip(values(attributes, row));
-    values.map(|(attribute, value)| value_of(attribute.kind, value)).collect()
 }
 
 /// Appends a row of a table with the columns of the collection.
@@ -196,13 +158,6 @@ pub(super) mod tests {
         for places in [&[0, 1, 2, 3, 4, 5][..], &[1, 4], &[]] {
             assert_eq!(table_of(&kinds, places, rows.clone()), table.project(places).unwrap());
         }
-        assert_eq!(unpacked(&kinds, packed.get(1)), vec![AttributeValue::Null; 6]);
-        let first = unpacked(&kinds, packed.get(0));
-        assert_eq!(first[..2], [AttributeValue::Text("ä, long enough".into()), AttributeValue::Int64(i64::MIN)]);
-        assert_eq!(
-            first[3..],
-            [AttributeValue::Bool(true), AttributeValue::Date(i32::MAX), AttributeValue::Timestamp(1)]
-        );
         for row in rows {
             let mut rest = row;
             assert_eq!((next_row(&kinds, &mut rest), rest), (Some(row), &[][..]));
@@ -212,7 +167,6 @@ pub(super) mod tests {
                 other[at] ^= flip;
                 let mut rest = &other[..];
                 if let Some(read) = next_row(&kinds, &mut rest) {
-                    assert_eq!(unpacked(&kinds, read).len(), 6);
                     table_of(&kinds, &[0, 2, 3], std::iter::once(read));
                 }
             }

@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::Collection;
-use super::long_term_index::folder_name;
 use super::manifest::CollectionManifest;
+use super::memory::{CollectionWork, Manifests};
 use super::state::StateView;
 use super::temporary_index::TemporaryView;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
-use crate::index::{CollectionChanges, Index, UnmergedRows, search_bytes, search_changed};
+use crate::index::{CollectionChanges, UnmergedRows, search_bytes, search_changed};
 use crate::message::Argument;
 use crate::options::Metric;
 use crate::query::{
@@ -96,35 +96,23 @@ impl Collection {
         Ok(scan.statistics(options, common, &ran))
     }
 
-    /// Returns the bytes that suffice for a search once the collection is open, as estimated from its manifest and the
-    /// options. `sink_bytes` returns the bytes that the sink holds.
+    /// Returns a context for opening a collection by a manifest and searching it: at whichever step a smaller budget
+    /// fails, the error names one that suffices for both. `sink_bytes` returns the bytes that the sink holds.
     ///
     /// # Errors
-    /// If there is no collection, or a manifest cannot be read.
-    pub fn search_bytes(
+    /// If the manifest of the long-term index cannot be read.
+    pub(crate) fn search_context(
         context: &Context,
         folder: &Path,
+        manifest: &CollectionManifest,
         queries: QuerySources<'_>,
         options: &SearchOptions,
         sink_bytes: &dyn Fn(HitSchema) -> u64,
-    ) -> Result<u64> {
-        let manifest = CollectionManifest::read(context, folder)?;
-        let sink_bytes = sink_bytes(schema_of(&manifest, queries.queries));
-        let hits = match options.target {
-            QueryTarget::Nearest(k) => k,
-            QueryTarget::Within(_) => HITS_EXPECTED,
-        };
-        let of_hits = HITS_OF_QUERY.saturating_mul(Nearest::memory_bytes(hits));
-        let on_disk = manifest.merged().map(|sequence| Index::manifest(context, &folder.join(folder_name(sequence))));
-        let of_search = match on_disk.transpose()? {
-            Some(facts) => search_bytes(context, &facts, queries, options, sink_bytes),
-            None => {
-                let queries = SourceQueries { source: queries.queries, space: manifest.space() };
-                let handing = SearchRun::bytes_with(manifest.ids, 0, sink_bytes);
-                queries.reading_bytes() + 8 * queries.vectors().bytes() as u64 + handing
-            }
-        };
-        Ok(of_search.saturating_add(of_hits).saturating_add(TemporaryView::finding_bytes_of(context, manifest.space())))
+    ) -> Result<Context> {
+        let manifests = Manifests::read(context, folder, manifest.clone())?;
+        let sink_bytes = sink_bytes(schema_of(manifest, queries.queries));
+        let work = CollectionWork::Read(manifests.search_bytes(context, queries, options, sink_bytes));
+        Ok(context.naming_at_least(manifests.least_bytes(context, folder, work).unwrap_or(0)))
     }
 
     /// Returns whether the list size of a search for the `k` nearest rows with a recall is known already
@@ -136,6 +124,33 @@ impl Collection {
     /// Returns the schema of the hits of `queries`.
     pub fn hit_schema(&self, queries: &dyn VectorSource) -> HitSchema {
         schema_of(&self.manifest(), queries)
+    }
+}
+
+impl Manifests {
+    /// Returns the bytes that suffice for a search once the collection is open. The sink holds `sink_bytes`.
+    fn search_bytes(
+        &self,
+        context: &Context,
+        queries: QuerySources<'_>,
+        options: &SearchOptions,
+        sink_bytes: u64,
+    ) -> u64 {
+        let Self { collection: manifest, index } = self;
+        let hits = match options.target {
+            QueryTarget::Nearest(k) => k,
+            QueryTarget::Within(_) => HITS_EXPECTED,
+        };
+        let of_hits = HITS_OF_QUERY.saturating_mul(Nearest::memory_bytes(hits));
+        let of_search = match index {
+            Some(facts) => search_bytes(context, facts, queries, options, sink_bytes),
+            None => {
+                let queries = SourceQueries { source: queries.queries, space: manifest.space() };
+                let handing = SearchRun::bytes_with(manifest.ids, 0, sink_bytes);
+                queries.reading_bytes() + 8 * queries.vectors().bytes() as u64 + handing
+            }
+        };
+        of_search.saturating_add(of_hits).saturating_add(TemporaryView::finding_bytes_of(context, manifest.space()))
     }
 }
 

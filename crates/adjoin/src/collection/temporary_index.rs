@@ -226,15 +226,12 @@ impl TemporaryIndex {
 
     /// Returns whether a live row has id `k`.
     pub(super) fn has(&self, ids: &Ids, k: usize) -> bool {
-        self.numbers.get(ids, k).is_some()
+        self.number(ids, k).is_some()
     }
 
-    /// Returns the vector and the packed columns of the row with id `k`.
-    pub(super) fn row(&self, ids: &Ids, k: usize) -> Option<(&[u8], &[u8])> {
-        let number = self.numbers.get(ids, k)?;
-        let block = Self::block(&self.full, &self.last, number);
-        let (bytes, row) = (self.space.vectors.bytes(), (number - block.first) as usize);
-        Some((&block.stored[row * bytes..][..bytes], block.attributes_of(number)))
+    /// Returns the number of the live row with id `k`.
+    pub(super) fn number(&self, ids: &Ids, k: usize) -> Option<u32> {
+        self.numbers.get(ids, k)
     }
 
     /// Returns a view of the current rows.
@@ -323,9 +320,7 @@ impl Newcomers for ViewRows<'_> {
     }
 
     fn vector(&self, number: u32) -> &[u8] {
-        let number = self.numbers[number as usize];
-        let (block, bytes) = (self.view.block_of(number), self.view.space.vectors.bytes());
-        &block.stored[(number - block.first) as usize * bytes..][..bytes]
+        self.view.row(self.numbers[number as usize]).0
     }
 
     fn push_id(&self, number: u32, ids: &mut Ids) {
@@ -352,6 +347,12 @@ impl TemporaryView {
     /// Returns the block that holds a row.
     fn block_of(&self, number: u32) -> &Block {
         &self.blocks[self.blocks.partition_point(|block| block.first <= number) - 1]
+    }
+
+    /// Returns the vector and the packed columns of a row.
+    pub(super) fn row(&self, number: u32) -> (&[u8], &[u8]) {
+        let (block, bytes) = (self.block_of(number), self.space.vectors.bytes());
+        (&block.stored[(number - block.first) as usize * bytes..][..bytes], block.attributes_of(number))
     }
 
     /// Returns whether there are no rows, deleted ones included.

@@ -102,9 +102,15 @@ impl IndexManifest {
     /// # Errors
     /// If it is damaged, has a newer version or another kind, or has impossible values.
     pub(crate) fn read(context: &Context, folder: &std::path::Path) -> Result<Self> {
-        let bytes = read_manifest_bytes(context, folder)?;
-        let read =
-            unsealed::<Self>(&bytes, Kind::Index).map_err(|unreadable| unreadable.in_folder(folder, Kind::Index));
+        Self::decode(folder, &read_manifest_bytes(context, folder)?)
+    }
+
+    /// Decodes the manifest of the index in a folder.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub(crate) fn decode(folder: &std::path::Path, bytes: &[u8]) -> Result<Self> {
+        let read = unsealed::<Self>(bytes, Kind::Index).map_err(|unreadable| unreadable.in_folder(folder, Kind::Index));
         let manifest = read?;
         match manifest.contradiction() {
             None => Ok(manifest),

@@ -56,6 +56,7 @@ use self::filtered_vertices::FilteredVertices;
 pub use self::manifest::IndexManifest;
 pub(crate) use self::manifest::file_names;
 pub(crate) use self::merge::{ALL_REPLACEMENTS, Merge, Newcomers};
+pub(crate) use self::named::fetching_bytes;
 pub use self::options::IndexOptions;
 pub use self::reader::Index;
 #[doc(hidden)]

@@ -1,37 +1,82 @@
-//! Looks up vectors of an index by ids or row numbers.
+//! Looks up rows of an index by id or row number, and reads their vectors and columns.
 
-use super::Index;
-use super::scan::Scan;
+use super::reader::ids_at_once;
+use super::scan::{Pieces, Scan};
+use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::source::{IdKind, Ids, Named};
+use crate::store::AttributeRows;
+
+/// Returns the least bytes for finding rows of an index by id and for reading their vectors, without names and vectors.
+pub(crate) fn fetching_bytes(facts: &IndexManifest) -> u64 {
+    Scan::memory_bytes(facts.shape()) + ids_at_once(facts).1
+}
+
+/// Purpose of the memory in error messages.
+const PURPOSE: &str = "fetching rows by their ids";
+/// Pages are read in order, many at once, if at least one row in this number of pages is read.
+const DENSE: u64 = 8;
 
 impl Index {
-    /// Returns the stored vectors of the rows with some ids, or with some row numbers if rows have no ids. The result
-    /// is `None` for a name that no row has. Reads all ids, or all pages if there are no ids.
+    /// Returns the entries of the rows with some ids, or with some row numbers if rows have no ids. The result is `None`
+    /// for a name that no row has. Reads all ids, or all pages if there are no ids.
     ///
     /// # Errors
     /// If the ids have another kind, if memory does not suffice, or if the index is damaged or cannot be read.
-    pub fn vectors_named(&self, context: &Context, names: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
+    pub(crate) fn entries_named(&self, context: &Context, names: &Ids) -> Result<Vec<Option<u64>>> {
         let mut named = Named::new(self.facts().ids, names)?;
         match self.facts().ids {
-            IdKind::None => self.each_row(context, &mut |entry, row| named.meet_row(row, || self.vector(entry)))?,
-            _ => self.each_id(context, &mut |entry, id| named.meet(id, || self.vector(entry)))?,
+            IdKind::None => self.each_row(context, &mut |entry, row| named.meet_row(row, entry.into()))?,
+            _ => self.each_id(context, &mut |entry, id| {
+                named.meet(id, entry.into());
+                Ok(())
+            })?,
         }
-        Ok(named.into_found())
+        Ok(named.into_places())
     }
 
     /// Passes the row number of each entry to `take`.
-    fn each_row(&self, context: &Context, take: &mut dyn FnMut(u32, u64) -> Result<()>) -> Result<()> {
+    fn each_row(&self, context: &Context, take: &mut dyn FnMut(u32, u64)) -> Result<()> {
         let (shape, vertices) = (self.facts().shape(), self.facts().vertices);
-        let _memory = context.reserve(Scan::memory_bytes(shape), "looking for rows by their numbers")?;
+        let _memory = context.reserve(Scan::memory_bytes(shape), PURPOSE)?;
         let pages = 0..shape.pages(vertices) as u32;
         Scan::new(shape).each(&context.cancel, &*self.pages, pages, &mut |number, page| match page {
             Ok(page) => {
-                shape.vertices(number, vertices).enumerate().try_for_each(|(slot, vertex)| take(vertex, page.row(slot)))
+                shape.vertices(number, vertices).enumerate().for_each(|(slot, vertex)| take(vertex, page.row(slot)));
+                Ok(())
             }
             Err(no_page) => Err(self.no_page(number, no_page)),
         })?;
-        (vertices..).zip(self.duplicates.rows()).try_for_each(|(entry, &row)| take(entry, row))
+        (vertices..).zip(self.duplicates.rows()).for_each(|(entry, &row)| take(entry, row));
+        Ok(())
+    }
+
+    /// Returns the stored vectors of entries, end to end. Reads each page once.
+    ///
+    /// # Errors
+    /// If a page cannot be read or is damaged, or if memory does not suffice.
+    pub(crate) fn vectors_of(&self, context: &Context, entries: &[u32]) -> Result<Vec<u8>> {
+        let mut order: Vec<(u32, usize)> = entries.iter().map(|&entry| self.vertex_of(entry)).zip(0..).collect();
+        order.sort_unstable();
+        let pages = self.facts().shape().pages(self.facts().vertices);
+        let is_dense = entries.len() as u64 * DENSE >= pages;
+        let _memory = context.reserve_between_runs(Scan::memory_bytes(self.facts().shape()), PURPOSE)?;
+        let mut pages = if is_dense { Pieces::new(self) } else { Pieces::single(self) };
+        let bytes = self.facts().vectors.bytes();
+        let mut out = vec![0; entries.len() * bytes];
+        for (vertex, k) in order {
+            context.cancel.check()?;
+            out[k * bytes..][..bytes].copy_from_slice(&pages.vector(vertex)?[..bytes]);
+        }
+        Ok(out)
+    }
+
+    /// Returns the columns of entries, in their order.
+    ///
+    /// # Errors
+    /// If their file cannot be read or is damaged, or if memory does not suffice.
+    pub(crate) fn attributes_of(&self, context: &Context, entries: &[u32]) -> Result<AttributeRows> {
+        AttributeRows::read(context, self.attributes.as_ref(), self.files(), entries)
     }
 }

@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
+use adjoin_device::{ReadFile, Reservation};
 use adjoin_kernels::Panel;
-use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
 use super::blocks::Unreadable;
@@ -41,6 +40,13 @@ const ID_BYTES_AT_ONCE: u64 = 1 << 20;
 /// Bytes of looking up an id, in addition to the id: its entry, its position, and its rank in the order.
 const BYTES_OF_LOOK_UP: u64 = 48;
 
+/// Returns the number of ids read at once when all are read, and the bytes that this takes.
+pub(super) fn ids_at_once(manifest: &IndexManifest) -> (usize, u64) {
+    let of_id = manifest.files[Role::Ids].bytes.div_ceil(manifest.rows);
+    let at_once = (ID_BYTES_AT_ONCE / of_id.max(1)).clamp(1, IDS_AT_ONCE);
+    (at_once as usize, at_once * (2 * of_id + BYTES_OF_LOOK_UP))
+}
+
 /// An index, open for searches from any thread.
 pub struct Index {
     folder: PathBuf,
@@ -69,14 +75,22 @@ impl Index {
     /// # Errors
     /// If there is no index, if it is damaged or has a newer version, or if the budget does not hold its codes.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
+        Self::open_read(context, folder, Self::manifest(context, folder)?)
+    }
+
+    /// Opens the index in a folder like [`Self::open`], by a manifest that was just read.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: IndexManifest) -> Result<Self> {
         loop {
-            let manifest = Self::manifest(context, folder)?;
             let opened = Self::of_manifest(context, folder, &manifest);
             // If a build replaced the index between two reads, some files are missing. Then the new index is opened.
             if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 return opened;
             }
             context.cancel.check()?;
+            manifest = Self::manifest(context, folder)?;
         }
     }
 
@@ -247,20 +261,6 @@ impl Index {
         self.columns().map_or_else(|| Ok(Arc::new(Schema::empty())), StoredColumns::schema)
     }
 
-    /// Passes the columns of some entries, which ascend, to `take`: the position of an entry in `entries`, a table, and
-    /// the row of the entry in this table.
-    ///
-    /// # Errors
-    /// If the file is damaged or cannot be read, if memory does not suffice, or if `take` fails.
-    pub(crate) fn each_attributes(
-        &self,
-        context: &Context,
-        entries: &[u32],
-        take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
-    ) -> Result<()> {
-        self.columns().map_or(Ok(()), |columns| columns.each_of(context, entries, take))
-    }
-
     /// Returns the columns, if the index has any.
     pub(crate) fn columns(&self) -> Option<StoredColumns<'_>> {
         self.attributes.as_ref().map(|file| file.columns(self.files(), self.manifest.rows))
@@ -338,25 +338,9 @@ impl Index {
         &self.codes[vertex as usize * self.manifest.code_bytes..][..self.manifest.code_bytes]
     }
 
-    /// Returns the stored vector of an entry.
-    ///
-    /// # Errors
-    /// If its page cannot be read, or is damaged.
-    pub(crate) fn vector(&self, entry: u32) -> Result<Vec<u8>> {
-        let (shape, vertex) = (self.manifest.shape(), self.vertex_of(entry));
-        let number = shape.page_of(vertex);
-        let mut buffer = AlignedBuffer::zeroed(shape.bytes());
-        let page = Page::of_checked(shape, self.read_pages(number, &mut buffer)?);
-        let (bytes, slot) = (self.manifest.vectors.bytes(), shape.vertices(number, self.manifest.vertices).start);
-        let slot = (vertex - slot) as usize;
-        Ok(page.vectors(slot + 1)[slot * bytes..].to_vec())
-    }
-
     /// Returns the number of ids read at once when all are read, and the bytes that this takes.
     pub(super) fn ids_at_once(&self) -> (usize, u64) {
-        let of_id = self.manifest.files[Role::Ids].bytes.div_ceil(self.manifest.rows);
-        let at_once = (ID_BYTES_AT_ONCE / of_id.max(1)).clamp(1, IDS_AT_ONCE);
-        (at_once as usize, at_once * (2 * of_id + BYTES_OF_LOOK_UP))
+        ids_at_once(&self.manifest)
     }
 
     /// Passes the bytes of the id of each entry ([`Ids::append_bytes_of`]) to `take`, in the order of the entries. Does

@@ -26,7 +26,7 @@ pub use buckets::{Buckets, ReadCounts, check_comparable};
 pub(crate) use cache::{Cache, CachedBucket};
 pub(crate) use coding::{coding_bytes, fit_coding};
 pub(crate) use members::{Decider, Members, PairDetail};
-pub use named::vectors_named;
+pub(crate) use named::{least_pass_bytes, places_named, vectors_at};
 pub use pair_filter::PairFilter;
 pub(crate) use pass::BucketPass;
 pub use read_ahead::{ReadAhead, StoredBucket, least_read_ahead, most_read_ahead, read_ahead_bytes};

@@ -43,9 +43,7 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
     let info = source.info();
     let batch = BATCH_BYTES.max(info.vectors.bytes()) as u64;
     let _memory = context.reserve(source.scan_bytes(batch) + writing_bytes(info.vectors), PURPOSE)?;
-    let element = Arc::new(Field::new("element", element_type(info.vectors.element), false));
-    let list = DataType::FixedSizeList(element.clone(), info.vectors.dimensions as i32);
-    let mut fields = vec![id_field("id", info.ids), Field::new("vector", list, false)];
+    let mut fields = vec![id_field("id", info.ids), vector_field(info.vectors)];
     let mut others = OtherColumns::of(context, source)?;
     fields.extend(others.schema.fields().iter().map(|field| field.as_ref().clone()));
     let mut table = TableWriter::create(context, target, fields)?;
@@ -59,7 +57,7 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
         }
         let VectorBatch { first_row, rows, bytes, ids, .. } = batch;
         let numbers: Vec<u64> = (first_row..first_row + rows as u64).collect();
-        let columns = [id_column(&numbers, &ids), lists(info.vectors, element.clone(), &bytes)];
+        let columns = [id_column(&numbers, &ids), vector_column(info.vectors, &bytes)];
         let mut done = 0;
         while done < rows {
             let some = others.take(source, rows - done)?;
@@ -130,8 +128,18 @@ fn element_type(element: Element) -> DataType {
     }
 }
 
-/// Converts stored vectors to a column.
-fn lists(vectors: VectorType, element: FieldRef, stored: &[u8]) -> ArrayRef {
+fn element_field(vectors: VectorType) -> FieldRef {
+    Arc::new(Field::new("element", element_type(vectors.element), false))
+}
+
+/// Returns the field of a column of vectors.
+pub(crate) fn vector_field(vectors: VectorType) -> Field {
+    let list = DataType::FixedSizeList(element_field(vectors), vectors.dimensions as i32);
+    Field::new("vector", list, false)
+}
+
+/// Returns stored vectors as such a column.
+pub(crate) fn vector_column(vectors: VectorType, stored: &[u8]) -> ArrayRef {
     let elements: ArrayRef = match vectors.element {
         Element::F32 => {
             let floats = stored.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
@@ -144,5 +152,5 @@ fn lists(vectors: VectorType, element: FieldRef, stored: &[u8]) -> ArrayRef {
         Element::U8 => Arc::new(UInt8Array::from(stored.to_vec())),
         Element::I8 => Arc::new(Int8Array::from_iter_values(stored.iter().map(|byte| byte.cast_signed()))),
     };
-    Arc::new(FixedSizeListArray::new(element, vectors.dimensions as i32, elements, None))
+    Arc::new(FixedSizeListArray::new(element_field(vectors), vectors.dimensions as i32, elements, None))
 }

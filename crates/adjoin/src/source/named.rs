@@ -5,12 +5,16 @@ use std::collections::HashMap;
 use super::{IdKind, Ids};
 use crate::error::{Error, Result};
 
-/// Collects the vectors of rows with given names: their ids, or their numbers if they have no ids. If rows share a
-/// name, the first one counts.
+/// Bytes of a name while its row is looked up, in addition to the id: its entry in the map, two allocations, and the
+/// place of its row.
+const NAME_BYTES: u64 = 192;
+
+/// Collects the places of rows with given names: their ids, or their numbers if they have no ids. If rows share a name,
+/// the first one counts.
 pub(crate) struct Named {
-    /// Names that no row had so far, with the indices in `found` for the vector.
+    /// Names that no row had so far, with the indices in `found` for the place.
     missing: HashMap<Vec<u8>, Vec<usize>>,
-    found: Vec<Option<Vec<u8>>>,
+    found: Vec<Option<u64>>,
 }
 
 impl Named {
@@ -27,7 +31,7 @@ impl Named {
                 IdKind::Utf8 => "ids are texts here; give texts",
             }));
         }
-        let mut missing: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
+        let mut missing: HashMap<Vec<u8>, Vec<usize>> = HashMap::with_capacity(names.len());
         for k in 0..names.len() {
             let mut name = Vec::new();
             names.append_bytes_of(k, &mut name);
@@ -36,26 +40,21 @@ impl Named {
         Ok(Self { missing, found: vec![None; names.len()] })
     }
 
+    /// Returns the bytes of a search for these names, without the names themselves.
+    pub(crate) fn memory_bytes(names: &Ids) -> u64 {
+        names.bytes() + NAME_BYTES * names.len() as u64
+    }
+
     /// Checks a row, given the bytes of its id ([`Ids::append_bytes_of`]).
-    ///
-    /// # Errors
-    /// Fails if the row is sought and `vector` fails.
-    pub(crate) fn meet(&mut self, name: &[u8], vector: impl FnOnce() -> Result<Vec<u8>>) -> Result<()> {
-        if self.missing.contains_key(name) {
-            let vector = vector()?;
-            for k in self.missing.remove(name).into_iter().flatten() {
-                self.found[k] = Some(vector.clone());
-            }
+    pub(crate) fn meet(&mut self, name: &[u8], place: u64) {
+        for k in self.missing.remove(name).into_iter().flatten() {
+            self.found[k] = Some(place);
         }
-        Ok(())
     }
 
     /// Checks a row without an id.
-    ///
-    /// # Errors
-    /// Fails as [`Self::meet`] does.
-    pub(crate) fn meet_row(&mut self, row: u64, vector: impl FnOnce() -> Result<Vec<u8>>) -> Result<()> {
-        self.meet(&row.to_le_bytes(), vector)
+    pub(crate) fn meet_row(&mut self, row: u64, place: u64) {
+        self.meet(&row.to_le_bytes(), place);
     }
 
     /// Returns whether a row was found for each name.
@@ -63,8 +62,8 @@ impl Named {
         self.missing.is_empty()
     }
 
-    /// Returns the vector of each name; `None` if no row had the name.
-    pub(crate) fn into_found(self) -> Vec<Option<Vec<u8>>> {
+    /// Returns the place of the row of each name; `None` if no row had the name.
+    pub(crate) fn into_places(self) -> Vec<Option<u64>> {
         self.found
     }
 }

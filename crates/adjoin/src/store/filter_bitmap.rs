@@ -225,30 +225,29 @@ impl<'a> StoredColumns<'a> {
         }))
     }
 
-    /// Passes some rows, ascending, to `take`: the index in `rows`, a table, and the index of the row in the table.
+    /// Passes some rows, ascending, to `take`: a table, and the indices in it of the next rows.
     ///
     /// # Errors
     /// Fails as [`Self::excluding`] does, or if `take` fails.
-    pub(crate) fn each_of(
+    pub(super) fn each_of(
         self,
         context: &Context,
         rows: &[u32],
-        take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
+        take: &mut dyn FnMut(&RecordBatch, Vec<u32>) -> Result<()>,
     ) -> Result<()> {
         if self.file.is_sound.get().is_none() {
             self.check(context)?;
             let _ = self.file.is_sound.set(()); // another thread may have been first
         }
         let all = self.all()?;
-        let mut place = 0;
-        while place < rows.len() {
-            let first = rows[place];
+        let mut left = rows;
+        while let Some(&first) = left.first() {
+            context.cancel.check()?;
             let table = self.tables(context, &all, first.into())?.next();
             let table = table.ok_or_else(|| self.too_few_rows())??;
-            while let Some(k) = rows.get(place).map(|row| (row - first) as usize).filter(|&k| k < table.num_rows()) {
-                take(place, &table, k)?;
-                place += 1;
-            }
+            let (here, after) = left.split_at(left.partition_point(|row| ((row - first) as usize) < table.num_rows()));
+            take(&table, here.iter().map(|row| row - first).collect())?;
+            left = after;
         }
         Ok(())
     }

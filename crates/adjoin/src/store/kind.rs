@@ -15,13 +15,20 @@ use crate::message::{Mention, message};
 /// # Errors
 /// Fails if the manifest is damaged or of a kind that only a later version knows, or the device does not allow access.
 pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
+    Ok(find_manifest(context, folder)?.map(|(kind, _)| kind))
+}
+
+/// Reads the manifest of a folder. Returns its kind and its bytes; `None` if there is none.
+///
+/// # Errors
+/// Fails as [`kind_of`] does.
+pub(crate) fn find_manifest(context: &Context, folder: &Path) -> Result<Option<(Kind, Vec<u8>)>> {
     if !has_manifest(context, folder)? {
         return Ok(None);
     }
     let bytes = read_manifest_bytes(context, folder)?;
-    Envelope::parse(&bytes)
-        .map(|envelope| Some(envelope.kind))
-        .map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
+    let envelope = Envelope::parse(&bytes).map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))?;
+    Ok(Some((envelope.kind, bytes)))
 }
 
 /// Returns whether a folder has a manifest file, whatever its contents.

@@ -149,7 +149,7 @@ impl Kind {
     }
 
     /// Returns the error for a folder of this kind that was given instead of the `wanted` kind.
-    pub(super) fn is_not(self, wanted: Self, folder: &Path) -> Error {
+    pub(crate) fn is_not(self, wanted: Self, folder: &Path) -> Error {
         let (at, searched_with, made_with) = (folder.display(), self.searched_with(), wanted.made_with());
         Error::input(format!(
             "{at} is {self}, not {wanted}; it is searched with: {searched_with}; make {wanted} in another folder with: \

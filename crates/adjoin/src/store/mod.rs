@@ -5,6 +5,7 @@
 
 mod append;
 mod assign;
+mod attribute_rows;
 mod attributes;
 mod bad_rows;
 mod blocks;
@@ -33,6 +34,7 @@ pub use crate::row_numbers::RowSet;
 pub(crate) use append::check_new_ids;
 pub use append::{Append, AppendReport, append, context_of_append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
+pub(crate) use attribute_rows::AttributeRows;
 pub(crate) use attributes::Reordering;
 pub(crate) use bad_rows::fault_of_vector;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
@@ -49,7 +51,7 @@ pub(crate) use ids::{IdCheck, check_same_kind, hash_of};
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
-pub(crate) use kind::has_manifest;
+pub(crate) use kind::{find_manifest, has_manifest};
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest, read_manifest_bytes, sealed, unsealed};

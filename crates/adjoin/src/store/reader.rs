@@ -8,6 +8,7 @@ use adjoin_kernels::Panel;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 
+use super::attribute_rows::AttributeRows;
 use super::blocks::BlockSums;
 use super::files::Role;
 use super::filter_bitmap::{AttributeFile, FilterBitmap, StoredColumns, required_columns};
@@ -50,8 +51,15 @@ impl Store {
         if !has_manifest(context, folder)? {
             return Err(Error::input(format!("{} is not a store; make one with: adjoin build", folder.display())));
         }
+        Self::open_read(context, folder, read_manifest(context, folder)?)
+    }
+
+    /// Opens the store in a folder like [`Self::open`], by a manifest that was just read.
+    ///
+    /// # Errors
+    /// Fails as [`Self::open`] does.
+    pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: Manifest) -> Result<Self> {
         loop {
-            let manifest = read_manifest(context, folder)?;
             let opened = Self::of_manifest(context, folder, &manifest);
             // If a build replaced the store while its files were being opened, some of them may be missing; the new
             // store is opened instead.
@@ -59,6 +67,7 @@ impl Store {
                 return opened;
             }
             context.cancel.check()?;
+            manifest = read_manifest(context, folder)?;
         }
     }
 
@@ -175,6 +184,18 @@ impl Store {
         take: impl FnMut(u64, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
         self.required_columns(argument)?.each_table(context, places, take)
+    }
+
+    /// Returns the columns of the rows at these positions in bucket order, in the order of `places`.
+    ///
+    /// # Errors
+    /// Fails if their file is damaged or cannot be read, or memory does not suffice.
+    pub(crate) fn attributes_at(&self, context: &Context, places: &[u64]) -> Result<AttributeRows> {
+        if self.attributes.is_some() {
+            self.required_columns(Argument::Columns)?;
+        }
+        let places: Vec<u32> = places.iter().map(|&place| place as u32).collect();
+        AttributeRows::read(context, self.columns(), &places)
     }
 
     /// Returns the columns, if the store has any.

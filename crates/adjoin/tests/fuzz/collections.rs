@@ -89,7 +89,7 @@ impl Whole {
         let worked = || -> Result<()> {
             let rows = rows_on(&context)?;
             let collection = Collection::open(&context, Path::new(LIVE))?;
-            collection.get_rows(&Ids::Int64((0..9).collect()))?;
+            collection.get_attributes(&Ids::Int64((0..9).collect()))?;
             let mut options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::List(5), 1);
             for condition in [None, Some("name like 'n%' or size < 5")] {
                 options.filter = condition.map(Condition::parse).transpose()?;

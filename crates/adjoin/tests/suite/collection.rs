@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::collection::{AttributeValue, Collection, CollectionOptions, CollectionRow, Durability, Write, Written};
+use adjoin::collection::{Collection, CollectionOptions, Durability, Write, Written};
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, SimulatedDevice};
 use adjoin::error::Result;
@@ -32,6 +32,7 @@ use adjoin::random::Random;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids};
 use adjoin::sql::Condition;
+use arrow_array::{ArrayRef, Int64Array, StringArray};
 
 use self::carried::{Carried, attributes_of};
 use crate::harness::{Set, Setup};
@@ -149,10 +150,11 @@ pub(crate) fn content(context: &Context, collection: &Collection) -> std::result
         }
     }
     let ids = Ids::Int64(model.keys().copied().collect());
-    let rows = collection.get_rows(&ids).map_err(|error| error.to_string())?;
-    let wanted: Vec<Option<CollectionRow>> = model.values().map(|vector| Some(row(vector))).collect();
-    if rows != wanted {
-        return Err(format!("rows {rows:?}, of these vectors they should be {wanted:?}"));
+    let columns = collection.get_attributes(&ids).map_err(|error| error.to_string())?;
+    let names: StringArray = model.values().map(|vector| attributes_of(vector[0]).0).collect();
+    let sizes: Int64Array = model.values().map(|vector| Some(attributes_of(vector[0]).1)).collect();
+    if columns.columns() != [Arc::new(names.clone()) as ArrayRef, Arc::new(sizes.clone())] {
+        return Err(format!("columns {columns:?}, they should be {names:?} and {sizes:?}"));
     }
     Ok(model)
 }
@@ -173,13 +175,6 @@ fn by_distance(model: &Model) -> Vec<(f64, i64)> {
 fn sorted(mut rows: Vec<(f64, i64)>) -> Vec<(f64, i64)> {
     rows.sort_by(|a, b| a.partial_cmp(b).unwrap());
     rows
-}
-
-/// Returns the row that a collection should have for a vector.
-fn row(vector: &[u8]) -> CollectionRow {
-    let (name, size) = attributes_of(vector[0]);
-    let name = name.map_or(AttributeValue::Null, AttributeValue::Text);
-    CollectionRow { vector: vector.to_vec(), attributes: vec![name, AttributeValue::Int64(size)] }
 }
 
 /// Returns all hits of a search as squared distances and ids.

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::collection::{
-    Attribute, AttributeValue, Collection, CollectionOptions, Durability, MergeMethod, Put, Write, verify,
-};
+use adjoin::collection::{Attribute, Collection, CollectionOptions, Durability, MergeMethod, Put, Write, verify};
 use adjoin::context::Context;
 use adjoin::error::ErrorKind;
 use adjoin::options::{Element, Metric, VectorType};
@@ -16,7 +14,10 @@ use adjoin::random::Random;
 use adjoin::sink::{CollectHits, HitBatch};
 use adjoin::source::{IdKind, Ids};
 use adjoin::sql::Condition;
-use arrow_array::{ArrayRef, BooleanArray, Date64Array, Float64Array, Int32Array, Int64Array, NullArray, StringArray};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Date32Array, Date64Array, Float64Array, Int32Array, Int64Array, NullArray,
+    StringArray,
+};
 
 use super::carried::Carried;
 use super::{LIVE, Model, VECTORS, content, context_on, device, options, set};
@@ -73,12 +74,6 @@ impl Row {
         let lang = [Some("en"), Some("de"), None][random.below(3) as usize];
         let year = (random.below(8) > 0).then(|| 2015 + random.below(10) as i32);
         Self { vector, lang, year, pick: random.below(1_000) as i64, day: 10 * i32::from(vector[0]) }
-    }
-
-    fn values(&self) -> Vec<AttributeValue> {
-        let lang = self.lang.map_or(AttributeValue::Null, |lang| AttributeValue::Text(lang.into()));
-        let year = self.year.map_or(AttributeValue::Null, |year| AttributeValue::Int64(year.into()));
-        vec![lang, year, AttributeValue::Int64(self.pick), AttributeValue::Date(self.day)]
     }
 
     fn squared(&self, other: &[u8]) -> f64 {
@@ -165,11 +160,18 @@ fn check_all(collection: &Collection, rows: &Rows) {
         [QueryTarget::Nearest(6), within].iter().for_each(|&wanted| check(collection, rows, wanted, case));
     }
     let ids: Vec<i64> = (-3..4_000).step_by(7).collect();
-    let found = collection.get_rows(&Ids::Int64(ids.clone())).unwrap();
-    for (id, found) in ids.iter().zip(found) {
-        let found = found.map(|row| (row.vector, row.attributes));
-        assert_eq!(found, rows.get(id).map(|row| (row.vector.to_vec(), row.values())), "{id}");
+    let found = collection.get(&Ids::Int64(ids.clone())).unwrap();
+    for (id, vector) in ids.iter().zip(found) {
+        assert_eq!(vector, rows.get(id).map(|row| row.vector.to_vec()), "{id}");
     }
+    let there: Vec<&Row> = ids.iter().filter_map(|id| rows.get(id)).collect();
+    let wanted: [ArrayRef; 4] = [
+        Arc::new(there.iter().map(|row| row.lang).collect::<StringArray>()),
+        Arc::new(there.iter().map(|row| row.year.map(i64::from)).collect::<Int64Array>()),
+        Arc::new(there.iter().map(|row| Some(row.pick)).collect::<Int64Array>()),
+        Arc::new(there.iter().map(|row| Some(row.day)).collect::<Date32Array>()),
+    ];
+    assert_eq!(collection.get_attributes(&Ids::Int64(ids)).unwrap().columns(), wanted);
 }
 
 fn put(collection: &Collection, rows: &mut Rows, more: Rows) {
@@ -329,8 +331,8 @@ fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
     }
     let nulls = with(vec![("size", Arc::new(NullArray::new(2))), ("name", Arc::new(NullArray::new(2)))]);
     collection.load(&nulls, Put::Insert, Durability::Group).unwrap();
-    let found = collection.get_rows(&Ids::Int64(vec![9])).unwrap();
-    assert_eq!(found[0].as_ref().unwrap().attributes, [AttributeValue::Null, AttributeValue::Null]);
+    let found = collection.get_attributes(&Ids::Int64(vec![9])).unwrap();
+    assert!(found.num_rows() == 1 && found.columns().iter().all(|column| column.null_count() == 1), "{found:?}");
 }
 
 /// Checks filtered deletes during writes: each deletes only existing rows, and all matching rows written before it.

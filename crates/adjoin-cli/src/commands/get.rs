@@ -1,0 +1,42 @@
+use adjoin::error::Result;
+use adjoin::folder::{ClosedFolder, check_rows_target};
+use adjoin::options::{format_bytes, format_count};
+use adjoin::output::{Target, check_free};
+
+use super::ids::ids_of;
+use super::memory::{memory_verdict, print_memory};
+use crate::Outcome;
+use crate::args::Get;
+use crate::resolve;
+use crate::signals::Stopped;
+
+pub(crate) fn get(arguments: &Get, stopped: &Stopped) -> Result<Outcome> {
+    let Get { folder, ids, output, on_missing, force, resources } = arguments;
+    let context = resolve::context(resources, stopped)?;
+    let target = Target::File { path: output.clone(), force: *force };
+    check_rows_target(&target)?;
+    resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
+    check_free(&*context.device, output, *force)?;
+    let closed = ClosedFolder::read(&context, folder)?;
+    let wanted = ids_of(ids, closed.ids())?;
+    let context = closed.fetching_context(&context, &wanted)?;
+    let opened = closed.open(&context)?;
+    let run = context.for_run(opened.fetching_bytes(&wanted), "fetching rows by their ids")?;
+    let found = opened.find(&run, &wanted)?;
+    if on_missing == "error" {
+        found.check_complete(&wanted)?;
+    }
+    let (written, missing) = (found.write(&run, &target)?, found.missing().len() as u64);
+    drop(found);
+    drop((run, opened));
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        let skipped =
+            if missing > 0 { format!("; {} have no row", format_count(missing, "id")) } else { String::new() };
+        let (rows, bytes) = (format_count(written.rows, "row"), format_bytes(written.bytes));
+        eprintln!("{}: {rows}, {bytes}{skipped}", output.display());
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
