@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
@@ -34,7 +34,9 @@ from ._errors import (
     PromiseWarning,
 )
 from ._estimate import AtThreshold, Estimate, Interval
+from ._folders import Collection, Index, Store, open
 from ._options import PathLike
+from ._results import Hits, Neighbors, Rows
 from ._source import files_of
 from ._types import ArrowStream
 from ._work import NONE, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
@@ -58,6 +60,7 @@ __all__ = [
     "OptionTypeError",
     "PromiseWarning",
     "Result",
+    "Rows",
     "Store",
     "__version__",
     "append",
@@ -67,6 +70,7 @@ __all__ = [
     "explain",
     "join",
     "nearest",
+    "open",
 ]
 
 Metric = Literal["l2", "cosine"]
@@ -77,611 +81,8 @@ OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
 ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
 
-Element = Literal["f32", "f16", "u8", "i8"]
-IdKind = Literal["int64", "text"]
-ColumnType = Literal["text", "int64", "float64", "bool", "date", "timestamp"]
-Durability = Literal["group", "buffered"]
 
-class Store:
-    """Vectors on disk, grouped so that near ones are adjacent. Built once, joined and searched often."""
-
-    def __init__(self, path: PathLike) -> None:
-        """Opens the store in the folder ``path``."""
-        self.path = Path(_options.path("path", path))
-        self._info: dict[str, Any] = json.loads(_engine.info(os.fspath(self.path)))
-
-    def __fspath__(self) -> str:
-        return os.fspath(self.path)
-
-    def __len__(self) -> int:
-        return int(self._info["rows"])
-
-    def __repr__(self) -> str:
-        info = self._info
-        return f"<adjoin.Store {str(self.path)!r}: {info['rows']} x {info['dimensions']} {info['element']}, {info['metric']}>"
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """Metadata of the store: rows, dimensions, element, metric, ids and build options."""
-        return dict(self._info)
-
-    def search(
-        self,
-        queries: Any,
-        k: Optional[int] = None,
-        *,
-        radius: Optional[float] = None,
-        min_similarity: Optional[float] = None,
-        recall: Optional[float] = None,
-        exact: bool = False,
-        where: Optional[str] = None,
-        nprobe: Optional[int] = None,
-        calibrate_with: Optional[PathLike] = None,
-        memory: Union[str, int, None] = None,
-        threads: Optional[int] = None,
-        seed: int = 1,
-        vector_column: Optional[str] = None,
-        id_column: Optional[str] = None,
-        ids: bool = True,
-        split: Optional[str] = None,
-        temporary: Optional[PathLike] = None,
-        progress: Optional[bool] = None,
-    ) -> Hits:
-        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
-
-        Args:
-            queries: Anything that :func:`build` accepts, with its options for columns. If this is the store itself, its
-                rows are the queries, in store order, and a row does not find itself.
-            recall: Mean fraction of a query's hits to find, 0.95 by default. It is promised for queries that are
-                distributed like the rows of the store, or like the vectors of the file ``calibrate_with``.
-            exact: Finds all hits. This also happens if there are few queries.
-            where: A SQL condition on the columns that the store keeps, such as ``"lang = 'en' and year >= 2020"``. Only
-                rows that pass are found. If the store itself is searched, only these rows are queries.
-            nprobe: Number of buckets to probe, without a promise.
-            memory: Limit for the memory that the search uses in addition to the memory held before the call.
-
-        Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if
-        the search exceeded ``memory``. Ctrl-C stops it and removes temporary files.
-        """
-        numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
-        wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
-        wanted["store"] = os.fspath(self.path)
-        wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
-        wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
-        wanted["nprobe"] = _options.optional_integer("nprobe", nprobe, _options.U32_MAX)
-        wanted["exact"] = _options.flag("exact", exact)
-        wanted["condition"] = _options.text("where", where)
-        options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
-        resources = _options.resources(memory, threads)
-        with working(NONE if queries is self else queries, temporary, options, progress) as (files, folder, shown):
-            resources["temporary"] = folder.name
-            hits = Hits(_engine.search(files, wanted, options, resources, folder.name, shown), folder)
-        check_memory(hits.stats["memory"], hits)
-        return hits
-
-
-class Index:
-    """Vectors on disk with a graph of their neighbors, which needs few reads per query. Built by :func:`build_index`.
-
-    The index stays open until the object is dropped. The part that searches hold in memory is read once and shared by
-    searches of several threads.
-    """
-
-    def __init__(self, path: PathLike) -> None:
-        """Opens the index in the folder ``path``."""
-        self.path = Path(_options.path("path", path))
-        self._index = _engine.Index(os.fspath(self.path), {**_options.resources(None, None), "temporary": None})
-        self._info: dict[str, Any] = json.loads(self._index.info)
-
-    def __fspath__(self) -> str:
-        return os.fspath(self.path)
-
-    def __len__(self) -> int:
-        return int(self._info["rows"])
-
-    def __repr__(self) -> str:
-        info = self._info
-        return f"<adjoin.Index {str(self.path)!r}: {info['rows']} x {info['dimensions']} {info['element']}, {info['metric']}>"
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """Metadata of the index: rows, dimensions, element, metric, ids and build options."""
-        return dict(self._info)
-
-    def search(
-        self,
-        queries: Any,
-        k: Optional[int] = None,
-        *,
-        radius: Optional[float] = None,
-        min_similarity: Optional[float] = None,
-        recall: Optional[float] = None,
-        exact: bool = False,
-        list: Optional[int] = None,
-        where: Optional[str] = None,
-        calibrate_with: Optional[PathLike] = None,
-        memory: Union[str, int, None] = None,
-        threads: Optional[int] = None,
-        seed: int = 1,
-        vector_column: Optional[str] = None,
-        id_column: Optional[str] = None,
-        ids: bool = True,
-        split: Optional[str] = None,
-        temporary: Optional[PathLike] = None,
-        progress: Optional[bool] = None,
-    ) -> Hits:
-        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
-
-        Args:
-            queries: Anything that :func:`build` accepts, with its options for columns.
-            recall: Mean fraction of a query's hits to find, 0.95 by default. It is promised for queries that are
-                distributed like the rows of the index, or like the vectors of the file ``calibrate_with``. Such a file
-                needs a pass over the index, and so does a threshold.
-            exact: Compares each query with every row and finds all hits.
-            list: Number of candidates to keep, without a promise.
-            where: A SQL condition on the columns that the index keeps. Only rows that pass are found. With few queries,
-                a search with a recall is then exact, at the cost of a pass over the pages with such rows.
-            memory: Limit for the memory that the search uses in addition to the memory held before the call.
-
-        Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if
-        the search exceeded ``memory``, or if no reasonable search supports the recall. Ctrl-C stops it and removes
-        temporary files.
-        """
-        wanted = _sought(k, radius, min_similarity, recall, exact, list)
-        wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
-        wanted["condition"] = _options.text("where", where)
-        options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
-        resources = _options.resources(memory, threads)
-        with working(queries, temporary, options, progress) as (files, folder, shown):
-            resources["temporary"] = folder.name
-            hits = Hits(self._index.search(files, (wanted, options), resources, folder.name, shown), folder)
-        check_memory(hits.stats["memory"], hits)
-        check_recall(hits.stats["recall"], hits)
-        return hits
-
-
-def _sought(k: Any, radius: Any, min_similarity: Any, recall: Any, exact: Any, candidates: Any) -> dict[str, Any]:
-    """Returns the target and the effort of a search of an index."""
-    numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
-    wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
-    wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
-    wanted["exact"] = _options.flag("exact", exact)
-    wanted["list"] = _options.optional_integer("list", candidates, _options.U32_MAX)
-    return {"calibrate_with": None, "condition": None, **wanted}
-
-
-class Collection:
-    """A folder of vectors that accepts writes. The next search sees every write.
-
-    One process writes; any number of processes search the rows that existed when they opened the folder. The end of a
-    ``with`` block or :meth:`close` closes the collection.
-    """
-
-    def __init__(
-        self,
-        path: PathLike,
-        *,
-        read_only: bool = False,
-        merge_at: Union[str, int, None] = "auto",
-        memory: Union[str, int, None] = None,
-        threads: Optional[int] = None,
-    ) -> None:
-        """Opens the collection in the folder ``path``, to write and search, or with ``read_only`` only to search.
-
-        Args:
-            memory: Limit for the unmerged rows and for automatic merges.
-            merge_at: Memory of unmerged rows that starts a merge; ``"auto"`` is an eighth of ``memory``, at most 64
-                MiB. A merge also starts when a quarter of the rows on disk is deleted. If merges fall behind, writes
-                wait, longer as more rows are unmerged; ``stats`` reports the wait. With ``None`` only :meth:`merge`
-                merges.
-            threads: Merges use half of them, at a low priority.
-        """
-        self.path = Path(_options.path("path", path))
-        at = merge_at if merge_at is None or isinstance(merge_at, str) else str(_options.integer("merge_at", merge_at, _options.U64_MAX))
-        resources = {**_options.resources(memory, threads), "temporary": None}
-        self._live = _engine.Collection(os.fspath(self.path), _options.flag("read_only", read_only), at, resources)
-
-    @classmethod
-    def create(
-        cls,
-        path: PathLike,
-        dimensions: int,
-        *,
-        element: Element = "f32",
-        metric: Metric = "l2",
-        ids: IdKind = "int64",
-        columns: Optional[Mapping[str, ColumnType]] = None,
-        degree: int = 32,
-        build_list: int = 75,
-        code_bytes: int = 32,
-        page: Union[str, int] = "4KiB",
-        seed: int = 1,
-        merge_at: Union[str, int, None] = "auto",
-        memory: Union[str, int, None] = None,
-        threads: Optional[int] = None,
-    ) -> Collection:
-        """Creates an empty collection in the folder ``path``, and opens it as ``Collection(path)`` does.
-
-        Args:
-            ids: Type of the ids of rows: integers or texts.
-            columns: Further columns of the rows, for filters: names with their types.
-            degree: As in :func:`build_index`, for merges; so are ``build_list``, ``code_bytes`` and ``page``.
-        """
-        wanted = {
-            "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
-            "element": _options.choice("element", element, "element"),
-            "metric": _options.choice("metric", metric, "metric"),
-            "ids": _options.choice("ids", ids, "ids"),
-            "columns": _options.typed_names("columns", columns),
-        }
-        index = {"metric": None, "force": False, **_index_options(degree, build_list, code_bytes, page)}
-        seed = _options.integer("seed", seed, _options.U64_MAX)
-        _engine.create_live(_options.path("path", path), wanted, index, seed)
-        return cls(path, merge_at=merge_at, memory=memory, threads=threads)
-
-    def __fspath__(self) -> str:
-        return os.fspath(self.path)
-
-    def __len__(self) -> int:
-        return int(json.loads(self._live.info[1])["rows"])
-
-    def __repr__(self) -> str:
-        info = self.info
-        return f"<adjoin.Collection {str(self.path)!r}: {info['dimensions']} {info['element']}, {info['metric']}>"
-
-    def __enter__(self) -> Collection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """Metadata of the collection: dimensions, element, metric, ids, ``columns`` if rows have any, and
-        options of merges."""
-        return dict(json.loads(self._live.info[0]))
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        """Size and activity of the collection.
-
-        Rows: ``rows``, how many of these are ``unmerged``, deleted rows that still take space (``gone``), and the
-        ``sequence`` number of the last write.
-
-        Space: ``unmerged_bytes`` of memory, ``index_bytes`` and ``log_bytes`` on disk, and of these about
-        ``dead_bytes`` of deleted rows.
-
-        Since the collection was opened to write: ``last_merge`` (``rows``, ``seconds``, ``bytes_written``; None without
-        a merge), ``came_bytes`` of inserted vectors and ids, ``written_bytes`` to the disk, and their ratio,
-        ``write_amplification``; the number of writes that waited for merges and their wait (``waits``,
-        ``waited_seconds``); and the error of the last automatic merge (``merge_failure``, usually None).
-        """
-        return dict(json.loads(self._live.stats()))
-
-    def write(
-        self,
-        *,
-        insert: Any = None,
-        upsert: Any = None,
-        delete: Union[Sequence[int], Sequence[str]] = (),
-        durability: Durability = "group",
-        vector_column: Optional[str] = None,
-        id_column: Optional[str] = None,
-        ids: bool = True,
-        split: Optional[str] = None,
-        temporary: Optional[PathLike] = None,
-        progress: Optional[bool] = None,
-    ) -> int:
-        """Deletes, inserts and replaces rows in one atomic write, in this order, and returns its number.
-
-        Returns once the write survives a loss of power, or with the durability ``"buffered"`` once the operating system
-        has it.
-
-        Args:
-            insert: Rows with new ids: anything that :func:`build` accepts, with its options for columns, such as a
-                tuple of ids and an array, or columns: ``{"id": [7, 8], "vector": array, "lang": ["en", None]}``. If the
-                collection has columns, they are among these. If ids are integers, rows without ids use their
-                row numbers.
-            upsert: Rows that replace the rows with their ids, or are inserted if there are none.
-            delete: Ids of the rows to delete. Unknown ids are ignored.
-
-        Raises :class:`AdjoinError`. After a :class:`DeviceError` the collection accepts no write until it is opened
-        again.
-        """
-        names = [column["name"] for column in self._columns()]
-        options = _options.store_options(1, None, vector_column, id_column, ids, split, "error", "keep", names)
-        buffered = _options.choice("durability", durability, "durability") == "buffered"
-        resources = {**_options.resources(None, None), "temporary": None}
-        sources = [NONE if rows is None else rows for rows in (insert, upsert)]
-        with working(sources[0], temporary, options, progress) as (inserted, first, shown), first:
-            with working(sources[1], temporary, options, False) as (upserted, second, _), second:
-                rows = ((inserted, options) if inserted else None, (upserted, options) if upserted else None)
-                written = self._live.write(rows, _id_list("delete", delete), buffered, resources, shown)
-        return int(json.loads(written)["sequence"])
-
-    def get(self, ids: Union[Sequence[int], Sequence[str]]) -> list[Any]:
-        """Returns the vectors of some ids as NumPy arrays, with None for unknown ids.
-
-        If the collection has columns, each row is a dictionary: the array as ``"vector"``, and the columns by
-        their names, with dates and timestamps as ``numpy.datetime64``.
-        """
-        import numpy
-
-        element = numpy.dtype({"f32": "<f4", "f16": "<f2", "u8": "u1", "i8": "i1"}[self.info["element"]])
-        columns = self._columns()
-        if not columns:
-            found = self._live.get(_id_list("ids", ids))
-            return [None if vector is None else numpy.frombuffer(vector, element) for vector in found]
-
-        def as_dict(vector: bytes, values: Sequence[Any]) -> dict[str, Any]:
-            named = {of["name"]: _timed(value, of["type"]) for of, value in zip(columns, values)}
-            return {"vector": numpy.frombuffer(vector, element), **named}
-
-        return [None if row is None else as_dict(*row) for row in self._live.get_rows(_id_list("ids", ids))]
-
-    def delete_where(self, condition: str, *, durability: Durability = "group", progress: Optional[bool] = None) -> int:
-        """Deletes all rows that pass the SQL ``condition`` on their columns, such as ``"year < 2020"``, in one write.
-
-        Returns the number of deleted rows, with the durability of :meth:`write`.
-        """
-        if not isinstance(condition, str):
-            raise _options.refused("condition", condition, "a text, such as 'year < 2020'")
-        buffered = _options.choice("durability", durability, "durability") == "buffered"
-        resources = {**_options.resources(None, None), "temporary": None}
-        with working(NONE, None, {}, progress) as (_, folder, shown), folder:
-            return int(json.loads(self._live.delete_where(condition, buffered, resources, shown))["gone"])
-
-    def _columns(self) -> list[dict[str, str]]:
-        return list(self.info.get("columns", ()))
-
-    def search(
-        self,
-        queries: Any,
-        k: Optional[int] = None,
-        *,
-        radius: Optional[float] = None,
-        min_similarity: Optional[float] = None,
-        recall: Optional[float] = None,
-        exact: bool = False,
-        list: Optional[int] = None,
-        where: Optional[str] = None,
-        calibrate_with: Optional[PathLike] = None,
-        memory: Union[str, int, None] = None,
-        threads: Optional[int] = None,
-        seed: int = 1,
-        vector_column: Optional[str] = None,
-        id_column: Optional[str] = None,
-        ids: bool = True,
-        split: Optional[str] = None,
-        temporary: Optional[PathLike] = None,
-        progress: Optional[bool] = None,
-    ) -> Hits:
-        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
-
-        The search sees the rows that exist when it begins. Unmerged rows are all compared; for merged rows the
-        arguments and promises of :meth:`Index.search` apply.
-        """
-        wanted = _sought(k, radius, min_similarity, recall, exact, list)
-        wanted["condition"] = _options.text("where", where)
-        wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
-        options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
-        resources = _options.resources(memory, threads)
-        with working(queries, temporary, options, progress) as (files, folder, shown):
-            resources["temporary"] = folder.name
-            hits = Hits(self._live.search(files, (wanted, options), resources, folder.name, shown), folder)
-        check_memory(hits.stats["memory"], hits)
-        check_recall(hits.stats["recall"], hits)
-        return hits
-
-    def merge(
-        self,
-        *,
-        memory: Union[str, int, None] = None,
-        threads: Optional[int] = None,
-        temporary: Optional[PathLike] = None,
-        progress: Optional[bool] = None,
-    ) -> dict[str, Any]:
-        """Moves all writes into the graph index on disk, while other threads write and search.
-
-        Returns the ``rows`` of the index after the merge, the ``sequence`` number of the last merged write, the
-        ``seconds`` that it took, and the ``bytes_written``.
-        """
-        resources = _options.resources(memory, threads)
-        with working(NONE, temporary, {}, progress) as (_, folder, shown), folder:
-            resources["temporary"] = _options.optional_path("temporary", temporary)
-            return dict(json.loads(self._live.merge(resources, shown)))
-
-    def snapshot(
-        self,
-        path: PathLike,
-        *,
-        force: bool = False,
-        memory: Union[str, int, None] = None,
-        progress: Optional[bool] = None,
-    ) -> int:
-        """Writes the current rows to the ``.parquet`` file ``path``, in arbitrary order, and returns their number.
-
-        The columns are ``id``, ``vector``, and the columns of the collection. An existing file is replaced only with
-        ``force``.
-        """
-        target, resources = _options.path("path", path), _options.resources(memory, None)
-        with working(NONE, None, {}, progress) as (_, folder, shown), folder:
-            return self._live.snapshot(target, _options.flag("force", force), {**resources, "temporary": None}, shown)
-
-    def backup(
-        self,
-        path: PathLike,
-        *,
-        force: bool = False,
-        memory: Union[str, int, None] = None,
-        progress: Optional[bool] = None,
-    ) -> dict[str, Any]:
-        """Copies the collection, as it is on disk now, to the folder ``path``, which can be opened as a collection.
-
-        The copy includes every write that was acknowledged before, even by another process, and can be made during
-        writes. Every byte of the copy is verified before it appears. An existing collection is replaced only with
-        ``force``.
-
-        Returns the ``rows`` of the copy, the ``sequence`` number of its last write, and the ``bytes`` copied.
-        """
-        target, resources = _options.path("path", path), _options.resources(memory, None)
-        with working(NONE, None, {}, progress) as (_, folder, shown), folder:
-            told = self._live.backup(target, _options.flag("force", force), {**resources, "temporary": None}, shown)
-        return dict(json.loads(told))
-
-    def flush(self) -> int:
-        """Makes all writes durable and returns the number of the last one."""
-        return self._live.flush()
-
-    def close(self) -> None:
-        """Makes all writes durable and lets another process write."""
-        self._live.close()
-
-
-def _timed(value: Any, kind: str) -> Any:
-    """Converts a value of a column; the engine returns dates and timestamps as numbers."""
-    import numpy
-
-    unit: Any = {"date": "D", "timestamp": "us"}.get(kind)
-    return value if value is None or unit is None else numpy.datetime64(value, unit)
-
-
-def _id_list(name: str, ids: Any) -> list[Any]:
-    """Returns ids, NumPy arrays included, as a list of integers or texts."""
-    wanted = "a list of integers or of texts"
-    listed = ids.tolist() if hasattr(ids, "tolist") else ids
-    if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
-        raise _options.refused(name, ids, wanted)
-    listed = list(listed)
-    if all(isinstance(id, str) for id in listed):
-        return listed
-    for id in listed:
-        if isinstance(id, bool) or not hasattr(id, "__index__"):
-            raise _options.refused(f"an id of {name}", id, wanted)
-        if not -(2**63) <= int(id) < 2**63:
-            raise InputError(f"an id of {name} is {_options.shown(id)}; give integers of 64 bits")
-    return [int(id) for id in listed]
-
-
-class Hits(Table):
-    """Result of a search. The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
-
-    def __init__(self, found: _engine.Found, folder: Folder) -> None:
-        super().__init__(folder)
-        self._found = found
-        #: Statistics of the run, as written by ``--stats`` of the command.
-        self.stats: dict[str, Any] = json.loads(found.stats)
-        self._arrays: Optional[tuple[Any, Any]] = None
-
-    def hits(self) -> ArrowStream:
-        """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
-        ``similarity`` or ``score``."""
-        return self._found.hits()
-
-    @property
-    def offsets(self) -> Any:
-        """Start of each query's hits, followed by the total number of hits, as a NumPy array."""
-        import numpy
-
-        counts = numpy.frombuffer(self._found.counts(), "<u8").astype(numpy.int64)
-        return numpy.concatenate([numpy.zeros(1, numpy.int64), numpy.cumsum(counts)])
-
-    @property
-    def ids(self) -> Any:
-        """Ids of the hits, or row numbers, as a NumPy array.
-
-        If all queries have the same number of hits, it has one row per query, nearest first. Otherwise it is
-        one-dimensional, and :attr:`offsets` delimits the queries.
-        """
-        return self._both()[0]
-
-    @property
-    def values(self) -> Any:
-        """Distances, similarities or scores of the hits, in the shape of :attr:`ids`."""
-        return self._both()[1]
-
-    def _both(self) -> tuple[Any, Any]:
-        import numpy
-
-        if self._arrays is None:
-            raw_ids, kind, raw_values = self._found.columns()
-            ids = numpy.array(raw_ids, dtype=object) if kind == "text" else numpy.frombuffer(raw_ids, "<" + kind)  # type: ignore[arg-type]
-            values, counts = numpy.frombuffer(raw_values, "<f4"), numpy.diff(self.offsets)
-            shape = (len(counts), int(counts[0])) if len(counts) and (counts == counts[0]).all() else (-1,)
-            self._arrays = ids.reshape(shape), values.reshape(shape)
-        return self._arrays
-
-    def _rows(self) -> ArrowStream:
-        return self.hits()
-
-    def __len__(self) -> int:
-        """Number of queries."""
-        return int(self.stats["search"]["queries"])
-
-    def __repr__(self) -> str:
-        return f"<adjoin.Hits: {self.stats['search']['hits']} hits of {len(self)} queries>"
-
-
-class Neighbors(Hits):
-    """Result of :func:`nearest`. The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block.
-
-    Arrays are in the order of row numbers, tables in the order of the rows in the store.
-    """
-
-    def __init__(self, found: _engine.Found, folder: Folder) -> None:
-        super().__init__(found, folder)
-        self._order: Optional[tuple[Any, Any]] = None
-
-    def hits(self) -> ArrowStream:
-        """Returns every neighbor: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
-        ``similarity`` or ``score``."""
-        return self._found.hits()
-
-    @property
-    def rows(self) -> Any:
-        """Row numbers, ascending, as a NumPy array. Skipped rows are missing."""
-        return self._ordered()[0]
-
-    @property
-    def offsets(self) -> Any:
-        """Start of each row's neighbors in the order of :attr:`rows`, followed by their total number, as a NumPy array."""
-        import numpy
-
-        counts = numpy.diff(super().offsets)[self._ordered()[1]]
-        return numpy.concatenate([numpy.zeros(1, numpy.int64), numpy.cumsum(counts)])
-
-    def _ordered(self) -> tuple[Any, Any]:
-        """Returns the row numbers in ascending order, and the position of each in the file."""
-        import numpy
-
-        if self._order is None:
-            rows = numpy.frombuffer(self._found.rows(), "<u8").astype(numpy.int64)
-            places = numpy.argsort(rows)
-            self._order = rows[places], places
-        return self._order
-
-    def _both(self) -> tuple[Any, Any]:
-        import numpy
-
-        if self._arrays is None:
-            ids, values = super()._both()
-            places = self._ordered()[1]
-            if ids.ndim == 1:
-                # All hits of a row move by the distance of its first one.
-                to, moved = self.offsets, super().offsets[:-1][places] - self.offsets[:-1]
-                places = numpy.arange(len(ids)) + numpy.repeat(moved, numpy.diff(to))
-            self._arrays = ids[places], values[places]
-        return self._arrays
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return int(self.stats["rows"])
-
-    def __repr__(self) -> str:
-        return f"<adjoin.Neighbors: {self.stats['nearest']['neighbors']} neighbors of {len(self)} rows>"
-
-
-class Result(Table):
+class Result(Table, Temporary):
     """Result of a join. The pairs are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
 
     def __init__(self, joined: _engine.Joined, folder: Folder) -> None:
@@ -879,8 +280,8 @@ def append(
     """Writes the next generation of a store in its place: appends the rows of ``new`` and deletes the rows with the ids of
     ``delete``.
 
-    If rows have no ids, ``delete`` lists row numbers. Open readers keep the old generation. Rows keep their numbers,
-    and numbers of deleted rows are not reused. An append that would add more rows than the build had is refused;
+    If rows have no ids, ``delete`` lists row numbers. Open readers keep the old generation, except ``store`` itself.
+    Rows keep their numbers, and numbers of deleted rows are not reused. An append that would add more rows than the build had is refused;
     rebuild the store from all rows then.
 
     ``new`` is anything that :func:`build` accepts, with its options and with the columns that the store keeps.
@@ -891,29 +292,20 @@ def append(
     Raises :class:`AdjoinError`; the store is then unchanged. Warns with :class:`PromiseWarning` if the append exceeded
     ``memory``.
     """
-    target = store.path if isinstance(store, Store) else _options.path("store", store)
-    gone = _id_list("delete", delete)
+    opened = store if isinstance(store, Store) else Store(_options.path("store", store))
+    gone = _options.id_list("delete", delete)
     if new is None and not gone:
         raise OptionError("there is nothing to append or delete; give new, delete or both")
-    kept = _engine.kept_columns(os.fspath(target))
+    kept = opened._folder.columns()
     options = _options.store_options(1, None, vector_column, id_column, ids, split, on_bad, on_duplicate_id, kept)
     resources = _options.resources(memory, threads)
     rows = NONE if new is None else new
     with working(rows, temporary, options, progress, name="new") as (files, folder, shown), folder:
         resources["temporary"] = None if temporary is None else folder.name
-        done: dict[str, Any] = json.loads(_engine.append(files, os.fspath(target), gone, options, resources, shown))
+        done: dict[str, Any] = json.loads(_engine.append(files, os.fspath(opened), gone, options, resources, shown))
+    opened._open()
     check_memory(done["memory"])
     return done
-
-
-def _index_options(degree: Any, build_list: Any, code_bytes: Any, page: Any) -> dict[str, Any]:
-    """Returns the build options of an index."""
-    return {
-        "degree": _options.integer("degree", degree, _options.U32_MAX),
-        "build_list": _options.integer("build_list", build_list, _options.U32_MAX),
-        "code_bytes": _options.integer("code_bytes", code_bytes, _options.U32_MAX),
-        "page": page if isinstance(page, str) else str(_options.integer("page", page, _options.U64_MAX)),
-    }
 
 
 def build_index(
@@ -957,7 +349,7 @@ def build_index(
     wanted = {
         "metric": None if metric is None else _options.choice("metric", metric, "search metric"),
         "force": _options.flag("force", force),
-        **_index_options(degree, build_list, code_bytes, page),
+        **_options.index_options(degree, build_list, code_bytes, page),
     }
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, columns)
     resources = _options.resources(memory, threads)

@@ -8,9 +8,10 @@ from ._types import ArrowStream, Progress
 __all__ = [
     "CHOICES",
     "Collection",
+    "Folder",
     "Found",
-    "Index",
     "Joined",
+    "Rows",
     "__version__",
     "append",
     "build",
@@ -20,14 +21,12 @@ __all__ = [
     "create_live",
     "dedupe",
     "explain",
-    "info",
     "join",
-    "kept_columns",
+    "kind_of",
     "main",
     "nearest",
     "resident_from_now_on",
     "rows",
-    "search",
     "spool",
     "threshold_leaving",
     "write_columns",
@@ -52,7 +51,7 @@ def dedupe(
     progress: Optional[Progress],
 ) -> str: ...
 def resident_from_now_on() -> int: ...
-def kept_columns(store: str) -> list[str]: ...
+def kind_of(folder: str) -> str: ...
 def build(
     sources: Sequence[str],
     store: str,
@@ -93,8 +92,6 @@ def threshold_leaving(
     resources: dict[str, Any],
     progress: Optional[Progress],
 ) -> tuple[float, Optional[int]]: ...
-def info(store: str) -> str: ...
-
 @final
 class Joined:
     """The result of a join, with its pairs in a temporary file."""
@@ -125,16 +122,7 @@ class Found:
     def hits(self) -> ArrowStream: ...
     def counts(self) -> bytes: ...
     def rows(self) -> bytes: ...
-    def columns(self) -> tuple[Union[bytes, list[str]], str, bytes]: ...
-
-def search(
-    sources: Sequence[str],
-    wanted: dict[str, Any],
-    store_options: dict[str, Any],
-    resources: dict[str, Any],
-    folder: str,
-    progress: Optional[Progress],
-) -> Found: ...
+    def columns(self) -> tuple[_IdColumn, bytes]: ...
 
 def nearest(
     sources: Sequence[str],
@@ -146,12 +134,14 @@ def nearest(
 ) -> Found: ...
 
 @final
-class Index:
-    """An open index. Searches may run on any thread."""
+class Folder:
+    """An open store, index or collection. Searches may run on any thread."""
 
-    def __new__(cls, folder: str, resources: dict[str, Any]) -> Index: ...
+    def __new__(cls, path: str, opening: dict[str, Any], resources: dict[str, Any]) -> Folder: ...
     @property
     def info(self) -> str: ...
+    def columns(self) -> list[str]: ...
+    def collection(self) -> Collection: ...
     def search(
         self,
         sources: Sequence[str],
@@ -160,22 +150,32 @@ class Index:
         folder: str,
         progress: Optional[Progress],
     ) -> Found: ...
+    def get(
+        self, ids: _Ids, skip_missing: bool, resources: dict[str, Any], progress: Optional[Progress]
+    ) -> Rows: ...
+    def verify(self, resources: dict[str, Any], progress: Optional[Progress]) -> str: ...
+
+@final
+class Rows:
+    """Rows fetched by id, in memory."""
+
+    def rows(self) -> ArrowStream: ...
+    def ids(self) -> _IdColumn: ...
+    def vectors(self) -> bytes: ...
+    def __len__(self) -> int: ...
 
 #: Files of new rows, and options for reading them.
 _Rows = Optional[tuple[Sequence[str], dict[str, Any]]]
 _Ids = Union[Sequence[int], Sequence[str]]
+#: Ids as little-endian integers or texts, and their type.
+_IdColumn = tuple[Union[bytes, list[str]], str]
 
 def create_live(folder: str, wanted: dict[str, Any], index: dict[str, Any], seed: int) -> None: ...
 
 @final
 class Collection:
-    """An open collection, until it is closed."""
+    """A handle for writes to an open collection."""
 
-    def __new__(
-        cls, folder: str, read_only: bool, merge_at: Optional[str], resources: dict[str, Any]
-    ) -> Collection: ...
-    @property
-    def info(self) -> tuple[str, str]: ...
     def stats(self) -> str: ...
     def write(
         self,
@@ -185,19 +185,9 @@ class Collection:
         resources: dict[str, Any],
         progress: Optional[Progress],
     ) -> str: ...
-    def get(self, ids: _Ids) -> list[Optional[bytes]]: ...
-    def get_rows(self, ids: _Ids) -> list[Optional[tuple[bytes, list[Any]]]]: ...
     def delete_where(
         self, condition: str, buffered: bool, resources: dict[str, Any], progress: Optional[Progress]
     ) -> str: ...
-    def search(
-        self,
-        sources: Sequence[str],
-        asked: tuple[dict[str, Any], dict[str, Any]],
-        resources: dict[str, Any],
-        folder: str,
-        progress: Optional[Progress],
-    ) -> Found: ...
     def merge(self, resources: dict[str, Any], progress: Optional[Progress]) -> str: ...
     def snapshot(self, path: str, force: bool, resources: dict[str, Any], progress: Optional[Progress]) -> int: ...
     def backup(self, folder: str, force: bool, resources: dict[str, Any], progress: Optional[Progress]) -> str: ...

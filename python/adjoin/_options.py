@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from . import _engine
-from ._errors import OptionError, OptionTypeError
+from ._errors import InputError, OptionError, OptionTypeError
 
 PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -176,4 +176,31 @@ def store_options(
         "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, "on_duplicate_id"),
         "columns": texts("columns", columns),
         "sort_by": text("sort_by", sort_by),
+    }
+
+
+def id_list(name: str, ids: Any) -> list[Any]:
+    """Returns ids, NumPy arrays included, as a list of integers or texts."""
+    wanted = "a list of integers or of texts"
+    listed = ids.tolist() if hasattr(ids, "tolist") else ids
+    if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
+        raise refused(name, ids, wanted)
+    listed = list(listed)
+    if all(isinstance(id, str) for id in listed):
+        return listed
+    for id in listed:
+        if isinstance(id, bool) or not hasattr(id, "__index__"):
+            raise refused(f"an id of {name}", id, wanted)
+        if not -(2**63) <= int(id) < 2**63:
+            raise InputError(f"an id of {name} is {shown(id)}; give integers of 64 bits")
+    return [int(id) for id in listed]
+
+
+def index_options(degree: Any, build_list: Any, code_bytes: Any, page: Any) -> dict[str, Any]:
+    """Returns the build options of an index."""
+    return {
+        "degree": integer("degree", degree, U32_MAX),
+        "build_list": integer("build_list", build_list, U32_MAX),
+        "code_bytes": integer("code_bytes", code_bytes, U32_MAX),
+        "page": page if isinstance(page, str) else str(integer("page", page, U64_MAX)),
     }

@@ -108,7 +108,7 @@ class Temporary:
         self.close()
 
 
-class Table(Temporary):
+class Table:
     """Rows that can be converted to tables of other packages."""
 
     def _rows(self) -> ArrowStream:

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use crate::run::raised;
 
 /// A value of a column.
-#[derive(FromPyObject, IntoPyObject)]
+#[derive(FromPyObject)]
 pub(crate) enum Value {
     Bool(bool),
     Integer(i64),

@@ -5,10 +5,12 @@ mod collection;
 mod columns;
 mod dedupe;
 mod explain;
+mod folder;
 mod join;
 mod nearest;
 mod options;
 mod pair_file;
+mod rows;
 mod run;
 mod search;
 
@@ -125,22 +127,6 @@ fn resident_from_now_on() -> u64 {
     adjoin::context::resident_from_now_on()
 }
 
-/// Returns the manifest of a store as JSON.
-#[pyfunction]
-fn info(py: Python<'_>, store: String) -> PyResult<String> {
-    let context = adjoin::context::Context::default();
-    let manifest = Store::open(&context, store.as_ref()).and_then(|store| options::json(store.manifest()));
-    manifest.map_err(|error| raised(py, &error))
-}
-
-/// Returns the names of the columns that a store keeps.
-#[pyfunction]
-fn kept_columns(py: Python<'_>, store: String) -> PyResult<Vec<String>> {
-    let context = adjoin::context::Context::default();
-    let named = Store::open(&context, store.as_ref()).and_then(|store| store.attributes());
-    Ok(named.map_err(|error| raised(py, &error))?.into_iter().map(|(name, _)| name).collect())
-}
-
 #[pymodule]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -152,20 +138,19 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resident_from_now_on, module)?)?;
     module.add_function(wrap_pyfunction!(build, module)?)?;
     module.add_function(wrap_pyfunction!(append, module)?)?;
-    module.add_function(wrap_pyfunction!(kept_columns, module)?)?;
     module.add_function(wrap_pyfunction!(build_index, module)?)?;
-    module.add_function(wrap_pyfunction!(info, module)?)?;
+    module.add_function(wrap_pyfunction!(folder::kind_of, module)?)?;
     module.add_function(wrap_pyfunction!(explain::explain, module)?)?;
     module.add_function(wrap_pyfunction!(explain::threshold_leaving, module)?)?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add_function(wrap_pyfunction!(join::condition_columns, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
-    module.add_function(wrap_pyfunction!(search::search, module)?)?;
     module.add_function(wrap_pyfunction!(nearest::nearest, module)?)?;
     module.add_function(wrap_pyfunction!(collection::create_live, module)?)?;
     module.add_class::<collection::Collection>()?;
     module.add_class::<search::Found>()?;
-    module.add_class::<search::Index>()?;
+    module.add_class::<folder::Folder>()?;
+    module.add_class::<rows::Rows>()?;
     module.add_class::<join::Joined>()
 }

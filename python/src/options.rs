@@ -8,6 +8,7 @@ use adjoin::choice::Choice;
 use adjoin::collection::{AttributeKind, Durability};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
+use adjoin::folder::OnMissing;
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
 use adjoin::job::{Conditions, ResultKind, open_source};
@@ -178,6 +179,7 @@ pub(crate) fn choices(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         ("metric", joined),
         ("on_bad", OnBad::names()),
         ("on_duplicate_id", OnDuplicateId::names()),
+        ("on_missing", OnMissing::names()),
         ("result", ResultKind::names()),
         ("search metric", Metric::names()),
     ];

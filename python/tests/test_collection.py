@@ -31,8 +31,8 @@ def test_what_was_written_is_found_before_and_after_a_merge(vectors, tmp_path):
             with live.search(queries, 5, list=len(there)) as hits:
                 assert numpy.allclose(hits.values, numpy.sort(distances)[:, :5], atol=1e-4)
                 assert all(set(found) <= set(ids.tolist()) for found in hits.ids.tolist())
-            found = live.get([7, 3, 5_000])
-            assert (found[0] == vectors[0]).all() and found[1] is None and (found[2] == vectors[1]).all()
+            found = live.get([7, 3, 5_000], on_missing="skip")
+            assert found.ids.tolist() == [7, 5_000] and (found.vectors == vectors[:2]).all()
             merged = live.merge()
             assert merged["rows"] == len(there) and live.stats["unmerged"] == 0
     with adjoin.Collection(tmp_path / "live", read_only=True) as live:
@@ -48,7 +48,9 @@ def test_texts_name_rows(vectors, tmp_path):
         with live.search(vectors[:3], 1) as hits:
             assert hits.ids.tolist() == [["a"], ["b"], ["c"]] and hits.stats["recall"]["kept"]
         live.write(delete=["b"])
-        assert live.get(["b"]) == [None]
+        assert live.get(["c", "b", "a"], on_missing="skip").ids.tolist() == ["c", "a"]
+        with pytest.raises(adjoin.InputError, match="no row has the id \"b\"; leave these out, or give on_missing='skip'"):
+            live.get(["b"])
 
 
 def test_what_makes_no_sense_is_refused(vectors, tmp_path):
@@ -75,7 +77,7 @@ def test_what_makes_no_sense_is_refused(vectors, tmp_path):
         adjoin.Collection(tmp_path / "live")
     with pytest.raises(adjoin.InputError, match="is a collection already"):
         adjoin.Collection.create(tmp_path / "live", 16)
-    assert live.get(numpy.array([3, 99]))[1] is None and live.get([numpy.int64(3)])[0] is not None
+    assert len(live.get(numpy.array([3, 99]), on_missing="skip")) == len(live.get([numpy.int64(3)])) == 1
     live.close()
     with pytest.raises(adjoin.InputError, match="was closed"):
         live.write(delete=[1])
@@ -183,9 +185,9 @@ def test_what_is_there_is_written_to_a_file_and_copied(vectors, tmp_path):
         assert done["rows"] == 501 and done["sequence"] >= last and done["bytes"] > 501 * 64
         live.write(delete=[700])
         with adjoin.Collection(tmp_path / "copy") as copy:
-            assert len(copy) == 501 and (copy.get([700])[0] == vectors[0]).all()
+            assert len(copy) == 501 and (copy.get([700]).vectors == vectors[:1]).all()
             copy.write(delete=[701])
-        assert live.get([700]) == [None] and live.get([701])[0] is not None
+        assert live.get([700, 701], on_missing="skip").ids.tolist() == [701]
         with pytest.raises(adjoin.InputError, match="is a collection already; give force"):
             live.backup(tmp_path / "copy")
         assert live.backup(tmp_path / "copy", force=True)["rows"] == 500
@@ -224,16 +226,18 @@ def columns(vectors, start=0):
 
 
 def test_rows_have_attributes_that_searches_and_deletes_ask(vectors, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
     rows = columns(vectors[:600])
     with adjoin.Collection.create(tmp_path / "live", 16, code_bytes=16, columns=COLUMNS) as live:
         assert [column["name"] for column in live.info["columns"]] == list(COLUMNS)
         live.write(insert=rows)
         for _ in range(2):
-            found = live.get([5, 7, 5_000])
-            assert (found[0]["vector"] == vectors[5]).all() and found[2] is None
-            assert [found[1][name] for name in ("lang", "year", "score", "is_new")] == ["de", None, 1.75, False]
-            assert found[0]["lang"] is None and found[0]["day"] == numpy.datetime64("2020-01-06")
-            assert found[0]["at"] == numpy.datetime64("2020-01-01T00:00:00.000005")
+            found = live.get([5, 7, 5_000], on_missing="skip")
+            assert (found.vectors == vectors[[5, 7]]).all()
+            first, second = pyarrow.table(found.rows()).to_pylist()
+            assert [second[name] for name in ("lang", "year", "score", "is_new")] == ["de", None, 1.75, False]
+            assert first["lang"] is None and first["day"] == datetime.date(2020, 1, 6)
+            assert first["at"] == datetime.datetime(2020, 1, 1, microsecond=5)
             for condition, passes in (
                 ("lang = 'en' and year >= 2010", lambda id: id % 3 == 0 and id % 7 and id % 30 >= 10),
                 ("day < '2020-01-11'", lambda id: id < 10),
@@ -248,9 +252,9 @@ def test_rows_have_attributes_that_searches_and_deletes_ask(vectors, tmp_path):
             live.merge()
         assert live.delete_where("year is null") == 86 and len(live) == 514
         assert live.delete_where("year is null", durability="buffered") == 0
-        assert live.get([7, 8])[0] is None
+        assert live.get([7, 8], on_missing="skip").ids.tolist() == [8]
     with adjoin.Collection(tmp_path / "live", read_only=True) as live:
-        assert len(live) == 514 and live.get([8])[0]["lang"] is None
+        assert len(live) == 514 and live.get([8]).to_arrow()["lang"].to_pylist() == [None]
 
 
 def test_tables_of_others_bring_attributes(vectors, tmp_path):
@@ -264,9 +268,10 @@ def test_tables_of_others_bring_attributes(vectors, tmp_path):
         for table in (arrow, frame, lazy):
             live.write(upsert=table)
         for id in (0, 3, 6):
-            first, second = live.get([id, id + 1])
+            found = live.get([id, id + 1])
+            first, second = found.to_polars().to_dicts()
             assert (first["lang"], first["year"], second["lang"], second["year"]) == ("en", 2020, None, None)
-            assert (first["vector"] == vectors[id % 6]).all()
+            assert (found.vectors[0] == vectors[id % 6]).all()
 
 
 def test_attributes_that_make_no_sense_are_refused(vectors, tmp_path):

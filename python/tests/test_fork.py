@@ -109,6 +109,7 @@ ACTIONS = {
     "merge": lambda live, x: live.merge(),
     "flush": lambda live, x: live.flush(),
     "stats": lambda live, x: live.stats,
+    "len": lambda live, x: len(live),
     "info": lambda live, x: live.info,
     "snapshot": lambda live, x: live.snapshot("snapshot.parquet"),
     "backup": lambda live, x: live.backup("backup.live"),
@@ -130,7 +131,7 @@ def check_nothing_is_lost(live, acknowledged):
     live.close()
     with adjoin.Collection(live.path) as again:
         assert len(again) == len(acknowledged)
-        assert all(vector is not None for vector in again.get(sorted(acknowledged)))
+        assert len(again.get(sorted(acknowledged))) == len(acknowledged)
         again.write(insert=([1_000_000], numpy.ones((1, 16), dtype="float32")))
 
 
@@ -197,6 +198,7 @@ def test_stores_and_indexes_are_searched_in_children(vectors):
     store, index = adjoin.build(vectors, "some.store"), adjoin.build_index(vectors, "some.index", code_bytes=16)
     for opened in [store, index]:
         assert forked(lambda: searched(opened, vectors[:2])) == "[[0], [1]]"
+        assert forked(lambda: opened.get([7, 5]).ids.tolist()) == "[7, 5]"
         with at_work(lambda _: searched(opened, vectors[:2])):
             for _ in range(2 * CHILDREN_DURING):
                 assert forked(lambda: searched(opened, vectors[:2])) == "[[0], [1]]"

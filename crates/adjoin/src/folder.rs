@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use self::get::fetching_bytes;
-pub use self::get::{FoundRows, check_rows_target};
+pub use self::get::{FoundRows, OnMissing, check_rows_target};
 use crate::buckets;
 pub use crate::buckets::SearchQueries;
 use crate::collection::{Collection, CollectionFacts, CollectionManifest};

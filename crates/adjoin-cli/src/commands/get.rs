@@ -11,27 +11,25 @@ use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn get(arguments: &Get, stopped: &Stopped) -> Result<Outcome> {
-    let Get { folder, ids, output, on_missing, force, resources } = arguments;
+    let Get { folder, ids, output, on_missing, replace, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
-    let target = Target::File { path: output.clone(), force: *force };
+    let target = Target::File { path: output.clone(), force: replace.force };
     check_rows_target(&target)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
-    check_free(&*context.device, output, *force)?;
+    check_free(&*context.device, output, replace.force)?;
     let closed = ClosedFolder::read(&context, folder)?;
     let wanted = ids_of(ids, closed.ids())?;
     let context = closed.fetching_context(&context, &wanted)?;
     let opened = closed.open(&context)?;
     let run = context.for_run(opened.fetching_bytes(&wanted), "fetching rows by their ids")?;
     let found = opened.find(&run, &wanted)?;
-    if on_missing == "error" {
-        found.check_complete(&wanted)?;
-    }
+    found.check_missing(&wanted, *on_missing)?;
     let (written, missing) = (found.write(&run, &target)?, found.missing().len() as u64);
     drop(found);
     drop((run, opened));
     let memory = context.memory();
     drop(context); // ends the progress bar
-    if !resources.quiet {
+    if !resources.quiet.quiet {
         let skipped =
             if missing > 0 { format!("; {} have no row", format_count(missing, "id")) } else { String::new() };
         let (rows, bytes) = (format_count(written.rows, "row"), format_bytes(written.bytes));

@@ -8,6 +8,7 @@ use arrow_schema::{Field, Schema};
 
 use super::{Folder, FolderFacts};
 use crate::collection::LocatedRows;
+use crate::choice::choices;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{self, Index};
@@ -19,6 +20,17 @@ use crate::report::Written;
 use crate::sink::{TableFormat, TableWriter, id_column, id_field, vector_column, vector_field, vectors_bytes};
 use crate::source::{IdKind, Ids, Named};
 use crate::store::{AttributeRows, Store};
+
+/// Handling of ids that no row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnMissing {
+    /// Refuse the ids and name the first such id.
+    Error,
+    /// Leave these ids out.
+    Skip,
+}
+
+choices! { Argument::OnMissing => OnMissing { Error = "error", Skip = "skip" } }
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "fetching rows by their ids";
@@ -123,12 +135,13 @@ impl FoundRows<'_> {
         &self.missing
     }
 
-    /// Returns an error that names an id of `ids` that no row has, if there is one.
+    /// Refuses ids that no row has, unless they are skipped.
     ///
     /// # Errors
-    /// If an id has no row.
-    pub fn check_complete(&self, ids: &Ids) -> Result<()> {
-        let Some(&first) = self.missing.first() else { return Ok(()) };
+    /// If an id has no row; the error names the first one.
+    pub fn check_missing(&self, ids: &Ids, on_missing: OnMissing) -> Result<()> {
+        let first = self.missing.first().filter(|_| on_missing == OnMissing::Error);
+        let Some(&first) = first else { return Ok(()) };
         let id = match ids {
             Ids::Utf8(_) => format!("{:?}", ids.display(first, 0)),
             Ids::Int64(_) | Ids::None => ids.display(first, 0),

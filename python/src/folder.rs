@@ -1,0 +1,294 @@
+//! Open stores, indexes and collections, and their searches.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use adjoin::buckets::QuerySet;
+use adjoin::collection::{self, Collection as Live, Merger, MergerOptions};
+use adjoin::context::Context;
+use adjoin::device::Creator;
+use adjoin::error::{Error, Result};
+use adjoin::folder::{ClosedFolder, Folder as Opened, OnMissing, SearchQueries};
+use adjoin::index;
+use adjoin::locks::check_creator;
+use adjoin::options::parse_bytes;
+use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
+use adjoin::source::{IdKind, VectorSource};
+use adjoin::sql::Condition;
+use adjoin::store::{self, Kind};
+use pyo3::prelude::*;
+use serde_json::{Value, json as object};
+
+use crate::collection::{Collection, SomeIds};
+use crate::options::{Resources, StoreOptions, json};
+use crate::rows::Rows;
+use crate::run::{Counted, Running, raised};
+use crate::search::{Found, into_file};
+
+/// How a folder is opened.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Opening {
+    /// The kind that it must have: `store`, `index` or `collection`.
+    kind: Option<String>,
+    /// Whether a collection is only searched.
+    read_only: bool,
+    /// Memory of unmerged rows that starts a merge of a collection; without it, there are no automatic merges.
+    merge_at: Option<String>,
+}
+
+/// Target and effort of a search.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct SearchArguments {
+    calibrate_with: Option<String>,
+    k: Option<u64>,
+    radius: Option<f64>,
+    min_similarity: Option<f64>,
+    recall: Option<f64>,
+    exact: bool,
+    nprobe: Option<u32>,
+    list: Option<usize>,
+    condition: Option<String>,
+}
+
+impl SearchArguments {
+    fn options(&self, seed: u64) -> Result<SearchOptions> {
+        let Self { k, radius, min_similarity, recall, exact, nprobe: probes, list, .. } = *self;
+        let target = QueryTarget::of(k, radius, min_similarity)?;
+        let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes, list })?;
+        let mut options = SearchOptions::new(target, effort, seed);
+        options.filter = self.condition.as_deref().map(Condition::parse).transpose()?;
+        options.check().map(|()| options)
+    }
+
+    /// Opens the calibration queries, if given.
+    fn calibrate_with(&self, context: &Context, options: &StoreOptions) -> Result<Option<Arc<dyn VectorSource>>> {
+        let open = |source: &String| options.open(context, std::slice::from_ref(source));
+        self.calibrate_with.as_ref().map(open).transpose()
+    }
+}
+
+/// An open folder; a collection until it is closed.
+pub(crate) struct OpenFolder {
+    creator: Creator,
+    path: PathBuf,
+    kind: Kind,
+    open: RwLock<Option<Open>>,
+}
+
+struct Open {
+    folder: Opened,
+    /// `None` without automatic merges.
+    merger: Option<(Merger, Counted)>,
+}
+
+impl Open {
+    /// Closes the folder. Returns the value that a thread with the interpreter's lock must drop.
+    fn close(self) -> (Option<Counted>, Result<()>) {
+        let Self { folder, merger } = self;
+        let counted = merger.map(|(merger, counted)| {
+            drop(merger);
+            counted
+        });
+        let Opened::Collection(live) = folder else { return (counted, Ok(())) };
+        (counted, Arc::into_inner(live).map_or(Ok(()), Live::close))
+    }
+}
+
+impl OpenFolder {
+    /// Calls `work` with the open folder.
+    fn with<R>(&self, work: impl FnOnce(&Opened) -> Result<R>) -> Result<R> {
+        self.check_creator()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or_else(|| Error::input("the collection was closed; open it again"))?;
+        work(&open.folder)
+    }
+
+    /// Calls `work` with the open collection.
+    pub(crate) fn with_collection<R>(&self, work: impl FnOnce(&Live) -> Result<R>) -> Result<R> {
+        self.with(|folder| match folder {
+            Opened::Collection(live) => work(live),
+            Opened::Store(_) | Opened::Index(_) => {
+                Err(Error::input(format!("{} is {}, which accepts no writes", self.path.display(), self.kind)))
+            }
+        })
+    }
+
+    /// Returns an error in a forked child if the folder is a collection, before any lock is touched: a thread that the
+    /// child does not have may hold it.
+    pub(crate) fn check_creator(&self) -> Result<()> {
+        if self.kind == Kind::Collection { check_creator(self.creator, self.path.display()) } else { Ok(()) }
+    }
+
+    /// Closes the folder, as [`Open::close`] does.
+    pub(crate) fn close(&self) -> (Option<Counted>, Result<()>) {
+        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        open.map_or((None, Ok(())), Open::close)
+    }
+}
+
+/// Opens a folder, and starts automatic merges of a collection if requested.
+fn open(context: &Context, path: &PathBuf, opening: &Opening) -> Result<(Opened, Option<Merger>)> {
+    let closed = ClosedFolder::read(context, path)?;
+    let wanted = match opening.kind.as_deref() {
+        Some("store") => Some(Kind::Store),
+        Some("index") => Some(Kind::Index),
+        Some(_) => Some(Kind::Collection),
+        None => None,
+    };
+    wanted.map_or(Ok(()), |wanted| closed.check_kind(wanted))?;
+    let folder = if opening.read_only { closed.open(context)? } else { closed.open_to_write(context)? };
+    let (Opened::Collection(live), false) = (&folder, opening.read_only) else { return Ok((folder, None)) };
+    let usual = MergerOptions::of(context);
+    let options = match opening.merge_at.as_deref() {
+        None => return Ok((folder, None)),
+        Some("auto") => usual,
+        Some(size) => MergerOptions { at_bytes: parse_bytes(size)?, ..usual },
+    };
+    let merger = Merger::start(live, options)?;
+    Ok((folder, Some(merger)))
+}
+
+/// Returns the kind of a folder: `store`, `index` or `collection`.
+#[pyfunction]
+pub(crate) fn kind_of(py: Python<'_>, folder: PathBuf) -> PyResult<&'static str> {
+    let closed = ClosedFolder::read(&Context::default(), &folder).map_err(|error| raised(py, &error))?;
+    Ok(match closed.kind() {
+        Kind::Store => "store",
+        Kind::Index => "index",
+        Kind::Collection => "collection",
+    })
+}
+
+/// An open store, index or collection. Searches may run on any thread.
+#[pyclass(frozen)]
+pub(crate) struct Folder(Arc<OpenFolder>);
+
+#[pymethods]
+impl Folder {
+    #[new]
+    fn open(py: Python<'_>, path: PathBuf, opening: Opening, resources: Resources) -> PyResult<Self> {
+        let running = Running::new(&resources, None).map_err(|error| raised(py, &error))?;
+        let counted = running.counted();
+        let (folder, merger) = running.run(py, |context| open(context, &path, &opening))?;
+        let kind = folder.kind();
+        let open = Open { folder, merger: merger.map(|merger| (merger, counted)) };
+        let open = RwLock::new(Some(open));
+        Ok(Self(Arc::new(OpenFolder { creator: Creator::this_process(), path, kind, open })))
+    }
+
+    /// Returns a handle for writes to a collection.
+    fn collection(&self) -> Collection {
+        Collection(self.0.clone())
+    }
+
+    /// Returns the manifest and the current properties as one JSON object.
+    #[getter]
+    fn info(&self, py: Python<'_>) -> PyResult<String> {
+        let info = self.0.with(|folder| {
+            let mut info = match folder {
+                Opened::Store(store) => object!(store.manifest()),
+                Opened::Index(index) => object!(index.facts()),
+                Opened::Collection(live) => object!(live.manifest()),
+            };
+            if let (Value::Object(info), Value::Object(facts)) = (&mut info, object!(folder.facts())) {
+                info.extend(facts);
+            }
+            Ok(info.to_string())
+        });
+        info.map_err(|error| raised(py, &error))
+    }
+
+    /// Returns the names of the columns.
+    fn columns(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let named = self.0.with(Opened::attributes).map_err(|error| raised(py, &error))?;
+        Ok(named.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Searches for queries from sources, or for the rows of a store if there are no sources, and writes the hits to a
+    /// file in `folder`.
+    fn search(
+        &self,
+        py: Python<'_>,
+        sources: Vec<String>,
+        asked: (SearchArguments, StoreOptions),
+        resources: Resources,
+        folder: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Found> {
+        let (wanted, store_options) = asked;
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        let file = folder.join("hits.parquet");
+        running.run(py, |context| {
+            let options = wanted.options(store_options.seed())?;
+            let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
+            let calibrate_with = wanted.calibrate_with(context, &store_options)?;
+            let queries = SearchQueries {
+                queries: source.as_deref().map_or(QuerySet::Rows, QuerySet::Source),
+                calibrate_with: calibrate_with.as_deref(),
+            };
+            self.0.with(|folder| {
+                into_file(context, &file, folder.hit_schema(queries)?, |sink| {
+                    folder.search(context, queries, &options, sink)
+                })
+            })
+        })
+    }
+
+    /// Fetches rows by id, in the order of the ids. Ids that no row has are an error, or left out with `skip_missing`.
+    fn get(
+        &self,
+        py: Python<'_>,
+        ids: SomeIds,
+        skip_missing: bool,
+        resources: Resources,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Rows> {
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        running.run(py, |context| {
+            self.0.with(|folder| {
+                let kind = folder.facts().ids;
+                let ids = ids.into_ids(if kind == IdKind::None { IdKind::Int64 } else { kind });
+                let run = context.for_run(folder.fetching_bytes(&ids), "fetching rows by their ids")?;
+                let found = folder.find(&run, &ids)?;
+                let on_missing = if skip_missing { OnMissing::Skip } else { OnMissing::Error };
+                found.check_missing(&ids, on_missing)?;
+                Ok(Rows(found.table(&run)?))
+            })
+        })
+    }
+
+    /// Verifies every byte of the folder on disk. Returns the names of files that do not belong to it as JSON.
+    fn verify(&self, py: Python<'_>, resources: Resources, progress: Option<Py<PyAny>>) -> PyResult<String> {
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        let OpenFolder { path, kind, .. } = &*self.0;
+        running.run(py, |context| {
+            let (damage, count, leftovers, strangers) = match kind {
+                Kind::Store => {
+                    let report = store::verify(context, path)?;
+                    let damage = report.damages.first().map(ToString::to_string);
+                    (damage, report.damage_count, report.leftovers, report.strangers)
+                }
+                Kind::Index => {
+                    let report = index::verify(context, path)?;
+                    let damage = report.damages.first().map(ToString::to_string);
+                    (damage, report.damage_count, report.leftovers, report.strangers)
+                }
+                Kind::Collection => {
+                    let report = collection::verify(context, path)?;
+                    let index = report.index.unwrap_or_default();
+                    let damage = index.damages.first().map(ToString::to_string);
+                    (damage, index.damage_count, report.leftovers, report.strangers)
+                }
+            };
+            match damage {
+                None => json(&object!({"leftovers": leftovers, "strangers": strangers})),
+                Some(damage) => {
+                    let at = path.display();
+                    Err(Error::corrupt(format!("{at} is damaged, in {count} places, the first of which is {damage}")))
+                }
+            }
+        })
+    }
+}
