@@ -7,7 +7,6 @@ use adjoin::collection::{Attribute, Collection as Live, CollectionOptions, Durab
 use adjoin::error::Result;
 use adjoin::options::VectorType;
 use adjoin::output::Target;
-use adjoin::query::QuerySources;
 use adjoin::sink::write_vectors;
 use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
 use adjoin::sql::Condition;

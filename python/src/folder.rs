@@ -138,10 +138,11 @@ fn open(context: &Context, path: &PathBuf, opening: &Opening) -> Result<(Opened,
         None => None,
     };
     wanted.map_or(Ok(()), |wanted| closed.check_kind(wanted))?;
-    let folder = if opening.read_only { closed.open(context)? } else { closed.open_to_write(context)? };
-    let (Opened::Collection(live), false) = (&folder, opening.read_only) else { return Ok((folder, None)) };
+    let folder = if opening.read_only { closed.open(context)? } else { Opened::open_to_write(context, path)? };
+    let Opened::Collection(live) = &folder else { return Ok((folder, None)) };
     let usual = MergerOptions::of(context);
     let options = match opening.merge_at.as_deref() {
+        _ if opening.read_only => return Ok((folder, None)),
         None => return Ok((folder, None)),
         Some("auto") => usual,
         Some(size) => MergerOptions { at_bytes: parse_bytes(size)?, ..usual },

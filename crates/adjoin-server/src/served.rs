@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::buckets::{CALIBRATED_K_MAX, QuerySet, SearchQueries};
+use adjoin::buckets::{CALIBRATED_K_MAX, QuerySet};
 use adjoin::collection::{Collection, Merger, MergerOptions};
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::folder::{Folder, SearchQueries};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
+use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
 use adjoin::report::SearchStatistics;
 use adjoin::sink::HitSink;
 use adjoin::source::VectorSource;

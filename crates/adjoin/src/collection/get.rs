@@ -97,7 +97,8 @@ impl Collection {
             let in_memory: Vec<Option<u32>> = (0..ids.len()).map(|k| state.temporary.number(ids, k)).collect();
             (in_memory, state.temporary.view(), state.long_term.clone(), state.deleted.clone())
         };
-        let entries = long_term.as_ref().map_or_else(|| Ok(vec![None; ids.len()]), |long_term| long_term.entries(ids))?;
+        let entries =
+            long_term.as_ref().map_or_else(|| Ok(vec![None; ids.len()]), |long_term| long_term.entries(ids))?;
         let (mut places, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
         for (k, (number, entry)) in in_memory.into_iter().zip(entries).enumerate() {
             let on_disk = entry.filter(|&entry| !deleted.has(entry)).map(RowPlace::OnDisk);
@@ -118,8 +119,10 @@ impl LocatedRows {
     /// If the long-term index cannot be read, or memory does not suffice.
     pub(crate) fn vectors(&self, context: &Context, range: Range<usize>) -> Result<Vec<u8>> {
         let (on_disk, _) = self.split(range.clone());
-        let on_disk =
-            self.long_term.as_ref().map_or_else(|| Ok(Vec::new()), |long_term| long_term.index.vectors_of(context, &on_disk))?;
+        let on_disk = self
+            .long_term
+            .as_ref()
+            .map_or_else(|| Ok(Vec::new()), |long_term| long_term.index.vectors_of(context, &on_disk))?;
         let mut on_disk = on_disk.chunks_exact(self.vectors.bytes());
         let mut stored = Vec::with_capacity(range.len() * self.vectors.bytes());
         for &place in &self.places[range] {

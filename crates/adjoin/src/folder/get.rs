@@ -7,8 +7,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema};
 
 use super::{Folder, FolderFacts};
-use crate::collection::LocatedRows;
 use crate::choice::choices;
+use crate::collection::LocatedRows;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{self, Index};

@@ -77,6 +77,6 @@ impl Index {
     /// # Errors
     /// If their file cannot be read or is damaged, or if memory does not suffice.
     pub(crate) fn attributes_of(&self, context: &Context, entries: &[u32]) -> Result<AttributeRows> {
-        AttributeRows::read(context, self.attributes.as_ref(), self.files(), entries)
+        AttributeRows::read(context, self.columns(), entries)
     }
 }

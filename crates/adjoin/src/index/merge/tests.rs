@@ -52,7 +52,9 @@ fn merged(context: &Context, indexed: &Indexed, share: u64, came: &Set, replacem
     let entries: Vec<u32> = (0..index.facts().rows as u32).filter(|&entry| !deleted.contains(entry.into())).collect();
     let ids = index.ids_of(index.facts().ids, &entries).unwrap();
     let Ids::Int64(ids) = ids else { panic!("ids of another kind") };
-    let mut wanted: Rows = ids.into_iter().zip(entries.iter().map(|&entry| index.vector(entry).unwrap())).collect();
+    let stored = index.vectors_of(&Context::default(), &entries).unwrap();
+    let vectors = stored.chunks_exact(index.facts().vectors.bytes()).map(<[u8]>::to_vec);
+    let mut wanted: Rows = ids.into_iter().zip(vectors).collect();
     let Ids::Int64(new_ids) = came.ids() else { panic!("ids of another kind") };
     wanted.extend(new_ids.iter().enumerate().map(|(row, &id)| (id, came.stored(row).to_vec())));
     wanted.sort();
@@ -114,7 +116,7 @@ fn each_row_of_a_merged_index_is_found() {
 fn inserted_copies_are_measured_apart_also_in_another_layout() {
     let context = &Context::default();
     let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
-    let copies = Set::of_stored(BYTES, indexed.index.vector(5).unwrap().repeat(100));
+    let copies = Set::of_stored(BYTES, indexed.index.vectors_of(context, &[5]).unwrap().repeat(100));
     let copies = copies.with_ids(Ids::Int64((100_000..100_100).collect()));
     let (merged, _) = merged(context, &indexed, 10, &copies, ALL_REPLACEMENTS);
     let relaid = indexed.at("relaid");
