@@ -33,6 +33,7 @@ use self::survey::Survey;
 use super::Index;
 use super::build::finishing::{self, arranged, windows_of};
 use super::build::origin::GatherRoom;
+use super::build::lists::Lists;
 use super::build::reach;
 use super::build::writing::{self, InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
@@ -167,7 +168,7 @@ impl Merge<'_> {
 
     /// Writes all files but the calibration.
     fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path) -> Result<Laid> {
-        let Self { context, index, deleted, newcomers, replacements } = *self;
+        let Self { context, index, deleted, newcomers, .. } = *self;
         let (facts, options) = (index.facts(), &index.facts().options());
         let temporary = &context.temporary(Some(folder));
         let survey = &Survey::of(context, index, deleted, newcomers)?;
@@ -181,28 +182,7 @@ impl Merge<'_> {
         let left = &RankedSet::new(deleted.others(facts.rows));
         let mut mixed = self.mixed::<T>(survey, numbering, &standing, left)?;
         let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&mixed, options, &[])?;
-        let (lists, spilled) = {
-            let mut new_at = vec![0; places.len()];
-            (0..).zip(&places).for_each(|(new, &place)| new_at[place as usize] = new);
-            let spare = context.budget().free();
-            let all = finishing::all::<T>(&mixed, spare / ALL_SHARE)?;
-            let all: Option<&Panel<T>> = all.as_ref().map(|(all, _memory)| all);
-            let (places, new_at, memory) = (&places[..], &new_at[..], spare / LISTS_SHARE);
-            let graph = &options.graph;
-            Linking {
-                mixed: &mixed,
-                survey,
-                near,
-                places,
-                new_at,
-                all,
-                options: graph,
-                replacements,
-                temporary,
-                memory,
-            }
-            .lists()?
-        };
+        let (lists, spilled) = self.link::<T>(&mixed, survey, near, &places, temporary)?;
         let (vertices, entry) = (numbering.vertices(), navigation.entry());
         let graph = reach::repair(context, lists, entry, facts.degree)?;
         if !graph.islands().is_empty() {
@@ -245,6 +225,25 @@ impl Merge<'_> {
             spilled += more;
         }
         Ok(Laid { manifest, spilled, inserted })
+    }
+
+    /// Chooses the out-neighbors of all vertices. Returns their lists, and the bytes written to temporary files.
+    fn link<T: Coordinate>(
+        &self,
+        mixed: &Mixed<'_>,
+        survey: &Survey,
+        near: &Near,
+        places: &[u32],
+        temporary: &Path,
+    ) -> Result<(Lists, u64)> {
+        let (options, replacements) = (&self.index.facts().options().graph, self.replacements);
+        let mut new_at = vec![0; places.len()];
+        (0..).zip(places).for_each(|(new, &place)| new_at[place as usize] = new);
+        let spare = self.context.budget().free();
+        let all = finishing::all::<T>(mixed, spare / ALL_SHARE)?;
+        let all: Option<&Panel<T>> = all.as_ref().map(|(all, _memory)| all);
+        let (new_at, memory) = (&new_at[..], spare / LISTS_SHARE);
+        Linking { mixed, survey, near, places, new_at, all, options, replacements, temporary, memory }.lists()
     }
 
     /// Combines all vertices under one numbering, with a part of the spare memory for gathering vectors.
