@@ -223,7 +223,7 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
         let cut = if log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
         let (rows, log) = (format_count(rows, "row"), format_bytes(log_bytes));
         let left = "from a write or a merge that did not end; it does no harm";
-        let others = unnamed(("the collection", left), &report.leftovers, &report.strangers);
+        let others = unnamed("the collection", left, &report.leftovers, &report.strangers);
         print(&format!("sound: all checksums match, {rows}, {log} of log{cut}\n{others}"))?;
     }
     Ok(Outcome::Done)

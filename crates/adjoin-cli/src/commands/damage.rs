@@ -23,10 +23,10 @@ pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
 /// What to do about the leftovers of a build.
 pub(super) const BUILD_LEFT: &str = "from a build that did not end; unless a build is at work there, delete it";
 
-/// Lists names in a folder that do not belong to its contents.
-pub(super) fn unnamed((whole, of_leftover): (&str, &str), leftovers: &[String], strangers: &[String]) -> String {
-    let leftovers = leftovers.iter().map(|name| format!("left over: {name}, {of_leftover}"));
-    let strangers = strangers.iter().map(|name| format!("not part of {whole}: {name}"));
+/// Lists names in a folder that do not belong to `contents`. `origin` states where leftovers are from.
+pub(super) fn unnamed(contents: &str, origin: &str, leftovers: &[String], strangers: &[String]) -> String {
+    let leftovers = leftovers.iter().map(|name| format!("left over: {name}, {origin}"));
+    let strangers = strangers.iter().map(|name| format!("not part of {contents}: {name}"));
     listed(leftovers) + &listed(strangers)
 }
 

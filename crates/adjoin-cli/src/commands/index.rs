@@ -96,7 +96,7 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
     if report.is_sound() {
         if !quiet {
             let (bytes, pages) = (format_bytes(report.bytes_read), format_count(report.pages, "page"));
-            let others = unnamed(("the index", BUILD_LEFT), &report.leftovers, &report.strangers);
+            let others = unnamed("the index", BUILD_LEFT, &report.leftovers, &report.strangers);
             print(&format!("sound: all checksums match, {bytes} in {pages}; every vector can be reached\n{others}"))?;
         }
         return Ok(Outcome::Done);

@@ -81,6 +81,6 @@ fn summarize(NearestStatistics { common, nearest }: &NearestStatistics, target: 
     if common.skipped_rows > 0 {
         eprintln!("skipped: {} without a usable vector", format_count(common.skipped_rows, "row"));
     }
-    print_recall(common, false, ("--neighbors", "of the store"));
+    print_recall(common, false, "--neighbors", "of the store");
     print_memory(&common.memory);
 }

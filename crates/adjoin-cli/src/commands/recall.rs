@@ -21,16 +21,16 @@ pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
     }
 }
 
-/// Prints the recall that was reached, and for which queries: rows, or the given queries. With the option `unpromised`,
-/// there is no promise.
-pub(super) fn print_recall(common: &CommonStatistics, with_others: bool, (unpromised, rows): (&str, &str)) {
-    let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {unpromised}") };
+/// Prints the recall that was reached, and for which queries: `rows`, or the given calibration queries. If the search
+/// promised no recall, names the `option` that set its effort instead.
+pub(super) fn print_recall(common: &CommonStatistics, has_calibration_queries: bool, option: &str, rows: &str) {
+    let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {option}") };
     let (Some(sample), Some(at_k), Some(p5)) = (recall.sample_queries, recall.at_k, recall.p5) else {
         return eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target));
     };
     let [estimate, low, high, p5, target] = [at_k.estimate, at_k.low, at_k.high, p5, recall.target].map(percent);
     let inserted = recall.queries.as_deref().filter(|queries| queries.contains("merge"));
-    let (rows, others) = match (with_others, inserted) {
+    let (rows, others) = match (has_calibration_queries, inserted) {
         (true, _) => ("of --calibrate-with", ""),
         (false, None) => (rows, " (of other queries, give some as --calibrate-with)"),
         (false, Some(_)) => ("that the last merge inserted", ", whose recall is the lowest"),

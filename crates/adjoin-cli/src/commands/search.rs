@@ -118,11 +118,11 @@ fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: Kind) {
             search.queries_per_second
         );
     }
-    let words = match kind {
+    let (option, rows) = match kind {
         Kind::Store => ("--nprobe", "of the store"),
         Kind::Index => ("--list", "of the index"),
         Kind::Collection => ("--list", "of the collection"),
     };
-    print_recall(common, arguments.calibrate_with.is_some(), words);
+    print_recall(common, arguments.calibrate_with.is_some(), option, rows);
     print_memory(&common.memory);
 }

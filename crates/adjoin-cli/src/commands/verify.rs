@@ -46,5 +46,5 @@ fn summary(report: &VerifyReport) -> String {
     let unknown = report.unknown.iter().map(|(name, role)| {
         format!("of a role that this version does not know: {name}, {role}; it belongs to the store")
     });
-    text + &listed(unknown) + &unnamed(("the store", BUILD_LEFT), &report.leftovers, &report.strangers)
+    text + &listed(unknown) + &unnamed("the store", BUILD_LEFT, &report.leftovers, &report.strangers)
 }

@@ -26,7 +26,7 @@ fn far(metric: &str, a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Checks that a search finds exactly the rows within the threshold of each query; returns how many.
-fn check(place: &Place, (metric, threshold): (&str, f64), rows: &Rows, queries: &[Vec<f64>]) -> usize {
+fn check(place: &Place, metric: &str, threshold: f64, rows: &Rows, queries: &[Vec<f64>]) -> usize {
     let (option, most) = if metric == "l2" { ("--radius", threshold) } else { ("--min-similarity", -threshold) };
     let asked = format!("search set.live --queries queries.fbin {option} {threshold} -L {ROWS} --quiet");
     let out = place.done(&asked).out;
@@ -63,7 +63,7 @@ fn what_lies_within_a_threshold_is_found_wherever_it_is() {
         let mut rows: Rows = all.into_iter().enumerate().collect();
         let mut counts = Vec::new();
         for round in 0..3 {
-            counts.push(thresholds.map(|threshold| check(&place, (metric, threshold), &rows, &queries)));
+            counts.push(thresholds.map(|threshold| check(&place, metric, threshold, &rows, &queries)));
             place.done("collection merge set.live --quiet");
             if round == 1 {
                 // Delete a third of the rows on disk, replace some, and insert some near the queries.

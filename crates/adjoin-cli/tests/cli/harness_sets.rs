@@ -1,6 +1,7 @@
 //! Random sets of vectors with ids and columns, as Parquet files.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -134,12 +135,12 @@ impl Shape {
     }
 }
 
-/// Writes `count` rows of a set, starting at row `first`.
-pub(crate) fn write_set(path: &Path, shape: &Shape, (first, count): (u64, u64), seed: u64) {
+/// Writes a range of the rows of a set.
+pub(crate) fn write_set(path: &Path, shape: &Shape, rows: Range<u64>, seed: u64) {
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(GROUP_ROWS as usize)).build();
     let mut writer = None;
-    for start in (first..first + count).step_by(GROUP_ROWS as usize) {
-        let batch = shape.batch(start..(first + count).min(start + GROUP_ROWS), seed);
+    for start in rows.clone().step_by(GROUP_ROWS as usize) {
+        let batch = shape.batch(start..rows.end.min(start + GROUP_ROWS), seed);
         let writer = writer.get_or_insert_with(|| {
             ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), Some(properties.clone())).unwrap()
         });

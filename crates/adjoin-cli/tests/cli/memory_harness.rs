@@ -126,10 +126,11 @@ impl Sets {
 
     fn of(shape: Shape, seed: u64) -> Self {
         let place = Place::new();
-        write_set(&place.path("set.parquet"), &shape, (0, shape.rows), seed);
-        write_set(&place.path("more.parquet"), &shape, (shape.rows - shape.rows / 10, shape.rows / 4 + 1), seed + 1);
-        write_set(&place.path("beyond.parquet"), &shape, (shape.rows, shape.rows / 4 + 1), seed + 2);
-        write_set(&place.path("queries.parquet"), &shape, (0, shape.queries), seed);
+        let quarter_from = |first: u64| first..first + shape.rows / 4 + 1;
+        write_set(&place.path("set.parquet"), &shape, 0..shape.rows, seed);
+        write_set(&place.path("more.parquet"), &shape, quarter_from(shape.rows - shape.rows / 10), seed + 1);
+        write_set(&place.path("beyond.parquet"), &shape, quarter_from(shape.rows), seed + 2);
+        write_set(&place.path("queries.parquet"), &shape, 0..shape.queries, seed);
         Self { place, shape, seed }
     }
 
@@ -224,7 +225,7 @@ impl Sets {
     /// Tries a command with the smallest budget that it names, and with larger ones.
     fn try_command(&self, command: &Tried, random: &mut Random, faults: &mut Vec<Fault>) -> u64 {
         self.prepare(command);
-        self.try_line((command, &self.line(command, random)), faults)
+        self.try_line(command, &self.line(command, random), faults)
     }
 
     /// Builds the folders that a command reads.
@@ -242,7 +243,7 @@ impl Sets {
     }
 
     /// Tries a command line.
-    fn try_line(&self, (command, line): (&Tried, &str), faults: &mut Vec<Fault>) -> u64 {
+    fn try_line(&self, command: &Tried, line: &str, faults: &mut Vec<Fault>) -> u64 {
         let (mut runs, mut refusals, mut budget) = (0, 0, FIRST_BUDGET.to_owned());
         let mut fault = |budget: &str, what: String| {
             let line = format!("{line} --memory {budget}");
@@ -351,7 +352,7 @@ fn searches_with_long_ids_keep_the_budget_that_they_name() {
     for (folder, line) in [("store", "search store"), ("index", "search index"), ("live", "search live")] {
         sets.has(folder);
         let line = format!("{line} --queries queries.parquet -k 500 -o out.csv --threads 1");
-        sets.try_line((&reads("long ids", ""), &line), &mut faults);
+        sets.try_line(&reads("long ids", ""), &line, &mut faults);
     }
     assert!(faults.is_empty(), "{}", in_lines(&faults));
 }

@@ -14,7 +14,7 @@ struct Set {
 impl Set {
     /// Creates integers from -2 to 2 in a fixed shuffled order, shifted by `shift` and divided by `divisor`. No row is
     /// all zeros.
-    fn new(rows: usize, dimensions: usize, (shift, divisor): (f64, f64), seed: u64) -> Self {
+    fn new(rows: usize, dimensions: usize, shift: f64, divisor: f64, seed: u64) -> Self {
         let mut state = seed;
         let mut value = |k: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -93,12 +93,12 @@ const FILES: &str = "--base_file base.data --query_file queries.bin --gt_file tr
 
 /// Creates more rows and more queries than are compared at once.
 fn with_sets(data_type: &str) -> (Place, Vec<Vec<f64>>, Vec<Vec<f64>>) {
-    let spread = match data_type {
+    let (shift, divisor) = match data_type {
         "float" => (0.0, 7.0),
         "int8" => (0.0, 1.0),
         _ => (3.0, 1.0),
     };
-    let (base, queries) = (Set::new(5_000, 5, spread, 1), Set::new(70, 5, spread, 2));
+    let (base, queries) = (Set::new(5_000, 5, shift, divisor, 1), Set::new(70, 5, shift, divisor, 2));
     let place = Place::new();
     place.write("base.data", &base.bytes(data_type));
     place.write("queries.bin", &queries.bytes(data_type));

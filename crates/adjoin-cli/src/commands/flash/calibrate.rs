@@ -74,14 +74,14 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     let mut replayed: Vec<Replayed> = replay.iter().map(|path| Replayed { path, seconds: Vec::new() }).collect();
     let file = context.device.open(&path)?;
     for round in 0..*rounds as u64 {
-        measure(&context, (&file, file_bytes), &mut measured, round)?;
+        measure(&context, &file, file_bytes, &mut measured, round)?;
         for of in &mut replayed {
             of.seconds.push(replay_on_disk(&*context.device, of.path, &file, *depth)?);
         }
     }
     drop((file, own));
     let config = fit(&measured, file_bytes)?;
-    let text = tell(&config, &measured, file_bytes)? + &tell_replays((&config, file_bytes), &replayed, *depth)?;
+    let text = tell(&config, &measured, file_bytes)? + &tell_replays(&config, file_bytes, &replayed, *depth)?;
     write_file(&context, output, replace.force, |out| out.write_all(config.to_toml().as_bytes()))?;
     print(&text)?;
     Ok(Outcome::Done)
@@ -110,7 +110,8 @@ fn write(context: &Context, path: &Path, file_bytes: u64) -> Result<()> {
 /// Measures each kind once.
 fn measure(
     context: &Context,
-    (file, bytes): (&Arc<dyn ReadFile>, u64),
+    file: &Arc<dyn ReadFile>,
+    file_bytes: u64,
     measured: &mut [Measured],
     round: u64,
 ) -> Result<()> {
@@ -119,7 +120,7 @@ fn measure(
     }
     for of in measured {
         context.cancel.check()?;
-        let reads = random_reads(of.kind, (of.reads, bytes), round);
+        let reads = random_reads(of.kind, of.reads, file_bytes, round);
         let files: &dyn Files = &*context.device;
         of.seconds.push(carry_out(files, reads, of.kind.depth, |read| Ok((file.clone(), read.offset)))?);
     }
@@ -136,7 +137,7 @@ fn median(values: &[f64]) -> f64 {
 fn predicted(config: &Config, of: &Measured, file_bytes: u64) -> Result<f64> {
     let device = Device::new(config)?;
     let options = ReplayOptions { depth: of.kind.depth, ..ReplayOptions::default() };
-    Ok(replay(&device, random_reads(of.kind, (of.reads, file_bytes), 0).map(Ok), &options)?.seconds)
+    Ok(replay(&device, random_reads(of.kind, of.reads, file_bytes, 0).map(Ok), &options)?.seconds)
 }
 
 /// Returns the mean error of the model for these kinds, as the logarithm of the ratio of times.
@@ -237,7 +238,7 @@ fn spread(seconds: &[f64]) -> f64 {
     (most - least) / median(seconds)
 }
 
-fn tell_replays((config, file_bytes): (&Config, u64), replayed: &[Replayed<'_>], depth: usize) -> Result<String> {
+fn tell_replays(config: &Config, file_bytes: u64, replayed: &[Replayed<'_>], depth: usize) -> Result<String> {
     let device = Device::new(config)?;
     let mut text = String::new();
     for Replayed { path, seconds } in replayed {

@@ -52,8 +52,8 @@ pub(super) fn carry_out(
     Ok(watch.seconds())
 }
 
-/// Returns random reads of a kind in a file of `file_bytes`, equal for the disk and the model.
-pub(super) fn random_reads(kind: Kind, (count, file_bytes): (u64, u64), seed: u64) -> impl Iterator<Item = TraceRead> {
+/// Returns `count` random reads of a kind in a file of `file_bytes`, equal for the disk and the model.
+pub(super) fn random_reads(kind: Kind, count: u64, file_bytes: u64, seed: u64) -> impl Iterator<Item = TraceRead> {
     let mut random = Random::new(seed, "reads of a calibration");
     let places = (file_bytes / kind.bytes).max(1);
     (0..count).map(move |_| TraceRead {

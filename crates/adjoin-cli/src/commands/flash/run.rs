@@ -23,8 +23,8 @@ pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
     let config = config(&arguments.model)?;
     check_written(&context, arguments)?;
     let workload = Workload::of(&context, arguments)?;
-    let spans = if arguments.perfetto.is_some() { SPANS_MAX } else { 0 };
-    let (figures, spans) = workload.run(&context, (arguments, &config), spans)?;
+    let spans_max = if arguments.perfetto.is_some() { SPANS_MAX } else { 0 };
+    let (figures, spans) = workload.run(&context, arguments, &config, spans_max)?;
     if let Some(path) = &arguments.perfetto {
         write_file(&context, path, arguments.replace.force, |out| as_perfetto(&spans, out))?;
     }
@@ -43,9 +43,9 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
     let workload = Workload::of(&context, run)?;
     let mut results = Results { over: Some(name.to_owned()), values: Vec::new(), figures: Vec::new() };
     for value in values.split(',') {
-        let (of, config) =
-            changed(run, &usual, (name, value)).map_err(|error| Error::option(format!("--over {over}: {error}")))?;
-        let (figures, _) = workload.run(&context, (&of, &config), 0)?;
+        let (changed_run, config) =
+            changed(run, &usual, name, value).map_err(|error| Error::option(format!("--over {over}: {error}")))?;
+        let (figures, _) = workload.run(&context, &changed_run, &config, 0)?;
         results.values.push(value.to_owned());
         results.figures.push(figures);
     }
@@ -99,8 +99,8 @@ fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> 
     }
 }
 
-/// Returns a run with another value of a figure or an option.
-fn changed(run: &FlashRun, usual: &Config, (name, value): (&str, &str)) -> Result<(FlashRun, Config)> {
+/// Returns a run with the figure or option `name` set to `value`.
+fn changed(run: &FlashRun, usual: &Config, name: &str, value: &str) -> Result<(FlashRun, Config)> {
     let (mut run, mut config) = (run.clone(), usual.clone());
     let wrong = || Error::option(format!("{value} is no value of {name}"));
     let whole = || count(value).map_err(|error| Error::option(format!("{value} is no value of {name}; {error}")));

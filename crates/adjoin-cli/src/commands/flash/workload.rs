@@ -104,12 +104,13 @@ impl Workload {
         }
     }
 
-    /// Runs the workload; returns its figures, and at most the given number of spans.
+    /// Runs the workload; returns its figures, and at most `spans_max` spans.
     pub(super) fn run(
         &self,
         context: &Context,
-        (arguments, config): (&FlashRun, &Config),
-        spans: usize,
+        arguments: &FlashRun,
+        config: &Config,
+        spans_max: usize,
     ) -> Result<(Value, Vec<Span>)> {
         let device = Device::new(config)?;
         let usual = if matches!(self, Self::Trace(_)) { Platform::Cpu } else { Platform::NdSearch };
@@ -117,8 +118,10 @@ impl Workload {
         match self {
             Self::Trace(path) => {
                 let FlashRun { depth, comparisons, .. } = *arguments;
-                let options =
-                    ReplayOptions { spans, ..ReplayOptions::comparing(&device, platform, depth, comparisons) };
+                let options = ReplayOptions {
+                    spans: spans_max,
+                    ..ReplayOptions::comparing(&device, platform, depth, comparisons)
+                };
                 let report = replay(&device, TraceReads::open(path)?.timed(arguments.as_timed), &options)?;
                 Ok((of_replay(&device, platform, &report), report.spans))
             }
@@ -126,7 +129,8 @@ impl Workload {
                 let searched = &arguments.searched;
                 let layout = searched.layout;
                 let laid = searches.lay_out(context, device.geometry(), layout, mapping(searched))?;
-                let options = SearchOptions { spans, ..search_options(searched, platform, searches.dimensions()) };
+                let options =
+                    SearchOptions { spans: spans_max, ..search_options(searched, platform, searches.dimensions()) };
                 let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;
                 laid.check(&report, &searches.nearest_of_each(options.list, options.k));
                 let mut figures = of_search(&device, platform, &report);
