@@ -109,7 +109,7 @@ impl JoinCheckpoint {
         if !ends.is_empty() {
             let done = self.0.state().done.clone();
             let mut legs = Legs { kept: &mut self.0, before: done, pairs: None };
-            run_in_legs(context, sets, &prepared, (done_before as u64, &ends), &mut legs)?;
+            run_in_legs(context, sets, &prepared, done_before as u64, &ends, &mut legs)?;
         }
         drop(memory);
 

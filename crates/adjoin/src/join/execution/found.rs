@@ -31,6 +31,18 @@ pub(super) struct Batch {
     sided: bool,
 }
 
+/// A member of a bucket.
+pub(super) struct Member<'a, T: Coordinate> {
+    pub(super) bucket: &'a LoadedBucket<T>,
+    pub(super) number: u32,
+}
+
+impl<T: Coordinate> Member<'_, T> {
+    fn row(&self) -> u64 {
+        self.bucket.row(self.number)
+    }
+}
+
 /// Counts of the pairs of two buckets, which are added to the counts of all rows at once.
 pub(super) struct RowCounts<'a> {
     tally: &'a Tally,
@@ -73,18 +85,18 @@ impl Batch {
     /// Adds a pair, and emits the batch if it is full.
     pub(super) fn push<T: Coordinate>(
         &mut self,
-        (a, x): (&LoadedBucket<T>, u32),
-        (b, y): (&LoadedBucket<T>, u32),
+        a: Member<'_, T>,
+        b: Member<'_, T>,
         value: f32,
         emit: &mut dyn FnMut(PairBatch),
     ) {
         let pairs = &mut self.pairs;
-        let a_first = self.sided || a.row(x) < b.row(y);
-        let ((left, l), (right, r)) = if a_first { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
-        pairs.left_rows.push(left.row(l));
-        pairs.right_rows.push(right.row(r));
-        pairs.left_ids.push_from(left.ids(), l as usize);
-        pairs.right_ids.push_from(right.ids(), r as usize);
+        let a_first = self.sided || a.row() < b.row();
+        let (left, right) = if a_first { (a, b) } else { (b, a) };
+        pairs.left_rows.push(left.row());
+        pairs.right_rows.push(right.row());
+        pairs.left_ids.push_from(left.bucket.ids(), left.number as usize);
+        pairs.right_ids.push_from(right.bucket.ids(), right.number as usize);
         pairs.values.push(value);
         if pairs.len() >= BATCH_PAIRS || pairs.bytes() >= self.bytes {
             let ids = [&pairs.left_ids, &pairs.right_ids].map(|ids| ids.kind());

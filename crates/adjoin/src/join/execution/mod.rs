@@ -111,7 +111,8 @@ pub(crate) fn run_in_legs(
     context: &Context,
     sets: Sets<'_>,
     prepared: &Prepared,
-    (done_before, ends): (u64, &[usize]),
+    done_before: u64,
+    ends: &[usize],
     keeper: &mut dyn SaveCheckpoints,
 ) -> Result<()> {
     let buckets = &sets.buckets()?.rounded(prepared.decided.coding.clone());
@@ -120,7 +121,7 @@ pub(crate) fn run_in_legs(
     with_coordinates!(buckets.space(), T => {
         let centers = &buckets.centers::<T>()?;
         let run = Run::<T> { context, sets, buckets, prepared, centers, memory };
-        run.execute_in_legs((done_before, ends), keeper)
+        run.execute_in_legs(done_before, ends, keeper)
     })
 }
 
@@ -265,7 +266,7 @@ impl<T: Coordinate> Run<'_, T> {
         Ok(Done { found, write_seconds: write.seconds(), ..done })
     }
 
-    fn execute_in_legs(&self, (done_before, ends): (u64, &[usize]), keeper: &mut dyn SaveCheckpoints) -> Result<()> {
+    fn execute_in_legs(&self, done_before: u64, ends: &[usize], keeper: &mut dyn SaveCheckpoints) -> Result<()> {
         let waits = Waits::default();
         let (mut cache, execution) = (self.cache(), self.execution(done_before));
         let mut keeping =
@@ -304,8 +305,8 @@ impl<T: Coordinate> Run<'_, T> {
     fn verifier<'r>(&'r self, found: FoundPairs<'r>) -> Verifier<'r, T> {
         let Self { context, buckets, prepared, centers, .. } = *self;
         let PlanFacts { predicate, admission, .. } = prepared.decided;
-        let looked_for = (predicate, &prepared.threshold);
-        Verifier::new(context.kernel, centers, looked_for, (admission, buckets.pairs()), found)
+        let (threshold, pair_filter) = (&prepared.threshold, buckets.pairs());
+        Verifier::new(context.kernel, centers, predicate, threshold, admission, pair_filter, found)
     }
 
     /// Creates batches of a size that fits the queue.

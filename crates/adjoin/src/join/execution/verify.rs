@@ -13,7 +13,7 @@ use crate::plan::{Gap, Measure, Task, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
 
-use super::found::FoundPairs;
+use super::found::{FoundPairs, Member};
 use super::views::Views;
 
 /// Counts of the work so far.
@@ -43,7 +43,7 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     threshold: &'a Threshold,
     admission: Admission,
     /// Filter on pairs, if any.
-    pairs: Option<&'a PairFilter>,
+    pair_filter: Option<&'a PairFilter>,
     tiles: Tiles<'a, T>,
     views: Views<T>,
     rows: Side<T>,
@@ -95,8 +95,9 @@ struct Computed {
 }
 
 impl Computed {
-    /// Records the pairs computed for rows and columns in these orders, including whole tiles.
-    fn note(&mut self, (rows, reach): (&[u32], &[u32]), columns: &[u32], members: [usize; 2]) {
+    /// Records the pairs computed for rows and columns in these orders, including whole tiles. `reach` is the number of
+    /// columns of each row; `members` are the sizes of the two buckets.
+    fn note(&mut self, rows: &[u32], columns: &[u32], reach: &[u32], members: [usize; 2]) {
         self.reach.clear();
         self.reach.resize(members[0], 0);
         for (rows, reach) in rows.chunks(TILE_ROWS).zip(reach.chunks(TILE_ROWS)) {
@@ -114,13 +115,15 @@ impl Computed {
 }
 
 impl<'a, T: Coordinate> Verifier<'a, T> {
-    /// Creates a worker for pairs that `predicate` and the filter accept. `threshold` is the predicate in coordinates.
-    /// Pairs go to `found`.
+    /// Creates a worker for pairs that `predicate` and `pair_filter` accept. `threshold` is the predicate in
+    /// coordinates. Pairs go to `found`.
     pub(super) fn new(
         kernel: Kernel,
         centers: &'a Panel<T>,
-        (predicate, threshold): (Predicate, &'a Threshold),
-        (admission, pairs): (Admission, Option<&'a PairFilter>),
+        predicate: Predicate,
+        threshold: &'a Threshold,
+        admission: Admission,
+        pair_filter: Option<&'a PairFilter>,
         found: FoundPairs<'a>,
     ) -> Self {
         let tiles = Tiles::new(kernel, predicate, threshold);
@@ -132,7 +135,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             centers,
             threshold,
             admission,
-            pairs,
+            pair_filter,
             tiles,
             views,
             rows,
@@ -155,24 +158,20 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
     }
 
     /// Compares a bucket with itself, or two buckets that have an edge.
-    fn verify(
-        &mut self,
-        task: Task,
-        (a, b): (&LoadedBucket<T>, &LoadedBucket<T>),
-        emit: &mut dyn FnMut(PairBatch),
-    ) -> Result<()> {
+    fn verify(&mut self, visit: &Loaded<'_, T>, emit: &mut dyn FnMut(PairBatch)) -> Result<()> {
+        let Loaded { task, a, b } = *visit;
         if task.0 == task.1 {
             self.select_own(a);
             return self.compare(a, b, |x, y| y < x, emit); // tiles are square and extend beyond the diagonal
         }
         let [first, second] = self.selections(task, a.members.residual + b.members.residual);
         let Some(first) = first else { return Ok(()) };
-        self.select(first, (a, b));
+        self.select(first, visit);
         let Some(second) = second else { return self.compare(a, b, |_, _| true, emit) };
-        self.computed.note((&self.rows.order, &self.reach), &self.others.order, [a.len(), b.len()]);
+        self.computed.note(&self.rows.order, &self.others.order, &self.reach, [a.len(), b.len()]);
         self.compare(a, b, |_, _| true, emit)?;
-        self.select(second, (a, b));
-        self.counts.candidate_pairs -= self.admitted_by(first, (a, b));
+        self.select(second, visit);
+        self.counts.candidate_pairs -= self.admitted_by(first, visit);
         // Pairs computed for the first part, admitted or in its tiles, must be reported only once.
         let computed = std::mem::take(&mut self.computed);
         let compared = self.compare(a, b, |x, y| !computed.holds(x, y), emit);
@@ -181,7 +180,8 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
     }
 
     /// Returns the selections of the rule on an edge, for members with these residuals.
-    fn selections(&self, (i, j): (u32, u32), residuals: f64) -> [Option<Selection>; 2] {
+    fn selections(&self, edge: Task, residuals: f64) -> [Option<Selection>; 2] {
+        let (i, j) = edge;
         let squared = self.kernel.distance(self.centers.row(i as usize), self.centers.row(j as usize));
         let gap = Gap { squared: T::at_most(squared, self.centers.dimensions()) };
         let Admission { rule, t } = self.admission;
@@ -210,12 +210,12 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.counts.candidate_pairs += self.reach.iter().map(|&reach| u64::from(reach)).sum::<u64>();
         let rows = Ordered { members: &a.members, order: &self.rows.order };
         let columns = Ordered { members: &b.members, order: &self.others.order };
-        let filter = self.pairs;
+        let filter = self.pair_filter;
         let is_new = |x, y| is_new(x, y) && filter.is_none_or(|filter| a.is_accepted(x, b, y, filter));
         let compared = match &mut self.found {
             FoundPairs::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
                 self.counts.pairs += 1;
-                batch.push((a, x), (b, y), value, emit);
+                batch.push(Member { bucket: a, number: x }, Member { bucket: b, number: y }, value, emit);
                 Ok(())
             })?,
             FoundPairs::Counts(of_rows) => {
@@ -234,12 +234,12 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
     }
 
     /// Counts the selected pairs that another selection admits too.
-    fn admitted_by(&mut self, other: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) -> u64 {
+    fn admitted_by(&mut self, other: Selection, visit: &Loaded<'_, T>) -> u64 {
         if self.reach.is_empty() {
             return 0;
         }
-        self.rows.measure(other.measure, a);
-        self.others.measure(other.measure, b);
+        self.rows.measure(other.measure, visit.a);
+        self.others.measure(other.measure, visit.b);
         let columns: Vec<u32> = self.others.order.iter().map(|&y| self.others.keys[y as usize]).collect();
         let of = |(&x, &reach): (&u32, &u32)| {
             let most = T::key_up_to(other.most(T::measure_of(self.rows.keys[x as usize])));
@@ -261,11 +261,11 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
 
     /// Selects the pairs that a selection admits. With both sides in ascending order, each row has a prefix of the
     /// columns, which gets shorter from row to row.
-    fn select(&mut self, selection: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) {
+    fn select(&mut self, selection: Selection, visit: &Loaded<'_, T>) {
         let kernel = self.kernel;
         let least = (
-            self.rows.measure(selection.measure, a).least(kernel),
-            self.others.measure(selection.measure, b).least(kernel),
+            self.rows.measure(selection.measure, visit.a).least(kernel),
+            self.others.measure(selection.measure, visit.b).least(kernel),
         );
         self.rows.choose(kernel, selection.most(least.1));
         self.others.choose(kernel, selection.most(least.0));
@@ -298,7 +298,7 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
         visits.iter().enumerate().try_for_each(|(number, visit)| {
             let sides = [&mut self.rows.distances, &mut self.others.distances];
             sides.into_iter().zip(self.views.of(number)).for_each(|(side, view)| std::mem::swap(side, view));
-            self.verify(visit.task, (visit.a, visit.b), emit)
+            self.verify(visit, emit)
         })
     }
 
