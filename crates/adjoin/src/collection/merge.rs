@@ -80,7 +80,7 @@ impl Collection {
             self.state().moment()
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
-        let merged = self.index_of(context, moment, (method, replacements)).and_then(|(manifest, bytes_written)| {
+        let merged = self.index_of(context, moment, method, replacements).and_then(|(manifest, bytes_written)| {
             self.replace(writer, manifest)?;
             let merged = Merged { rows, sequence, seconds: watch.seconds(), bytes_written };
             lock(&writer.merges).add(merged);
@@ -126,7 +126,8 @@ impl Collection {
         &self,
         context: &Context,
         moment: StateView,
-        method: (MergeMethod, usize),
+        method: MergeMethod,
+        replacements: usize,
     ) -> Result<(CollectionManifest, u64)> {
         let (collection, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
@@ -135,7 +136,7 @@ impl Collection {
             let run = context.for_long_run(enough, PURPOSE).or_else(|_| context.for_long_run(LEAST_BYTES, PURPOSE))?;
             let context = &run.or_temporary(collection);
             let folder = &collection.join(folder_name(moment.sequence));
-            bytes_written = match change(context, &moment, &manifest.attributes, method, folder)? {
+            bytes_written = match change(context, &moment, &manifest.attributes, method, replacements, folder)? {
                 Some(bytes_written) => bytes_written,
                 None => build_of(
                     context,
@@ -221,7 +222,8 @@ fn change(
     context: &Context,
     moment: &StateView,
     attributes: &[Attribute],
-    (method, replacements): (MergeMethod, usize),
+    method: MergeMethod,
+    replacements: usize,
     folder: &Path,
 ) -> Result<Option<u64>> {
     let Some(long_term) = &moment.long_term else { return Ok(None) };

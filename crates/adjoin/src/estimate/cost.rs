@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::geometry::{Coordinate, Space, Threshold};
 use crate::join::{Foresight, JoinEffort, least_of_unbuilt};
 use crate::load::Members;
-use crate::plan::{Choice, Costs, Weights};
+use crate::plan::{Choice, Costs, SetSize, Weights};
 use crate::report::Interval;
 use crate::sink::TableFormat;
 use crate::source::IdKind;
@@ -84,9 +84,9 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         let trained = train::<T>(context, &survey.training, space, sizes.centers, options.seed)?;
         let nearest = TwoLevel::new(context.kernel, &trained.centers).nearest_of(context, &vectors)?;
         let dimensions = space.vectors.dimensions;
-        let placed = nearest.iter().map(|nearest| (nearest.center, T::at_most(nearest.squared, dimensions))).collect();
-        let of_set = (rows, sizes.buckets);
-        let foresight = Foresight::new(context.kernel, space, (vectors, placed), &trained.centers, of_set);
+        let nearest = nearest.iter().map(|nearest| (nearest.center, T::at_most(nearest.squared, dimensions))).collect();
+        let size = SetSize { rows, buckets: sizes.buckets };
+        let foresight = Foresight::new(context.kernel, space, vectors, nearest, &trained.centers, size);
 
         let weights = Weights::of(!T::is_float(), dimensions);
         let speed = nanoseconds / weights.sampled() * 1e-9;
@@ -180,7 +180,8 @@ impl Footprint {
         let mean = rows.div_ceil(buckets);
         let most = extent_rows_max(rows, buckets, vectors).min(rows);
         let run_with = |largest: u64| {
-            least_of_unbuilt::<T>(vectors, options.metric, (largest.clamp(mean, most.max(mean)), buckets), info.ids)
+            let rows_max = largest.clamp(mean, most.max(mean));
+            least_of_unbuilt::<T>(vectors, options.metric, rows_max, buckets, info.ids)
         };
         let foreseen = BuildMemory::foresee::<T>(context.threads, source, options, survey.id_bytes, free);
         let build = foreseen.least;

@@ -129,10 +129,10 @@ fn is_certain(recall: &Interval) -> bool {
     recall.low == recall.high
 }
 
-/// Replaces the lower bounds of a sample's recalls by those certified for pairs and for vectors.
-pub(super) fn with_bounds(recalls: Recalls, (of_pairs, of_vectors): (f64, f64)) -> Recalls {
+/// Replaces the lower bounds of a sample's recalls by certified ones: `pair_low` for pairs, `vector_low` for vectors.
+pub(super) fn with_bounds(recalls: Recalls, pair_low: f64, vector_low: f64) -> Recalls {
     let Recalls { pair, per_vector } = recalls;
-    Recalls { pair: open_above(bounded(pair, of_pairs)), per_vector: bounded(per_vector, of_vectors) }
+    Recalls { pair: open_above(bounded(pair, pair_low)), per_vector: bounded(per_vector, vector_low) }
 }
 
 /// Replaces the lower bound of a recall by a certified one, unless the recall is certain.

@@ -320,7 +320,7 @@ impl Sampled {
             spent.to_centers += distances;
             let certification = self.certification(search.buckets, Some(&graph));
             if let Some(t) = certification.least_threshold(recall, t) {
-                return self.settle(search, goal, graph, &certification, (t, *spent)).map(Some);
+                return self.settle(search, goal, graph, &certification, t, *spent).map(Some);
             }
             t = reach_of(farther);
             if number > 0 && centers >= search.centers.rows() {
@@ -334,16 +334,18 @@ impl Sampled {
     fn settle<T: Coordinate>(
         &self,
         search: &NeighborSearch<'_, T>,
-        Goal { recall, seed }: Goal,
+        goal: Goal,
         graph: NearGraph,
         certification: &Certification,
-        (t, spent): (f64, Distances),
+        t: f64,
+        spent: Distances,
     ) -> Result<Calibrated> {
-        let least_of_pairs = certification.least_pair_recall(t, recall);
-        let least_of_rows = certification.least_row_recalls(t);
-        let told = certification.sets.iter().zip(&least_of_rows).map(|(set, &least_of_rows)| {
-            let told = recalls(&set.tallies(t), set.whole, seed);
-            with_bounds(told, (least_of_pairs, least_of_rows))
+        let Goal { recall, seed } = goal;
+        let pair_low = certification.least_pair_recall(t, recall);
+        let row_lows = certification.least_row_recalls(t);
+        let bounded_recalls = certification.sets.iter().zip(&row_lows).map(|(set, &row_low)| {
+            let measured = recalls(&set.tallies(t), set.whole, seed);
+            with_bounds(measured, pair_low, row_low)
         });
         let promised = || self.parts.iter().filter(|part| part.promised);
         let watched = promised().map(|part| {
@@ -352,7 +354,7 @@ impl Sampled {
             WatchedVectors { vectors, whole: self.is_all_of(part), seed }
         });
         Ok(Calibrated {
-            recalls: told.collect(),
+            recalls: bounded_recalls.collect(),
             watched: Watched::new(search.context, watched.collect(), search.buckets.first_new_row())?,
             t,
             vectors: promised().map(|part| self.of_part(part).len() as u64).sum(),
@@ -374,14 +376,14 @@ impl Sampled {
             Some(whole) => {
                 let drawn: Vec<usize> = self.of_part(promised[whole]).collect();
                 let sample = sets[whole].clone();
-                self.pair_sample(buckets, (sample, true), &drawn, promised[whole].rows)
+                self.pair_sample(buckets, sample, true, &drawn, promised[whole].rows)
             }
             None => {
                 let drawn = self.at_one_rate();
                 let rows = self.parts.iter().map(|part| part.rows).sum();
                 let mut sample = RowSample::default();
-                drawn.iter().for_each(|&k| self.push(&mut sample, (buckets, graph), k, false));
-                self.pair_sample(buckets, (sample, false), &drawn, rows)
+                drawn.iter().for_each(|&k| self.push(&mut sample, buckets, graph, k, false));
+                self.pair_sample(buckets, sample, false, &drawn, rows)
             }
         };
         Certification { sets, pairs }
@@ -408,18 +410,12 @@ impl Sampled {
         let are_noted = |found: &Neighbors| found.count == found.noted.iter().map(weight).sum::<u64>();
         let whole = whole && self.neighbors[of.clone()].iter().all(are_noted);
         let mut sample = RowSample { whole, ..RowSample::default() };
-        of.for_each(|k| self.push(&mut sample, (buckets, graph), k, true));
+        of.for_each(|k| self.push(&mut sample, buckets, graph, k, true));
         sample
     }
 
     /// Adds a drawn vector to a sample if it has neighbors, which count by weight or once each.
-    fn push(
-        &self,
-        sample: &mut RowSample,
-        (buckets, graph): (&Buckets<'_>, Option<&NearGraph>),
-        k: usize,
-        weighted: bool,
-    ) {
+    fn push(&self, sample: &mut RowSample, buckets: &Buckets<'_>, graph: Option<&NearGraph>, k: usize, weighted: bool) {
         let (found, (bucket, _)) = (&self.neighbors[k], self.places[k]);
         if found.count == 0 {
             return;
@@ -434,12 +430,13 @@ impl Sampled {
         sample.push(count, all.flat_map(|(t, weight)| std::iter::repeat_n(t, weight)));
     }
 
-    /// Returns the sample of pairs of these drawn vectors, out of `population` rows. Partners are numbered in the order
-    /// in which neighbors are noted.
+    /// Returns the sample of pairs of these drawn vectors, out of `population` rows. Their neighbors count by weight or
+    /// once each. Partners are numbered in the order in which neighbors are noted.
     fn pair_sample(
         &self,
         buckets: &Buckets<'_>,
-        (sample, weighted): (RowSample, bool),
+        sample: RowSample,
+        weighted: bool,
         drawn: &[usize],
         population: u64,
     ) -> PairSample {

@@ -72,7 +72,8 @@ pub(super) fn least<T: Coordinate>(
 ) -> u64 {
     let sizes = sizes::<T>(buckets, with_ids);
     let tasks = buckets.extents().len() as u64; // each bucket with itself
-    let run = needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest()), 0).least(threads, Policy::Lru);
+    let run = needs::<T>(buckets, &sizes, with_ids, RunSize { tasks, results: 0 }, sizes.two_largest())
+        .least(threads, Policy::Lru);
     let pass = match options.rule {
         Some(rule) if !rule.is_exact() => least_of_calibration::<T>(buckets, options.aim, threads),
         _ => margins::least_bytes::<T>(threads, buckets),
@@ -132,19 +133,28 @@ pub(super) fn tables_bytes_of<T: Coordinate>(count: usize, sets: usize) -> u64 {
     Cache::<T>::table_bytes(count) + (count * (Steps::BYTES_A_BUCKET + sizes + extents)) as u64
 }
 
-/// Returns the memory needs of a run of `tasks` tasks with a cache of at least `least_cache` bytes.
+/// Extent of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunSize {
+    /// Number of tasks: edges, and buckets that are compared with themselves.
+    pub(super) tasks: u64,
+    /// Expected number of result pairs.
+    pub(super) results: u64,
+}
+
+/// Returns the memory needs of a run with a cache of at least `least_cache` bytes.
 pub(super) fn needs<T: Coordinate>(
     buckets: &Buckets<'_>,
     sizes: &BucketSizes,
     with_ids: bool,
-    (tasks, least_cache): (u64, u64),
-    results: u64,
+    run: RunSize,
+    least_cache: u64,
 ) -> Needs {
     let (dimensions, count, rows) = (buckets.vectors().dimensions, buckets.extents().len(), buckets.rows_max());
     let ids = (0..buckets.count()).any(|bucket| buckets.ids(bucket) != IdKind::None);
     let id_bytes = id_bytes_of(buckets);
     let writer =
-        if with_ids { PairWriter::memory_bytes(ids) + PairWriter::metadata_bytes(results, id_bytes) } else { 0 };
+        if with_ids { PairWriter::memory_bytes(ids) + PairWriter::metadata_bytes(run.results, id_bytes) } else { 0 };
     let extents = buckets.extents();
     Needs {
         fixed: centers_bytes::<T>(buckets)
@@ -154,7 +164,7 @@ pub(super) fn needs<T: Coordinate>(
         a_worker: Verifier::<T>::memory_bytes(rows, dimensions)
             + LoadedBucket::<T>::loading_bytes(buckets, with_ids)
             + WORKER_BYTES,
-        tasks,
+        tasks: run.tasks,
         queue: Queue::least(with_ids)..=Queue::most(with_ids),
         read_ahead: least_read_ahead(extents, with_ids)..=most_read_ahead(extents, with_ids),
         cache: least_cache..=sizes.memory.iter().sum::<u64>(),

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::plan::EdgeSide;
+use crate::plan::{EdgeSide, Task};
 use crate::report::Cancel;
 use crate::store::{PartitionSizes, Partitions, Records};
 use crate::workers::{lock, map_items};
@@ -33,7 +33,8 @@ struct Grid {
 
 impl Grid {
     /// Returns the cell of an edge. Cells are pairs of stripes, numbered row by row.
-    fn cell(self, (i, j): (u32, u32)) -> usize {
+    fn cell(self, edge: Task) -> usize {
+        let (i, j) = edge;
         let stripe = |bucket: u32| u64::from(bucket) * self.stripes / self.buckets;
         let (low, high) = (stripe(i), stripe(j));
         (low * self.stripes - low * low.saturating_sub(1) / 2 + (high - low)) as usize

@@ -61,7 +61,8 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     pub(super) fn new(
         context: &'a Context,
         buckets: &'a Buckets<'a>,
-        (options, threshold): (&'a JoinOptions, &'a Threshold),
+        options: &'a JoinOptions,
+        threshold: &'a Threshold,
     ) -> Result<Self> {
         let memory = context.reserve(centers_bytes::<T>(buckets), PURPOSE)?;
         let centers = buckets.centers()?;

@@ -60,7 +60,7 @@ impl<T: Coordinate> PairSample<T> {
         let second = (parts.len() > 1).then_some(drawn_of_first);
         let own = buckets.meeting_themselves().into_iter();
         let own_pairs = own.map(|number| pairs_of(buckets.members(number).into())).sum();
-        let sample = Self::new(search.context.kernel, placed, search.centers, (own_pairs, buckets.meetings()));
+        let sample = Self::new(search.context.kernel, placed, search.centers, own_pairs, buckets.meetings());
         Ok(Self { second, ..sample })
     }
 
@@ -69,7 +69,8 @@ impl<T: Coordinate> PairSample<T> {
         kernel: Kernel,
         placed: Placed<T>,
         all_centers: &Panel<T>,
-        (own_pairs, meets): (u64, BucketPairsToVisit),
+        own_pairs: u64,
+        meets: BucketPairsToVisit,
     ) -> Self {
         let mut centers = Panel::zeroed(placed.buckets.len(), all_centers.dimensions());
         for (k, &bucket) in placed.buckets.iter().enumerate() {

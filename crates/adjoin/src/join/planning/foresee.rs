@@ -24,20 +24,21 @@ pub(crate) struct Foresight<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Foresight<'a, T> {
-    /// Creates the sample from drawn vectors, each with its center and its squared distance to that. The set has `rows`
-    /// rows, and a build would create `buckets` buckets.
+    /// Creates the sample from drawn vectors. `nearest` has the nearest center of each, and the squared distance to it.
+    /// `size` has the rows of the whole set, and the buckets that a build would create.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
-        (vectors, placed): (Panel<T>, Vec<(u32, f64)>),
+        vectors: Panel<T>,
+        nearest: Vec<(u32, f64)>,
         centers: &Panel<T>,
-        (rows, buckets): (u64, u64),
+        size: SetSize,
     ) -> Self {
-        let (of_buckets, own) = placed.into_iter().unzip();
-        let placed = Placed { vectors, buckets: of_buckets, own };
+        let SetSize { rows, buckets } = size;
+        let (bucket_numbers, own) = nearest.into_iter().unzip();
+        let placed = Placed { vectors, buckets: bucket_numbers, own };
         let own_pairs = pairs_of(rows.div_ceil(buckets.max(1))).saturating_mul(buckets).min(pairs_of(rows));
-        let meets = BucketPairsToVisit::within(SetSize { rows, buckets });
-        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, meets));
+        let pairs = PairSample::new(kernel, placed, centers, own_pairs, BucketPairsToVisit::within(size));
         Self { pairs, space }
     }
 
@@ -66,7 +67,8 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
 pub(crate) fn least_of_unbuilt<T: Coordinate>(
     vectors: VectorType,
     metric: Metric,
-    (rows_max, buckets): (u64, u64),
+    rows_max: u64,
+    buckets: u64,
     ids: IdKind,
 ) -> u64 {
     let (dimensions, rows) = (vectors.dimensions, rows_max as usize);

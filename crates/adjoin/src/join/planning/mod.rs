@@ -14,7 +14,7 @@ mod neighbors;
 use adjoin_device::MemoryBudget;
 
 pub use self::curve::neighbor_curve;
-use self::division::{advised, least_of_any, least_to_calibrate, needs, sizes};
+use self::division::{RunSize, advised, least_of_any, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes, fit_coding};
 pub(crate) use self::foresee::{Foresight, UnopenedSet, least_of_unbuilt};
 use super::options::JoinOptions;
@@ -183,7 +183,7 @@ impl<'a> Planner<'a> {
     }
 
     fn passes<T: Coordinate>(&self) -> Result<Passes<'_, T>> {
-        Passes::new(&self.context, self.buckets, (self.options, &self.threshold))
+        Passes::new(&self.context, self.buckets, self.options, &self.threshold)
     }
 
     /// Computes the plan for the edges of a join. The plan and its run fit in `free` bytes; the plan holds their memory
@@ -199,8 +199,9 @@ impl<'a> Planner<'a> {
             center_distances: center_distances(buckets, &graph.edges),
         };
         let own = buckets.meeting_themselves();
-        let tasks = own.len() + graph.edges.len();
-        let room = self.room::<T>(&graph.edges, (tasks, edges.predicted_results), free)?;
+        let tasks = (own.len() + graph.edges.len()) as u64;
+        let run = RunSize { tasks, results: edges.predicted_results };
+        let room = self.room::<T>(&graph.edges, run, free)?;
         let leads = if buckets.parts().len() == 1 { &[Lead::Left][..] } else { &Lead::ALL };
         let schedule = schedule(tasks_of(graph, &own), &room.sizes, room.start(), leads);
         let spent = Spent {
@@ -223,8 +224,8 @@ impl<'a> Planner<'a> {
         let watched =
             watched.map(|watched| Watched::new(&self.context, watched, self.buckets.first_new_row())).transpose()?;
         decided.predicted.center_distances = center_distances(self.buckets, &tasks);
-        let results = decided.predicted.results;
-        let room = self.room::<T>(&tasks, (tasks.len(), results), self.context.budget().free())?;
+        let run = RunSize { tasks: tasks.len() as u64, results: decided.predicted.results };
+        let room = self.room::<T>(&tasks, run, self.context.budget().free())?;
         let mut schedule = schedule_in_order(tasks, order, lead, &room.sizes, room.start());
         if let Some(steps) = steps {
             schedule = schedule.with_steps(steps, &room.sizes);
@@ -234,12 +235,11 @@ impl<'a> Planner<'a> {
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
 
-    /// Reserves the memory for a run of `tasks` tasks, which include `edges`, with about `results` result pairs, out of
-    /// `free` bytes.
-    fn room<T: Coordinate>(&self, edges: &[Task], (tasks, results): (usize, u64), free: u64) -> Result<Room> {
+    /// Reserves the memory for a run, whose tasks include `edges`, out of `free` bytes.
+    fn room<T: Coordinate>(&self, edges: &[Task], run: RunSize, free: u64) -> Result<Room> {
         let Self { ref context, buckets, with_ids, .. } = *self;
         let sizes = sizes::<T>(buckets, with_ids);
-        let needs = needs::<T>(buckets, &sizes, with_ids, (tasks as u64, sizes.least_cache(edges)), results);
+        let needs = needs::<T>(buckets, &sizes, with_ids, run, sizes.least_cache(edges));
         let division = self.divide(&needs, free)?;
         let budget = MemoryBudget::within(context.reserve(division.bytes(), PURPOSE)?);
         let of_tasks = budget.reserve(division.tasks).expect("it is a part of the sum");

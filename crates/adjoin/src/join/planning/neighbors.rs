@@ -113,7 +113,7 @@ pub(super) fn neighbors<T: Coordinate>(
         comparison.compare(number, bucket, &|some| {
             let (found, room) = &mut *lock(&found);
             let weight = buckets.pair_weight(number);
-            let add = |(vector, neighbor): (u32, Neighbor)| found[vector as usize].add((neighbor, weight), most);
+            let add = |(vector, neighbor): (u32, Neighbor)| found[vector as usize].add(neighbor, weight, most);
             let taken = some.drain(..).map(add).sum();
             room.bytes = room.bytes.checked_sub(taken).ok_or_else(room.refusal)?;
             Ok(())
@@ -126,7 +126,7 @@ pub(super) fn neighbors<T: Coordinate>(
 
 impl Neighbors {
     /// Notes a neighbor that counts `weight` times. Returns the increase in bytes held.
-    fn add(&mut self, (neighbor, weight): (Neighbor, u64), most: usize) -> u64 {
+    fn add(&mut self, neighbor: Neighbor, weight: u64, most: usize) -> u64 {
         let before = self.noted.capacity();
         self.count += weight;
         self.unweighted += 1;
