@@ -166,7 +166,7 @@ impl Place {
         assert_eq!(self.listing(), before, "{arguments:?}");
     }
 
-    /// Returns every file and folder, including hidden ones, with the length of files.
+    /// Returns every file and folder, including hidden ones, with the length of files except locks.
     pub(crate) fn listing(&self) -> Vec<(PathBuf, Option<u64>)> {
         let mut found = Vec::new();
         list(self.0.path(), &mut found);
@@ -225,7 +225,9 @@ fn list(folder: &Path, found: &mut Vec<(PathBuf, Option<u64>)>) {
             found.push((path, None));
         } else {
             let bytes = fs::metadata(&path).unwrap().len();
-            found.push((path, Some(bytes)));
+            // A lock holds the number of the last process that took it, so its length varies.
+            let bytes = (!path.ends_with("owner.lock")).then_some(bytes);
+            found.push((path, bytes));
         }
     }
 }
