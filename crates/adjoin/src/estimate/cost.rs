@@ -18,7 +18,7 @@ use crate::plan::{Choice, Costs, SetSize, Weights};
 use crate::report::Interval;
 use crate::sink::TableFormat;
 use crate::source::IdKind;
-use crate::store::{BuildMemory, TwoLevel, build_distances, extent_rows_max, row_bytes, train};
+use crate::store::{BuildInput, BuildMemory, TwoLevel, build_distances, extent_rows_max, row_bytes, train};
 
 /// Seconds that any run takes, however small the set is.
 const FIXED_SECONDS: f64 = 0.12;
@@ -183,7 +183,8 @@ impl Footprint {
             let rows_max = largest.clamp(mean, most.max(mean));
             least_of_unbuilt::<T>(vectors, options.metric, rows_max, buckets, info.ids)
         };
-        let foreseen = BuildMemory::foresee::<T>(context.threads, source, options, survey.id_bytes, free);
+        let input = BuildInput::of(context, source, options);
+        let foreseen = BuildMemory::foresee::<T>(context.threads, input, survey.id_bytes, free);
         let build = foreseen.least;
         let outside = context.memory_bytes() - context.budget().total().min(context.memory_bytes());
         let records = rows * (row_bytes(vectors) + BUCKET_BYTES / 64) + survey.id_bytes;

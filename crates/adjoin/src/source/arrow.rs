@@ -87,6 +87,17 @@ pub(super) fn tables(
     Ok(Box::new(Holding::new(ipc.tables(chosen, memory.piece), held)))
 }
 
+/// Returns the bytes that [`tables`] reserves.
+pub(super) fn tables_bytes(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    places: &[ColumnPlace],
+) -> Result<u64> {
+    let ipc = IpcFile::read(path, file, Some(context))?;
+    Ok(ipc.scan_memory(&ipc.choose(places), None)?.0.held)
+}
+
 /// Layout of a file, for writing one like it.
 pub(super) struct Layout {
     /// Whether it is a file with a footer, as opposed to a stream.

@@ -25,6 +25,8 @@ const BATCH_ROWS: usize = 1_024;
 pub(crate) struct Attributes<'a> {
     columns: Columns<'a>,
     schema: SchemaRef,
+    /// Most bytes held while one of the files is read.
+    reading_bytes: u64,
 }
 
 /// Location of the columns.
@@ -47,8 +49,7 @@ impl<'a> Attributes<'a> {
     /// Opens the columns of these names. `purpose` says what they are for, in messages.
     ///
     /// # Errors
-    /// Fails if a name is given twice, a file lacks a column, types are unsupported or differ between files, or the
-    /// budget does not hold a decoded batch.
+    /// Fails if a name is given twice, a file lacks a column, or types are unsupported or differ between files.
     pub(crate) fn of(
         context: &Context,
         source: &'a dyn VectorSource,
@@ -67,7 +68,7 @@ impl<'a> Attributes<'a> {
             return Err(Error::option(message![purpose.clone(), " are columns, and the source has none"]));
         }
         let mut kinds: Option<Vec<DataType>> = None;
-        let mut found = Vec::new();
+        let (mut found, mut reading_bytes) = (Vec::new(), 0);
         for file in files.into_iter().filter(|file| file.rows > 0) {
             if !file.is_table() {
                 let at = file.path.display();
@@ -84,8 +85,8 @@ impl<'a> Attributes<'a> {
             let mut places = ways.clone();
             places.sort_unstable();
             places.dedup();
-            // Refuse unreadable columns before any work.
-            drop(file.tables(context, &places, BATCH_ROWS)?);
+            // Refuses unreadable columns before any work.
+            reading_bytes = file.tables_bytes(context, &places, BATCH_ROWS)?.max(reading_bytes);
             let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, name, kind, purpose));
             let of_file = of_file.collect::<Result<Vec<_>>>()?;
             kinds = Some(match kinds {
@@ -99,7 +100,7 @@ impl<'a> Attributes<'a> {
         let kinds = kinds.unwrap_or_else(|| vec![DataType::Null; names.len()]);
         let fields = names.iter().zip(kinds).map(|(name, kind)| Field::new(name, kind, true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Ok(Self { columns: Columns::InFiles(found), schema })
+        Ok(Self { columns: Columns::InFiles(found), schema, reading_bytes })
     }
 
     fn of_source(attributes: &'a dyn SourceAttributes, names: &[String], purpose: &Message) -> Result<Self> {
@@ -114,7 +115,13 @@ impl<'a> Attributes<'a> {
         };
         let places = names.iter().map(place).collect::<Result<Vec<usize>>>()?;
         let schema = schema.project(&places).map_err(|error| Error::input(error.to_string()))?;
-        Ok(Self { columns: Columns::OfSource(attributes, places), schema: Arc::new(schema) })
+        Ok(Self { columns: Columns::OfSource(attributes, places), schema: Arc::new(schema), reading_bytes: 0 })
+    }
+
+    /// Returns the bytes that [`Self::tables`] holds. `None` if the columns are not in files: a scan of the source then
+    /// holds as much.
+    pub(crate) fn reading_bytes(&self) -> Option<u64> {
+        matches!(self.columns, Columns::InFiles(_)).then_some(self.reading_bytes)
     }
 
     /// Returns the columns as they are kept.
@@ -209,6 +216,15 @@ pub(crate) fn kept_tables(
 ) -> Result<Tables> {
     let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
     parquet::tables(context, path, file, &places, BATCH_ROWS, first_row)
+}
+
+/// Returns the bytes that [`kept_tables`] reserves.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub(crate) fn kept_tables_bytes(path: &Path, file: Arc<dyn ReadFile>, places: &[usize]) -> Result<u64> {
+    let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
+    parquet::tables_bytes(path, file, (&places, BATCH_ROWS))
 }
 
 /// Returns the schema of such a file.

@@ -96,6 +96,11 @@ pub(super) fn schema(
     Ok(Arc::new(Schema::new(inferred.fields().iter().map(corrected).collect::<Vec<_>>())))
 }
 
+/// Returns the bytes held while a file is opened, unless its first records are large.
+pub(super) fn opening_bytes() -> u64 {
+    Lines::of_csv_bytes() + 2 * INFERRED_BYTES as u64
+}
+
 /// Returns the bytes held while records are read, unless one is larger than a batch.
 pub(super) fn reading_bytes(fields: usize) -> u64 {
     Lines::of_csv_bytes() + decoding_bytes(fields)

@@ -104,6 +104,21 @@ impl SourceFile {
         }
     }
 
+    /// Returns the bytes that [`SourceFile::tables`] holds, and refuses columns that it cannot read.
+    ///
+    /// # Errors
+    /// Fails as [`SourceFile::schema`] does.
+    pub(crate) fn tables_bytes(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<u64> {
+        let file = self.open(context)?;
+        match self.format {
+            Format::Parquet => parquet::tables_bytes(&self.path, file, (places, batch_rows)),
+            Format::Arrow => arrow::tables_bytes(context, &self.path, file, places),
+            Format::JsonLines => Ok(self.line_facts()?.held_bytes()),
+            Format::Npz => npz::tables_bytes(&self.path, file, places, self.arrays()?),
+            Format::Dense(_) => Err(self.no_columns()),
+        }
+    }
+
     /// Reads the columns at `places` of one row.
     ///
     /// # Errors

@@ -56,6 +56,11 @@ impl LineFacts {
         self.schema.clone()
     }
 
+    /// Returns the number of rows.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Returns the bytes held while lines are read one after the other.
     pub(super) fn lines_bytes(&self) -> u64 {
         (BLOCK_BYTES + self.line_bytes_max) as u64

@@ -41,7 +41,7 @@ mod window;
 mod without;
 
 pub use arrow_table::ArrowTable;
-pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables, slice_bytes};
+pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, slice_bytes};
 pub use columns::columns_read;
 pub use file::SourceFile;
 pub(crate) use file::facts_of_files;

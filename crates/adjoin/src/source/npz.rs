@@ -198,6 +198,18 @@ pub(super) fn tables(
     Ok(Box::new(Holding::new(Box::new(Rows::new(path, file, arrays, places)?), held)))
 }
 
+/// Returns the bytes that [`tables`] reserves, and refuses arrays that are no columns.
+pub(super) fn tables_bytes(
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    places: &[ColumnPlace],
+    arrays: &Arc<Arrays>,
+) -> Result<u64> {
+    drop(Rows::new(path, file, arrays, places)?);
+    let tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
+    Ok(arrays.held_bytes(&tops))
+}
+
 impl Arrays {
     fn read(path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
         let bytes = file.len();

@@ -22,7 +22,7 @@ use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::nested::{ColumnPlace, Flattening};
 use super::open::{ScanOptions, SourceOptions};
-use super::parquet_footer::{footer_place, read_footer};
+use super::parquet_footer::{decoded_bytes, footer_place, read_footer};
 use super::parquet_pages::page_memory;
 use super::parquet_schema::{leaves_at, own_metadata, plain_columns, schema_with_uuids};
 use super::parquet_texts::{COPIED_BYTES, TextPieces, with_views};
@@ -40,11 +40,11 @@ const VALUE_BYTES: u64 = 24;
 /// Bytes of text ids to decode at once with vectors.
 const CLAIMED_BYTES_MAX: u64 = 1 << 20;
 
+/// Most digits of a number.
+const DIGITS_MAX: u64 = 24;
+
 /// Name of the footer in messages.
 const FOOTER: &str = "its Parquet footer";
-
-/// A decoded footer takes at most this many times its stored bytes: a column chunk of 30 bytes becomes about 400.
-const FOOTER_GROWTH: u64 = 16;
 
 /// A file with its decoded footer.
 struct Footer {
@@ -110,7 +110,7 @@ pub(super) fn tables(
     Ok(Box::new(Holding::new(Box::new(tables), held)))
 }
 
-/// Returns the bytes that [`tables`] reserves.
+/// Returns the bytes that [`tables`] reserves, and refuses columns that it cannot read.
 pub(super) fn tables_bytes(
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -119,7 +119,25 @@ pub(super) fn tables_bytes(
 ) -> Result<u64> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
-    Ok(footer.batch_memory(places, batch_rows, memory.piece).held_with(&memory))
+    let batch = footer.batch_memory(places, batch_rows, memory.piece);
+    drop(PiecewiseTables::new(footer, places, (batch_rows, 0), batch)?); // reads no page yet
+    Ok(batch.held_with(&memory))
+}
+
+/// Returns the number of rows of a file, and a bound on the bytes of the distinct values of some columns as texts. A
+/// text is in the file at least once, in a page or in a dictionary, unless it is stored as a change to another text.
+pub(super) fn size(path: &Path, file: Arc<dyn ReadFile>, columns: &[usize]) -> Result<(u64, u64)> {
+    let footer = Footer::read(path, WindowedFile::new(file))?;
+    let places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();
+    let (schema, groups) = (footer.metadata.parquet_schema(), footer.metadata.metadata().row_groups());
+    let bytes = footer.leaves(&places).map(|leaf| match schema.column(leaf).physical_type() {
+        Type::BYTE_ARRAY => {
+            let chunks = groups.iter().map(|group| group.column(leaf).uncompressed_size().unsigned_abs());
+            chunks.fold(0, u64::saturating_add)
+        }
+        _ => footer.rows.saturating_mul(DIGITS_MAX),
+    });
+    Ok((footer.rows, bytes.fold(0, u64::saturating_add)))
 }
 
 /// Returns the columns of a file. Reserves memory for the footer while it is decoded.
@@ -131,9 +149,12 @@ pub(super) fn schema_within(context: &Context, path: &Path, file: Arc<dyn ReadFi
 }
 
 fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result<Reservation> {
-    let footer_bytes = decode(path, file, FOOTER, || footer_place(file).map(|place| place.end - place.start))?;
+    let place = decode(path, file, FOOTER, || footer_place(file))?;
     let purpose = format!("{}: {FOOTER}", path.display());
-    context.reserve_between_runs(FOOTER_GROWTH * footer_bytes, &purpose)
+    let mut memory = context.reserve_between_runs(place.end - place.start, &purpose)?;
+    let decoded = decode(path, file, FOOTER, || decoded_bytes(file, place))?;
+    memory.join(context.reserve_between_runs(decoded, &purpose)?);
+    Ok(memory)
 }
 
 /// Memory of a batch of rows of some columns.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::window::WindowedFile;
@@ -17,6 +18,12 @@ const SCHEMA_ELEMENTS_MAX: u64 = 1 << 20;
 const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
 /// Deepest value to skip, as in the Parquet crate.
 const SKIPPED_DEPTH_MAX: usize = 64;
+/// A decoded footer takes at most this many times its stored bytes: a column chunk of 30 bytes becomes about 400.
+const FOOTER_GROWTH: u64 = 16;
+/// Bytes of a decoded column chunk, with its lists of encodings, and of an element of the schema, with its names in the
+/// schemas of Parquet and Arrow.
+const CHUNK_BYTES: u64 = size_of::<ColumnChunkMetaData>() as u64 + 128;
+const ELEMENT_BYTES: u64 = 1 << 10;
 /// Numbers of the footer's fields.
 const SCHEMA: i64 = 2;
 const ROW_GROUPS: i64 = 4;
@@ -60,6 +67,26 @@ pub(super) fn read_footer(file: &WindowedFile, place: Range<u64>) -> Result<Byte
     let bytes = file.get_bytes(place.start, (place.end - place.start) as usize)?;
     check_schema(&bytes)?;
     Ok(bytes)
+}
+
+/// Returns the bytes of the decoded footer without statistics, in addition to its stored bytes.
+///
+/// # Errors
+/// Fails as [`read_footer`] does.
+pub(super) fn decoded_bytes(file: &WindowedFile, place: Range<u64>) -> Result<u64> {
+    let bytes = file.get_bytes(place.start, (place.end - place.start) as usize)?;
+    let FooterCounts { elements, row_groups } = check_schema(&bytes)?;
+    let decoded = elements.saturating_mul(row_groups.saturating_mul(CHUNK_BYTES).saturating_add(ELEMENT_BYTES));
+    // Texts about the file are copied. A footer that is shorter than it claims is bounded by its length.
+    Ok(decoded.saturating_add(bytes.len() as u64).min(FOOTER_GROWTH * bytes.len() as u64))
+}
+
+/// Numbers of parts that a footer claims.
+#[derive(Default)]
+struct FooterCounts {
+    /// Groups and columns of the schema.
+    elements: u64,
+    row_groups: u64,
 }
 
 /// Sizes of a page according to its header.
@@ -134,8 +161,9 @@ fn kind_of_logical_field(variant: i64, field: i64) -> Option<Kind> {
 
 /// Walks the schema: a list of groups and columns in depth-first order, in which each group states its number of
 /// children.
-fn check_schema(footer: &[u8]) -> Result<()> {
+fn check_schema(footer: &[u8]) -> Result<FooterCounts> {
     let mut footer = Compact { rest: footer };
+    let mut counts = FooterCounts::default();
     let mut field = 0;
     while let Some(kind) = footer.next_field(&mut field).ok_or_else(cut_off)? {
         let (SCHEMA | ROW_GROUPS, Kind::List) = (field, kind) else {
@@ -151,6 +179,7 @@ fn check_schema(footer: &[u8]) -> Result<()> {
             if count > ROW_GROUPS_MAX {
                 return Err(fault(&format!("it has {count} row groups, more than {ROW_GROUPS_MAX}")));
             }
+            counts.row_groups = counts.row_groups.max(count);
             footer.rest = start;
             footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
         } else if count > SCHEMA_ELEMENTS_MAX || element != Kind::Struct {
@@ -158,10 +187,11 @@ fn check_schema(footer: &[u8]) -> Result<()> {
                 "its schema is not a list of at most {SCHEMA_ELEMENTS_MAX} groups and columns"
             )));
         } else {
+            counts.elements = counts.elements.max(count);
             check_depth((0..count).map(|_| footer.children()))?;
         }
     }
-    Ok(())
+    Ok(counts)
 }
 
 /// Checks the nesting depth of groups, given the number of children of each element.

@@ -114,6 +114,26 @@ impl TableFile {
         })
     }
 
+    /// Returns the bytes held while a CSV file of `columns` columns is opened and read; `None` if a path names another
+    /// format, whose headers tell more.
+    pub fn csv_bytes(path: &Path, columns: usize) -> Option<u64> {
+        let is_csv = path.extension().is_some_and(|ending| ending == "csv");
+        is_csv.then(|| csv::reading_bytes(columns).max(csv::opening_bytes()))
+    }
+
+    /// Returns bounds on the number of rows and on the bytes of distinct values in the columns at some places, as texts.
+    ///
+    /// # Errors
+    /// Fails if headers cannot be read.
+    pub fn size(&self, columns: &[usize]) -> Result<(u64, u64)> {
+        let bytes = self.file.len();
+        Ok(match &self.kind {
+            Kind::Parquet => parquet::size(&self.path, self.file.clone(), columns)?,
+            Kind::Csv => (bytes / (2 * self.schema.fields().len() as u64).max(1), bytes),
+            Kind::JsonLines(facts) => (facts.rows(), bytes),
+        })
+    }
+
     fn tables(&self, context: &Context, columns: &[usize]) -> Result<Tables> {
         let (path, file) = (&self.path, self.file.clone());
         let places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();

@@ -41,6 +41,9 @@ const PAGE_BYTES: usize = 128 << 10;
 const COLUMN_BYTES: u64 = 4 * PAGE_BYTES as u64;
 /// Copies of a batch in memory: its rows as bytes, as columns, and the buffers that grow.
 const BATCH_COPIES: u64 = 4;
+const BATCHES_BYTES: u64 = BATCH_COPIES * BATCH_BYTES as u64;
+/// Least bytes for rows that are put in order at a time. Each pass over a partition fills them once.
+const ORDERED_BYTES: u64 = 2 << 20;
 /// Rows of a partition (approximate), and the most partitions.
 const PARTITION_ROWS: u64 = 128 << 10;
 const PARTITIONS_MAX: u64 = 512;
@@ -49,12 +52,18 @@ const PLACE_BYTES: usize = ROW_BYTES + size_of::<u32>();
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "writing the columns";
 
-/// Returns the least bytes with which `columns` columns of `rows` rows are put in order. The memory of the source is
-/// not included.
-pub(crate) fn least_bytes(rows: u64, columns: usize) -> u64 {
-    let partition = rows.div_ceil(partitions(rows)).saturating_mul(size_of::<(u32, u64)>() as u64);
-    let reading = sizes(0, rows).memory_bytes() + BATCH_COPIES * BATCH_BYTES as u64;
-    reading + partition + writer_bytes(columns) + BATCH_COPIES * BATCH_BYTES as u64
+/// Returns the least bytes with which `columns` columns of `rows` rows are put in order, of which `reading` bytes are
+/// for reading them.
+pub(crate) fn least_bytes(rows: u64, columns: usize, reading: u64) -> u64 {
+    let partition = rows.div_ceil(partitions(rows));
+    let adding = reading + partition * size_of::<u64>() as u64 + BATCHES_BYTES;
+    let writing = lengths_bytes(partition) + ORDERED_BYTES + writer_bytes(columns) + BATCHES_BYTES;
+    sizes(0, rows).memory_bytes() + adding.max(writing)
+}
+
+/// Returns the bytes of the length of each row of a partition, and of the end of each row that is put in order.
+fn lengths_bytes(rows: u64) -> u64 {
+    rows.saturating_mul(size_of::<(u32, u64)>() as u64)
 }
 
 fn writer_bytes(columns: usize) -> u64 {
@@ -93,12 +102,19 @@ pub(crate) struct Reordering<'a> {
 }
 
 impl<'a> Reordering<'a> {
-    /// Prepares to reorder `rows` rows of these columns. Rows that do not fit in memory go to the folder `temporary`.
+    /// Prepares to reorder `rows` rows of these columns. Leaves `reading` bytes of memory for reading them. Rows that do
+    /// not fit in memory go to the folder `temporary`.
     ///
     /// # Errors
     /// Fails if memory does not suffice.
-    pub(crate) fn new(context: &'a Context, temporary: &Path, schema: &SchemaRef, rows: u64) -> Result<Self> {
-        let least = least_bytes(rows, schema.fields().len());
+    pub(crate) fn new(
+        context: &'a Context,
+        temporary: &Path,
+        schema: &SchemaRef,
+        rows: u64,
+        reading: u64,
+    ) -> Result<Self> {
+        let least = least_bytes(rows, schema.fields().len(), reading);
         let spare = context.budget().free().saturating_sub(least);
         let sizes = sizes(spare / 2, rows);
         let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
@@ -127,9 +143,19 @@ impl<'a> Reordering<'a> {
         table: &RecordBatch,
         mut place: impl FnMut(usize) -> Result<Option<u64>>,
     ) -> Result<()> {
-        let bytes = BATCH_COPIES * slice_bytes(table);
-        let _of_rows = self.context.reserve(bytes, PURPOSE)?;
-        let rows = self.converter.convert_columns(table.columns());
+        let mut first = 0;
+        while first < table.num_rows() {
+            let part = first_rows(&table.slice(first, table.num_rows() - first));
+            self.add_part(&part, |k| place(first + k))?;
+            first += part.num_rows();
+        }
+        Ok(())
+    }
+
+    /// Adds rows that are converted at once.
+    fn add_part(&mut self, part: &RecordBatch, mut place: impl FnMut(usize) -> Result<Option<u64>>) -> Result<()> {
+        let _of_rows = self.context.reserve(BATCH_COPIES * slice_bytes(part), PURPOSE)?;
+        let rows = self.converter.convert_columns(part.columns());
         let rows = rows.map_err(|error| Error::input(error.to_string()))?;
         for (k, row) in rows.iter().enumerate() {
             let Some(place) = place(k)? else { continue };
@@ -160,6 +186,15 @@ impl<'a> Reordering<'a> {
     }
 }
 
+/// Returns the first rows of a table that take at most [`BATCH_BYTES`], but at least one.
+fn first_rows(table: &RecordBatch) -> RecordBatch {
+    let mut rows = table.num_rows();
+    while rows > 1 && slice_bytes(&table.slice(0, rows)) > BATCH_BYTES as u64 {
+        rows = rows.div_ceil(2);
+    }
+    table.slice(0, rows)
+}
+
 /// Splits off the first row, with its position.
 fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
     let (head, rest) = records.split_at(PLACE_BYTES);
@@ -177,7 +212,7 @@ fn each_in_order(
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let count = (places.end - places.start) as usize;
-    let _of_lengths = context.reserve((count * size_of::<(u32, u64)>()) as u64, PURPOSE)?;
+    let _of_lengths = context.reserve(lengths_bytes(count as u64), PURPOSE)?;
     let mut lengths = vec![0u32; count];
     each_row(records, partition, |place, row| lengths[(place - places.start) as usize] = row.len() as u32)?;
     if let Some(missing) = lengths.iter().position(|&length| length == 0) {
@@ -187,7 +222,7 @@ fn each_in_order(
              writes to it"
         )));
     }
-    let room = context.budget().free() / 2;
+    let room = context.budget().free().saturating_sub(BATCHES_BYTES);
     let mut start = 0;
     while start < count {
         context.cancel.check()?;
@@ -356,8 +391,8 @@ impl RowPlaces {
         Ok(())
     }
 
-    /// Writes the columns of all these rows to a draft. Returns the entry of the file for the manifest, and the bytes
-    /// that did not fit in memory.
+    /// Writes the columns of all these rows to a draft. Reading them takes `reading` bytes. Returns the entry of the file
+    /// for the manifest, and the bytes that did not fit in memory.
     ///
     /// # Errors
     /// Fails if the source cannot be read or has changed, the disk refuses, or memory does not suffice.
@@ -365,9 +400,10 @@ impl RowPlaces {
         self,
         context: &Context,
         attributes: &Attributes<'_>,
+        reading: u64,
         drafts: &Drafts<'_>,
     ) -> Result<(FileFacts, u64)> {
-        let mut reordering = Reordering::new(context, &drafts.temporary(), attributes.schema(), self.next)?;
+        let mut reordering = Reordering::new(context, &drafts.temporary(), attributes.schema(), self.next, reading)?;
         let spilled = self.add_to(context, attributes, &mut reordering)?;
         let (facts, more) = reordering.write(drafts)?;
         Ok((facts, spilled + more))

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::row_numbers::{RankedSet, RowSet};
-use crate::source::{kept_schema, kept_tables};
+use crate::source::{kept_schema, kept_tables, kept_tables_bytes};
 use crate::sql::Condition;
 
 /// Bytes per read while the file is verified.
@@ -73,7 +73,7 @@ impl FilterBitmap {
 
 /// Returns the least bytes with which `columns` columns of `rows` rows are read and written in another order.
 pub(crate) fn columns_bytes(rows: u64, columns: usize) -> u64 {
-    least_bytes(rows, columns) + READING_BYTES
+    least_bytes(rows, columns, READING_BYTES)
 }
 
 /// The columns of an open store or index.
@@ -123,7 +123,15 @@ impl<'a> StoredColumns<'a> {
     /// # Errors
     /// Fails if the file cannot be read.
     pub(crate) fn reordering_bytes(self, rows: u64) -> Result<u64> {
-        Ok(columns_bytes(rows, self.schema()?.fields().len()))
+        Ok(least_bytes(rows, self.schema()?.fields().len(), self.reading_bytes()?))
+    }
+
+    /// Returns the bytes held while all columns are read.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub(crate) fn reading_bytes(self) -> Result<u64> {
+        Ok(kept_tables_bytes(&self.path(), self.file.file.clone(), &self.all()?)?.max(CHECKING_BYTES))
     }
 
     /// Writes the rows in another order: `place` maps each row to its new position. Rows that do not fit in memory go
@@ -139,7 +147,8 @@ impl<'a> StoredColumns<'a> {
         temporary: &Path,
         place: impl Fn(u32) -> u32,
     ) -> Result<(FileFacts, u64)> {
-        let mut reordering = Reordering::new(context, temporary, &self.schema()?, self.rows)?;
+        let reading = self.reading_bytes()?;
+        let mut reordering = Reordering::new(context, temporary, &self.schema()?, self.rows, reading)?;
         self.add_to(context, &mut reordering, |row| Some(place(row as u32).into()))?;
         reordering.write(drafts)
     }

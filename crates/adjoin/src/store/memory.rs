@@ -7,7 +7,6 @@ use adjoin_kernels::Panel;
 use super::attributes::RowPlaces;
 use super::buckets::{ARRIVAL_BYTES, RECORD_BYTES, Tally, extent_rows_max, row_bytes};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
-use super::filter_bitmap::READING_BYTES;
 use super::format::ENTRY_BYTES;
 use super::ordinals::Ordinals;
 use super::partitions::PartitionSizes;
@@ -15,9 +14,10 @@ use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space};
+use crate::message::Argument;
 use crate::options::VectorType;
 use crate::report::Interval;
-use crate::source::{IdKind, VectorSource};
+use crate::source::{Attributes, IdKind, VectorSource};
 
 /// Bytes of each phase of a build.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,9 @@ pub(crate) struct BuildMemory {
     reading: u64,
     /// The map from rows to positions, from the writing of buckets on.
     places: u64,
-    /// Writing columns, in addition to `places`.
+    /// Reading columns.
+    pub(super) columns: u64,
+    /// Reading and writing columns, in addition to `places`.
     attributes: u64,
     /// Sorting rows by a column.
     pub(super) order: OrderMemory,
@@ -70,19 +72,43 @@ pub(super) struct OrderMemory {
 }
 
 impl OrderMemory {
-    /// Returns the least memory that suffices.
-    fn of(options: &BuildOptions, source: &dyn VectorSource, buckets: usize, batch: u64) -> Self {
+    /// Returns the least memory for ordering `rows` rows, of which `column` bytes are for reading the column.
+    fn of(options: &BuildOptions, column: u64, rows: u64, buckets: usize) -> Self {
         if options.sort_by.is_none() {
             return Self::default();
         }
-        let finding = Ordinals::finding_bytes(buckets) + source.scan_bytes(batch);
-        let (ordinals, sorter) = (Ordinals::memory_bytes(source.info().rows), Ordinals::sorter_bytes(0));
+        let finding = Ordinals::finding_bytes(buckets) + column;
+        let (ordinals, sorter) = (Ordinals::memory_bytes(rows), Ordinals::sorter_bytes(0));
         Self { ordinals, finding, sorter, of_row: ARRIVAL_BYTES, blocks: WRITE_BUFFER_BYTES as u64 }
     }
 
     /// Returns the memory if `free` bytes are available for the sorter.
     fn within(self, free: u64) -> Self {
         Self { sorter: if self.sorter > 0 { Ordinals::sorter_bytes(free) } else { 0 }, ..self }
+    }
+}
+
+/// What a store is built of.
+#[derive(Clone, Copy)]
+pub(crate) struct BuildInput<'a> {
+    pub(crate) source: &'a dyn VectorSource,
+    pub(crate) options: &'a BuildOptions,
+    /// Bytes held while the columns to keep are read; `None` if a scan of the source holds as much.
+    pub(crate) columns_bytes: Option<u64>,
+}
+
+impl<'a> BuildInput<'a> {
+    /// Describes a source whose columns have not been opened. Reads headers to find the memory of the columns; an error
+    /// is left to the build, which meets it again.
+    pub(crate) fn of(context: &Context, source: &'a dyn VectorSource, options: &'a BuildOptions) -> Self {
+        let (columns, whose) = (options.kept_columns(), Argument::Columns.into());
+        let opened = (!columns.is_empty()).then(|| Attributes::of(context, source, &columns, &whose));
+        let columns_bytes = opened.and_then(Result::ok).and_then(|columns| columns.reading_bytes());
+        Self { source, options, columns_bytes }
+    }
+
+    fn columns_bytes(&self, batch: u64) -> u64 {
+        self.columns_bytes.unwrap_or_else(|| self.source.scan_bytes(batch))
     }
 }
 
@@ -98,6 +124,8 @@ pub(super) struct Growing {
     pub(super) largest_ids: u64,
     /// Number of its columns.
     pub(super) columns: usize,
+    /// Bytes held while its columns, or those of the new rows, are read.
+    pub(super) columns_bytes: u64,
 }
 
 /// Bytes per center for the tree order: the center itself, the parts that wait, the sides of a split.
@@ -145,14 +173,8 @@ impl BuildMemory {
     ///
     /// # Errors
     /// Fails if the budget is too small. The error states the least that suffices.
-    pub(crate) fn plan<T: Coordinate>(
-        context: &Context,
-        source: &dyn VectorSource,
-        options: &BuildOptions,
-    ) -> Result<(Context, Self)> {
-        Self::fitting(context, "the build", |free, batch| {
-            Self::within::<T>(context.threads, source, options, free, batch)
-        })
+    pub(crate) fn plan<T: Coordinate>(context: &Context, input: BuildInput<'_>) -> Result<(Context, Self)> {
+        Self::fitting(context, "the build", |free, batch| Self::within::<T>(context.threads, input, free, batch))
     }
 
     /// Reserves and divides the memory for appending rows to a store, including the rows of the store that are kept.
@@ -197,13 +219,8 @@ impl BuildMemory {
     }
 
     /// Returns the plan for `free` bytes and batches of `batch` bytes; the least plan if `free` is less than that.
-    fn within<T: Coordinate>(
-        threads: usize,
-        source: &dyn VectorSource,
-        options: &BuildOptions,
-        free: u64,
-        batch: u64,
-    ) -> Self {
+    fn within<T: Coordinate>(threads: usize, input: BuildInput<'_>, free: u64, batch: u64) -> Self {
+        let BuildInput { source, options, .. } = input;
         let info = source.info();
         let (vectors, rows) = (info.vectors, info.rows);
         let dimensions = Space::plain(vectors, options.metric).dimensions();
@@ -229,11 +246,11 @@ impl BuildMemory {
             _ => ids::wanted_bytes(rows).min(free.saturating_sub(scan + picks + sample)).max(id_check_least),
         };
 
-        let columns = options.kept_columns().len();
-        let order = OrderMemory::of(options, source, buckets, batch);
-        let (places, attributes) = match columns {
+        let (kept, columns) = (options.kept_columns().len(), input.columns_bytes(batch));
+        let order = OrderMemory::of(options, columns, rows, buckets);
+        let (places, attributes) = match kept {
             0 => (0, 0),
-            _ => (RowPlaces::memory_bytes(rows), attributes::least_bytes(rows, columns) + source.scan_bytes(batch)),
+            _ => (RowPlaces::memory_bytes(rows), attributes::least_bytes(rows, kept, columns)),
         };
         let free = free.saturating_sub(places + order.ordinals);
         let of_row = row_bytes(vectors) + 8 + order.of_row;
@@ -259,6 +276,7 @@ impl BuildMemory {
             extent,
             reading: 0,
             places,
+            columns,
             attributes,
             order,
         }
@@ -272,22 +290,19 @@ impl BuildMemory {
         free: u64,
         batch: u64,
     ) -> Self {
-        let Growing { space, ids, buckets, rows, largest_read, largest_ids, columns } = *growing;
+        let Growing { space, ids, buckets, rows, largest_read, largest_ids, columns: kept, columns_bytes: columns } =
+            *growing;
         let (vectors, dimensions) = (space.vectors, space.dimensions());
         let coming = source.map_or(0, |source| source.info().rows);
         let rows = rows + coming;
-        let source_bytes = source.map_or(0, |source| source.scan_bytes(batch));
         let scan = source.map_or(0, |source| intake::scan_bytes(source, batch));
         let centers = Panel::<T>::bytes_for(buckets, dimensions)
             + (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + PLACES_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
         let comparing = assign::memory_bytes::<T>(threads, buckets, dimensions);
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8) + largest_ids;
-        let (places, attributes) = match columns {
+        let (places, attributes) = match kept {
             0 => (0, 0),
-            _ => {
-                let reading = source_bytes.max(READING_BYTES);
-                (RowPlaces::memory_bytes(coming), attributes::least_bytes(rows, columns) + reading)
-            }
+            _ => (RowPlaces::memory_bytes(coming), attributes::least_bytes(rows, kept, columns)),
         };
         let beside_check = centers + comparing + scan.max(largest_read) + PartitionSizes::least();
         let id_check = match ids {
@@ -317,6 +332,7 @@ impl BuildMemory {
             extent,
             reading,
             places,
+            columns,
             attributes,
             order: OrderMemory::default(),
         }
@@ -326,15 +342,14 @@ impl BuildMemory {
     /// `free` bytes and `id_bytes` of ids. Known before any work is done.
     pub(crate) fn foresee<T: Coordinate>(
         threads: usize,
-        source: &dyn VectorSource,
-        options: &BuildOptions,
+        input: BuildInput<'_>,
         id_bytes: u64,
         free: u64,
     ) -> ForeseenBuild {
         let least_batch = intake::batch_bytes(0);
-        let least = Self::within::<T>(threads, source, options, 0, least_batch).largest_phase();
-        let plan = Self::within::<T>(threads, source, options, free.max(least), least_batch);
-        let info = source.info();
+        let least = Self::within::<T>(threads, input, 0, least_batch).largest_phase();
+        let plan = Self::within::<T>(threads, input, free.max(least), least_batch);
+        let info = input.source.info();
         let sample = sample_rows(info.rows) * info.vectors.bytes() as u64;
         ForeseenBuild {
             least,

@@ -55,7 +55,7 @@ pub(crate) use kind::{find_manifest, has_manifest};
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest, read_manifest_bytes, sealed, unsealed};
-pub(crate) use memory::BuildMemory;
+pub(crate) use memory::{BuildInput, BuildMemory};
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 pub(crate) use publish::{Drafts, check_target, is_ours};
 pub use reader::Store;

@@ -132,7 +132,9 @@ pub(crate) struct Partitions {
     /// Blocks in that file, in order, if it belongs to a checkpoint.
     listed: Vec<ListedBlock>,
     blocks_held: u64,
-    /// Blocks that were written and can be reused.
+    /// Bytes of the blocks that are held, and of the spare ones.
+    allocated: u64,
+    /// Blocks of the usual size that were written and can be reused.
     spare: Vec<Vec<u8>>,
 }
 
@@ -155,7 +157,8 @@ impl Partitions {
     fn at(context: &Context, place: Place, sizes: PartitionSizes) -> Self {
         let partitions = (0..sizes.partitions).map(|_| Partition::default()).collect();
         let records = Records { context: context.clone(), place, files: Vec::new(), partitions, spilled: 0 };
-        Self { sizes, records, writer: None, written: 0, listed: Vec::new(), blocks_held: 0, spare: Vec::new() }
+        let (listed, spare) = (Vec::new(), Vec::new());
+        Self { sizes, records, writer: None, written: 0, listed, blocks_held: 0, allocated: 0, spare }
     }
 
     /// Opens partitions with the records of checkpoints. All records go to files that outlive the run.
@@ -226,18 +229,32 @@ impl Partitions {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let fits = |block: &Vec<u8>| block.len() + bytes <= self.sizes.block as usize;
         if !self.records.partitions[partition].held.last().is_some_and(fits) {
-            if (self.blocks_held + 1) * self.sizes.block > self.sizes.memory {
-                self.spill()?;
-            }
-            // A record longer than a block makes its block longer.
-            let new = || Vec::with_capacity(bytes.max(self.sizes.block as usize));
-            let block = self.spare.pop().unwrap_or_else(new);
+            let block = self.empty_block(bytes as u64)?;
             self.records.partitions[partition].held.push(block);
             self.blocks_held += 1;
         }
         let block = self.records.partitions[partition].held.last_mut().expect("there is one now");
         pieces.iter().for_each(|piece| block.extend_from_slice(piece));
         Ok(())
+    }
+
+    /// Returns an empty block for a record of `bytes` bytes, and writes others if memory does not hold it too. A record
+    /// that is longer than a block gets one of its own length.
+    fn empty_block(&mut self, bytes: u64) -> Result<Vec<u8>> {
+        let PartitionSizes { memory, block, .. } = self.sizes;
+        let size = bytes.max(block);
+        while size > block || self.spare.is_empty() {
+            if self.allocated + size <= memory || self.allocated == 0 {
+                let new = Vec::with_capacity(size as usize);
+                self.allocated += new.capacity() as u64;
+                return Ok(new);
+            }
+            match self.spare.pop() {
+                Some(spare) => self.allocated -= spare.capacity() as u64,
+                None => self.spill()?,
+            }
+        }
+        Ok(self.spare.pop().expect("there is one"))
     }
 
     /// Writes the blocks of the partition with the most blocks in memory.
@@ -263,6 +280,10 @@ impl Partitions {
             self.written += u64::from(bytes);
             records.spilled += u64::from(bytes);
             self.blocks_held -= 1;
+            if block.capacity() as u64 > self.sizes.block {
+                self.allocated -= block.capacity() as u64;
+                continue;
+            }
             block.clear();
             self.spare.push(block);
         }

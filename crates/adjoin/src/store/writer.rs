@@ -22,7 +22,7 @@ use super::format;
 use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned, UsableRows};
 use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
-use super::memory::BuildMemory;
+use super::memory::{BuildInput, BuildMemory};
 use super::ordinals::{Ordinals, RowsToRank, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
@@ -226,7 +226,9 @@ pub fn build(
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded to bytes is decided once some have been read; bytes take less memory, so this plan
     // suffices.
-    let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
+    let columns_bytes = attributes.as_ref().and_then(Attributes::reading_bytes);
+    let input = BuildInput { source, options, columns_bytes };
+    let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
     let context = &context;
     let kept = BuildCheckpoint::open(context, source, store, options)?.map(Mutex::new);
     let drafts = Drafts::begin(context, store, Kind::Store)?;
@@ -524,7 +526,7 @@ impl Build<'_> {
     /// Writes the columns, if any. Returns their entry for the manifest and the bytes that did not fit in memory.
     fn write_attributes(&self, places: Option<RowPlaces>) -> Result<Option<(FileFacts, u64)>> {
         let (Some(attributes), Some(places)) = (&self.attributes, places) else { return Ok(None) };
-        places.write(self.context, attributes, &self.drafts).map(Some)
+        places.write(self.context, attributes, self.memory.columns, &self.drafts).map(Some)
     }
 
     fn write_buckets(

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::IndexOptions;
 use crate::source::VectorSource;
-use crate::store::{BuildMemory, BuildOptions, columns_bytes};
+use crate::store::{BuildInput, BuildMemory, BuildOptions, columns_bytes};
 
 /// Bytes for each of the first rows, up to a maximum, and for each further row.
 const FEW_ROWS_BYTES: u64 = 2 << 10;
@@ -49,7 +49,8 @@ fn bytes_of<T: Coordinate>(
         return LEAST_BYTES;
     }
     let (degree, threads) = (options.graph.degree as u64, context.threads as u64);
-    let store = BuildMemory::foresee::<T>(context.threads, source, of_store, 0, 0).least;
+    let input = BuildInput::of(context, source, of_store);
+    let store = BuildMemory::foresee::<T>(context.threads, input, 0, 0).least;
     let panel = |rows: u64| Panel::<f32>::bytes_for(rows as usize, dimensions);
     let coding = (4 * panel(rows.min(CODE_SAMPLE))).max((threads * 3 + 1) * panel(ENCODED_ROWS));
     let extents = EXTENTS * BuildMemory::largest_extent(rows, vectors, of_store);

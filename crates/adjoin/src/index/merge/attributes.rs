@@ -42,7 +42,9 @@ impl Mixed<'_> {
                 Err(_) => place,
             }
         };
-        let mut reordering = Reordering::new(context, temporary, &columns.schema()?, left + u64::from(came))?;
+        let rows = left + u64::from(came);
+        let reading = columns.reading_bytes()?;
+        let mut reordering = Reordering::new(context, temporary, &columns.schema()?, rows, reading)?;
         let mut row = 0;
         let mut add = |table: Result<RecordBatch>| -> Result<()> {
             context.cancel.check()?;

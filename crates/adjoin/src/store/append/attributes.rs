@@ -3,10 +3,12 @@
 use super::old_rows::OldRows;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::message::message;
+use crate::message::{Argument, message};
 use crate::source::{Attributes, VectorSource};
 use crate::sql::common;
+use crate::store::AttributeFile;
 use crate::store::buckets::Tally;
+use crate::store::folder::FolderFiles;
 use crate::store::reader::Store;
 
 /// Opens those columns of the new rows that the store has. `None` if the store has no columns or there are no new rows.
@@ -33,6 +35,36 @@ pub(super) fn coming<'a>(
         }
     }
     Ok(Some(attributes))
+}
+
+/// Bytes of a batch of columns that are not in files.
+const BATCH_BYTES: u64 = 64 << 10;
+
+/// Returns the bytes held while the columns of new rows are read.
+pub(super) fn reading_bytes(attributes: Option<&Attributes<'_>>, source: Option<&dyn VectorSource>) -> u64 {
+    let scan = || source.map_or(0, |source| source.scan_bytes(BATCH_BYTES));
+    attributes.map_or(0, |attributes| attributes.reading_bytes().unwrap_or_else(scan))
+}
+
+/// Returns the number of columns of a store that is not open yet, and the bytes held while they, or those of the new
+/// rows, are read.
+///
+/// # Errors
+/// Fails if the file of columns cannot be read.
+pub(super) fn foreseen(
+    context: &Context,
+    files: FolderFiles<'_>,
+    rows: u64,
+    source: Option<&dyn VectorSource>,
+) -> Result<(usize, u64)> {
+    let Some(file) = AttributeFile::open(context, files)? else { return Ok((0, 0)) };
+    let columns = file.columns(files, rows);
+    let kept = columns.schema()?;
+    let names: Vec<String> = kept.fields().iter().map(|field| field.name().clone()).collect();
+    let whose = message![Argument::Columns];
+    // Missing columns are reported when the columns are opened.
+    let new = source.and_then(|source| Attributes::of(context, source, &names, &whose).ok());
+    Ok((names.len(), columns.reading_bytes()?.max(reading_bytes(new.as_ref(), source))))
 }
 
 /// Iterates over the positions of old rows and returns their new positions. In each bucket, kept old rows precede the

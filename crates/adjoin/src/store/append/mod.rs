@@ -17,6 +17,7 @@ use super::assign::TwoLevel;
 use super::attributes::{Reordering, RowPlaces};
 use super::buckets::{BucketWriter, RECORD_BYTES, Tally, Written, extent_rows_max, row_bytes};
 use super::files::{FileFacts, Role};
+use super::folder::FolderFiles;
 use super::ids::{self, IdCheck, check_same_kind};
 use super::intake::{self, Intake, Scanned, UsableRows};
 use super::kind::has_manifest;
@@ -101,7 +102,7 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
     }
     let going = wanted.delete.map(|ids| DeletedRows::new(context, &store, ids)).transpose()?;
     let attributes = attributes::coming(context, &store, wanted.new)?;
-    let growing = growing(&store)?;
+    let growing = growing(&store, attributes.as_ref(), wanted.new)?;
     let space = growing.space;
     let (context, memory) =
         with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, wanted.new, &growing, PURPOSE)?);
@@ -130,8 +131,10 @@ fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) 
         return Ok(context.clone()); // opening it reports the error
     }
     let manifest = read_manifest(context, folder)?;
-    let (space, columns) =
-        (manifest.space(), if manifest.files.get(Role::Attributes).is_some() { ATTRIBUTES } else { 0 });
+    let space = manifest.space();
+    let files = FolderFiles { folder, kind: Kind::Store, files: &manifest.files };
+    // A damaged file is reported when the store is opened.
+    let (columns, columns_bytes) = attributes::foreseen(context, files, manifest.rows, new).unwrap_or_default();
     let rows = extent_rows_max(manifest.rows, manifest.buckets.into(), manifest.vectors).min(manifest.rows);
     let id_bytes =
         (manifest.files[Role::Vectors].bytes / manifest.rows.max(1)).saturating_sub(row_bytes(space.vectors));
@@ -144,14 +147,13 @@ fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) 
         largest_read: 2 * (stored + 2 * ids),
         largest_ids: ids,
         columns,
+        columns_bytes,
     };
     let all = with_coordinates!(space, T => BuildMemory::least_to_append::<T>(context.threads, new, &growing));
     let coming = new.map_or(0, |source| source.info().rows) * (row_bytes(space.vectors) + id_bytes);
     Ok(context.naming_at_least(all + (EXTENTS_AT_ONCE * coming).min(DRIFT_BYTES_MAX)))
 }
 
-/// Number of columns assumed before the store is open.
-const ATTRIBUTES: usize = 8;
 /// Extents that are in memory while buckets are written, and the most bytes of new rows that refusals assume for one
 /// bucket.
 const EXTENTS_AT_ONCE: u64 = 3;
@@ -187,8 +189,13 @@ fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
     Ok(())
 }
 
-fn growing(store: &Store) -> Result<Growing> {
+fn growing(
+    store: &Store,
+    attributes: Option<&Attributes<'_>>,
+    new: Option<&dyn VectorSource>,
+) -> Result<Growing> {
     let (manifest, extents) = (store.manifest(), store.extents());
+    let old = store.columns().map_or(Ok(0), StoredColumns::reading_bytes)?;
     Ok(Growing {
         space: manifest.space(),
         ids: manifest.ids,
@@ -197,6 +204,7 @@ fn growing(store: &Store) -> Result<Growing> {
         largest_read: extents.iter().map(OldRows::bytes_read).max().unwrap_or(0),
         largest_ids: extents.iter().map(|extent| extent.id_bytes).max().unwrap_or(0),
         columns: store.attributes()?.len(),
+        columns_bytes: old.max(attributes::reading_bytes(attributes, new)),
     })
 }
 
@@ -411,8 +419,9 @@ impl Work<'_> {
     /// Writes the columns of `rows` rows. Returns the entry of the file for the manifest, and the bytes that did not
     /// fit in memory.
     fn write_attributes(&self, places: RowPlaces, mut lie: OldPlaces<'_>, rows: u64) -> Result<(FileFacts, u64)> {
-        let columns = self.store.columns().expect("there are attributes");
-        let mut reordering = Reordering::new(self.context, &self.drafts.temporary(), &columns.schema()?, rows)?;
+        let columns = self.store.columns().expect("there are columns");
+        let (schema, reading) = (columns.schema()?, self.memory.columns);
+        let mut reordering = Reordering::new(self.context, &self.drafts.temporary(), &schema, rows, reading)?;
         columns.add_to(self.context, &mut reordering, |_| lie.next())?;
         let mut spilled = 0;
         if let Some(attributes) = &self.attributes {
