@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use adjoin::context::Context;
+use adjoin::device::Reservation;
 use adjoin::error::{Error, Result};
 use adjoin::options::{format_count, format_number};
 use adjoin::report::STATISTICS_VERSION;
@@ -21,12 +22,13 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     resolve::check_outputs(&context, &read, &[("-o", output)])?;
 
     let stats = arguments.stats.as_deref().map(|path| read_statistics(&context, path)).transpose()?;
+    let (stats, stats_memory) = stats.unzip();
     let first = names_in(&arguments.names, &arguments.id_column, &arguments.name_column);
     let second = names_in(&arguments.with_names, &arguments.with_id_column, &arguments.with_name_column);
     let names = first.map(|first| PageNames { first, second });
     let page = write_page(&context, PageSources { pairs: result, stats, names }, output, replace.force)?;
     let memory = context.memory();
-    drop(context); // ends the progress bar
+    drop((context, stats_memory)); // ends the progress bar
     if !arguments.quiet.quiet {
         let (pairs, shown) = (format_count(page.total(), "pair"), format_number(page.shown() as u64));
         eprintln!("{pairs}, of which {shown} are on the page {}", output.display());
@@ -47,10 +49,10 @@ fn names_in<'a>(
 /// bytes.
 const STATISTICS_GROWTH: u64 = 24;
 
-fn read_statistics(context: &Context, path: &Path) -> Result<serde_json::Value> {
+fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value, Reservation)> {
     let at = path.display();
     let bytes = context.device.open(path)?.len();
-    let _room = context.reserve(STATISTICS_GROWTH.saturating_mul(bytes), &format!("{at}: its statistics"))?;
+    let memory = context.reserve(STATISTICS_GROWTH.saturating_mul(bytes), &format!("{at}: its statistics"))?;
     let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
     let refused = || Error::input(format!("{at} is not what --stats of a join writes; name that file"));
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
@@ -66,5 +68,5 @@ fn read_statistics(context: &Context, path: &Path) -> Result<serde_json::Value> 
             statistics["version"]
         )));
     }
-    Ok(statistics)
+    Ok((statistics, memory))
 }

@@ -2,6 +2,7 @@
 //! write others.
 
 mod html;
+mod needs;
 mod page;
 mod pairs;
 mod table;
@@ -58,17 +59,24 @@ pub struct PageSources<'a> {
 pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, force: bool) -> Result<Page> {
     let PageSources { pairs, stats, names } = sources;
     check_free(&*context.device, output, force)?;
-    let [first, second] = [names.map(|names| names.first), names.and_then(|names| names.second)];
-    let reading = [first, second]
-        .into_iter()
-        .flatten()
-        .try_fold(0, |most: u64, names| table::reading_bytes(context, names).map(|bytes| most.max(bytes)));
-    let reading = reading.map_err(|refused| {
-        // The table's headers do not fit. The page itself may need more, so its minimum is reported.
-        let least = context.reserve(pairs::LEAST_BYTES, "this report").err();
-        least.filter(|_| refused.kind() == ErrorKind::Budget).unwrap_or(refused)
+    let are_two_sets = stats.as_ref().is_some_and(is_of_two) || names.is_some_and(|names| names.second.is_some());
+    let page = read_page(context, (pairs, stats), names).map_err(|error| match error.kind() {
+        ErrorKind::Budget => needs::refusal(context, pairs, names, are_two_sets, error),
+        _ => error,
     })?;
-    drop(context.reserve(pairs::LEAST_BYTES + reading, "this report")?);
+    write_file(context, output, force, |out| page.write(out))?;
+    Ok(page)
+}
+
+/// Reads everything that a page shows.
+fn read_page(
+    context: &Context,
+    (pairs, stats): (&Path, Option<serde_json::Value>),
+    names: Option<PageNames<'_>>,
+) -> Result<Page> {
+    let [first, second] = [names.map(|names| names.first), names.and_then(|names| names.second)];
+    let reading = needs::names_bytes(context, names)?;
+    drop(context.reserve(pairs::LEAST_BYTES + reading, pairs::PURPOSE)?);
     let file = PairFile::open(context, pairs)?;
     let of_two_sets = are_of_two_sets(&file, stats.as_ref(), second.is_some())?;
     if of_two_sets && first.is_some() && second.is_none() {
@@ -83,14 +91,18 @@ pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, fo
         }
         page.give_names(side, texts);
     }
-    write_file(context, output, force, |out| page.write(out))?;
     Ok(page)
+}
+
+/// Returns whether statistics are of a join of two sets.
+fn is_of_two(stats: &serde_json::Value) -> bool {
+    !stats["join"]["with_rows"].is_null()
 }
 
 /// Returns whether left and right rows are of two sets: if their file or their statistics state so, or there are names
 /// of two.
 fn are_of_two_sets(file: &PairFile, stats: Option<&serde_json::Value>, names_of_two: bool) -> Result<bool> {
-    let of_two = stats.map(|stats| !stats["join"]["with_rows"].is_null());
+    let of_two = stats.map(is_of_two);
     if names_of_two && of_two == Some(false) {
         let before = "the statistics are of a join of one set; leave out ";
         return Err(refusal(before, ", or name the statistics of this result"));

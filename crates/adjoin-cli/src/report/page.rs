@@ -13,7 +13,7 @@ use super::pairs::{PairFile, Pairs};
 use super::table::Texts;
 
 /// Most rows of clusters on the page; the largest clusters that fit are shown.
-const CLUSTERED_ROWS_SHOWN: usize = 100_000;
+pub(super) const CLUSTERED_ROWS_SHOWN: usize = 100_000;
 
 /// The data of the page; `assets/report.js` uses these names.
 #[derive(Serialize)]

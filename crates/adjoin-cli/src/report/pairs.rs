@@ -17,16 +17,16 @@ use arrow_schema::{DataType, Schema};
 use super::table::{column, open, texts_of};
 
 /// Purpose of the memory, for error messages.
-const PURPOSE: &str = "this report";
+pub(super) const PURPOSE: &str = "this report";
 /// Most pairs on the page; if there are more, the closest.
-const SHOWN: usize = 100_000;
-const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Close>()) as u64;
+pub(super) const SHOWN: usize = 100_000;
+pub(super) const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Close>()) as u64;
 /// Least bytes of a page: the pairs on it, and the first ids.
 pub(super) const LEAST_BYTES: u64 = SHOWN_BYTES + IDS_BYTES_AT_ONCE;
 /// Number of thresholds on the curve.
 const STEPS: usize = 200;
 /// Bytes that are reserved at once.
-const IDS_BYTES_AT_ONCE: u64 = 1 << 20;
+pub(super) const IDS_BYTES_AT_ONCE: u64 = 1 << 20;
 /// Bytes of an id in addition to its text: in the map, in its cluster, and on the page.
 const BYTES_AN_ID: u64 = 144;
 
@@ -46,8 +46,13 @@ pub(super) struct Pairs {
     pub(super) curve: Vec<(f64, u64)>,
     /// Members of each cluster as positions in `ids`, the largest cluster first.
     pub(super) clusters: Vec<Vec<u32>>,
-    /// Memory of the ids.
+    /// Memory of the ids and of the pairs that are shown.
     pub(super) memory: Vec<Reservation>,
+}
+
+/// Returns the bytes of an id with a text of this length.
+pub(super) fn bytes_of_id(text_bytes: usize) -> u64 {
+    2 * text_bytes as u64 + BYTES_AN_ID
 }
 
 /// A file of pairs.
@@ -91,29 +96,23 @@ impl Pairs {
         let is_similarity = file.value == "similarity";
         let reading = file.reading_bytes()?;
         drop(context.reserve(LEAST_BYTES + reading.max(spare_bytes), PURPOSE)?);
-        // Reserved from the start, so that an error while ids are read includes it.
-        let names = context.reserve(SHOWN_BYTES + spare_bytes.saturating_sub(reading), PURPOSE)?;
+        let shown_memory = context.reserve(SHOWN_BYTES, PURPOSE)?;
+        let spare = context.reserve(spare_bytes.saturating_sub(reading), PURPOSE)?;
         let right = usize::from(of_two_sets);
         let mut interned = Interned::default();
         let mut is_ordered = true;
         let (mut total, mut low, mut high) = (0u64, f32::INFINITY, f32::NEG_INFINITY);
-        let mut refused: Option<(Error, u64)> = None;
         file.each(context, |left, right_id, value| {
             total += 1;
             is_ordered = is_ordered && is_before(&left, &right_id);
-            if refused.is_none() {
-                let placed = interned.place(context, 0, left).and_then(|_| interned.place(context, right, right_id));
-                refused = placed.err().map(|error| (error, total));
-            }
+            interned.place(context, 0, left)?;
+            interned.place(context, right, right_id)?;
             (low, high) = (low.min(value), high.max(value));
             Ok(())
         })?;
         let rows = interned.len() as u64;
-        if let Some((error, at)) = refused {
-            return Err(interned.refusal(context, error, at, total));
-        }
-        let held = context.reserve(Components::memory_bytes(rows), PURPOSE)?;
-        let _memory = (names, held);
+        let of_components = context.reserve(Components::memory_bytes(rows), PURPOSE)?;
+        let _memory = (spare, of_components);
         let mut components = Components::new(rows);
         let (mut shown, mut curve) = (BinaryHeap::new(), Curve::new(low, high, is_similarity));
         file.each(context, |left, right_id, value| {
@@ -127,7 +126,8 @@ impl Pairs {
             }
             Ok(())
         })?;
-        let (ids, sides, memory) = interned.into_ids(of_two_sets);
+        let (ids, sides, mut memory) = interned.into_ids(of_two_sets);
+        memory.push(shown_memory);
         let shown = shown.into_sorted_vec().into_iter().map(|Close { pair, value, .. }| (pair.0, pair.1, value));
         Ok(Self {
             value: file.value,
@@ -207,11 +207,38 @@ impl PairFile {
     }
 
     /// Returns the bytes that reading the pairs takes.
-    fn reading_bytes(&self) -> Result<u64> {
+    pub(super) fn reading_bytes(&self) -> Result<u64> {
         if self.table.schema().fields().is_empty() { Ok(0) } else { self.table.reading_bytes(&self.columns()?) }
     }
 
-    fn each(&self, context: &Context, mut take: impl FnMut(String, String, f32) -> Result<()>) -> Result<()> {
+    /// Returns bounds on the number of pairs and on the bytes of their ids as texts.
+    pub(super) fn size(&self) -> Result<(u64, u64)> {
+        if self.table.schema().fields().is_empty() { Ok((0, 0)) } else { self.table.size(&self.columns()?[..2]) }
+    }
+
+    /// Passes the ids of one side to `take`, which takes less memory than reading pairs.
+    ///
+    /// # Errors
+    /// If the file cannot be read, memory does not suffice, or `take` fails.
+    pub(super) fn each_id(&self, context: &Context, side: usize, mut take: impl FnMut(&str)) -> Result<()> {
+        if self.table.schema().fields().is_empty() {
+            return Ok(()); // a JSON file without lines has no pairs
+        }
+        self.table.each(context, &self.columns()?[side..=side], |_, batch| {
+            let id = texts_of(batch.column(0))?;
+            (0..batch.num_rows()).try_for_each(|row| id(row).map(|id| take(&id)))
+        })
+    }
+
+    /// Passes the ids and the value of each pair to `take`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, memory does not suffice, or `take` fails.
+    pub(super) fn each(
+        &self,
+        context: &Context,
+        mut take: impl FnMut(String, String, f32) -> Result<()>,
+    ) -> Result<()> {
         if self.table.schema().fields().is_empty() {
             return Ok(()); // a JSON file without lines has no pairs
         }
@@ -262,7 +289,7 @@ impl Interned {
         if let Some(&place) = self.places[side].get(&id) {
             return Ok(place);
         }
-        let bytes = 2 * id.len() as u64 + BYTES_AN_ID;
+        let bytes = bytes_of_id(id.len());
         if bytes > self.granted_bytes {
             let granted = bytes.max(IDS_BYTES_AT_ONCE);
             self.memory.push(context.reserve(granted, PURPOSE)?);
@@ -272,17 +299,6 @@ impl Interned {
         let place = u32::try_from(next).map_err(|_| Error::input("more ids than a page can have"))?;
         self.places[side].insert(id, place);
         Ok(place)
-    }
-
-    /// Returns the error when a budget held the ids of `read` of `total` pairs. It names a budget for all ids, if the
-    /// other pairs have new ids at the same rate, and for the memory per id in later steps.
-    fn refusal(&self, context: &Context, error: Error, read: u64, total: u64) -> Error {
-        let held: u64 = self.memory.iter().map(Reservation::bytes).sum();
-        let rows = self.len() as u64;
-        let of_all = |bytes: u64| (u128::from(bytes) * u128::from(total) / u128::from(read.max(1))) as u64;
-        let all = of_all(held.max(IDS_BYTES_AT_ONCE)) + IDS_BYTES_AT_ONCE + of_all(Components::memory_bytes(rows));
-        let more = all.saturating_sub(held);
-        context.reserve(more.max(context.budget().free() + 1), PURPOSE).err().unwrap_or(error)
     }
 
     fn into_ids(self, of_two_sets: bool) -> (Vec<String>, Vec<u8>, Vec<Reservation>) {

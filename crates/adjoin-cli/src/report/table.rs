@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use adjoin::context::Context;
 use adjoin::device::Reservation;
-use adjoin::error::{Error, Result};
+use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::sink::TableFormat;
 use adjoin::source::{TableFile, expand};
 use arrow_array::Array;
@@ -17,9 +17,9 @@ use super::Names;
 /// Most columns that a message lists.
 const NAMES_LISTED: usize = 20;
 /// Most characters of a name.
-const NAME_CHARACTERS_MAX: usize = 400;
+pub(super) const NAME_CHARACTERS_MAX: usize = 400;
 /// Bytes that are reserved at once.
-const NAMES_BYTES_AT_ONCE: u64 = 256 << 10;
+pub(super) const NAMES_BYTES_AT_ONCE: u64 = 256 << 10;
 /// Bytes of a name in addition to its text and its id's text.
 const BYTES_A_NAME: u64 = 160;
 
@@ -88,26 +88,83 @@ fn add_tables(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the most bytes that reading names takes, without the names on the page.
-pub(super) fn reading_bytes(context: &Context, names: Names<'_>) -> Result<u64> {
+/// Returns the bytes of a name with a text of this length, and of its id.
+pub(super) fn bytes_of_name(id_bytes: usize, text_bytes: usize) -> u64 {
+    BYTES_A_NAME + 2 * (id_bytes + text_bytes) as u64
+}
+
+/// Returns the most bytes that reading names takes, without the names on the page. A text file whose header does not
+/// fit in memory is assumed to have `columns` columns.
+pub(super) fn reading_bytes(context: &Context, names: Names<'_>, columns: usize) -> Result<u64> {
     let mut most = 0;
     for path in files_of(names.files)? {
-        let table = open(context, &path, &[names.id_column.unwrap_or("id")])?;
-        if !table.schema().fields().is_empty() {
-            let (id, name) = columns_of(&table, &path, names)?;
-            let columns: Vec<usize> = std::iter::once(name).chain(id).collect();
-            most = most.max(table.reading_bytes(&columns)?);
-        }
+        let bytes = match open(context, &path, &[names.id_column.unwrap_or("id")]) {
+            Ok(table) if table.schema().fields().is_empty() => 0,
+            Ok(table) => {
+                let (id, name) = columns_of(&table, &path, names)?;
+                let columns: Vec<usize> = std::iter::once(name).chain(id).collect();
+                table.reading_bytes(&columns)?
+            }
+            Err(error) if error.kind() == ErrorKind::Budget => TableFile::csv_bytes(&path, columns).ok_or(error)?,
+            Err(error) => return Err(error),
+        };
+        most = most.max(bytes);
     }
     Ok(most)
+}
+
+/// Returns a bound on the number of rows that have names. If a table cannot be opened, there is none.
+pub(super) fn rows_max(context: &Context, names: Names<'_>) -> u64 {
+    let rows =
+        |path: &PathBuf| open(context, path, &[]).and_then(|table| table.size(&[])).map_or(u64::MAX, |size| size.0);
+    files_of(names.files).map_or(u64::MAX, |files| files.iter().map(rows).fold(0, u64::saturating_add))
+}
+
+/// Passes each id and a function that returns its name to `take`. Returns whether a table had no column of ids, so that
+/// row numbers were used.
+///
+/// # Errors
+/// If a table cannot be read, memory does not suffice, or `take` fails.
+pub(super) fn each_name(
+    context: &Context,
+    names: Names<'_>,
+    mut take: impl FnMut(&str, &dyn Fn() -> Result<String>) -> Result<()>,
+) -> Result<bool> {
+    let (mut by_number, mut before) = (false, 0);
+    for path in files_of(names.files)? {
+        let table = open(context, &path, &[names.id_column.unwrap_or("id")])?;
+        if table.schema().fields().is_empty() {
+            continue; // a JSON file without lines has no names
+        }
+        let (id, name) = columns_of(&table, &path, names)?;
+        by_number |= id.is_none();
+        let mut rows = 0;
+        let columns: Vec<usize> = std::iter::once(name).chain(id).collect();
+        table.each(context, &columns, |first, batch| {
+            let id_of = id.map(|_| texts_of(batch.column(1))).transpose()?;
+            let name_of = texts_of(batch.column(0))?;
+            for k in 0..batch.num_rows() {
+                let id = match &id_of {
+                    Some(id_of) => id_of(k)?,
+                    None => (before + first + k as u64).to_string(),
+                };
+                take(&id, &|| Ok(name_of(k)?.chars().take(NAME_CHARACTERS_MAX).collect()))?;
+            }
+            rows = first + batch.num_rows() as u64;
+            Ok(())
+        })?;
+        before += rows;
+    }
+    Ok(by_number)
 }
 
 /// Returns the texts of `ids`.
 pub(super) fn names_of(context: &Context, names: Names<'_>, ids: &HashSet<&str>) -> Result<Texts> {
     let mut texts = Texts::default();
-    for path in files_of(names.files)? {
-        texts.read(context, &path, names, ids)?;
-    }
+    texts.by_number = each_name(context, names, |id, name| match ids.contains(id) {
+        true => texts.add(context, id.to_owned(), name()?),
+        false => Ok(()),
+    })?;
     Ok(texts)
 }
 
@@ -120,40 +177,11 @@ pub(super) struct Texts {
     pub(super) by_number: bool,
     /// Bytes that may be added before more memory is reserved.
     granted_bytes: u64,
-    /// Number of rows in earlier tables.
-    rows: u64,
 }
 
 impl Texts {
-    fn read(&mut self, context: &Context, path: &Path, names: Names<'_>, ids: &HashSet<&str>) -> Result<()> {
-        let table = open(context, path, &[names.id_column.unwrap_or("id")])?;
-        if table.schema().fields().is_empty() {
-            return Ok(()); // a JSON file without lines has no names
-        }
-        let (id, name) = columns_of(&table, path, names)?;
-        self.by_number |= id.is_none();
-        let before = self.rows;
-        let columns: Vec<usize> = std::iter::once(name).chain(id).collect();
-        table.each(context, &columns, |first, batch| {
-            let id_of = id.map(|_| texts_of(batch.column(1))).transpose()?;
-            let name_of = texts_of(batch.column(0))?;
-            for k in 0..batch.num_rows() {
-                let id = match &id_of {
-                    Some(id_of) => id_of(k)?,
-                    None => (before + first + k as u64).to_string(),
-                };
-                if ids.contains(id.as_str()) {
-                    let name = name_of(k)?.chars().take(NAME_CHARACTERS_MAX).collect();
-                    self.add(context, id, name)?;
-                }
-            }
-            self.rows = before + first + batch.num_rows() as u64;
-            Ok(())
-        })
-    }
-
     fn add(&mut self, context: &Context, id: String, name: String) -> Result<()> {
-        let bytes = BYTES_A_NAME + 2 * (id.len() + name.len()) as u64;
+        let bytes = bytes_of_name(id.len(), name.len());
         if bytes > self.granted_bytes {
             let granted = bytes.max(NAMES_BYTES_AT_ONCE);
             self.memory.push(context.reserve(granted, "the names on this report")?);
