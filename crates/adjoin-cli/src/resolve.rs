@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::context::Context;
-use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, memory_limit};
+use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, forget_code, memory_limit};
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
@@ -27,8 +27,9 @@ use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
-/// Returns a context for this process, with the memory that it holds already.
+/// Returns a context for this process, with the memory that it holds already, without the code that parsed arguments.
 pub(crate) fn own_context() -> Context {
+    forget_code();
     Context::default().in_process_of(current_resident_bytes())
 }
 
@@ -124,7 +125,9 @@ pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOption
 
 /// Opens names as one set of vectors; refuses a set without rows.
 pub(crate) fn source(context: &Context, names: &[String], columns: &SourceColumns) -> Result<Arc<dyn VectorSource>> {
-    open_source(context, names, &source_options(columns)?)
+    let source = open_source(context, names, &source_options(columns)?)?;
+    forget_code(); // most of the code that reads headers does not run again
+    Ok(source)
 }
 
 /// Refuses results that would replace inputs or be written into an input folder, by whatever path, and two results of

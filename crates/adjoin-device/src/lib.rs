@@ -67,7 +67,8 @@ pub use mapped_blocks::MappedBlocks;
 pub use memory_limit::{LimitedBy, MemoryLimit, memory_limit};
 pub use priority::give_way;
 pub use resident::{
-    current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, prefer_large_pages, spare_memory,
+    current_resident_bytes, forget_code, forget_peak_resident_bytes, peak_resident_bytes, prefer_large_pages,
+    spare_memory,
 };
 pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 pub use trace::{Recorder, ReplayReport, Trace, TraceError, TraceReader, TracedOperation, replay};

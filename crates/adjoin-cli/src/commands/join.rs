@@ -1,4 +1,5 @@
 use adjoin::context::Context;
+use adjoin::device::forget_code;
 use adjoin::error::{Error, Result};
 use adjoin::estimate::{Leaving, threshold_leaving};
 use adjoin::job::{Conditions, Job, ResultKind};
@@ -56,6 +57,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let tracing = tracing.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
     let opened = job.open(&context)?;
+    forget_code(); // of opening files and of building a store
     let mut statistics = job.run(&context, &opened)?;
     drop(opened);
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;

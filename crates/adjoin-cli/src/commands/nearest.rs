@@ -1,6 +1,7 @@
 //! `adjoin join --neighbors`: the nearest neighbors of each row.
 
 use adjoin::buckets::{NearestOptions, neighbor_schema};
+use adjoin::device::forget_code;
 use adjoin::error::Result;
 use adjoin::job::NearestJob;
 use adjoin::options::{Metric, format_count, format_number};
@@ -48,6 +49,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     let tracing = trace.map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
     let opened = job.open(&context)?;
+    forget_code(); // of opening files and of building a store
     let mut statistics = match &target {
         Some(target) => {
             let writer = HitWriter::new(&context, target, neighbor_schema(&opened.store));

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use adjoin::buckets::QuerySet;
 use adjoin::context::Context;
+use adjoin::device::forget_code;
 use adjoin::error::Result;
 use adjoin::folder::{ClosedFolder, SearchQueries};
 use adjoin::options::{format_bytes, format_count, format_number};
@@ -42,6 +43,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let sink_bytes = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
     context = closed.search_context(&context, queries, &options, &sink_bytes)?;
     let folder = closed.open(&context)?;
+    forget_code(); // of opening files
     let sink = HitWriter::new(&context, &target, folder.hit_schema(queries)?);
     let mut statistics = folder.search(&context, queries, &options, Box::new(sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
