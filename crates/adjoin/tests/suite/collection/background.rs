@@ -258,7 +258,7 @@ fn a_merge_whose_index_could_not_be_opened_is_refused_before_its_work() {
     collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
     let refused = collection.merge(&small).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Budget);
-    assert!(refused.to_string().contains("opening what a merge makes beside what there is needs"), "{refused}");
+    assert!(refused.to_string().contains("opening the merged index next to the present one needs"), "{refused}");
     let facts = collection.facts();
     assert_eq!((facts.rows, facts.gone), (MANY as u64 - 1, 1));
     drop(collection);
