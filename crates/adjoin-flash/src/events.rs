@@ -110,12 +110,12 @@ impl<T> Bus<T> {
         Self { commands: VecDeque::new(), data: VecDeque::new(), data_first, is_busy: false, busy: 0 }
     }
 
-    pub(crate) fn add_command(&mut self, takes: Ps, what: T) {
-        self.commands.push_back((takes, what));
+    pub(crate) fn add_command(&mut self, takes: Ps, transfer: T) {
+        self.commands.push_back((takes, transfer));
     }
 
-    pub(crate) fn add_data(&mut self, takes: Ps, what: T) {
-        self.data.push_back((takes, what));
+    pub(crate) fn add_data(&mut self, takes: Ps, transfer: T) {
+        self.data.push_back((takes, transfer));
     }
 
     /// Returns the transfer that begins now and how long it takes; `None` if one is in progress or none waits.

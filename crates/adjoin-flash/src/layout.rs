@@ -184,14 +184,14 @@ impl LunCsr {
         self.vector_bytes
     }
 
-    /// Returns the first `most` vertices of a breadth-first search from the entry, which are the most frequently
+    /// Returns the first `count` vertices of a breadth-first search from the entry, which are the most frequently
     /// visited ones.
-    pub fn hottest(&self, most: usize) -> Vec<u32> {
+    pub fn hottest(&self, count: usize) -> Vec<u32> {
         let mut met = vec![false; self.vertices() as usize];
         let mut order = vec![self.entry];
         met[self.entry as usize] = true;
         let mut next = 0;
-        while next < order.len() && order.len() < most {
+        while next < order.len() && order.len() < count {
             for &neighbor in self.neighbors(order[next]) {
                 if !std::mem::replace(&mut met[neighbor as usize], true) {
                     order.push(neighbor);
@@ -199,7 +199,7 @@ impl LunCsr {
             }
             next += 1;
         }
-        order.truncate(most);
+        order.truncate(count);
         order
     }
 

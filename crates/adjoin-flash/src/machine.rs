@@ -174,7 +174,7 @@ impl<'d> Machine<'d> {
 
     /// Submits a request for pages, all of which are within the device. `token` is returned when all have been
     /// processed.
-    pub(crate) fn submit(&mut self, at: Ps, token: u64, pages: impl IntoIterator<Item = PageRead>) {
+    pub(crate) fn submit(&mut self, now: Ps, token: u64, pages: impl IntoIterator<Item = PageRead>) {
         let (mut first, mut left) = (NONE, 0);
         // Numbers of ended requests are used again, so that memory does not grow with the length of a run.
         let request = self.requests_free.pop().unwrap_or(self.requests.len() as u32);
@@ -198,7 +198,7 @@ impl<'d> Machine<'d> {
             None => self.requests.push(what),
         }
         self.counts.requests += 1;
-        self.events.add(at, Stage::Arrive(request));
+        self.events.add(now, Stage::Arrive(request));
     }
 
     /// Runs until a request ends; returns the time and its token, or `None` if none is in progress.

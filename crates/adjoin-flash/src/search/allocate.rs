@@ -45,7 +45,7 @@ pub(super) struct Allocating {
 
 impl Allocation {
     /// Allocates the tasks `wanted`, pairs of query and vertex, sorted by query.
-    pub(super) fn of(layout: &LunCsr, wanted: &[(u32, u32)], how: Allocating) -> Self {
+    pub(super) fn of(layout: &LunCsr, wanted: &[(u32, u32)], options: Allocating) -> Self {
         let task = |&(query, vertex): &(u32, u32)| Task {
             query,
             vertex,
@@ -53,8 +53,8 @@ impl Allocation {
             carries_query: false,
         };
         let mut allocation = Self { tasks: wanted.iter().map(task).collect(), ..Self::default() };
-        for round in allocation.split(layout.geometry(), how.queue) {
-            allocation.group(round, how.together);
+        for round in allocation.split(layout.geometry(), options.queue) {
+            allocation.group(round, options.together);
         }
         allocation
     }

@@ -82,6 +82,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                 let reach = vec![order.len() as u32; rows.len()];
                 let (rows, columns) =
                     (Ordered { members: &self.members, order: &rows }, Ordered { members: columns, order: &order });
+                // A drawn row is among all rows too, and is not its own neighbor.
                 let is_other = |x: u32, y: u32| self.places[x as usize] != place + u64::from(y);
                 tiles.compare(rows, columns, &reach, is_other, |x, y, value| {
                     let (x, other, rung) = (x as usize, place + u64::from(y), ladder.rung_of(value));

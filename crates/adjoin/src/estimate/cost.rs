@@ -117,11 +117,11 @@ impl<'a, T: Coordinate> Clock<'a, T> {
     }
 
     /// Returns the seconds of a join that writes its pairs, given the number of pairs within the threshold.
-    pub(super) fn seconds(&self, way: &Way, pairs: Interval) -> Interval {
-        let Costs { exact, approximate, a_vector } = way.costs;
+    pub(super) fn seconds(&self, method: &Way, pairs: Interval) -> Interval {
+        let Costs { exact, approximate, a_vector } = method.costs;
         // With fewer pairs, a calibration draws more vectors, so a join of few pairs may take longer.
         let seconds = |pairs: f64, test: usize| {
-            let find = match way.choice {
+            let find = match method.choice {
                 Choice::Exact => exact * EXACT_FACTOR,
                 Choice::Calibrated { .. } => {
                     let neighbors = 2.0 * pairs / self.rows as f64;

@@ -44,6 +44,7 @@ impl Notes {
     /// Records a neighbor.
     pub(super) fn count(&mut self, row: usize, rung: u8) {
         let count = &mut self.counts[(row - self.rows.start) * self.rungs + usize::from(rung)];
+        // A row may have more neighbors than fit 32 bits; that many are enough to know.
         *count = count.saturating_add(1);
     }
 

@@ -37,9 +37,9 @@ pub struct Leaving {
 
 impl Leaving {
     /// Returns whether the number of rows left differs from the requested one.
-    pub fn misses(&self, wanted: u64) -> bool {
-        let (wanted, Interval { estimate, low, high }) = (wanted as f64, self.rows);
-        !(low..=high).contains(&wanted) && (estimate - wanted).abs() > (MISSED_SHARE * wanted).max(1.0)
+    pub fn misses(&self, requested: u64) -> bool {
+        let (requested, Interval { estimate, low, high }) = (requested as f64, self.rows);
+        !(low..=high).contains(&requested) && (estimate - requested).abs() > (MISSED_SHARE * requested).max(1.0)
     }
 }
 
@@ -75,20 +75,20 @@ pub fn threshold_leaving(
 }
 
 impl Estimator<'_> {
-    fn leaving<T: Coordinate>(&self, space: Space<'_>, wanted: u64) -> Result<Leaving> {
+    fn leaving<T: Coordinate>(&self, space: Space<'_>, requested: u64) -> Result<Leaving> {
         let Self { scans, survey, .. } = *self;
         let all = survey.scanned.usable_rows;
-        if wanted >= all {
+        if requested >= all {
             let rows = format_count(all, "usable row");
             return Err(Error::option(format!(
                 "{} rows are to be left, but there are {rows}; ask for fewer",
-                format_number(wanted)
+                format_number(requested)
             )));
         }
         let compared = Compared::<T>::new(scans, space, &survey.compared, &survey.places);
         let (mut ladder, count) = self.ladder(&compared, &compared.among()?)?;
         let mut left = self.left(&compared, &ladder, count)?;
-        let reaches = |left: &[Interval]| left.iter().position(|left| left.estimate <= wanted as f64);
+        let reaches = |left: &[Interval]| left.iter().position(|left| left.estimate <= requested as f64);
         for _ in 0..FINER_MAX {
             let Some(finer) = reaches(&left).and_then(|first| ladder.finer(first)) else { break };
             ladder = finer;
@@ -96,7 +96,7 @@ impl Estimator<'_> {
         }
         for _ in 0..BETWEEN_MAX {
             // A threshold is near enough if the sample cannot distinguish its rows from the requested number.
-            let is_near = |left: &Interval| (left.low..=left.high).contains(&(wanted as f64));
+            let is_near = |left: &Interval| (left.low..=left.high).contains(&(requested as f64));
             let first =
                 reaches(&left).filter(|&first| !is_near(&left[first]) && !is_near(&left[first.saturating_sub(1)]));
             let Some(between) = first.and_then(|first| ladder.between(first)) else { break };
@@ -111,7 +111,7 @@ impl Estimator<'_> {
                 format_number(left[last].estimate.round() as u64)
             )));
         };
-        let off = |rung: usize| (left[rung].estimate - wanted as f64).abs();
+        let off = |rung: usize| (left[rung].estimate - requested as f64).abs();
         let nearest = if first > 0 && off(first - 1) < off(first) { first - 1 } else { first };
         let (predicate, threshold) = (ladder.predicate(nearest)?, ladder.threshold(nearest));
         Ok(Leaving { predicate, threshold, rows: left[nearest] })

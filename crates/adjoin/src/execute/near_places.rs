@@ -47,9 +47,9 @@ impl NearPlaces {
     }
 
     /// Adds candidates of a query, except its own place.
-    fn add(&self, query: usize, own: u32, some: impl Iterator<Item = u64>) {
+    fn add(&self, query: usize, own: u32, candidates: impl Iterator<Item = u64>) {
         let mut found = lock(&self.found[query]);
-        for one in some.filter(|&one| one as u32 != own) {
+        for one in candidates.filter(|&one| one as u32 != own) {
             if found.len() == held_at_once(self.count) {
                 self.leave_out(query, &mut found);
             }
@@ -61,6 +61,7 @@ impl NearPlaces {
     fn leave_out(&self, query: usize, found: &mut Vec<u64>) {
         if found.len() > self.count {
             let (_, last, _) = found.select_nth_unstable(self.count - 1);
+            // Relaxed suffices: a thread that reads an older, larger value only keeps members that are removed later.
             self.most[query].store((*last >> 32) as u32, Ordering::Relaxed);
             found.truncate(self.count);
         }

@@ -63,14 +63,14 @@ pub(crate) struct Nearest {
     /// A nearness within which the query surely finds `count` members.
     bound: f64,
     /// The place of the query itself, which is left out.
-    but: Option<(u32, u32)>,
+    left_out: Option<(u32, u32)>,
 }
 
 impl Nearest {
-    /// Collects the `count` nearest members, without the one at `but`. Allocates the memory for all at once.
-    pub(crate) fn of(count: usize, metric: Metric, but: Option<(u32, u32)>) -> Self {
+    /// Collects the `count` nearest members, without the one at `left_out`. Allocates the memory for all at once.
+    pub(crate) fn of(count: usize, metric: Metric, left_out: Option<(u32, u32)>) -> Self {
         let within = Predicate::all(metric);
-        Self { hits: BinaryHeap::with_capacity(count), count, within, bound: f64::INFINITY, but }
+        Self { hits: BinaryHeap::with_capacity(count), count, within, bound: f64::INFINITY, left_out }
     }
 
     /// Restricts hits to members within a threshold.
@@ -78,9 +78,9 @@ impl Nearest {
         Self { within, ..self }
     }
 
-    /// Collects all members within a threshold, without the one at `but`.
-    pub(crate) fn within(within: Predicate, but: Option<(u32, u32)>) -> Self {
-        Self { hits: BinaryHeap::new(), count: usize::MAX, within, bound: f64::INFINITY, but }
+    /// Collects all members within a threshold, without the one at `left_out`.
+    pub(crate) fn within(within: Predicate, left_out: Option<(u32, u32)>) -> Self {
+        Self { hits: BinaryHeap::new(), count: usize::MAX, within, bound: f64::INFINITY, left_out }
     }
 
     /// Returns the bytes held for up to `hits` hits.
@@ -109,7 +109,7 @@ impl Nearest {
 
     /// Offers a member that may be a hit according to [`Self::predicate`].
     pub(crate) fn offer(&mut self, hit: Hit) {
-        if self.but == Some(hit.place) {
+        if self.left_out == Some(hit.place) {
             return;
         }
         if self.hits.len() < self.count {
@@ -191,6 +191,7 @@ impl AllNearest {
         let mut nearest = lock(&self.found[query as usize]);
         let before = nearest.len();
         work(&mut nearest);
+        // Relaxed suffices: an older value is larger, so a thread that reads it only decides more candidates.
         self.most[query as usize].store(nearest.most().to_bits(), Ordering::Relaxed);
         (nearest.len() - before) as u64
     }

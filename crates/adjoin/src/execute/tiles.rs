@@ -146,6 +146,8 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
     ) -> Result<Compared> {
         let mut compared = Compared::default();
         self.kernel.pack_into(&columns.members.panel, columns.order, &mut self.columns);
+        // Coordinates may be rounded by up to the residuals of both sides, so pairs within that much more are
+        // candidates.
         let limit = T::tile_limit(&self.threshold.widened(rows.members.residual + columns.members.residual));
         let block_rows = block_rows(columns.order.len());
         for (order, reach) in rows.order.chunks(block_rows).zip(reach.chunks(block_rows)) {

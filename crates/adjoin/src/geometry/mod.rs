@@ -296,6 +296,7 @@ impl Threshold {
     /// inequality, however the coordinates were rounded.
     pub fn reaches(&self, squared_at_least: f64, radius: f64) -> bool {
         let reach = self.distance + radius;
+        // A NaN is not beyond, so the vectors are compared.
         let is_beyond = squared_at_least > reach * reach * F64_SLACK;
         !is_beyond
     }

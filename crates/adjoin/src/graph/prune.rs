@@ -131,16 +131,16 @@ impl<T: Coordinate> Pruner<T> {
     }
 
     /// Keeps an open candidate, and compares the farther ones with it.
-    fn take(&mut self, Vectors { kernel, panel }: Vectors<'_, T>, at: usize) {
-        let taken = self.open[at].candidate;
+    fn take(&mut self, Vectors { kernel, panel }: Vectors<'_, T>, place: usize) {
+        let taken = self.open[place].candidate;
         self.kept.push(taken);
         self.vertices.clear();
-        self.vertices.extend(self.open[at + 1..].iter().map(|open| open.candidate.vertex()));
+        self.vertices.extend(self.open[place + 1..].iter().map(|open| open.candidate.vertex()));
         self.distances.resize(self.vertices.len(), T::Distance::default());
         kernel.one_to_some(panel.row(taken.vertex() as usize), panel, &self.vertices, &mut self.distances);
         // The taken candidate is overwritten, and the ones that no factor up to alpha would keep are dropped for good.
-        let mut left = at;
-        for (other, &distance) in (at + 1..).zip(&self.distances) {
+        let mut left = place;
+        for (other, &distance) in (place + 1..).zip(&self.distances) {
             let mut open = self.open[other];
             open.least = open.least.min(T::distance_of(T::distance_key(distance)));
             if !open.is_removed::<T>(self.alpha_squared) {

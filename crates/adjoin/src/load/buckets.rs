@@ -290,8 +290,8 @@ impl<'a> Buckets<'a> {
     }
 
     /// Returns whether two buckets may have an edge.
-    pub fn may_meet(&self, i: u32, j: u32) -> bool {
-        i != j && self.partners(i).contains(&j) && self.members(i) > 0 && self.members(j) > 0
+    pub fn may_meet(&self, bucket: u32, other: u32) -> bool {
+        bucket != other && self.partners(bucket).contains(&other) && self.members(bucket) > 0 && self.members(other) > 0
     }
 
     /// Returns the buckets that meet themselves, ascending.

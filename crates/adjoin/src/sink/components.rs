@@ -21,11 +21,12 @@ impl Components {
     }
 
     /// Adds a pair.
-    pub fn join(&mut self, a: u64, b: u64) {
-        self.paired.insert(a);
-        self.paired.insert(b);
-        let (a, b) = (self.first(a), self.first(b));
-        self.earlier.set(a.max(b), a.min(b));
+    pub fn join(&mut self, row: u64, other: u64) {
+        self.paired.insert(row);
+        self.paired.insert(other);
+        let (row, other) = (self.first(row), self.first(other));
+        // The earlier row stays the name of the component; balancing by size would lose that.
+        self.earlier.set(row.max(other), row.min(other));
     }
 
     /// Returns the first row of a row's component.

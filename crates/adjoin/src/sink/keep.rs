@@ -207,6 +207,7 @@ fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables) -> Result<Rem
     })?;
     removed.spill_bytes = pairs.spilled();
     drop(pairs);
+    // Ids come in the order of rows, so removed rows are sorted by the kept row to get its id, then by their own row.
     let mut by_kept = by_kept.finish()?;
     removed.largest_cluster = largest_cluster(&mut by_kept)?;
     removed.spill_bytes += match tables {
@@ -319,6 +320,7 @@ fn first_of_each(
         true => members.push((components.first(row), row), &[vector, id].concat()),
         false => Ok(()),
     })?;
+    // Frees memory before the rows are sorted.
     drop(components);
     let mut members = members.finish()?;
     let (mut member, mut first) = (Vec::new(), Vec::new());

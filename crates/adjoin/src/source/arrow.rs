@@ -248,9 +248,9 @@ impl IpcFile {
     }
 
     /// Reads the decompressed sizes of a message's wanted buffers from the file.
-    fn stated_growth(&self, place: &Block, head_bytes: usize, wanted: &ColumnBuffers) -> Result<Vec<u64>> {
+    fn stated_growth(&self, place: &Block, head_bytes: usize, columns: &ColumnBuffers) -> Result<Vec<u64>> {
         let start = place.offset() as u64 + head_bytes as u64;
-        self.grown_bytes(place, wanted, |range| {
+        self.grown_bytes(place, columns, |range| {
             let mut claim = [0; 8];
             self.file.read_at(start + range.start as u64, &mut claim)?;
             Ok(claim)
@@ -477,21 +477,21 @@ impl IpcFile {
     }
 
     /// Reads a message with only its wanted buffers. Fails if it takes more than `piece_bytes_max`.
-    fn read_body(&self, place: &Block, head: &[u8], wanted: &ColumnBuffers, piece_bytes_max: u64) -> Result<Buffer> {
+    fn read_body(&self, place: &Block, head: &[u8], columns: &ColumnBuffers, piece_bytes_max: u64) -> Result<Buffer> {
         let total = head.len() + place.bodyLength() as usize;
         // bytes that are not read stay zero, and need no memory
         let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
         bytes[..head.len()].copy_from_slice(head);
-        for buffer in &wanted.buffers {
+        for buffer in &columns.buffers {
             let start = head.len() + buffer.start;
             self.file.read_at(place.offset() as u64 + start as u64, &mut bytes[start..start + buffer.bytes])?;
         }
         let body = &bytes[head.len()..];
-        let grown = self.grown_bytes(place, wanted, |range| {
+        let grown = self.grown_bytes(place, columns, |range| {
             Ok(body[range.start..range.start + range.bytes].first_chunk().copied().unwrap_or_default())
         })?;
         self.room(place, grown.iter().fold(0, |sum, grown| sum.saturating_add(*grown)))?;
-        let taken = taken(place, head.len(), wanted, &grown);
+        let taken = taken(place, head.len(), columns, &grown);
         if taken > piece_bytes_max {
             let fault =
                 format!("it takes {taken} bytes, when the file was opened none took more than {piece_bytes_max}");
@@ -508,11 +508,11 @@ impl IpcFile {
     fn grown_bytes(
         &self,
         place: &Block,
-        wanted: &ColumnBuffers,
+        columns: &ColumnBuffers,
         mut first_bytes: impl FnMut(&BodyRange) -> Result<[u8; 8]>,
     ) -> Result<Vec<u64>> {
         let grown = |buffer: &BodyRange| {
-            if !wanted.compressed || buffer.bytes < 8 {
+            if !columns.compressed || buffer.bytes < 8 {
                 return Ok(0);
             }
             let claim = u64::try_from(i64::from_le_bytes(first_bytes(buffer)?)).unwrap_or(0); // -1 means not compressed
@@ -522,7 +522,7 @@ impl IpcFile {
             }
             Ok(claim)
         };
-        wanted.buffers.iter().map(grown).collect()
+        columns.buffers.iter().map(grown).collect()
     }
 
     /// Checks that the system would provide this much memory. Called before an allocation of a size that a file states,
@@ -579,11 +579,11 @@ fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result:
 
 /// Returns the bytes of a message while it is decoded: its body, its decompressed buffers, and copies of buffers that
 /// are not aligned.
-fn taken(place: &Block, head_bytes: usize, wanted: &ColumnBuffers, grown: &[u64]) -> u64 {
+fn taken(place: &Block, head_bytes: usize, columns: &ColumnBuffers, grown: &[u64]) -> u64 {
     let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
-    let read = wanted.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
+    let read = columns.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
     let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
-    let copied = wanted.buffers.iter().filter(|range| {
+    let copied = columns.buffers.iter().filter(|range| {
         let alignment = if range.may_be_view { 16 } else { 8 };
         !(head_bytes + range.start).is_multiple_of(alignment)
     });
@@ -631,12 +631,12 @@ fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, D
     Ok((Arc::new(fb_to_schema(schema)), dictionaries))
 }
 
-fn list_dictionaries(field: arrow_ipc::Field, way: &mut Vec<usize>, dictionaries: &mut Dictionaries) {
-    dictionaries.extend(field.dictionary().map(|dictionary| (way.clone(), dictionary.id())));
+fn list_dictionaries(field: arrow_ipc::Field, path: &mut Vec<usize>, dictionaries: &mut Dictionaries) {
+    dictionaries.extend(field.dictionary().map(|dictionary| (path.clone(), dictionary.id())));
     for (index, child) in field.children().into_iter().flatten().enumerate() {
-        way.push(index);
-        list_dictionaries(child, way, dictionaries);
-        way.pop();
+        path.push(index);
+        list_dictionaries(child, path, dictionaries);
+        path.pop();
     }
 }
 

@@ -234,8 +234,8 @@ impl Choice {
     }
 }
 
-fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<Choice> {
-    if let Some(name) = wanted {
+fn choose_vector(path: &Path, schema: &Schema, requested: Option<&str>) -> Result<Choice> {
+    if let Some(name) = requested {
         let (place, field) = find(path, schema, name)?;
         return Choice::of(place, field, name).ok_or_else(|| {
             Error::input(format!(

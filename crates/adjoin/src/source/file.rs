@@ -173,9 +173,9 @@ impl SourceFile {
         out: OutputWriter,
     ) -> Result<OutputWriter> {
         let file = self.open(context)?;
-        let wanted = Without { context, path: &self.path, rows: self.rows, is_removed, done };
+        let request = Without { context, path: &self.path, rows: self.rows, is_removed, done };
         let memory = self.writing(context)?;
-        let out = without::write(self.known(), memory, &wanted, file.clone(), out)?;
+        let out = without::write(self.known(), memory, &request, file.clone(), out)?;
         self.check(&*file)?;
         Ok(out)
     }

@@ -184,10 +184,10 @@ struct Literal<'a> {
 }
 
 impl<'a> Literal<'a> {
-    /// Skips white space and then `wanted`, if it is next.
-    fn take(&mut self, wanted: char) -> bool {
+    /// Skips white space and then `expected`, if it is next.
+    fn take(&mut self, expected: char) -> bool {
         self.rest = self.rest.trim_start();
-        match self.rest.strip_prefix(wanted) {
+        match self.rest.strip_prefix(expected) {
             Some(rest) => {
                 self.rest = rest;
                 true
@@ -196,10 +196,10 @@ impl<'a> Literal<'a> {
         }
     }
 
-    fn expect(&mut self, wanted: char) -> std::result::Result<(), String> {
-        match self.take(wanted) {
+    fn expect(&mut self, expected: char) -> std::result::Result<(), String> {
+        match self.take(expected) {
             true => Ok(()),
-            false => Err(format!("{wanted} expected at {}", shorten(self.rest))),
+            false => Err(format!("{expected} expected at {}", shorten(self.rest))),
         }
     }
 

@@ -311,9 +311,9 @@ pub(super) fn field_of(name: &Name, of: &DataType) -> Result<usize> {
     found.ok_or_else(|| no_column(&name.text, fields.iter().map(|field| field.name().as_str())))
 }
 
-fn no_column<'a>(name: &str, there: impl Iterator<Item = &'a str>) -> Error {
-    let there: Vec<&str> = there.collect();
-    Error::option(format!("there is no column {name}; choose from {}", there.join(", ")))
+fn no_column<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Error {
+    let names: Vec<&str> = names.collect();
+    Error::option(format!("there is no column {name}; choose from {}", names.join(", ")))
 }
 
 fn operator(parsed: &BinaryOperator) -> Option<Operator> {

@@ -215,6 +215,7 @@ fn each_in_order(
     let _of_lengths = context.reserve(lengths_bytes(count as u64), PURPOSE)?;
     let mut lengths = vec![0u32; count];
     each_row(records, partition, |place, row| lengths[(place - places.start) as usize] = row.len() as u32)?;
+    // An encoded row has at least one byte per column, so no row arrived for a length of 0.
     if let Some(missing) = lengths.iter().position(|&length| length == 0) {
         let place = places.start + missing as u64;
         return Err(Error::input(format!(
@@ -345,9 +346,9 @@ impl<'a> AttributeWriter<'a> {
     }
 }
 
-fn failed(at: &str, error: ParquetError) -> Error {
+fn failed(path: &str, error: ParquetError) -> Error {
     let failed = device_failure(&error);
-    failed.unwrap_or_else(|| Error::device(format!("cannot write {at}: {error}"))).caused_by(error)
+    failed.unwrap_or_else(|| Error::device(format!("cannot write {path}: {error}"))).caused_by(error)
 }
 
 /// Positions of the rows of a source in its store, recorded as buckets are written.
@@ -450,6 +451,7 @@ impl Lookup<'_> {
     fn place(&mut self, row: u64) -> Result<Option<u64>> {
         if !self.loaded.contains(&row) {
             let partition = partition_of(row, self.sizes, self.source_rows);
+            // Rows are requested in order, so each partition is read once.
             self.loaded = range(partition, self.sizes, self.source_rows);
             let Self { loaded, places, .. } = self;
             places.clear();

@@ -139,8 +139,17 @@ pub(crate) struct BucketWriter<'a> {
     pub(crate) load_bytes: u64,
     /// Checkpoints of extents, if requested.
     pub(crate) kept: Option<&'a Mutex<BuildCheckpoint>>,
-    /// If rows are sorted by a column: their order within each center, and the path of the file of block checksums.
-    pub(crate) sorted: Option<(&'a Ordinals, &'a Path)>,
+    /// Present if rows are sorted by a column.
+    pub(crate) sorted: Option<SortedRows<'a>>,
+}
+
+/// What is needed to write rows that are sorted by a column.
+#[derive(Clone, Copy)]
+pub(crate) struct SortedRows<'a> {
+    /// Their order within each center.
+    pub(crate) ordinals: &'a Ordinals,
+    /// Path of the file of block checksums.
+    pub(crate) blocks_path: &'a Path,
 }
 
 /// The file of the buckets, once written.
@@ -210,6 +219,7 @@ impl<'a> Places<'a> {
         let (seen, first_part, start) = self.of_center.get_mut(&center)?;
         let ordinal = ordinal().unwrap_or(*seen);
         *seen += 1;
+        // Earlier rows of the center belong to an extent of another load.
         let since = ordinal.checked_sub(self.parts[*first_part].first)?;
         let part = *first_part + (since / self.extent_rows_max) as usize;
         let is_here = self.parts.get(part).is_some_and(|part| part.center == center);
@@ -234,6 +244,7 @@ impl BucketWriter<'_> {
         let loads = self.loads(&partitions, &parts).into_iter().filter_map(|load| load.from(first));
         self.context.progress.begin("write", "buckets", parts.len() as u64);
         std::thread::scope(|scope| {
+            // No load waits in the channel, so two are in memory: one being written, one being arranged.
             let (sender, arranged) = bounded(0);
             let parts = &parts;
             spawn_scoped(scope, "adjoin arrange", move || {
@@ -281,7 +292,7 @@ impl BucketWriter<'_> {
                 self.context.device.create(path)?
             }
         };
-        let blocks = self.sorted.map(|(_, path)| BlockWriter::create(self.context, path)).transpose()?;
+        let blocks = self.sorted.map(|sorted| BlockWriter::create(self.context, sorted.blocks_path)).transpose()?;
         Ok(Writing { file, written, headers, blocks, leg: Leg::default() })
     }
 
@@ -342,7 +353,7 @@ impl BucketWriter<'_> {
         let mut ids = vec![Ids::empty(self.ids); parts.len()];
         let mut came = vec![Vec::new(); parts.len()];
         let mut take = |record: &Record<'_>| {
-            let ordinal = || self.sorted.map(|(ordinals, _)| ordinals.of(record.row));
+            let ordinal = || self.sorted.map(|sorted| sorted.ordinals.of(record.row));
             let Some((part, place)) = places.next(record.center, ordinal) else { return };
             if self.sorted.is_some() {
                 came[part].push(place as u32);
@@ -353,6 +364,7 @@ impl BucketWriter<'_> {
         };
         if let Some(before) = self.before {
             let mut centers: Vec<u32> = parts.iter().map(|part| part.center).collect();
+            // Extents of one center are consecutive.
             centers.dedup();
             centers.into_iter().try_for_each(|center| before.each(center, &mut take))?;
         }
@@ -383,9 +395,11 @@ impl BucketWriter<'_> {
             out.clear();
             let (body_bytes, id_bytes) =
                 format::encode_bucket(number as u32, self.vectors, &arranged.rows[rows], stored, &arranged.ids[k], out);
+            // A radius that is rounded down could exclude a bucket that has a hit.
             let radius = (self.tallies[part.center as usize].radius as f32).next_up();
             let offset = writing.written.bytes;
             let extent = Extent { offset, rows: part.rows, radius, body_bytes, id_bytes };
+            // The file ends with a whole block, since direct reads cannot end within one.
             let alignment = if number + 1 == parts.len() { BLOCK_BYTES } else { EXTENT_ALIGNMENT as usize };
             out.resize((offset as usize + out.len()).next_multiple_of(alignment) - offset as usize, 0);
             writing.append(part, extent.as_bytes(), out)?;

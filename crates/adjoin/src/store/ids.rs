@@ -56,12 +56,12 @@ impl IdCheck {
         PartitionSizes::least()
     }
 
-    /// Creates a check for about `rows` ids within `memory` bytes. Temporary files go to the folder `at`.
-    pub(crate) fn new(context: &Context, at: &Path, rows: u64, memory: u64) -> Self {
+    /// Creates a check for about `rows` ids within `memory` bytes. Temporary files go to the folder `folder`.
+    pub(crate) fn new(context: &Context, folder: &Path, rows: u64, memory: u64) -> Self {
         // A third for the partition that is being sorted, the rest for partitions that are being filled.
         let partitions = (rows * RECORD_BYTES as u64).div_ceil((memory / 3).max(1));
         let sizes = PartitionSizes::within(memory / 3 * 2, partitions);
-        Self { hashes: Partitions::new(context, at, "ids", sizes), partitions: sizes.partitions }
+        Self { hashes: Partitions::new(context, folder, "ids", sizes), partitions: sizes.partitions }
     }
 
     /// Adds the ids of some rows.
@@ -81,15 +81,16 @@ impl IdCheck {
     /// # Errors
     /// Fails as [`Self::add`] does.
     pub(crate) fn add_hash(&mut self, hash: u128, row: u64) -> Result<()> {
+        // Scales the upper half of the hash to the number of partitions: equal hashes meet in one partition.
         let partition = ((hash >> 64) * self.partitions as u128) >> 64;
         self.hashes.push(partition as usize, &[&hash.to_le_bytes(), &row.to_le_bytes()])
     }
 
-    /// Finds the rows with the id of an earlier row. Rows from `coming` on are the appended ones.
+    /// Finds the rows with the id of an earlier row. Rows from `first_new` on are the appended ones.
     ///
     /// # Errors
     /// Fails if the disk refuses.
-    pub(crate) fn finish(self, coming: u64) -> Result<Duplicates> {
+    pub(crate) fn finish(self, first_new: u64) -> Result<Duplicates> {
         let hashes = self.hashes.finish()?;
         let mut duplicates = Duplicates::default();
         let mut records: Vec<[u64; 3]> = Vec::new();
@@ -107,7 +108,7 @@ impl IdCheck {
             for repeated in records.windows(2).filter(|two| two[0][..2] == two[1][..2]) {
                 let row = repeated[1][2];
                 duplicates.count += 1;
-                if row >= coming {
+                if row >= first_new {
                     duplicates.coming += 1;
                     duplicates.first = Some(duplicates.first.map_or(row, |first| first.min(row)));
                 }
@@ -142,18 +143,18 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: M
 ///
 /// # Errors
 /// Fails if they are not. The error states both kinds.
-pub(crate) fn check_same_kind(there: IdKind, coming: IdKind) -> Result<()> {
+pub(crate) fn check_same_kind(existing: IdKind, new: IdKind) -> Result<()> {
     let words = |kind| match kind {
         IdKind::None => "no ids",
         IdKind::Int64 => "integers as ids",
         IdKind::Utf8 => "texts as ids",
     };
-    if there == coming {
+    if existing == new {
         return Ok(());
     }
-    let (there, coming) = (words(there), words(coming));
+    let (existing, new) = (words(existing), words(new));
     Err(Error::option(message![
-        format!("the rows that are there have {there}, the new ones {coming}; give both ids of one kind with "),
+        format!("the rows that are there have {existing}, the new ones {new}; give both ids of one kind with "),
         Argument::IdColumn,
         " or ",
         Argument::NoIds

@@ -148,11 +148,11 @@ impl Kind {
         }
     }
 
-    /// Returns the error for a folder of this kind that was given instead of the `wanted` kind.
-    pub(crate) fn is_not(self, wanted: Self, folder: &Path) -> Error {
-        let (at, searched_with, made_with) = (folder.display(), self.searched_with(), wanted.made_with());
+    /// Returns the error for a folder of this kind that was given instead of the `expected` kind.
+    pub(crate) fn is_not(self, expected: Self, folder: &Path) -> Error {
+        let (at, searched_with, made_with) = (folder.display(), self.searched_with(), expected.made_with());
         Error::input(format!(
-            "{at} is {self}, not {wanted}; it is searched with: {searched_with}; make {wanted} in another folder with: \
+            "{at} is {self}, not {expected}; it is searched with: {searched_with}; make {expected} in another folder with: \
              {made_with}"
         ))
     }
@@ -182,22 +182,22 @@ pub(crate) enum Unreadable {
 }
 
 impl Unreadable {
-    /// Returns the error for a folder with such a manifest if a folder of kind `wanted` was expected.
-    pub(crate) fn in_folder(self, folder: &Path, wanted: Kind) -> Error {
+    /// Returns the error for a folder with such a manifest if a folder of kind `expected` was expected.
+    pub(crate) fn in_folder(self, folder: &Path, expected: Kind) -> Error {
         let at = folder.display();
         match self {
             Self::Newer(version) => {
-                let known = wanted.version_max();
+                let known = expected.version_max();
                 Error::input(format!(
                     "{at} has format version {version}, this adjoin reads up to {known}; use a newer adjoin"
                 ))
             }
-            Self::Other(kind) => kind.is_not(wanted, folder),
+            Self::Other(kind) => kind.is_not(expected, folder),
             Self::UnknownKind(kind) => {
                 Error::input(format!("{at} is of the kind {kind}, which this adjoin does not know; use a newer adjoin"))
             }
             Self::Damaged(why) => {
-                Error::corrupt(format!("{}: {why}; {}", folder.join(MANIFEST_FILE).display(), wanted.remedy()))
+                Error::corrupt(format!("{}: {why}; {}", folder.join(MANIFEST_FILE).display(), expected.remedy()))
             }
         }
     }
@@ -266,11 +266,11 @@ pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
     [&text[..at], &digits, &text[at + digits.len()..]].concat().into_bytes()
 }
 
-/// Decodes a manifest of the `wanted` kind, after checking that it is intact, of a known version, and names all
+/// Decodes a manifest of the `expected` kind, after checking that it is intact, of a known version, and names all
 /// required files.
-pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], wanted: Kind) -> std::result::Result<M, Unreadable> {
+pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], expected: Kind) -> std::result::Result<M, Unreadable> {
     let envelope = Envelope::parse(bytes)?;
-    if envelope.kind != wanted {
+    if envelope.kind != expected {
         return Err(Unreadable::Other(envelope.kind));
     }
     envelope.files()?;

@@ -239,6 +239,7 @@ impl BuildMemory {
         let picks = 8 * sample_rows;
         let wanted = 2 * PartitionSizes::least() + sample_rows * vectors.bytes() as u64 * 11 / 10;
         let id_check_least = if info.ids == IdKind::None { 0 } else { 2 * PartitionSizes::least() };
+        // The sample is drawn while the source is scanned and read while centers are trained, never both at once.
         let beside_sample = training.max(scan + picks + id_check_least);
         let sample = wanted.min(free.saturating_sub(beside_sample)).max(PartitionSizes::least());
         let id_check = match info.ids {
@@ -254,6 +255,7 @@ impl BuildMemory {
         };
         let free = free.saturating_sub(places + order.ordinals);
         let of_row = row_bytes(vectors) + 8 + order.of_row;
+        // A bucket with more rows is split, which bounds the memory of every later reader.
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * of_row;
         let writing = EXTENTS * extent + WRITE_BUFFER_BYTES as u64 + order.blocks;
         let beside_records = (comparing + scan).max(writing).max(order.finding + order.sorter);

@@ -214,6 +214,7 @@ impl Partitions {
         for blocks in self.listed.chunks(BLOCKS_A_FRAME) {
             list.append(blocks.as_bytes())?;
         }
+        // The state names the list once both files are durable; until then the earlier checkpoint counts.
         let list_bytes = list.finish()?;
         self.listed.clear();
         self.records.files.push(kept.open_whole(&kept_file(number), self.written)?);
@@ -265,6 +266,7 @@ impl Partitions {
             none => none.insert(records.begin_file()?),
         };
         let is_kept = matches!(records.place, Place::Checkpoint(_));
+        // The fullest partition frees most memory, and its blocks are read back in long runs.
         let fullest = (0..).zip(&mut records.partitions).max_by_key(|(_, partition)| partition.held.len());
         let (number, partition) = fullest.expect("there is at least one partition");
         for mut block in partition.held.drain(..) {
@@ -285,6 +287,7 @@ impl Partitions {
                 continue;
             }
             block.clear();
+            // Its capacity is reused, so spilling does not allocate while memory is short.
             self.spare.push(block);
         }
         Ok(())

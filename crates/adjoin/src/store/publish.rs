@@ -162,6 +162,7 @@ impl<'a> Drafts<'a> {
         for (role, contents) in contents {
             self.write(role.file(), contents)?;
         }
+        // Written among the drafts first: only the rename, which is atomic, may touch the manifest in force.
         self.write(MANIFEST_FILE, manifest)?;
         for (role, facts) in self.kind.roles().iter().filter_map(|&role| Some((role, files.get(role)?))) {
             // A file of that name may exist, from the old store or another build. It has the same contents unless it

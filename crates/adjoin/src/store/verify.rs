@@ -442,28 +442,29 @@ impl Buckets<'_, '_> {
         Ok(())
     }
 
-    /// Returns the first bucket from `at` on with an intact header and an extent within the file.
-    fn next_found(&mut self, mut at: u64) -> Result<Option<(u32, Extent)>> {
+    /// Returns the first bucket from `offset` on with an intact header and an extent within the file.
+    fn next_found(&mut self, mut offset: u64) -> Result<Option<(u32, Extent)>> {
         let present = self.pieces.file.len();
-        while at.checked_add(HEADER_BYTES as u64).is_some_and(|end| end <= present) {
-            if let Ok(header) = self.header(at)?
+        while offset.checked_add(HEADER_BYTES as u64).is_some_and(|end| end <= present) {
+            if let Ok(header) = self.header(offset)?
                 && let Some(header) = Header::decode(&header)
             {
-                let extent = header.extent(at, self.manifest.vectors);
-                let end = extent.body_bytes.checked_add(extent.id_bytes).and_then(|bytes| bytes.checked_add(at));
+                let extent = header.extent(offset, self.manifest.vectors);
+                let end = extent.body_bytes.checked_add(extent.id_bytes).and_then(|bytes| bytes.checked_add(offset));
                 if end.is_some_and(|end| end <= present) {
                     return Ok(Some((header.number, extent)));
                 }
             }
-            at += EXTENT_ALIGNMENT;
+            // Extents start at multiples of the alignment, and a false header has a wrong checksum.
+            offset += EXTENT_ALIGNMENT;
         }
         Ok(None)
     }
 
-    fn header(&mut self, at: u64) -> Result<std::result::Result<[u8; HEADER_BYTES], DeviceError>> {
+    fn header(&mut self, offset: u64) -> Result<std::result::Result<[u8; HEADER_BYTES], DeviceError>> {
         let mut header = [0; HEADER_BYTES];
         let mut filled = 0;
-        let read = self.pieces.visit(self.check.context, at..at + HEADER_BYTES as u64, &mut |bytes| {
+        let read = self.pieces.visit(self.check.context, offset..offset + HEADER_BYTES as u64, &mut |bytes| {
             header[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
         })?;
@@ -538,6 +539,7 @@ impl Buckets<'_, '_> {
             if let Some((places, ascent)) = &mut numbers {
                 // Pieces and sections start at multiples of eight, like the numbers.
                 let within = |place: u64| place.clamp(at, at + bytes.len() as u64) - at;
+                // The part of this piece that has numbers; empty before the first and after the last.
                 let (start, end) = (within(places.start) as usize, within(places.end) as usize);
                 bytes[start..end].as_chunks().0.iter().for_each(|&number| ascent.take(u64::from_le_bytes(number)));
             }
@@ -571,9 +573,10 @@ impl Buckets<'_, '_> {
         }))
     }
 
-    fn row(&mut self, at: u64) -> Result<Option<u64>> {
+    fn row(&mut self, offset: u64) -> Result<Option<u64>> {
         let mut number = Vec::with_capacity(8);
-        let read = self.pieces.visit(self.check.context, at..at + 8, &mut |bytes| number.extend_from_slice(bytes))?;
+        let read =
+            self.pieces.visit(self.check.context, offset..offset + 8, &mut |bytes| number.extend_from_slice(bytes))?;
         Ok(read.ok().and_then(|()| number.try_into().ok()).map(u64::from_le_bytes))
     }
 

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use super::assign::{Nearest, TwoLevel};
 use super::attributes::RowPlaces;
-use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, Tally, Written, extent_rows_max, id_bytes};
+use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, SortedRows, Tally, Written, extent_rows_max, id_bytes};
 use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
 use super::checkpoint::{BuildCheckpoint, BuildRepeated, Learned};
 use super::draw::Draw;
@@ -552,7 +552,7 @@ impl Build<'_> {
             extent_rows_max,
             load_bytes: self.memory.load,
             kept,
-            sorted: ordinals.map(|ordinals| (ordinals, &*blocks_path)),
+            sorted: ordinals.map(|ordinals| SortedRows { ordinals, blocks_path: &blocks_path }),
         };
         let largest = writer.largest_extent();
         let _memory = self.context.reserve(self.memory.writing(largest), "the build")?;

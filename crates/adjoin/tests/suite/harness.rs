@@ -390,29 +390,29 @@ pub(crate) fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 /// Fails with a description if two results differ.
 #[track_caller]
-pub(crate) fn assert_same(found: &[Pair], wanted: &[Pair], what: &str) {
-    if let Some(difference) = difference(found, wanted) {
+pub(crate) fn assert_same(found: &[Pair], expected: &[Pair], what: &str) {
+    if let Some(difference) = difference(found, expected) {
         panic!("{what}: {difference}");
     }
 }
 
 /// Describes the first difference in pairs or bits of values, if there is one.
-pub(crate) fn difference(found: &[Pair], wanted: &[Pair]) -> Option<String> {
+pub(crate) fn difference(found: &[Pair], expected: &[Pair]) -> Option<String> {
     let bits = |pairs: &[Pair]| pairs.iter().map(|&(x, y, value)| (x, y, value.to_bits())).collect::<Vec<_>>();
-    let (found, wanted) = (bits(found), bits(wanted));
-    if found == wanted {
+    let (found, expected) = (bits(found), bits(expected));
+    if found == expected {
         return None;
     }
     let lacking = |from: &[(u64, u64, u32)], of: &[(u64, u64, u32)]| {
         let lacking = of.iter().filter(|pair| from.binary_search(pair).is_err());
         lacking.map(|&(x, y, value)| (x, y, f32::from_bits(value))).collect::<Vec<_>>()
     };
-    let (missing, wrong) = (lacking(&found, &wanted), lacking(&wanted, &found));
+    let (missing, wrong) = (lacking(&found, &expected), lacking(&expected, &found));
     let first = |pairs: &[Pair]| pairs.iter().take(5).copied().collect::<Vec<_>>();
     Some(format!(
         "{} pairs found, {} wanted; {} missing, such as {:?}; {} wrong, such as {:?}",
         found.len(),
-        wanted.len(),
+        expected.len(),
         missing.len(),
         first(&missing),
         wrong.len(),

@@ -85,10 +85,10 @@ fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usiz
 
 /// Returns the fraction of the true hits that was found. Values decide, since rows at equal distance are
 /// interchangeable.
-pub(crate) fn recall(found: &[Hits], wanted: &[Hits]) -> f64 {
-    let right = |(found, wanted): (&Hits, &Hits)| wanted.iter().filter(|hit| found.contains(hit)).count();
-    let all: usize = wanted.iter().map(Vec::len).sum();
-    found.iter().zip(wanted).map(right).sum::<usize>() as f64 / all as f64
+pub(crate) fn recall(found: &[Hits], expected: &[Hits]) -> f64 {
+    let right = |(found, expected): (&Hits, &Hits)| expected.iter().filter(|hit| found.contains(hit)).count();
+    let all: usize = expected.iter().map(Vec::len).sum();
+    found.iter().zip(expected).map(right).sum::<usize>() as f64 / all as f64
 }
 
 #[test]

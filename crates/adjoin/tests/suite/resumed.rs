@@ -76,10 +76,10 @@ fn moments(operations: u64) -> impl Iterator<Item = u64> {
 
 /// Resumes the work and checks the result; returns how much earlier runs had completed.
 #[track_caller]
-fn goes_on(device: &SimulatedDevice, wanted: &[u8], what: &str) -> u64 {
+fn goes_on(device: &SimulatedDevice, expected: &[u8], what: &str) -> u64 {
     let is_there = device.kind(Path::new(RESULT)).unwrap().is_some();
     let done = work(device, is_there, true).unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(device.bytes(Path::new(RESULT)).as_deref() == Some(wanted), "{what}: another result");
+    assert!(device.bytes(Path::new(RESULT)).as_deref() == Some(expected), "{what}: another result");
     assert_eq!(device.kind(Path::new(KEPT)).unwrap(), None, "{what}");
     done
 }

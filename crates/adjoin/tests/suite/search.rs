@@ -83,8 +83,8 @@ fn in_order(element: Element, all: &[f64], query: &[f64], metric: Metric) -> Vec
     all
 }
 
-pub(crate) fn true_hits(set: &Set, queries: &Set, wanted: QueryTarget, metric: Metric) -> Vec<Hits> {
-    let (k, within) = match wanted {
+pub(crate) fn true_hits(set: &Set, queries: &Set, target: QueryTarget, metric: Metric) -> Vec<Hits> {
+    let (k, within) = match target {
         QueryTarget::Nearest(k) => (k as usize, f64::INFINITY),
         QueryTarget::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
         QueryTarget::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
@@ -105,29 +105,29 @@ struct Found {
     statistics: SearchStatistics,
 }
 
-fn find(setup: &Setup, store: &Store, queries: &Set, wanted: QueryTarget, effort: SearchEffort) -> Result<Found> {
-    find_of(setup, store, QuerySet::Source(queries), wanted, effort)
+fn find(setup: &Setup, store: &Store, queries: &Set, target: QueryTarget, effort: SearchEffort) -> Result<Found> {
+    find_of(setup, store, QuerySet::Source(queries), target, effort)
 }
 
 fn find_of(
     setup: &Setup,
     store: &Store,
     queries: QuerySet<'_>,
-    wanted: QueryTarget,
+    target: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Found> {
-    find_calibrated(setup, store, SearchQueries::new(queries), wanted, effort)
+    find_calibrated(setup, store, SearchQueries::new(queries), target, effort)
 }
 
 fn find_calibrated(
     setup: &Setup,
     store: &Store,
     queries: SearchQueries<'_>,
-    wanted: QueryTarget,
+    target: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Found> {
     let sink = CollectHits::default();
-    let options = SearchOptions::new(wanted, effort, 1);
+    let options = SearchOptions::new(target, effort, 1);
     let statistics = search(&setup.context(), store, queries, &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
@@ -136,11 +136,11 @@ fn find_calibrated(
 }
 
 #[track_caller]
-pub(crate) fn assert_same(found: &[Hits], wanted: &[Hits], what: &str) {
-    assert_eq!(found.len(), wanted.len(), "{what}: queries");
-    for (query, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+pub(crate) fn assert_same(found: &[Hits], expected: &[Hits], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}: queries");
+    for (query, (found, expected)) in found.iter().zip(expected).enumerate() {
         let bits = |hits: &Hits| hits.iter().map(|&(row, value)| (row, value.to_bits())).collect::<Vec<_>>();
-        assert_eq!(bits(found), bits(wanted), "{what}: query {query}: {found:?}, not {wanted:?}");
+        assert_eq!(bits(found), bits(expected), "{what}: query {query}: {found:?}, not {expected:?}");
     }
 }
 

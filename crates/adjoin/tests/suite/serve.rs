@@ -24,8 +24,8 @@ fn request(vector: &[f64], target: QueryTarget, effort: SearchEffort) -> Request
 }
 
 /// Returns requests for all vectors with equal target and effort.
-fn requests(vectors: &[f64], wanted: QueryTarget, effort: SearchEffort) -> Vec<Request> {
-    vectors.chunks_exact(DIMENSIONS).map(|vector| request(vector, wanted, effort)).collect()
+fn requests(vectors: &[f64], target: QueryTarget, effort: SearchEffort) -> Vec<Request> {
+    vectors.chunks_exact(DIMENSIONS).map(|vector| request(vector, target, effort)).collect()
 }
 
 fn open(setup: &Setup, built: &Built, options: ServeOptions) -> Result<Service> {
@@ -60,9 +60,9 @@ fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
 }
 
 /// Returns the hits of a search.
-fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
+fn searched(setup: &Setup, built: &Built, queries: &Set, target: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
     let sink = CollectHits::default();
-    let options = SearchOptions::new(wanted, effort, 1);
+    let options = SearchOptions::new(target, effort, 1);
     let sets = SearchQueries::new(QuerySet::Source(queries));
     search(&setup.context(), &built.store, sets, &options, Box::new(sink.clone())).unwrap();
     sink.hits()

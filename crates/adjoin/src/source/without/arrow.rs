@@ -26,41 +26,41 @@ pub(super) fn held_bytes(context: &Context, path: &Path, file: Arc<dyn ReadFile>
     Ok(Layout::of(context, path, file)?.batch_bytes.saturating_mul(3) + 2 * WRITE_BYTES as u64)
 }
 
-pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
-    let layout = Layout::of(wanted.context, wanted.path, file.clone())?;
+pub(super) fn write(request: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
+    let layout = Layout::of(request.context, request.path, file.clone())?;
     let reader = BufReader::new(Reading { file, position: 0 });
     let out = BufWriter::with_capacity(WRITE_BYTES, out);
     let read = |error: ArrowError| error.to_string();
     let mut target = if layout.is_file {
-        let batches = guarded(wanted.path, "its Arrow footer", || FileReader::try_new(reader, None).map_err(read))?;
+        let batches = guarded(request.path, "its Arrow footer", || FileReader::try_new(reader, None).map_err(read))?;
         let target = Target::file(out, &batches.schema(), layout.compression)?;
-        copy(wanted, batches, target)?
+        copy(request, batches, target)?
     } else {
-        let batches = guarded(wanted.path, "its schema", || StreamReader::try_new(reader, None).map_err(read))?;
+        let batches = guarded(request.path, "its schema", || StreamReader::try_new(reader, None).map_err(read))?;
         let target = Target::stream(out, &batches.schema(), layout.compression)?;
-        copy(wanted, batches, target)?
+        copy(request, batches, target)?
     };
     target.finish()?;
     target.into_inner()?.into_inner().map_err(|error| cannot_write(error.into_error()))
 }
 
 fn copy(
-    wanted: &Without<'_>,
+    request: &Without<'_>,
     mut batches: impl Iterator<Item = std::result::Result<RecordBatch, ArrowError>>,
     mut target: Target,
 ) -> Result<Target> {
     let mut first = 0;
-    while let Some(batch) = guarded(wanted.path, format!("the rows from {first} on"), || batches.next().transpose())? {
+    while let Some(batch) = guarded(request.path, format!("the rows from {first} on"), || batches.next().transpose())? {
         let rows = first..first + batch.num_rows() as u64;
         first = rows.end;
-        wanted.advance(batch.num_rows() as u64)?;
-        match wanted.kept(rows.clone()) {
+        request.advance(batch.num_rows() as u64)?;
+        match request.kept(rows.clone()) {
             RowsToKeep::None => {}
             RowsToKeep::All => target.write(&batch)?,
             RowsToKeep::Some => {
-                let stays: BooleanArray = rows.map(|row| Some(!(wanted.is_removed)(row))).collect();
+                let stays: BooleanArray = rows.map(|row| Some(!(request.is_removed)(row))).collect();
                 let place = format!("the rows before {first}");
-                target.write(&guarded(wanted.path, place, || filter_record_batch(&batch, &stays))?)?;
+                target.write(&guarded(request.path, place, || filter_record_batch(&batch, &stays))?)?;
             }
         }
     }

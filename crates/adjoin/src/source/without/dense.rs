@@ -18,26 +18,26 @@ pub(super) const HELD_BYTES: u64 = 2 * (BLOCK_BYTES + 8 * DIMENSIONS_MAX) as u64
 
 pub(super) fn write(
     format: DenseFormat,
-    wanted: &Without<'_>,
+    request: &Without<'_>,
     file: &dyn ReadFile,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
-    let layout = format.layout(wanted.path, file)?;
+    let layout = format.layout(request.path, file)?;
     let dimensions = layout.dimensions.unwrap_or(0); // unknown only if there are no rows
     let row_bytes = layout.row_bytes(dimensions).max(1);
     let rows_at_once = (BLOCK_BYTES / row_bytes).max(1);
     let mut out = BufWriter::with_capacity(rows_at_once * row_bytes, out);
-    out.write_all(&header(format, &layout, wanted.count(0..layout.rows))?).map_err(cannot_write)?;
+    out.write_all(&header(format, &layout, request.count(0..layout.rows))?).map_err(cannot_write)?;
     let mut block = vec![0; rows_at_once * row_bytes];
     for first in (0..layout.rows).step_by(rows_at_once) {
         let rows = rows_at_once.min((layout.rows - first) as usize);
         let block = &mut block[..rows * row_bytes];
         file.read_at(layout.start + first * row_bytes as u64, block)?;
         let rows = (first..).zip(block.chunks_exact(row_bytes));
-        for (_, row) in rows.filter(|(row, _)| !(wanted.is_removed)(*row)) {
+        for (_, row) in rows.filter(|(row, _)| !(request.is_removed)(*row)) {
             out.write_all(row).map_err(cannot_write)?;
         }
-        wanted.advance(block.len() as u64 / row_bytes as u64)?;
+        request.advance(block.len() as u64 / row_bytes as u64)?;
     }
     out.into_inner().map_err(|error| cannot_write(error.into_error()))
 }

@@ -20,25 +20,25 @@ pub(super) fn held_bytes(lines: &LineFacts) -> u64 {
 
 pub(super) fn write(
     lines: &LineFacts,
-    wanted: &Without<'_>,
+    request: &Without<'_>,
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let mut out = BufWriter::with_capacity(WRITE_BYTES, out);
-    let mut lines = Lines::of(wanted.path, file, lines);
+    let mut lines = Lines::of(request.path, file, lines);
     let mut row = 0;
     while let Some(line) = lines.next_line()? {
         let is_row = !line.is_blank();
-        if !(is_row && (wanted.is_removed)(row)) {
+        if !(is_row && (request.is_removed)(row)) {
             out.write_all(line.bytes).map_err(cannot_write)?;
         } else if line.number == 1 {
             out.write_all(line.mark()).map_err(cannot_write)?;
         }
         row += u64::from(is_row);
         if is_row && row % ROWS_AT_ONCE == 0 {
-            wanted.advance(ROWS_AT_ONCE)?;
+            request.advance(ROWS_AT_ONCE)?;
         }
     }
-    wanted.advance(row % ROWS_AT_ONCE)?;
+    request.advance(row % ROWS_AT_ONCE)?;
     out.into_inner().map_err(|error| cannot_write(error.into_error()))
 }

@@ -94,18 +94,18 @@ pub(super) fn memory(known: Known<'_>, context: &Context, path: &Path, file: Arc
 pub(super) fn write(
     known: Known<'_>,
     memory: ScanMemory,
-    wanted: &Without<'_>,
+    request: &Without<'_>,
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
-    let purpose = format!("{}: writing it again", wanted.path.display());
-    let _memory = wanted.context.reserve(memory.held, &purpose)?;
+    let purpose = format!("{}: writing it again", request.path.display());
+    let _memory = request.context.reserve(memory.held, &purpose)?;
     match known.format {
-        Format::Parquet => parquet::write(memory.piece, wanted, file, out),
-        Format::Arrow => arrow::write(wanted, file, out),
-        Format::JsonLines => json_lines::write(known.lines.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
-        Format::Npz => npz::write(known.arrays.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
-        Format::Dense(format) => dense::write(format, wanted, &*file, out),
+        Format::Parquet => parquet::write(memory.piece, request, file, out),
+        Format::Arrow => arrow::write(request, file, out),
+        Format::JsonLines => json_lines::write(known.lines.ok_or_else(|| changed(request.path))?, request, file, out),
+        Format::Npz => npz::write(known.arrays.ok_or_else(|| changed(request.path))?, request, file, out),
+        Format::Dense(format) => dense::write(format, request, &*file, out),
     }
 }
 

@@ -44,32 +44,32 @@ type Target = BufWriter<OutputWriter>;
 
 pub(super) fn write(
     arrays: &Arrays,
-    wanted: &Without<'_>,
+    request: &Without<'_>,
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let mut target = ZipArchiveWriter::new(BufWriter::with_capacity(BLOCK_BYTES as usize, out));
-    let kept = wanted.count(0..wanted.rows);
+    let kept = request.count(0..request.rows);
     for array in arrays.all() {
         let method = if array.is_deflated { CompressionMethod::DEFLATE } else { CompressionMethod::STORE };
         let name = format!("{}.npy", array.name);
         let file_of_array = target.new_file(name.as_str()).compression_method(method);
         let (mut entry, config) = file_of_array.start().map_err(cannot_write)?;
-        let values = Values::at_start(wanted.path, array, file.clone());
+        let values = Values::at_start(request.path, array, file.clone());
         let descriptor = if array.is_deflated {
             let mut out = config.wrap(DeflateEncoder::new(&mut entry, Compression::default()));
-            copy(array, arrays.rows, kept, wanted, values, &mut out)?;
+            copy(array, arrays.rows, kept, request, values, &mut out)?;
             let (encoder, descriptor) = out.finish().map_err(cannot_write)?;
             encoder.finish().map_err(cannot_write)?;
             descriptor
         } else {
             let mut out = config.wrap(&mut entry);
-            copy(array, arrays.rows, kept, wanted, values, &mut out)?;
+            copy(array, arrays.rows, kept, request, values, &mut out)?;
             out.finish().map_err(cannot_write)?.1
         };
         entry.finish(descriptor).map_err(cannot_write)?;
     }
-    wanted.advance(wanted.rows)?;
+    request.advance(request.rows)?;
     let target: Target = target.finish().map_err(cannot_write)?;
     target.into_inner().map_err(|error| cannot_write(error.into_error()))
 }
@@ -79,12 +79,12 @@ fn copy(
     array: &Stored,
     rows: u64,
     kept: u64,
-    wanted: &Without<'_>,
+    request: &Without<'_>,
     mut values: Values,
     out: &mut impl Write,
 ) -> Result<()> {
     let row_bytes = array.row_bytes().filter(|_| array.rows() == Some(rows));
-    let Some(row_bytes) = row_bytes else { return copy_all(array.bytes, wanted, values, out) };
+    let Some(row_bytes) = row_bytes else { return copy_all(array.bytes, request, values, out) };
     values.skip(array.header_bytes)?;
     let shape: Vec<u64> = [kept].into_iter().chain(array.header.shape[1..].iter().copied()).collect();
     out.write_all(&npy::header_of(&array.header.descr, &shape)).map_err(cannot_write)?;
@@ -96,16 +96,16 @@ fn copy(
         let block = &mut block[..(some * row_bytes) as usize];
         values.read(block)?;
         let of_row = |row: u64| &block[((row - first) * row_bytes) as usize..((row - first + 1) * row_bytes) as usize];
-        for row in (first..first + some).filter(|row| !(wanted.is_removed)(*row)) {
+        for row in (first..first + some).filter(|row| !(request.is_removed)(*row)) {
             out.write_all(of_row(row)).map_err(cannot_write)?;
         }
         first += some;
-        wanted.advance(0)?;
+        request.advance(0)?;
     }
     Ok(())
 }
 
-fn copy_all(bytes: u64, wanted: &Without<'_>, mut values: Values, out: &mut impl Write) -> Result<()> {
+fn copy_all(bytes: u64, request: &Without<'_>, mut values: Values, out: &mut impl Write) -> Result<()> {
     let mut block = vec![0; bytes.min(BLOCK_BYTES) as usize];
     let mut left = bytes;
     while left > 0 {
@@ -113,7 +113,7 @@ fn copy_all(bytes: u64, wanted: &Without<'_>, mut values: Values, out: &mut impl
         values.read(some)?;
         out.write_all(some).map_err(cannot_write)?;
         left -= some.len() as u64;
-        wanted.advance(0)?;
+        request.advance(0)?;
     }
     Ok(())
 }

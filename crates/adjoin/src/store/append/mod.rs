@@ -85,11 +85,11 @@ pub struct AppendReport {
 /// - more rows were appended since the store was built than it had then,
 /// - no row would be left, or
 /// - the budget is too small or the disk refuses.
-pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<AppendReport> {
+pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
     let watch = Stopwatch::start();
-    let context = &naming_all(context, folder, wanted.new)?;
+    let context = &naming_all(context, folder, changes.new)?;
     let store = Store::open(context, folder)?;
-    if let Some(source) = wanted.new {
+    if let Some(source) = changes.new {
         check(&store, source)?;
         intake::tell(context, source);
     }
@@ -100,17 +100,17 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
             Argument::Force
         ]));
     }
-    let going = wanted.delete.map(|ids| DeletedRows::new(context, &store, ids)).transpose()?;
-    let attributes = attributes::coming(context, &store, wanted.new)?;
+    let deleted = changes.delete.map(|ids| DeletedRows::new(context, &store, ids)).transpose()?;
+    let attributes = attributes::coming(context, &store, changes.new)?;
     let growing = growing(&store, attributes.as_ref(), wanted.new)?;
     let space = growing.space;
     let (context, memory) =
-        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, wanted.new, &growing, PURPOSE)?);
+        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, changes.new, &growing, PURPOSE)?);
     let context = &context;
     let drafts = Drafts::begin(context, folder, Kind::Store)?;
-    let work = Work { context, store: &store, wanted, attributes, memory, drafts };
+    let work = Work { context, store: &store, changes, attributes, memory, drafts };
     work.check_current()?;
-    let report = with_coordinates!(space, T => work.run::<T>(space, going)?);
+    let report = with_coordinates!(space, T => work.run::<T>(space, deleted)?);
     Ok(AppendReport { seconds: watch.seconds(), ..report })
 }
 
@@ -212,7 +212,7 @@ fn growing(
 struct Work<'a> {
     context: &'a Context,
     store: &'a Store,
-    wanted: &'a Append<'a>,
+    changes: &'a Append<'a>,
     /// Columns of the new rows, if the store has columns.
     attributes: Option<Attributes<'a>>,
     memory: BuildMemory,
@@ -231,9 +231,9 @@ struct Assigned {
 }
 
 impl Work<'_> {
-    fn run<T: Coordinate>(self, space: Space<'static>, going: Option<DeletedRows>) -> Result<AppendReport> {
+    fn run<T: Coordinate>(self, space: Space<'static>, deleted: Option<DeletedRows>) -> Result<AppendReport> {
         let (context, store) = (self.context, self.store);
-        let mut old = OldRows::new(context, store, going);
+        let mut old = OldRows::new(context, store, deleted);
         let phase = context.reserve(self.memory.assigning(), PURPOSE)?;
         let mut centers = Panel::<T>::zeroed(store.extents().len(), space.dimensions());
         store.read_centers(space, &mut centers, 0)?;
@@ -292,7 +292,7 @@ impl Work<'_> {
 
     /// Returns the number of new rows, including bad ones.
     fn coming(&self) -> u64 {
-        self.wanted.new.map_or(0, |source| source.info().rows)
+        self.changes.new.map_or(0, |source| source.info().rows)
     }
 
     fn id_check(&self) -> IdCheck {
@@ -316,7 +316,7 @@ impl Work<'_> {
         let records = Partitions::new(context, &self.drafts.temporary(), "rows", sizes);
         let mut sorting = Sorting { records, tallies, partition_of_center, kept: None, distances_a_row: 0 };
         let (mut scanned, mut distances) = (Scanned::default(), 0);
-        if let Some(source) = self.wanted.new {
+        if let Some(source) = self.changes.new {
             let last_of_equal = last_of_equal(centers);
             let levels = TwoLevel::new(context.kernel, centers);
             context.progress.begin("assign", "rows", source.info().rows);
@@ -335,7 +335,7 @@ impl Work<'_> {
     }
 
     fn intake<'s>(&'s self, source: &'s dyn VectorSource) -> Intake<'s> {
-        let (context, metric, on_bad) = (self.context, self.store.manifest().metric, self.wanted.on_bad);
+        let (context, metric, on_bad) = (self.context, self.store.manifest().metric, self.changes.on_bad);
         let (remedy, batch_bytes) = (intake::fix_or_skip, self.memory.batch);
         Intake { context, source, metric, on_bad, left_out: None, remedy, batch_bytes }
     }
@@ -371,7 +371,7 @@ impl Work<'_> {
     fn duplicates(&self, check: IdCheck) -> Result<u64> {
         let first_new = self.store.manifest().source_rows;
         let found = check.finish(first_new)?;
-        match (found.first, self.wanted.new, self.wanted.on_duplicate_id) {
+        match (found.first, self.changes.new, self.changes.on_duplicate_id) {
             (Some(first), Some(source), OnDuplicateId::Error) => {
                 let remedy = message![Argument::Delete, " to remove the earlier rows"];
                 Err(ids::refusal(source, first - first_new, found.coming, remedy)?)
@@ -440,7 +440,7 @@ impl Work<'_> {
         centers: &[u8],
     ) -> Manifest {
         let before = self.store.manifest();
-        let rounded = self.wanted.new.is_some_and(|source| source.info().rounded_from_f64);
+        let rounded = self.changes.new.is_some_and(|source| source.info().rounded_from_f64);
         Manifest {
             rows: before.rows - old.removed() + scanned.usable_rows,
             source_rows: before.source_rows + self.coming(),

@@ -71,20 +71,20 @@ fn key_of_row(row: u64) -> u128 {
 pub(super) struct OldRows<'a> {
     context: &'a Context,
     store: &'a Store,
-    going: Option<DeletedRows>,
+    deleted: Option<DeletedRows>,
     /// Position of the first row of each bucket.
     firsts: Vec<u64>,
     bytes: AtomicU64,
 }
 
 impl<'a> OldRows<'a> {
-    pub(super) fn new(context: &'a Context, store: &'a Store, going: Option<DeletedRows>) -> Self {
+    pub(super) fn new(context: &'a Context, store: &'a Store, deleted: Option<DeletedRows>) -> Self {
         let mut place = 0;
         let firsts = store.extents().iter().map(|extent| {
             place += u64::from(extent.rows);
             place - u64::from(extent.rows)
         });
-        Self { context, store, going, firsts: firsts.collect(), bytes: AtomicU64::new(0) }
+        Self { context, store, deleted, firsts: firsts.collect(), bytes: AtomicU64::new(0) }
     }
 
     /// Returns the bytes of a bucket while it is read and decoded.
@@ -106,10 +106,10 @@ impl<'a> OldRows<'a> {
             radius: extent.radius.next_down().into(),
         };
         let mut tallies: Vec<Tally> = extents.iter().map(whole).collect();
-        if check.is_none() && self.going.is_none() {
+        if check.is_none() && self.deleted.is_none() {
             return Ok(tallies);
         }
-        let Self { context, store, going, firsts, bytes } = self;
+        let Self { context, store, deleted, firsts, bytes } = self;
         context.progress.begin("check", "buckets", extents.len() as u64);
         let mut id = Vec::new();
         for (number, tally) in (0..).zip(&mut tallies) {
@@ -118,7 +118,7 @@ impl<'a> OldRows<'a> {
             let mut place = firsts[number as usize];
             read_bucket(store, number, bytes, |row, _, ids, k| {
                 let hash = hash_of(ids, k);
-                let goes = going.as_mut().is_some_and(|going| going.goes(hash.unwrap_or(key_of_row(row)), place));
+                let goes = deleted.as_mut().is_some_and(|deleted| deleted.goes(hash.unwrap_or(key_of_row(row)), place));
                 place += 1;
                 if goes {
                     return Ok(());
@@ -135,7 +135,7 @@ impl<'a> OldRows<'a> {
 
     /// Returns whether the row at a position is kept.
     pub(super) fn stays(&self, place: u64) -> bool {
-        self.going.as_ref().is_none_or(|going| !going.gone.contains(place))
+        self.deleted.as_ref().is_none_or(|deleted| !deleted.gone.contains(place))
     }
 
     /// Returns the position of the first row of each bucket.
@@ -145,12 +145,12 @@ impl<'a> OldRows<'a> {
 
     /// Returns the number of rows to remove.
     pub(super) fn removed(&self) -> u64 {
-        self.going.as_ref().map_or(0, |going| going.gone.len())
+        self.deleted.as_ref().map_or(0, |deleted| deleted.gone.len())
     }
 
     /// Returns how many of the ids to remove belong to no row.
     pub(super) fn missing(&self) -> u64 {
-        self.going.as_ref().map_or(0, |going| going.keys.len() as u64 - going.met.len())
+        self.deleted.as_ref().map_or(0, |deleted| deleted.keys.len() as u64 - deleted.met.len())
     }
 
     /// Returns the bytes of buckets that were read.

@@ -108,12 +108,12 @@ fn create(live: &Path, context: &Context) -> Collection {
 
 /// Checks that each query finds the nearest rows that pass. Distances are compared, since equal rows may be in any
 /// order.
-fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, case: Case) {
+fn check(collection: &Collection, rows: &Rows, target: QueryTarget, case: Case) {
     let Case { condition, passes } = case;
     let mut random = Random::new(9, "queries");
     let queries: Vec<[u8; DIMENSIONS]> = (0..7).map(|_| [(); DIMENSIONS].map(|()| random.below(12) as u8)).collect();
     let (set, hits) = (Set::of_stored(TYPE, queries.concat()), CollectHits::default());
-    let mut options = SearchOptions::new(wanted, SearchEffort::List(rows.len().max(1)), 1);
+    let mut options = SearchOptions::new(target, SearchEffort::List(rows.len().max(1)), 1);
     options.filter = Some(Condition::parse(condition).unwrap());
     let context = Setup { threads: 2, ..Setup::default() }.context();
     let statistics = collection.search(&context, QuerySources::new(&set), &options, Box::new(hits.clone())).unwrap();
@@ -122,7 +122,7 @@ fn check(collection: &Collection, rows: &Rows, wanted: QueryTarget, case: Case) 
     for (query, found) in queries.iter().zip(by_query(&hits)) {
         let mut all: Vec<f64> = passing.values().map(|row| row.squared(query)).collect();
         all.sort_by(f64::total_cmp);
-        match wanted {
+        match target {
             QueryTarget::Nearest(k) => all.truncate(k as usize),
             QueryTarget::Within(Predicate::L2 { eps }) => all.retain(|squared| squared.sqrt() <= eps),
             QueryTarget::Within(_) => unreachable!("the metric is l2"),

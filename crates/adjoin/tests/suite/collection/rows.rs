@@ -202,17 +202,17 @@ impl Exact {
         all
     }
 
-    fn check(&self, wanted: QueryTarget, threads: usize, is_there: impl Fn(usize) -> bool) {
+    fn check(&self, target: QueryTarget, threads: usize, is_there: impl Fn(usize) -> bool) {
         let context = Setup { threads, ..Setup::default() }.context();
         // A list of the size of the collection makes the search exhaustive.
         let (hits, effort) = (CollectHits::default(), SearchEffort::List(Self::ROWS));
-        let options = SearchOptions::new(wanted, effort, 1);
+        let options = SearchOptions::new(target, effort, 1);
         self.collection
             .search(&context, QuerySources::new(&self.some(0..20)), &options, Box::new(hits.clone()))
             .unwrap();
         for (query, found) in hits.hits().into_iter().enumerate() {
             let all = self.true_values(query, &is_there);
-            let near = match wanted {
+            let near = match target {
                 QueryTarget::Nearest(k) => k as usize,
                 QueryTarget::Within(predicate) => {
                     let most = if let Predicate::L2 { eps } = predicate { eps } else { -0.5 };
@@ -220,9 +220,9 @@ impl Exact {
                 }
             };
             assert_eq!(found.len(), near, "query {query}");
-            for ((_, shown), wanted) in found.into_iter().zip(all) {
+            for ((_, shown), target) in found.into_iter().zip(all) {
                 let shown = if self.metric == Metric::Cosine { -f64::from(shown) } else { shown.into() };
-                assert!((shown - wanted).abs() < 1e-4 * (1.0 + wanted.abs()), "query {query}: {shown}, {wanted}");
+                assert!((shown - target).abs() < 1e-4 * (1.0 + target.abs()), "query {query}: {shown}, {target}");
             }
         }
     }

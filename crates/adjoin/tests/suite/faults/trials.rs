@@ -303,18 +303,18 @@ fn names(error: &adjoin::error::Error, hit: &LoggedOperation) -> bool {
     error.to_string().contains(hit.path.to_str().unwrap())
 }
 
-fn same(found: &Tree, wanted: &Tree) -> Result<(), String> {
-    let paths = found.keys().chain(wanted.keys());
-    match paths.into_iter().find(|path| found.get(*path) != wanted.get(*path)) {
+fn same(found: &Tree, expected: &Tree) -> Result<(), String> {
+    let paths = found.keys().chain(expected.keys());
+    match paths.into_iter().find(|path| found.get(*path) != expected.get(*path)) {
         Some(path) => Err(format!("{} is not as it was", path.display())),
         None => Ok(()),
     }
 }
 
 /// Checks that the result is in place, with only temporary files or files of the old result in addition.
-fn only_leftovers(found: &Tree, wanted: &Tree, old: &Tree) -> Result<(), String> {
+fn only_leftovers(found: &Tree, expected: &Tree, old: &Tree) -> Result<(), String> {
     let temporary = |path: &Path| path.to_string_lossy().contains("/.adjoin-") || path.ends_with("writer.lock");
-    let beside = |path: &PathBuf| !wanted.contains_key(path) && (temporary(path) || old.get(path) == found.get(path));
+    let beside = |path: &PathBuf| !expected.contains_key(path) && (temporary(path) || old.get(path) == found.get(path));
     let rest = found.iter().filter(|(path, _)| !beside(path)).map(|(path, bytes)| (path.clone(), bytes.clone()));
-    same(&rest.collect(), wanted)
+    same(&rest.collect(), expected)
 }

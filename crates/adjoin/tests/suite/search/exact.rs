@@ -32,8 +32,8 @@ impl Truth {
         Self(vectors.map(|query| in_order(set.vectors().element, &all, query, metric)).collect())
     }
 
-    fn hits(&self, wanted: QueryTarget) -> Vec<Hits> {
-        let (k, within) = match wanted {
+    fn hits(&self, target: QueryTarget) -> Vec<Hits> {
+        let (k, within) = match target {
             QueryTarget::Nearest(k) => (k as usize, f64::INFINITY),
             QueryTarget::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
             QueryTarget::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
@@ -153,10 +153,10 @@ fn devices() -> Vec<Arc<dyn Device>> {
 }
 
 /// Searches through another device, with which the store is opened again.
-fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, wanted: QueryTarget) -> Vec<Hits> {
+fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, target: QueryTarget) -> Vec<Hits> {
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
-    let (sink, options) = (CollectHits::default(), SearchOptions::new(wanted, SearchEffort::Exact, 1));
+    let (sink, options) = (CollectHits::default(), SearchOptions::new(target, SearchEffort::Exact, 1));
     search(&context, &store, SearchQueries::new(QuerySet::Source(queries)), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }
