@@ -224,7 +224,7 @@ pub(crate) fn kept_tables(
 /// Fails if the file cannot be read.
 pub(crate) fn kept_tables_bytes(path: &Path, file: Arc<dyn ReadFile>, places: &[usize]) -> Result<u64> {
     let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
-    parquet::tables_bytes(path, file, (&places, BATCH_ROWS))
+    parquet::tables_bytes(path, file, &places, BATCH_ROWS)
 }
 
 /// Returns the schema of such a file.

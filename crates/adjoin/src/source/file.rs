@@ -111,7 +111,7 @@ impl SourceFile {
     pub(crate) fn tables_bytes(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<u64> {
         let file = self.open(context)?;
         match self.format {
-            Format::Parquet => parquet::tables_bytes(&self.path, file, (places, batch_rows)),
+            Format::Parquet => parquet::tables_bytes(&self.path, file, places, batch_rows),
             Format::Arrow => arrow::tables_bytes(context, &self.path, file, places),
             Format::JsonLines => Ok(self.line_facts()?.held_bytes()),
             Format::Npz => npz::tables_bytes(&self.path, file, places, self.arrays()?),

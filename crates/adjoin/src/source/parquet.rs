@@ -120,7 +120,7 @@ pub(super) fn tables_bytes(
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
-    drop(PiecewiseTables::new(footer, places, (batch_rows, 0), batch)?); // reads no page yet
+    drop(PiecewiseTables::new(footer, places, batch_rows, 0, batch)?); // reads no page yet
     Ok(batch.held_with(&memory))
 }
 

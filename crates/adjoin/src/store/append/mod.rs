@@ -17,6 +17,7 @@ use super::assign::TwoLevel;
 use super::attributes::{Reordering, RowPlaces};
 use super::buckets::{BucketWriter, RECORD_BYTES, Tally, Written, extent_rows_max, row_bytes};
 use super::files::{FileFacts, Role};
+use super::filter_bitmap::StoredColumns;
 use super::folder::FolderFiles;
 use super::ids::{self, IdCheck, check_same_kind};
 use super::intake::{self, Intake, Scanned, UsableRows};
@@ -102,7 +103,7 @@ pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<
     }
     let deleted = changes.delete.map(|ids| DeletedRows::new(context, &store, ids)).transpose()?;
     let attributes = attributes::coming(context, &store, changes.new)?;
-    let growing = growing(&store, attributes.as_ref(), wanted.new)?;
+    let growing = growing(&store, attributes.as_ref(), changes.new)?;
     let space = growing.space;
     let (context, memory) =
         with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, changes.new, &growing, PURPOSE)?);
@@ -189,11 +190,7 @@ fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
     Ok(())
 }
 
-fn growing(
-    store: &Store,
-    attributes: Option<&Attributes<'_>>,
-    new: Option<&dyn VectorSource>,
-) -> Result<Growing> {
+fn growing(store: &Store, attributes: Option<&Attributes<'_>>, new: Option<&dyn VectorSource>) -> Result<Growing> {
     let (manifest, extents) = (store.manifest(), store.extents());
     let old = store.columns().map_or(Ok(0), StoredColumns::reading_bytes)?;
     Ok(Growing {
