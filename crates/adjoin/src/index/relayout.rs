@@ -48,7 +48,7 @@ pub struct RelayoutReport {
     pub calibrate_seconds: f64,
 }
 
-/// Result of [`try_layout`].
+/// An order of pages for [`relayout_in_order`].
 #[derive(Debug, Clone, Copy)]
 pub struct GivenOrder<'a> {
     /// What the manifest names it.

@@ -189,7 +189,7 @@ pub struct ThresholdGraph {
 }
 
 impl ThresholdGraph {
-    /// Adds the edges for which a threshold up to `t_max` admits [`EDGE_PAIRS_MIN`] pairs, or all if there are fewer.
+    /// Adds the edges for which a threshold up to `t_max` admits `EDGE_PAIRS_MIN` pairs, or all if there are fewer.
     ///
     /// `sides` must be sorted by edge, and hold both sides of an edge or none; no member of a missing side is in reach.
     /// `rows` returns the number of members of a bucket.
