@@ -60,7 +60,7 @@ fn stores_are_the_same_bytes_on_any_threads_and_kernels() {
 /// Returns the budget that a refusal advises.
 pub(crate) fn least_budget(said: &str) -> String {
     let from = said.split("give --memory ").nth(1).unwrap_or_else(|| panic!("no remedy: {said}"));
-    from.split(' ').next().unwrap().into()
+    from.split([' ', ',']).next().unwrap().into()
 }
 
 #[test]

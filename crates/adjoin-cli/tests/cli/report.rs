@@ -11,6 +11,7 @@ use parquet::basic::{BrotliLevel, Compression};
 use parquet::file::properties::WriterProperties;
 
 use crate::inputs::fbin;
+use crate::options::least_budget;
 use crate::place::{Place, skip};
 
 /// Creates a result with statistics, and names that try to break out of the script.
@@ -112,6 +113,20 @@ fn what_is_no_result_is_refused() {
         ("report pairs.csv -o page.html --memory 17MB", &["this report needs", "--memory"]),
     ] {
         place.refused(line, words);
+    }
+}
+
+/// Checks refusals before and after ids fit into the budget, of pairs whose number of ids is unknown before.
+#[test]
+fn the_first_refusal_names_a_budget_that_suffices() {
+    let place = joined();
+    for (result, budget) in [("pairs.parquet", "16MB"), ("pairs.csv", "16MB"), ("pairs.csv", "28MB")] {
+        let line = format!("report {result} --names names.csv -o page.html --force --memory");
+        let ran = place.run(&format!("{line} {budget}"));
+        if ran.code == Some(2) {
+            let again = place.run(&format!("{line} {}", least_budget(&ran.said)));
+            assert_eq!(again.code, Some(0), "{line}: {} then {}", ran.said, again.said);
+        }
     }
 }
 
