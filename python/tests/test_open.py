@@ -59,7 +59,7 @@ def test_rows_of_any_folder_are_fetched_in_the_order_of_the_ids(vectors, folders
     table = rows.to_polars()
     assert table.columns == ["id", "vector", "number"] and table["number"].to_list() == wanted
     assert (numpy.array(table["vector"].to_list(), "float32") == vectors[wanted]).all()
-    with pytest.raises(adjoin.InputError, match="no row has the id \"x\", and 1 other ids have none; .* on_missing='skip'"):
+    with pytest.raises(adjoin.InputError, match="no row has the id \"x\", 2 of 3 ids are missing; .* on_missing='skip'"):
         opened.get(["row 1", "x", "y"])
     assert opened.get(["row 1", "x", "row 2"], on_missing="skip").ids.tolist() == ["row 1", "row 2"]
     assert len(opened.get([])) == 0 and opened.get([]).vectors.shape == (0, 16)

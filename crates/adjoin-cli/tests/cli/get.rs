@@ -52,7 +52,7 @@ fn rows_of_any_folder_come_in_the_order_of_the_ids() {
         place.write("some.txt", b"x\nb\ngone\n");
         place.refused(
             &format!("get {folder} --ids some.txt -o other.jsonl"),
-            &["no row has the id \"x\", and 1 other ids have none", "--on-missing skip"],
+            &["no row has the id \"x\", 2 of 3 ids are missing", "--on-missing skip"],
         );
         let said = place.done(&format!("get {folder} --ids some.txt -o some.jsonl --on-missing skip --force")).said;
         assert!(said.contains("some.jsonl: 1 row, ") && said.contains("2 ids have no row"), "{said}");

@@ -62,7 +62,7 @@ impl Collection {
     }
 
     /// Returns a context for opening a collection by a manifest and fetching rows: at whichever step a smaller budget
-    /// fails, the error names one that suffices for both. `bytes` returns the bytes of fetching by those of a pass.
+    /// fails, the error names one that suffices for both. `bytes` returns the bytes of fetching, given the bytes of a pass.
     ///
     /// # Errors
     /// If the manifest of the long-term index cannot be read.
@@ -141,8 +141,9 @@ impl LocatedRows {
     pub(crate) fn attributes(&self, context: &Context, range: Range<usize>) -> Result<AttributeRows> {
         let (on_disk, in_memory) = self.split(range.clone());
         let of_disk = match &self.long_term {
-            Some(long_term) => long_term.index.attributes_of(context, &on_disk)?,
-            None => AttributeRows::empty(context, schema(&self.attributes))?,
+            // The first request verifies the whole file.
+            Some(long_term) if !on_disk.is_empty() => long_term.index.attributes_of(context, &on_disk)?,
+            _ => AttributeRows::empty(context, schema(&self.attributes))?,
         };
         let all: Vec<usize> = (0..self.attributes.len()).collect();
         let of_memory = table_of(&self.attributes, &all, in_memory.iter().map(|&number| self.view.row(number).1));

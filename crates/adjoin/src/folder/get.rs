@@ -148,7 +148,7 @@ impl FoundRows<'_> {
         };
         let count = self.missing.len();
         let what = if self.folder.facts().ids == IdKind::None { "number" } else { "id" };
-        let others = if count > 1 { format!(", and {} other ids have none", count - 1) } else { String::new() };
+        let others = if count > 1 { format!(", {count} of {} ids are missing", ids.len()) } else { String::new() };
         let missing = format!("no row has the {what} {id}{others}; leave these out, or give ");
         Err(Error::input(message![missing, Argument::OnMissing.with("skip")]))
     }

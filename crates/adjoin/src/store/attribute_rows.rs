@@ -10,7 +10,7 @@ use super::filter_bitmap::{CHECKING_BYTES, READING_BYTES, StoredColumns};
 use crate::context::Context;
 use crate::error::{Error, Result};
 
-/// Copies of the rows in memory: those of each table, all of them, and all in order.
+/// Copies of the rows in memory: parts of tables, their concatenation, and the rows in order.
 const COPIES: u64 = 3;
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "fetching rows by their ids";
