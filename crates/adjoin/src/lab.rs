@@ -10,3 +10,4 @@ pub use crate::index::{
 };
 pub use crate::quantize::{Axes, Principal};
 pub use crate::store::default_buckets;
+pub use crate::truth::{Certification, PairSample, ROWS_MIN, RowSample, rows_to_draw};

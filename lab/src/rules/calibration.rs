@@ -1,8 +1,11 @@
-//! Finds the threshold of a rule that reaches a recall, by drawn rows that are compared with all others.
+//! Finds the threshold of a rule that reaches a recall, by drawn rows that are compared with all others. Thresholds are
+//! certified as the engine certifies those of its own rule.
 
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::geometry::{Coordinate, Threshold};
+use adjoin::kernels::HitMask;
+use adjoin::lab::{Certification, PairSample, ROWS_MIN, RowSample, rows_to_draw};
 use adjoin::random::Random;
 use adjoin::truth::NeighborSample;
 use adjoin::workers::map_items;
@@ -11,8 +14,11 @@ use super::Rule;
 use super::edges::{EdgeThresholds, scaled};
 use super::rows::Rows;
 
-/// Rows to draw.
-const DRAWN: u64 = 4_000;
+/// Samples that may be tested, and how many times as large the second one is. Both are of the engine.
+const TESTS: u32 = 2;
+const GROWTH: (u64, u64) = (9, 4);
+/// If a sample exceeds one of this many parts of all rows, all are drawn instead.
+const PARTS_MAX: u64 = 3;
 /// Drawn rows that are compared with all others at once.
 const TOGETHER: usize = 32;
 /// Rows with which they are compared at once.
@@ -27,28 +33,76 @@ pub(super) struct Calibration<'a, T: Coordinate> {
     pub(super) threshold: &'a Threshold,
 }
 
+/// Drawn rows, the least threshold at which each of their neighbors is found, and the row of each neighbor.
+pub(super) struct Drawn {
+    pub(super) sample: NeighborSample,
+    partners: Vec<u32>,
+    population: u64,
+}
+
+impl Drawn {
+    /// Returns the least threshold that certainly reaches a recall, if the rows support one.
+    fn certified(&self, recall: f64) -> Option<f64> {
+        let (mut rows, mut start) = (RowSample::new(self.sample.whole), 0);
+        for &(neighbors, end) in &self.sample.neighbors {
+            rows.push(neighbors, self.sample.pair_ts[start..end as usize].iter().copied());
+            start = end as usize;
+        }
+        let mut others = self.partners.clone();
+        others.sort_unstable();
+        others.dedup();
+        let number = |row: &u32| others.binary_search(row).expect("all partners are listed") as u32;
+        let pairs = PairSample {
+            sample: rows.clone(),
+            partners: self.partners.iter().map(number).collect(),
+            partner_count: others.len(),
+            population: self.population,
+            drawn: self.sample.vectors,
+        };
+        Certification { sets: vec![rows], pairs }.least_threshold(recall, f64::INFINITY)
+    }
+}
+
 impl<T: Coordinate> Calibration<'_, T> {
+    /// Draws rows until they support a threshold that reaches a recall. Returns that, if any, and the rows.
+    pub(super) fn threshold(&self, recall: f64, seed: u64) -> Result<(Option<f64>, Drawn)> {
+        let all = self.rows.numbers.len() as u64;
+        let mut drawn = self.draw(ROWS_MIN.min(all), seed)?;
+        let neighbors = drawn.sample.pairs() as f64 / drawn.sample.vectors.max(1) as f64;
+        let mut count = rows_to_draw(all, neighbors, recall);
+        for _ in 0..TESTS {
+            drawn = self.draw(if count > all / PARTS_MAX { all } else { count }, seed)?;
+            let found = drawn.certified(recall);
+            if found.is_some() || drawn.sample.whole {
+                return Ok((found, drawn));
+            }
+            count = count * GROWTH.0 / GROWTH.1;
+        }
+        Ok((None, drawn))
+    }
+
     /// Draws rows, and finds the least threshold at which each of their neighbors is found.
-    pub(super) fn sample(&self, seed: u64) -> Result<NeighborSample> {
+    pub(super) fn draw(&self, count: u64, seed: u64) -> Result<Drawn> {
         let Self { context, rows, .. } = *self;
         let all = rows.numbers.len() as u64;
-        let drawn = Random::new(seed, "calibration of a rule").ascending_sample(DRAWN.min(all), all);
+        let drawn = Random::new(seed, "calibration of a rule").ascending_sample(count.min(all), all);
         let drawn: Vec<u32> = drawn.into_iter().map(|row| row as u32).collect();
         let groups: Vec<&[u32]> = drawn.chunks(TOGETHER).collect();
         let found = map_items(context.threads, groups.len(), &context.cancel, Vec::new, |hits, group| {
             Ok(self.neighbors(groups[group], hits))
         })?;
-        let mut sample =
-            NeighborSample { vectors: drawn.len() as u64, whole: DRAWN >= all, ..NeighborSample::default() };
-        for thresholds in found.into_iter().flatten().filter(|thresholds| !thresholds.is_empty()) {
-            sample.pair_ts.extend(&thresholds);
-            sample.neighbors.push((thresholds.len() as u64, sample.pair_ts.len() as u32));
+        let sample = NeighborSample { vectors: drawn.len() as u64, whole: count >= all, ..NeighborSample::default() };
+        let mut drawn = Drawn { sample, partners: Vec::new(), population: all };
+        for neighbors in found.into_iter().flatten().filter(|neighbors| !neighbors.is_empty()) {
+            drawn.sample.pair_ts.extend(neighbors.iter().map(|&(_, t)| t));
+            drawn.partners.extend(neighbors.iter().map(|&(row, _)| row));
+            drawn.sample.neighbors.push((neighbors.len() as u64, drawn.sample.pair_ts.len() as u32));
         }
-        Ok(sample)
+        Ok(drawn)
     }
 
-    /// Returns the thresholds of the neighbors of some rows.
-    fn neighbors(&self, drawn: &[u32], hits: &mut Vec<adjoin::kernels::HitMask>) -> Vec<Vec<f32>> {
+    /// Returns the neighbors of some rows, each with its threshold.
+    fn neighbors(&self, drawn: &[u32], hits: &mut Vec<HitMask>) -> Vec<Vec<(u32, f32)>> {
         let Self { context, rows, threshold, .. } = *self;
         let mut found = vec![Vec::new(); drawn.len()];
         let all: Vec<u32> = (0..rows.numbers.len() as u32).collect();
@@ -60,7 +114,7 @@ impl<T: Coordinate> Calibration<'_, T> {
             for mask in hits.iter() {
                 let row = drawn[mask.row as usize];
                 let near = mask.columns().map(|column| others[column as usize]).filter(|&other| other != row);
-                found[mask.row as usize].extend(near.map(|other| self.threshold_of(row, other)));
+                found[mask.row as usize].extend(near.map(|other| (other, self.threshold_of(row, other))));
             }
         }
         found

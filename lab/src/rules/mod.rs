@@ -15,6 +15,7 @@ use std::str::FromStr;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::geometry::{Coordinate, Threshold};
+use adjoin::lab::ROWS_MIN;
 use adjoin::load::Buckets;
 use adjoin::predicate::Predicate;
 use adjoin::report::Stopwatch;
@@ -138,16 +139,17 @@ impl RuleJoin {
         let edges = &EdgeThresholds::find(context, rows, self.rule, threshold.distance)?;
         let plan_seconds = watch.lap();
         let calibration = Calibration { context, rows, edges, rule: self.rule, threshold };
-        let sample = calibration.sample(self.seed)?;
-        let t = match (self.rule, self.t) {
-            (Rule::Triangle, _) => 0.0,
-            (_, Some(t)) => t,
-            (rule, None) => sample.calibrate(self.recall, self.seed).ok_or_else(|| {
+        let (t, drawn) = match (self.rule, self.t) {
+            (Rule::Triangle, _) => (0.0, calibration.draw(ROWS_MIN, self.seed)?),
+            (_, Some(t)) => (t, calibration.draw(ROWS_MIN, self.seed)?),
+            (rule, None) => {
+                let (t, drawn) = calibration.threshold(self.recall, self.seed)?;
                 let (rule, recall) = (rule.name(), self.recall);
-                Error::option(format!("the rule {rule} cannot be shown to reach a recall of {recall} here"))
-            })?,
+                let refused = || format!("the rule {rule} cannot be shown to reach a recall of {recall} here");
+                (t.ok_or_else(|| Error::option(refused()))?, drawn)
+            }
         };
-        let recalls = sample.recalls(t, self.seed);
+        let recalls = drawn.sample.recalls(t, self.seed);
         let calibrate_seconds = watch.lap();
         let found = Execution { context, rows, edges, rule: self.rule, threshold, t }.run()?;
         let t = (self.rule != Rule::Triangle).then_some(t);

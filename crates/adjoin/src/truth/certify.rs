@@ -23,7 +23,7 @@ const TAIL_PART: f64 = 0.2;
 const THRESHOLDS_MAX: usize = 200;
 /// Rows drawn at first, to estimate the neighbors per row. Further samples grow by steps of one half, so that several
 /// targets can share samples.
-pub(crate) const ROWS_MIN: u64 = 2_000;
+pub const ROWS_MIN: u64 = 2_000;
 /// Steps between the samples of two tests of a target.
 const STEPS_BETWEEN_TESTS: u32 = 2;
 /// Bisection steps for the certified bound.
@@ -83,7 +83,7 @@ pub(crate) struct DrawnRow {
 
 /// Drawn rows, and the least threshold that finds each noted neighbor.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RowSample {
+pub struct RowSample {
     /// Whether these are all rows and all their neighbors, so that recalls are exact.
     pub(crate) whole: bool,
     /// The rows that have neighbors.
@@ -100,8 +100,13 @@ struct RowRecall {
 }
 
 impl RowSample {
+    /// Creates a sample without rows; `whole` as for the field.
+    pub fn new(whole: bool) -> Self {
+        Self { whole, ..Self::default() }
+    }
+
     /// Adds a row with neighbors, and the thresholds of its noted ones.
-    pub(crate) fn push(&mut self, neighbors: u64, thresholds: impl IntoIterator<Item = f32>) {
+    pub fn push(&mut self, neighbors: u64, thresholds: impl IntoIterator<Item = f32>) {
         self.thresholds.extend(thresholds);
         self.rows.push(DrawnRow { neighbors, end: self.thresholds.len() as u32 });
     }
@@ -147,17 +152,17 @@ impl RowSample {
 
 /// Drawn rows from which the recall of pairs is estimated. Each pair must be visible from both of its rows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PairSample {
+pub struct PairSample {
     /// The drawn rows.
-    pub(crate) sample: RowSample,
+    pub sample: RowSample,
     /// For each noted neighbor, a number of its row, below `partner_count`.
-    pub(crate) partners: Vec<u32>,
+    pub partners: Vec<u32>,
     /// Rows that are neighbors of drawn ones.
-    pub(crate) partner_count: usize,
+    pub partner_count: usize,
     /// Rows from which these were drawn, at a uniform rate.
-    pub(crate) population: u64,
+    pub population: u64,
     /// Number of rows drawn, with and without neighbors.
-    pub(crate) drawn: u64,
+    pub drawn: u64,
 }
 
 impl PairSample {
@@ -232,7 +237,7 @@ impl PairSample {
 
 /// Returns how many rows to draw of a population with `neighbors` neighbors per row on average, so that unseen rows
 /// with many missed pairs do not decide.
-pub(crate) fn rows_to_draw(population: u64, neighbors: f64, target: f64) -> u64 {
+pub fn rows_to_draw(population: u64, neighbors: f64, target: f64) -> u64 {
     let odds = target / (1.0 - target).max(1e-9);
     let rows = 8.2 * (2.0 * population as f64 * odds / neighbors.max(1e-9)).sqrt();
     (rows.ceil() as u64).max(ROWS_MIN)
@@ -251,9 +256,11 @@ pub(crate) fn steps_to_test(rows: u64) -> [u32; TESTS as usize] {
 
 /// Samples of one join: one per set of rows with a promised recall, and one of all pairs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Certification {
-    pub(crate) sets: Vec<RowSample>,
-    pub(crate) pairs: PairSample,
+pub struct Certification {
+    /// The rows of each set.
+    pub sets: Vec<RowSample>,
+    /// The rows of which all pairs are estimated.
+    pub pairs: PairSample,
 }
 
 impl Certification {
@@ -274,7 +281,7 @@ impl Certification {
     ///
     /// Thresholds are tested from the largest downward while they pass. An insufficient threshold is returned only if
     /// the largest insufficient one passes its test, so one sample may both choose and certify.
-    pub(crate) fn least_threshold(&self, target: f64, most: f64) -> Option<f64> {
+    pub fn least_threshold(&self, target: f64, most: f64) -> Option<f64> {
         let all = self.thresholds(most);
         if self.is_whole() {
             let least = all.partition_point(|&threshold| !self.certifies(threshold, target));

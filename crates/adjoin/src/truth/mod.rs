@@ -14,7 +14,9 @@ mod populations;
 
 pub(crate) use calibrate::setting_half;
 pub use calibrate::{NeighborSample, Recalls, Tally, recalls};
-pub(crate) use certify::{Certification, PairSample, ROWS_MIN, RowSample, rows_of_step, rows_to_draw, steps_to_test};
+#[doc(hidden)]
+pub use certify::{Certification, PairSample, ROWS_MIN, RowSample, rows_to_draw};
+pub(crate) use certify::{rows_of_step, steps_to_test};
 pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};
 pub use groundtruth_files::{GroundtruthTarget, RangeForm, TruthFiles, TruthReport, groundtruth_files};
 pub(crate) use histogram::DistanceHistogram;

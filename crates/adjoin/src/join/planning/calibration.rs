@@ -409,7 +409,7 @@ impl Sampled {
         let weight = |neighbor: &Neighbor| buckets.pair_weight(neighbor.bucket);
         let are_noted = |found: &Neighbors| found.count == found.noted.iter().map(weight).sum::<u64>();
         let whole = whole && self.neighbors[of.clone()].iter().all(are_noted);
-        let mut sample = RowSample { whole, ..RowSample::default() };
+        let mut sample = RowSample::new(whole);
         of.for_each(|k| self.push(&mut sample, buckets, graph, k, true));
         sample
     }
