@@ -212,7 +212,7 @@ fn names_that_are_taken_or_cannot_be() {
         }
     }
     place.refused_words(&["join", "", "--eps", "1"], &["STORE|SOURCE", "value is required"]);
-    place.refused_words(&["join", "store", "--eps", "1", "-o", ""], &["-o <OUT>", "value is required"]);
+    place.refused_words(&["join", "store", "--eps", "1", "-o", ""], &["--output <FILE>", "value is required"]);
     place.refused("groundtruth set.fbin --eps 1 -o pairs.csv", &["pairs.csv exists already"]);
     place.refused("gen --rows 5 --dimensions 4 -o set.fbin", &["set.fbin exists already", "--force"]);
     place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
