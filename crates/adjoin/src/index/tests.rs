@@ -453,7 +453,7 @@ fn the_least_memory_that_is_asked_for_finds_the_same() {
 }
 
 #[test]
-fn a_condition_on_an_index_without_attributes_is_refused() {
+fn a_condition_on_an_index_without_columns_is_refused() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 20, 1, 1), Metric::L2);
     let mut options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
     options.filter = Some(Condition::parse("year > 2000").unwrap());
@@ -463,7 +463,7 @@ fn a_condition_on_an_index_without_attributes_is_refused() {
     let sources = QuerySources::new(&queries);
     let refused = search_changed(&Context::default(), &indexed.index, sources, &options, &changes, sink).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Input);
-    assert!(refused.to_string().contains("attributes"), "{refused}");
+    assert!(refused.to_string().contains("no columns"), "{refused}");
     assert_eq!(hit_schema(indexed.index.facts(), &queries).ids, IdKind::Int64);
 }
 
