@@ -159,7 +159,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
         ("serve set.store --memory 17MB", &["--memory"]),
         ("serve set.fbin", &["set.fbin is not a store", "adjoin build"]),
         ("serve nothing", &["nothing", "adjoin build"]),
-        ("serve", &["STORE|INDEX|COLLECTION"]),
+        ("serve", &["<FOLDER>"]),
     ] {
         place.refused(line, words);
     }
