@@ -45,7 +45,7 @@ fn all_within_a_threshold_is_found_as_in_the_store() {
         ("--min-similarity 0.9", "give --radius"),
         ("--radius -1", "at least 0"),
         ("-k 3 --radius 1", "--radius"),
-        ("", "-k"),
+        ("", "--neighbors"),
     ] {
         place.refused(format!("search set.index --queries queries.fbin {wrong}").trim_end(), &[words]);
     }

@@ -80,7 +80,7 @@ fn what_cannot_be_searched_is_refused_in_one_line() {
     place.done("build away.fbin --metric cosine -o turned.store --quiet");
     for (line, words) in [
         ("search set.store --queries queries.fbin -k 0", &["-k 0", "at least 1"][..]),
-        ("search set.store --queries queries.fbin", &["-k"]),
+        ("search set.store --queries queries.fbin", &["--neighbors"]),
         ("search set.store --queries queries.fbin -k 3 --radius 2", &["--radius"]),
         ("search set.store --queries queries.fbin -k 3 --recall 1.5", &["recall is 1.5"]),
         ("search set.store --queries queries.fbin -k 3 --nprobe 0", &["--nprobe 0"]),
