@@ -78,7 +78,7 @@ impl AnswerFacts {
 pub(crate) struct Answer {
     pub(crate) metric: Metric,
     pub(crate) found: RequestHits,
-    pub(crate) told: AnswerFacts,
+    pub(crate) facts: AnswerFacts,
 }
 
 impl Answer {
@@ -111,8 +111,8 @@ impl Answer {
             start = end;
         }
         text.extend_from_slice(b"],");
-        let told = serde_json::to_vec(&self.told).unwrap_or_default();
-        text.extend_from_slice(told.get(1..).unwrap_or(b"}")); // members of the same object
+        let facts = serde_json::to_vec(&self.facts).unwrap_or_default();
+        text.extend_from_slice(facts.get(1..).unwrap_or(b"}")); // members of the same object
         text
     }
 
@@ -213,7 +213,7 @@ mod tests {
     fn answer(ids: Ids) -> Answer {
         let memory = MemoryBudget::new(1).reserve(0).unwrap();
         let found = RequestHits { ends: vec![2, 2, 3], rows: vec![7, 8, 9], ids, values: vec![0.0, 1.5, 1e-7], memory };
-        let told = AnswerFacts {
+        let facts = AnswerFacts {
             recall: None,
             batch_queries: 4,
             probes_per_query: Some(2.0),
@@ -222,7 +222,7 @@ mod tests {
             queue_ms: 1.0,
             search_ms: 2.0,
         };
-        Answer { metric: Metric::L2, found, told }
+        Answer { metric: Metric::L2, found, facts }
     }
 
     #[test]

@@ -380,10 +380,13 @@ impl Backend {
                 };
                 open[k] = None;
                 let search_ms = begun.elapsed().as_secs_f64() * 1e3;
-                if let Ok((_, told)) = &whole {
-                    self.learn(&requests[k].search, told.distances_per_query);
+                if let Ok((_, facts)) = &whole {
+                    self.learn(&requests[k].search, facts.distances_per_query);
                 }
-                give(k, whole.map(|(found, told)| Answer { metric, found, told: AnswerFacts { search_ms, ..told } }));
+                give(
+                    k,
+                    whole.map(|(found, facts)| Answer { metric, found, facts: AnswerFacts { search_ms, ..facts } }),
+                );
             });
         }
     }
@@ -437,10 +440,10 @@ impl Backend {
         let mut context = context.clone();
         context.cancel = self.end.with_deadline(deadline);
         let statistics = served.search(&context, queries, search, Box::new(sink))?;
-        let told = AnswerFacts::of(&statistics);
-        self.learn(search, told.distances_per_query);
+        let facts = AnswerFacts::of(&statistics);
+        self.learn(search, facts.distances_per_query);
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(found.into_iter().map(|found| Answer { metric, found, told: told.clone() }).collect())
+        Ok(found.into_iter().map(|found| Answer { metric, found, facts: facts.clone() }).collect())
     }
 
     fn learn(&self, search: &SearchOptions, distances: f64) {
@@ -498,10 +501,10 @@ impl Gathered {
     /// If the memory for clients does not hold them.
     fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(RequestHits, AnswerFacts)> {
         let Self { found: each, mut memory, .. } = self;
-        let (queries, mut told) = (each.len(), AnswerFacts::default());
+        let (queries, mut facts) = (each.len(), AnswerFacts::default());
         let mut found = RequestHits::none(ids, reserve(clients, 0, 0)?);
         for answer in each.into_iter().flatten() {
-            told.add(&answer, queries);
+            facts.add(&answer, queries);
             let serve::Answer { rows, ids, values, .. } = &answer;
             found.push(QueryHits { rows, ids, first_id: 0, values }, |bytes, held| {
                 reserve(clients, bytes, held + memory.bytes())
@@ -509,7 +512,7 @@ impl Gathered {
             // Shrink the reservation, so that each hit is counted once.
             memory.shrink(memory.bytes() - bytes_of(&answer));
         }
-        Ok((found, told))
+        Ok((found, facts))
     }
 }
 

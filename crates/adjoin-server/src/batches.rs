@@ -58,12 +58,13 @@ fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Opt
     metrics.batch(requests.iter().map(|request| request.rows as u64).sum());
     let asked: Vec<&Request> = requests.iter().collect();
     let mut outcome = Outcome { bytes: 0.0, seconds: 0.0, is_whole: true };
+    // A panic must not end the thread of the lane, for which other clients wait.
     let answered = catch_unwind(AssertUnwindSafe(|| {
         backend.answer(lane, &asked, &mut |k, answer| {
             let Some((arrived, reply)) = replies[k].take() else { return };
             match &answer {
                 Ok(answer) => {
-                    outcome.bytes += backend.bytes_compared(asked[k].rows, answer.told.distances_per_query);
+                    outcome.bytes += backend.bytes_compared(asked[k].rows, answer.facts.distances_per_query);
                 }
                 Err(error) if error.kind() == ErrorKind::Late => {
                     outcome.is_whole = false;
@@ -74,7 +75,7 @@ fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Opt
             }
             let queued: Duration = begun.saturating_duration_since(arrived);
             let answer = answer.map(|mut answer| {
-                answer.told.queue_ms = queued.as_secs_f64() * 1e3;
+                answer.facts.queue_ms = queued.as_secs_f64() * 1e3;
                 answer
             });
             metrics.queued(queued);

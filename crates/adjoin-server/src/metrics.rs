@@ -200,6 +200,7 @@ impl<const N: usize> Histogram<N> {
     fn add(&self, ends: &[f64; N], value: f64) {
         let at = ends.iter().position(|&end| value <= end).unwrap_or(N - 1);
         self.counts[at].fetch_add(1, Ordering::Relaxed);
+        // An integer, since there are no atomic floats.
         self.sum.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
     }
 

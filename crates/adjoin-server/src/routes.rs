@@ -173,11 +173,11 @@ async fn info(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
         "body_bytes": server.body_bytes, "queries": QUERIES_MAX, "k": K_MAX,
         "dimensions": DIMENSIONS_MAX, "deadline_ms": DEADLINE_MS_MAX,
     });
-    let mut told = serde_json::to_value(served.folder().facts()).map_err(unwritable)?;
-    told["columns"] = attributes.into();
-    told["limits"] = limits;
-    told["version"] = env!("CARGO_PKG_VERSION").into();
-    Ok(([(header::CONTENT_TYPE, JSON)], told.to_string()).into_response())
+    let mut info = serde_json::to_value(served.folder().facts()).map_err(unwritable)?;
+    info["columns"] = attributes.into();
+    info["limits"] = limits;
+    info["version"] = env!("CARGO_PKG_VERSION").into();
+    Ok(([(header::CONTENT_TYPE, JSON)], info.to_string()).into_response())
 }
 
 async fn search(
@@ -215,7 +215,7 @@ async fn search(
     server.queues[lane as usize].submit(Job { request, bytes, arrived, reply })?;
     let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| Problem::late())?;
     let answer = answer.map_err(|_| Problem::draining())??;
-    server.metrics.searched(rows, (answer.told.bytes_per_query * rows as f64) as u64);
+    server.metrics.searched(rows, (answer.facts.bytes_per_query * rows as f64) as u64);
     respond(&server, &headers, &answer)
 }
 

@@ -111,8 +111,8 @@ pub fn serve(
     });
     let facts = backend.facts();
     tracing::info!("{} of {} rows: listening on http://{address}", facts.kind, facts.rows);
-    let told = listening(address);
-    if told.is_ok() {
+    let started = listening(address);
+    if started.is_ok() {
         let taking_up = runtime.spawn(take_up(backend.clone(), metrics.clone()));
         let draining = || {
             tracing::info!("ending: what was taken in is answered");
@@ -130,7 +130,7 @@ pub fn serve(
     }
     drop(server);
     runtime.shutdown_timeout(END_TIME);
-    told?;
+    started?;
     Arc::into_inner(backend).map_or(Ok(()), Backend::close)
 }
 

@@ -203,8 +203,8 @@ mod tests {
     fn a_passing_shortage_is_no_lack_of_memory() {
         let of = |status: u16, is_alone| {
             let problem = Problem::new(StatusCode::from_u16(status).unwrap(), "why");
-            let told = problem_of(&problem, is_alone, false);
-            (told.status.as_u16(), told.retry_after.is_some())
+            let refusal = problem_of(&problem, is_alone, false);
+            (refusal.status.as_u16(), refusal.retry_after.is_some())
         };
         assert_eq!((of(507, true), of(507, false)), ((507, false), (429, true)));
         assert_eq!((of(504, true), of(503, true)), ((503, true), (503, true)));

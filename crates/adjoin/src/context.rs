@@ -181,10 +181,10 @@ impl Context {
         self
     }
 
-    /// Returns the folder for temporary files that belong to something in the folder `beside`: the folder that the
-    /// caller set, else `beside`, since that disk must have room anyway, else the system's temporary folder.
-    pub fn temporary(&self, beside: Option<&Path>) -> PathBuf {
-        self.temporary.as_deref().or(beside).map_or_else(std::env::temp_dir, Path::to_owned)
+    /// Returns the folder for temporary files of work on files in `folder`: the folder that the caller set, else
+    /// `folder`, since that disk must have room anyway, else the system's temporary folder.
+    pub fn temporary(&self, folder: Option<&Path>) -> PathBuf {
+        self.temporary.as_deref().or(folder).map_or_else(std::env::temp_dir, Path::to_owned)
     }
 
     /// Returns the peak resident memory so far, and the budget.

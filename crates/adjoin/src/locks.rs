@@ -51,13 +51,13 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Creates a folder in `at`, for the purpose `what`.
+    /// Creates a folder in `parent`, for a purpose that becomes part of its name.
     ///
     /// # Errors
-    /// If `at` is missing, or the device refuses.
-    pub fn create(device: &Arc<dyn Device>, at: &Path, what: &str) -> Result<Self> {
+    /// If `parent` is missing, or the device refuses.
+    pub fn create(device: &Arc<dyn Device>, parent: &Path, purpose: &str) -> Result<Self> {
         for attempt in 0.. {
-            let path = at.join(format!("{START}{what}-{}-{attempt}{END}", std::process::id()));
+            let path = parent.join(format!("{START}{purpose}-{}-{attempt}{END}", std::process::id()));
             match device.create_folder(&path) {
                 Err(error) if error.source.kind() == ErrorKind::AlreadyExists => continue,
                 made => made?,
@@ -76,7 +76,7 @@ impl OwnFolder {
             };
             let folder = Self { device: device.clone(), path, creator: Creator::this_process(), owned };
             if folder.owned.is_some() {
-                remove_abandoned(&**device, at, &folder.path)?;
+                remove_abandoned(&**device, parent, &folder.path)?;
             }
             return Ok(folder);
         }
@@ -108,14 +108,14 @@ fn remove(device: &dyn Device, path: &Path) -> std::result::Result<(), DeviceErr
     }
 }
 
-/// Removes the abandoned own folders in `at`, except `ours`. Folders that cannot be removed are ignored.
-fn remove_abandoned(device: &dyn Device, at: &Path, ours: &Path) -> Result<()> {
+/// Removes the abandoned own folders in `parent`, except `ours`. Folders that cannot be removed are ignored.
+fn remove_abandoned(device: &dyn Device, parent: &Path, ours: &Path) -> Result<()> {
     let is_another = |name: &OsStr| is_own_for("", name) && ours.file_name() != Some(name);
-    let names = match device.list_only(at, &is_another) {
+    let names = match device.list_only(parent, &is_another) {
         Err(error) if error.source.kind() == ErrorKind::PermissionDenied => return Ok(()),
         listed => listed?,
     };
-    for path in names.into_iter().map(|name| at.join(name)) {
+    for path in names.into_iter().map(|name| parent.join(name)) {
         if path.as_os_str().as_encoded_bytes().ends_with(END_REMOVED.as_bytes()) {
             let _ = device.remove_folder(&path);
             continue;
@@ -133,10 +133,10 @@ fn remove_abandoned(device: &dyn Device, at: &Path, ours: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether only [`OwnFolder`] creates such names, for the purpose `what` or one with this prefix.
-pub(crate) fn is_own_for(what: &str, name: &OsStr) -> bool {
+/// Returns whether only [`OwnFolder`] creates such names, for a purpose that begins with `purpose`.
+pub(crate) fn is_own_for(purpose: &str, name: &OsStr) -> bool {
     let numbers = || {
-        let name = name.to_str()?.strip_prefix(START)?.strip_prefix(what)?;
+        let name = name.to_str()?.strip_prefix(START)?.strip_prefix(purpose)?;
         let name = name.strip_suffix(END).or_else(|| name.strip_suffix(END_REMOVED))?;
         let (rest, attempt) = name.rsplit_once('-')?;
         let process = rest.rsplit_once('-').map_or(rest, |(_, process)| process);

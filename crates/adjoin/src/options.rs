@@ -59,17 +59,17 @@ impl Metric {
     /// Metrics of joins, which are distances between rows.
     pub const OF_JOINS: &'static [Self] = &[Self::L2, Self::Cosine];
 
-    /// Refuses to join if the metric is not a distance; `of` names the vectors in the message.
+    /// Refuses to join if the metric is not a distance; `vectors` names the vectors in the message.
     ///
     /// # Errors
     /// For inner products.
-    pub(crate) fn check_joins(self, of: impl fmt::Display) -> Result<()> {
+    pub(crate) fn check_joins(self, vectors: impl fmt::Display) -> Result<()> {
         if self != Self::Ip {
             return Ok(());
         }
         Err(Error::option(message![
             format!(
-                "{of} has the metric ip: inner products are searched, not joined, as they are no distance; build with "
+                "{vectors} has the metric ip: inner products are searched, not joined, as they are no distance; build with "
             ),
             Argument::Metric.with(Self::L2),
             " or ",

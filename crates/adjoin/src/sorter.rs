@@ -53,7 +53,7 @@ pub(crate) struct Sorted {
 /// Location of the runs: a folder of our own, created when the first run is written.
 struct Disk {
     context: Context,
-    at: PathBuf,
+    parent: PathBuf,
     folder: Option<OwnFolder>,
     written: u64,
     names: u64,
@@ -99,9 +99,9 @@ impl HeldRecords {
 }
 
 impl Sorter {
-    /// Creates a sorter that holds about `memory` bytes, and writes the rest to a folder of its own inside `at`.
-    pub(crate) fn new(context: &Context, at: &Path, memory: u64) -> Self {
-        let disk = Disk { context: context.clone(), at: at.to_owned(), folder: None, written: 0, names: 0 };
+    /// Creates a sorter that holds about `memory` bytes, and writes the rest to a folder of its own inside `parent`.
+    pub(crate) fn new(context: &Context, parent: &Path, memory: u64) -> Self {
+        let disk = Disk { context: context.clone(), parent: parent.to_owned(), folder: None, written: 0, names: 0 };
         let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
         Self { disk, memory, held: HeldRecords::default(), runs: Vec::new(), payload: Vec::new() }
     }
@@ -274,7 +274,7 @@ impl Disk {
         let device = &self.context.device;
         let folder = match &self.folder {
             Some(folder) => folder,
-            None => self.folder.insert(OwnFolder::create(device, &self.at, "sorted")?),
+            None => self.folder.insert(OwnFolder::create(device, &self.parent, "sorted")?),
         };
         let path = folder.path().join(self.names.to_string());
         self.names += 1;

@@ -105,6 +105,7 @@ fn map_items_by<S, R: Send>(
 /// the calling thread only waits for the others.
 fn run_on_threads(builder: &dyn Fn() -> Builder, threads: usize, fail: &dyn Fn(Error), run: &(dyn Fn() + Sync)) {
     std::thread::scope(|scope| {
+        // The calling thread works too.
         for _ in 1..threads {
             if let Err(error) = spawn_by(builder(), scope, "adjoin work", run) {
                 return fail(error);

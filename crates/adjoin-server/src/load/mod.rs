@@ -173,6 +173,8 @@ impl Tally {
         let microseconds = |time: Duration| (time.as_micros() as u64).clamp(1, MICROSECONDS_MAX);
         self.sent_late_us_max = self.sent_late_us_max.max(microseconds(sent.saturating_duration_since(intended)));
         match status {
+            // From the intended moment: a request that was sent late, since an earlier answer was slow, must count as
+            // slow as well (coordinated omission).
             Ok(200) => self.answered.add(microseconds(ended - intended)),
             Ok(429 | 503) => self.refused.add(microseconds(ended - sent)),
             Ok(504) => self.late += 1,

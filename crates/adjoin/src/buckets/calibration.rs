@@ -252,6 +252,7 @@ fn sample<T: Coordinate>(
             let start = range.start;
             let noted = prober.map(context, &queries.members.panel, range, |query, measured| {
                 let hits = &hits[(query - start) as usize];
+                // A stream per query, so that the draw does not depend on how many are searched at once.
                 let lot = &mut Random::new(draw.seed ^ (first + u64::from(query - start)), "noted");
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
                 let place = |&hit: &u64| {

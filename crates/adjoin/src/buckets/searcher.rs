@@ -142,13 +142,13 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         self.subset.map_or_else(|| self.buckets.extent(bucket).rows.into(), |subset| subset.rows(bucket))
     }
 
-    /// Returns the least bytes of a search if all queries take `of_queries`. Allows for a query that probes every
+    /// Returns the least bytes of a search if all queries take `queries_bytes`. Allows for a query that probes every
     /// bucket.
-    pub(crate) fn least_bytes(buckets: &Buckets<'_>, threads: usize, of_queries: u64) -> u64 {
+    pub(crate) fn least_bytes(buckets: &Buckets<'_>, threads: usize, queries_bytes: u64) -> u64 {
         // Half of the memory is for queries.
         let visits = 4 * BYTES_OF_VISIT * u64::from(buckets.count());
         let fixed = Self::fixed_bytes(buckets, threads) + 2 * least_read_ahead(buckets.extents(), true);
-        of_queries.saturating_add(fixed + visits)
+        queries_bytes.saturating_add(fixed + visits)
     }
 
     /// Returns the bytes of centers and workers.
@@ -177,10 +177,10 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         2 * queries.bytes() as u64 + members + 64
     }
 
-    /// Returns the number of queries to search at once, at least one, if each takes `of` bytes. Half of the memory is
-    /// for lists of their probes.
-    pub(crate) fn queries_at_once(&self, of: u64) -> u64 {
-        (self.context.budget().free() / 2 / of).clamp(1, QUERIES_MAX)
+    /// Returns the number of queries to search at once, at least one, if each takes `query_bytes`. Half of the memory
+    /// is for lists of their probes.
+    pub(crate) fn queries_at_once(&self, query_bytes: u64) -> u64 {
+        (self.context.budget().free() / 2 / query_bytes).clamp(1, QUERIES_MAX)
     }
 
     /// Measures some queries against all centers.
@@ -213,6 +213,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             list.shrink_to_fit();
             let bytes = list.len() as u64 * BYTES_OF_VISIT;
             let fits = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok();
+            // A single query cannot be split further: if its list does not fit, reserving it below is refused.
             if fits || range.len() == 1 { Some(list) } else { None }
         })?;
         let Some(lists) = lists.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };

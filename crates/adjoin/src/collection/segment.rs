@@ -230,13 +230,13 @@ impl Segment {
         Ok(counted)
     }
 
-    /// Returns the record at byte offset `at`, if a valid one is there that follows `point`.
-    fn frame_at<'w>(&self, window: &'w mut Window<'_>, at: u64, point: Point) -> Result<Option<Frame<'w>>> {
-        let Some(head) = window.get(at, HEAD_BYTES)?.and_then(Head::of) else { return Ok(None) };
+    /// Returns the record at a byte offset, if a valid one is there that follows `point`.
+    fn frame_at<'w>(&self, window: &'w mut Window<'_>, offset: u64, point: Point) -> Result<Option<Frame<'w>>> {
+        let Some(head) = window.get(offset, HEAD_BYTES)?.and_then(Head::of) else { return Ok(None) };
         if head.sequence != point.next || head.previous != point.previous {
             return Ok(None);
         }
-        let Some(bytes) = window.get(at, head.frame_bytes())? else { return Ok(None) };
+        let Some(bytes) = window.get(offset, head.frame_bytes())? else { return Ok(None) };
         Ok(head.payload(self.salt, bytes).map(|payload| Frame { head, bytes, payload }))
     }
 
@@ -304,21 +304,21 @@ impl<'a> Window<'a> {
         PIECE_BYTES as u64
     }
 
-    /// Returns `len` bytes from offset `at`; `None` if the file ends before.
-    fn get(&mut self, at: u64, len: usize) -> Result<Option<&[u8]>> {
-        let left = self.file.len().saturating_sub(at);
+    /// Returns `len` bytes from `offset`; `None` if the file ends before.
+    fn get(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
+        let left = self.file.len().saturating_sub(offset);
         if left < len as u64 {
             return Ok(None);
         }
-        if at < self.start || at + len as u64 > self.start + self.bytes.len() as u64 {
+        if offset < self.start || offset + len as u64 > self.start + self.bytes.len() as u64 {
             let piece = left.min(PIECE_BYTES.max(len) as u64);
             let more = piece.saturating_sub(self.memory.bytes());
             self.memory.join(self.context.reserve_between_runs(more, PURPOSE)?);
             self.bytes.resize(piece as usize, 0);
-            self.file.read_at(at, &mut self.bytes)?;
-            self.start = at;
+            self.file.read_at(offset, &mut self.bytes)?;
+            self.start = offset;
         }
-        Ok(Some(&self.bytes[(at - self.start) as usize..][..len]))
+        Ok(Some(&self.bytes[(offset - self.start) as usize..][..len]))
     }
 }
 

@@ -203,6 +203,7 @@ impl TemporaryIndex {
     }
 
     fn mark_deleted(&mut self, number: u32) {
+        // Copied if a search still holds the previous set.
         let deleted = Arc::make_mut(&mut self.deleted);
         deleted.grow(u64::from(number) + 1);
         deleted.insert(number.into());

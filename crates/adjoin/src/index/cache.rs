@@ -27,7 +27,7 @@ pub(super) struct PageCache {
     parts: Vec<Mutex<Part>>,
     page_bytes: usize,
     /// Largest number of pages of a part.
-    most: usize,
+    pages_max: usize,
     _memory: Reservation,
 }
 
@@ -43,7 +43,7 @@ struct Part {
 struct Held {
     number: u32,
     /// Whether the page was requested since the clock's last visit.
-    wanted: bool,
+    requested: bool,
 }
 
 impl PageCache {
@@ -64,7 +64,7 @@ impl PageCache {
     fn new(memory: Reservation, page_bytes: usize) -> Self {
         let slabs = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS / SLAB_PAGES;
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
-        Self { parts, page_bytes, most: slabs * SLAB_PAGES, _memory: memory }
+        Self { parts, page_bytes, pages_max: slabs * SLAB_PAGES, _memory: memory }
     }
 
     /// Returns the bytes of a cached page.
@@ -72,15 +72,16 @@ impl PageCache {
         page_bytes as u64 + BESIDE
     }
 
-    /// Reads all pages of an index in long reads. Does nothing if the cache lacks room for all, or if `asked`, the
+    /// Reads all pages of an index in long reads. Does nothing if the cache lacks room for all, or if `reads`, the
     /// number of single reads that the search would need, is smaller than the number of pages.
     ///
     /// # Errors
     /// If pages cannot be read, or if the work is cancelled.
-    pub(super) fn fill(&self, context: &Context, index: &Index, asked: u64) -> Result<()> {
+    pub(super) fn fill(&self, context: &Context, index: &Index, reads: u64) -> Result<()> {
         let shape = index.facts().shape();
         let (pages, together) = (shape.pages(index.facts().vertices), (PIECE_BYTES / self.page_bytes).max(1));
-        if asked < pages || ((self.most * PARTS) as u64) < pages.next_multiple_of(PARTS as u64) {
+        // Pages are spread evenly over the parts, so each part needs room for the same number, rounded up.
+        if reads < pages || ((self.pages_max * PARTS) as u64) < pages.next_multiple_of(PARTS as u64) {
             return Ok(());
         }
         let piece = || AlignedBuffer::zeroed(together * self.page_bytes);
@@ -96,57 +97,58 @@ impl PageCache {
     }
 
     fn part(&self, number: u32) -> &Mutex<Part> {
+        // Consecutive pages, which are often read at the same time, do not share a lock.
         &self.parts[number as usize % PARTS]
     }
 
     /// Copies a verified page into `page` if it is cached. Returns whether it is.
     pub(super) fn get(&self, number: u32, page: &mut [u8]) -> bool {
-        if self.most == 0 {
+        if self.pages_max == 0 {
             return false;
         }
         let part = &mut *lock(self.part(number));
         let Some(&place) = part.places.get(&number) else { return false };
-        part.held[place].wanted = true;
+        part.held[place].requested = true;
         page.copy_from_slice(part.page(place, self.page_bytes));
         true
     }
 
     pub(super) fn has(&self, number: u32) -> bool {
-        self.most > 0 && lock(self.part(number)).places.contains_key(&number)
+        self.pages_max > 0 && lock(self.part(number)).places.contains_key(&number)
     }
 
     /// Caches a page that was read and verified. Evicts another one if the cache is full.
     pub(super) fn put(&self, number: u32, page: &[u8]) {
-        if self.most == 0 {
+        if self.pages_max == 0 {
             return;
         }
         let part = &mut *lock(self.part(number));
         if part.places.contains_key(&number) {
             return; // another thread has read it in the meantime
         }
-        let place = part.place(self.most, self.page_bytes);
+        let place = part.place(self.pages_max, self.page_bytes);
         part.places.insert(number, place);
-        part.held[place] = Held { number, wanted: false };
+        part.held[place] = Held { number, requested: false };
         part.page(place, self.page_bytes).copy_from_slice(page);
     }
 }
 
 impl Part {
     /// Returns a place for a page: a new one while there is room, or the place of an evicted page.
-    fn place(&mut self, most: usize, page_bytes: usize) -> usize {
-        if self.held.len() < most {
+    fn place(&mut self, pages_max: usize, page_bytes: usize) -> usize {
+        if self.held.len() < pages_max {
             let place = self.held.len();
             if place.is_multiple_of(SLAB_PAGES) {
                 self.slabs.push(AlignedBuffer::zeroed(SLAB_PAGES * page_bytes));
             }
-            self.held.push(Held { number: 0, wanted: false });
+            self.held.push(Held { number: 0, requested: false });
             return place;
         }
-        while std::mem::take(&mut self.held[self.hand].wanted) {
-            self.hand = (self.hand + 1) % most;
+        while std::mem::take(&mut self.held[self.hand].requested) {
+            self.hand = (self.hand + 1) % pages_max;
         }
         let place = self.hand;
-        self.hand = (place + 1) % most;
+        self.hand = (place + 1) % pages_max;
         self.places.remove(&self.held[place].number);
         place
     }

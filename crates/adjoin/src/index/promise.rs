@@ -188,6 +188,7 @@ fn learn<T: Coordinate>(
     let QuerySources { queries, calibrate_with } = queries;
     let Promise { k, recall, seed } = promise;
     let longest = longest(k);
+    // A row of the index that is a query does not find itself.
     let rows_max = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
     let is_usual = calibrate_with.is_none() && apart.is_none() && strategy.finds_the_same(&WalkStrategy::default());
@@ -213,6 +214,7 @@ fn learn<T: Coordinate>(
     let calibration_queries = calibrate_with.map(|source| SourceQueries { source, space: index.facts().space() });
     let admitted = question.admitted;
     let least = learning_bytes::<T>(context, index.facts(), calibrate_with, k, longest);
+    // The search itself must fit too: a budget that is too small for it is refused before the calibration.
     let after = running(SearchMethod::Walk(longest_walk(index.facts(), k)))
         .max(admitted.map_or(0, |_| running(SearchMethod::PageScan)));
     let context = &context.for_run(least.max(after), PURPOSE)?;

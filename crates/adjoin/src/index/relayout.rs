@@ -223,7 +223,7 @@ impl Relayout<'_> {
         let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
         let places = &self.arrange()?;
         let layout_seconds = watch.lap();
-        let (pages, bandwidth) = self.write_pages(drafts, &places.of)?;
+        let (pages, bandwidth) = self.write_pages(drafts, &places.by_vertex)?;
         let _contents = context.reserve(contents_bytes(facts, largest_window(facts, self.order)), PURPOSE)?;
         let codes = self.write_codes(drafts, places)?;
         let (duplicates, ids) = self.write_ids(drafts, places)?;
@@ -231,7 +231,7 @@ impl Relayout<'_> {
         let inserted = self.inserted(EntryOrder { places, duplicates: &duplicates });
         let contents: Contents = vec![
             (Role::Codebook, self.index.quantizer.to_bytes()),
-            (Role::Navigation, self.index.navigation.to_bytes(|vertex| places.of[vertex as usize])),
+            (Role::Navigation, self.index.navigation.to_bytes(|vertex| places.by_vertex[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let mut files = write_rest(drafts, &contents, &[pages, codes, ids])?;
@@ -239,7 +239,7 @@ impl Relayout<'_> {
         let manifest = IndexManifest {
             layout: self.order.map_or(GROWN, |given| given.name).to_owned(),
             overlap_ratio: places.overlap_ratio,
-            entry: places.of[facts.entry as usize],
+            entry: places.by_vertex[facts.entry as usize],
             files,
             ..facts.clone()
         };
@@ -267,9 +267,9 @@ impl Relayout<'_> {
     /// Returns the new entry of a row.
     fn new_entry(&self, EntryOrder { places, duplicates }: EntryOrder<'_>, old: u32) -> u32 {
         let (index, vertices) = (self.index, self.index.facts().vertices);
-        let Some(further) = old.checked_sub(vertices) else { return places.of[old as usize] };
+        let Some(further) = old.checked_sub(vertices) else { return places.by_vertex[old as usize] };
         let vertex = index.duplicates.vertex_of(further as usize);
-        let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.of[vertex as usize]).0);
+        let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.by_vertex[vertex as usize]).0);
         vertices + (after + further as usize - before) as u32
     }
 

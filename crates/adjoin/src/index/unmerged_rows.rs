@@ -37,7 +37,7 @@ pub(crate) trait UnmergedRows: Sync {
         &self,
         context: &Context,
         queries: QueryVectors<'_>,
-        wanted: QueryTarget,
+        target: QueryTarget,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>>;
 

@@ -61,6 +61,7 @@ pub(super) fn decide<T: Coordinate>(
     let calibration_queries = calibrate_with.map(|source| SourceQueries { source, space: facts.space() });
     let least = learning_bytes::<T>(context, facts, calibrate_with, NOTED as u64, LONGEST);
     let longest_walk = SearchMethod::Walk(WalkAim::within(predicate, LONGEST, 0.0));
+    // The search itself must fit too: a budget that is too small for it is refused before the calibration.
     let after = running(longest_walk).max(running(SearchMethod::PageScan));
     let context = &context.for_run(least.max(after), PURPOSE)?;
     let sample = Sample::draw(context, index, admitted, calibration_queries, options.seed, &[])?;

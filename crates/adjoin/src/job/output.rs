@@ -126,8 +126,8 @@ impl Output<'_> {
         }
     }
 
-    /// Creates a sink that collects results about rows, for the pairs of `predicate`. Leaves `beside` bytes of memory
-    /// to others. Returns `None` if the result is pairs.
+    /// Creates a sink that collects results about rows, for the pairs of `predicate`. Leaves `join_bytes` of memory
+    /// to the join. Returns `None` if the result is pairs.
     ///
     /// # Errors
     /// Fails if memory does not suffice or a table cannot be written.
@@ -136,15 +136,15 @@ impl Output<'_> {
         context: &'s Context,
         sets: Sets<'s>,
         predicate: Predicate,
-        beside: u64,
+        join_bytes: u64,
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         Ok(match self {
             Self::Pairs(_) | Self::Sink(_) => None,
-            Self::Counts(target) => Some(Box::new(Counts::create(context, sets, target.as_ref(), beside)?)),
-            Self::Clusters(target) => Some(Box::new(Clusters::create(context, sets, target.as_ref(), beside)?)),
-            Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), beside)?)),
+            Self::Counts(target) => Some(Box::new(Counts::create(context, sets, target.as_ref(), join_bytes)?)),
+            Self::Clusters(target) => Some(Box::new(Clusters::create(context, sets, target.as_ref(), join_bytes)?)),
+            Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), join_bytes)?)),
             Self::Keep { rule, removed, kept } => {
-                let keep = Keep::create(context, sets, *rule, removed.as_ref(), kept.as_ref(), beside)?;
+                let keep = Keep::create(context, sets, *rule, removed.as_ref(), kept.as_ref(), join_bytes)?;
                 Some(Box::new(keep.of_pairs(predicate)))
             }
         })

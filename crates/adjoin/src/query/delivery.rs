@@ -172,9 +172,9 @@ impl Filling<'_> {
             let Hit { row, nearness, .. } = self.queries.hits[self.query][self.hit];
             self.batch.rows.push(row);
             self.batch.values.push(Predicate::value_of(self.metric, nearness));
-            if let Some(&at) = named.at.get(k) {
-                self.batch.ids.push_from(&named.ids, at as usize);
-                self.id_bytes += named.ids.bytes_of(at as usize);
+            if let Some(&position) = named.positions.get(k) {
+                self.batch.ids.push_from(&named.ids, position as usize);
+                self.id_bytes += named.ids.bytes_of(position as usize);
             }
             self.hit += 1;
         }

@@ -41,8 +41,8 @@ pub(crate) struct IdRoom<'a> {
 /// Ids of some hits. Hits of one row share an id.
 pub(crate) struct NamedHits {
     pub(super) ids: Ids,
-    /// Index into `ids` for each hit.
-    pub(super) at: Vec<u32>,
+    /// Position in `ids` of the id of each hit.
+    pub(super) positions: Vec<u32>,
 }
 
 /// Lookup in progress: assigns ids to hits in the order of their places.
@@ -88,7 +88,7 @@ impl<'a> IdMemory<'a> {
     ) -> Result<()> {
         let total: usize = found.iter().map(Vec::len).sum();
         if self.kind == IdKind::None {
-            return take(&NamedHits { ids: Ids::None, at: Vec::new() }, total);
+            return take(&NamedHits { ids: Ids::None, positions: Vec::new() }, total);
         }
         let mut done = 0;
         while done < total {
@@ -152,7 +152,7 @@ impl<'a> Naming<'a> {
     pub(crate) fn new(kind: IdKind, places: &'a [(u32, u32)]) -> Self {
         let mut order: Vec<u32> = (0..places.len() as u32).collect();
         order.sort_unstable_by_key(|&hit| places[hit as usize]);
-        Self { places, order, next: 0, named: NamedHits { ids: Ids::empty(kind), at: vec![0; places.len()] } }
+        Self { places, order, next: 0, named: NamedHits { ids: Ids::empty(kind), positions: vec![0; places.len()] } }
     }
 
     /// Returns the next place whose id is needed. Places ascend.
@@ -169,7 +169,7 @@ impl<'a> Naming<'a> {
     pub(crate) fn advance(&mut self) {
         let (place, last) = (self.place(), self.named.ids.len() as u32 - 1);
         while self.place() == place && place.is_some() {
-            self.named.at[self.order[self.next] as usize] = last;
+            self.named.positions[self.order[self.next] as usize] = last;
             self.next += 1;
         }
     }
@@ -241,11 +241,11 @@ pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, pla
     let fits = room.take(places.len() as u64 * BYTES_OF_HIT);
     let named = if fits { name_places(context, buckets, kind, places, &mut room)? } else { None };
     let Some(named) = named else { return Err(room.refused()) };
-    for &at in &named.at {
-        if !room.take_id(named.ids.bytes_of(at as usize)) {
+    for &position in &named.positions {
+        if !room.take_id(named.ids.bytes_of(position as usize)) {
             return Err(room.refused());
         }
-        ids.push_from(&named.ids, at as usize);
+        ids.push_from(&named.ids, position as usize);
     }
     Ok(ids)
 }

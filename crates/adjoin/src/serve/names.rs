@@ -74,6 +74,7 @@ impl Names {
             own.places.push((bucket, member));
             own.ids.push_from(ids, member as usize);
         }
+        // Rarely, since looking up the hits locks and copies the query's list.
         if own.places.len() > 2 * SPARE {
             let held = held();
             if own.places.len() > 2 * held.len() + SPARE {

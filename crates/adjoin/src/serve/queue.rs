@@ -84,9 +84,9 @@ impl Queue {
     }
 
     /// Waits for queries, and for further ones until `gather` after the arrival of the first. Returns them in order of
-    /// arrival. If there are more than `most`, chooses the earliest deadlines, then the earliest arrivals. Queries whose
-    /// deadline has passed get an error. Returns `None` once the queue is closed and empty.
-    pub(super) fn next_batch(&self, most: usize, gather: Duration) -> Option<Vec<Waiting>> {
+    /// arrival. If there are more than `queries_max`, chooses the earliest deadlines, then the earliest arrivals.
+    /// Queries whose deadline has passed get an error. Returns `None` once the queue is closed and empty.
+    pub(super) fn next_batch(&self, queries_max: usize, gather: Duration) -> Option<Vec<Waiting>> {
         let mut state = lock(&self.state);
         loop {
             while state.waiting.is_empty() {
@@ -101,7 +101,7 @@ impl Queue {
                 (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let batch = take_batch(&mut state.waiting, most, Instant::now());
+            let batch = take_batch(&mut state.waiting, queries_max, Instant::now());
             if !batch.is_empty() {
                 return Some(batch);
             }
@@ -109,8 +109,8 @@ impl Queue {
     }
 }
 
-/// Takes at most `most` waiting queries.
-fn take_batch(waiting: &mut VecDeque<Waiting>, most: usize, now: Instant) -> Vec<Waiting> {
+/// Takes at most `queries_max` waiting queries.
+fn take_batch(waiting: &mut VecDeque<Waiting>, queries_max: usize, now: Instant) -> Vec<Waiting> {
     let (late, mut in_time): (Vec<Waiting>, Vec<Waiting>) =
         waiting.drain(..).partition(|waiting| waiting.request.deadline.is_some_and(|deadline| deadline <= now));
     for late in late {
@@ -119,10 +119,10 @@ fn take_batch(waiting: &mut VecDeque<Waiting>, most: usize, now: Instant) -> Vec
             "the deadline passed while the query waited, for {waited} ms; allow more"
         ))));
     }
-    if in_time.len() > most {
+    if in_time.len() > queries_max {
         // The sort is stable, so it keeps the order of arrival.
         in_time.sort_by_key(|waiting| (waiting.request.deadline.is_none(), waiting.request.deadline));
-        waiting.extend(in_time.drain(most..));
+        waiting.extend(in_time.drain(queries_max..));
         waiting.make_contiguous().sort_by_key(|waiting| waiting.arrived);
         in_time.sort_by_key(|waiting| waiting.arrived);
     }

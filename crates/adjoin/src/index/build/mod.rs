@@ -83,11 +83,11 @@ pub(super) fn least_bytes<T: Coordinate>(
     context: &Context,
     store: &Store,
     options: &IndexOptions,
-    of_attributes: u64,
+    column_bytes: u64,
 ) -> u64 {
     let BuildNeeds { held, graph, rest } = BuildNeeds::of::<T>(context, store, options);
-    // Attributes are written when the graph is complete.
-    held + graph.max(rest + of_attributes)
+    // Columns are written when the graph is complete.
+    held + graph.max(rest + column_bytes)
 }
 
 /// Least bytes that a build holds.
@@ -199,6 +199,7 @@ impl Build<'_> {
             }
             Some(given) => given.lists(context, map.len(), temporary, memory)?,
         };
+        // Repair and layout need this memory.
         drop((gathering, centers, of_centers));
         let graph = reach::repair(context, lists, entry, options.graph.degree)?;
         let graph_seconds = watch.lap();
@@ -208,6 +209,7 @@ impl Build<'_> {
         let layout_seconds = watch.lap();
         let gathering = &self.gathering::<T>(buckets, map, spare)?;
         if !graph.islands().is_empty() {
+            // Dropped first, so that both graphs are not in memory at once.
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(gathering, options, graph.islands())?;
         }
@@ -220,7 +222,7 @@ impl Build<'_> {
         let attributes = writing.attributes(store, &duplicates)?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
-            (Role::Navigation, navigation.to_bytes(|vertex| places.of[vertex as usize])),
+            (Role::Navigation, navigation.to_bytes(|vertex| places.by_vertex[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let files = write_rest(drafts, &contents, &drafted)?;
@@ -261,7 +263,7 @@ impl Build<'_> {
             page_bytes: options.page_bytes,
             layout: GROWN.to_owned(),
             overlap_ratio: places.overlap_ratio,
-            entry: places.of[entry as usize],
+            entry: places.by_vertex[entry as usize],
             files,
             manifest_xxh3: NO_CHECKSUM.into(),
         }

@@ -141,9 +141,9 @@ pub(in crate::index) struct Loading<'a, T> {
 }
 
 impl<T: Coordinate> Loading<'_, T> {
-    /// Converts a stored vector into row `at` of a panel.
-    pub(in crate::index) fn load(&mut self, stored: &[u8], panel: &mut Panel<T>, at: usize) {
+    /// Converts a stored vector into a row of a panel.
+    pub(in crate::index) fn load(&mut self, stored: &[u8], panel: &mut Panel<T>, row: usize) {
         T::load(self.space, self.kernel, stored, &mut self.one);
-        copy_row(&self.one, 0, panel, at);
+        copy_row(&self.one, 0, panel, row);
     }
 }

@@ -70,10 +70,10 @@ pub(in crate::index) fn bytes_of_vertex(id_bytes: u64, shape: PageShape, code_by
 /// Bytes for buffers of files.
 const FILES_BYTES: u64 = 6 << 20;
 
-/// Returns the least bytes for writing, in addition to vectors and vertices. The largest window takes `of_window`
-/// bytes.
-pub(in crate::index) fn least_bytes(of_window: u64) -> u64 {
-    FILES_BYTES + of_window.max(SORTER_BYTES_MIN)
+/// Returns the least bytes for writing, in addition to vectors and vertices. The largest window takes
+/// `window_bytes` bytes.
+pub(in crate::index) fn least_bytes(window_bytes: u64) -> u64 {
+    FILES_BYTES + window_bytes.max(SORTER_BYTES_MIN)
 }
 
 impl<O: Origin> Writing<'_, O> {
@@ -136,9 +136,9 @@ impl<O: Origin> Writing<'_, O> {
         let first = shape.page_of(start);
         let mut at = 0;
         origin.each(&ranks, true, &mut |row| {
-            let place = self.places.of[row.vertex as usize];
+            let place = self.places.by_vertex[row.vertex as usize];
             neighbors.clear();
-            neighbors.extend(lists.of(row.vertex).iter().map(|&neighbor| self.places.of[neighbor as usize]));
+            neighbors.extend(lists.of(row.vertex).iter().map(|&neighbor| self.places.by_vertex[neighbor as usize]));
             let (page, slot) = ((shape.page_of(place) - first) as usize, (place - start) as usize % shape.records());
             let page = &mut pages[page * shape.bytes()..][..shape.bytes()];
             shape.put(page, slot, row.stored, row.row, &neighbors);
@@ -182,7 +182,7 @@ impl<O: Origin> Writing<'_, O> {
         self.origin.each_other(true, &mut |row| {
             id.clear();
             row.ids.append_bytes_of(row.id_at, &mut id);
-            sorter.push((self.places.of[row.vertex as usize].into(), row.row), &id)
+            sorter.push((self.places.by_vertex[row.vertex as usize].into(), row.row), &id)
         })?;
         let mut sorted = sorter.finish()?;
         let mut of_place: (u32, Vec<u64>) = (0, Vec::new());
@@ -221,7 +221,7 @@ impl Writing<'_, Gathering<'_>> {
         let mut others: Vec<u32> = Vec::with_capacity(duplicates.len());
         if map.has_others() {
             self.origin.each_other(false, &mut |row| {
-                let (first, rows) = duplicates.of(self.places.of[row.vertex as usize]);
+                let (first, rows) = duplicates.of(self.places.by_vertex[row.vertex as usize]);
                 let at = rows.binary_search(&row.row).expect("it is one of the further rows of its vertex");
                 others.push(map.len() + (first + at) as u32);
                 Ok(())
@@ -229,7 +229,7 @@ impl Writing<'_, Gathering<'_>> {
         }
         let entry = |place: u32| match map.other_at(place) {
             Some(other) => others[other],
-            None => self.places.of[map.vertex_at(place) as usize],
+            None => self.places.by_vertex[map.vertex_at(place) as usize],
         };
         columns.reorder(context, self.drafts, self.temporary, entry).map(Some)
     }

@@ -44,8 +44,7 @@ pub(super) struct Arrangement {
 
 /// Places of all vertices.
 pub(super) struct Places {
-    /// Place of each vertex.
-    pub(super) of: Vec<u32>,
+    pub(super) by_vertex: Vec<u32>,
     /// Overlap ratio OR(G) of the whole graph.
     pub(super) overlap_ratio: f64,
 }
@@ -59,19 +58,19 @@ impl Places {
     /// Combines the arrangements of windows, each given with its first place. The windows have `vertices` vertices in
     /// total.
     pub(super) fn of_windows(vertices: u32, windows: impl IntoIterator<Item = (u32, Arrangement)>) -> Self {
-        let (mut of, mut sum) = (vec![0; vertices as usize], 0.0);
+        let (mut by_vertex, mut sum) = (vec![0; vertices as usize], 0.0);
         for (first, Arrangement { order, overlap_ratio }) in windows {
-            (first..).zip(&order).for_each(|(place, &vertex)| of[vertex as usize] = place);
+            (first..).zip(&order).for_each(|(place, &vertex)| by_vertex[vertex as usize] = place);
             sum += overlap_ratio * order.len() as f64;
         }
-        Self { of, overlap_ratio: sum / f64::from(vertices.max(1)) }
+        Self { by_vertex, overlap_ratio: sum / f64::from(vertices.max(1)) }
     }
 
     /// Returns the vertices of a window in the order of their places.
     pub(super) fn order(&self, window: Range<u32>) -> Vec<u32> {
         let mut order = vec![0; window.len()];
         for vertex in window.clone() {
-            order[(self.of[vertex as usize] - window.start) as usize] = vertex;
+            order[(self.by_vertex[vertex as usize] - window.start) as usize] = vertex;
         }
         order
     }

@@ -115,7 +115,7 @@ fn windows_make_one_order() {
     let places = Places::of_windows(vertices, laid);
     let order: Vec<u32> = windows.iter().flat_map(|window| places.order(window.clone())).collect();
     assert!((places.overlap_ratio - ratio(&lists, &order, 15)).abs() < 1e-9 && places.overlap_ratio > 0.1);
-    assert!((0..).zip(&order).all(|(place, &vertex)| places.of[vertex as usize] == place));
+    assert!((0..).zip(&order).all(|(place, &vertex)| places.by_vertex[vertex as usize] == place));
     let whole = Arrangement::in_order(order, 15, |vertex| &lists[vertex as usize]);
     assert!((places.overlap_ratio - whole.overlap_ratio).abs() < 1e-9);
 }

@@ -34,7 +34,7 @@ impl Mixed<'_> {
                 Some(newcomer) => vertices[newcomer as usize],
                 None => self.numbering.of_old(index.vertex_of(self.left.at_rank(row as u32))),
             };
-            let place = places.of[vertex as usize];
+            let place = places.by_vertex[vertex as usize];
             let (first, others) = duplicates.of(place);
             match others.binary_search(&row) {
                 Ok(at) => self.numbering.vertices() + (first + at) as u32,

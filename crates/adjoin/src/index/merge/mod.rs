@@ -186,6 +186,7 @@ impl Merge<'_> {
         let (vertices, entry) = (numbering.vertices(), navigation.entry());
         let graph = reach::repair(context, lists, entry, facts.degree)?;
         if !graph.islands().is_empty() {
+            // Dropped first, so that both graphs are not in memory at once.
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options, graph.islands())?;
         }
@@ -205,7 +206,7 @@ impl Merge<'_> {
             mixed.attributes(drafts, temporary, deleted, EntryOrder { places, duplicates: &duplicates })?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
-            (Role::Navigation, navigation.to_bytes(|vertex| places.of[vertex as usize])),
+            (Role::Navigation, navigation.to_bytes(|vertex| places.by_vertex[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let mut manifest = IndexManifest {
@@ -214,7 +215,7 @@ impl Merge<'_> {
             vertices,
             layout: GROWN.to_owned(),
             overlap_ratio: places.overlap_ratio,
-            entry: places.of[entry as usize],
+            entry: places.by_vertex[entry as usize],
             files: write_rest(drafts, &contents, &drafted)?,
             manifest_xxh3: NO_CHECKSUM.into(),
             ..facts.clone()

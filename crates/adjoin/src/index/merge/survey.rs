@@ -35,7 +35,7 @@ pub(super) struct Survey {
     /// Vertex of each inserted row.
     pub(super) stands: Vec<Stands>,
     /// Deleted vertices, each with the end of its neighbors in `neighbors`, which has them nearest first.
-    gone: Vec<(u32, u32)>,
+    deleted: Vec<(u32, u32)>,
     neighbors: Vec<u32>,
     _memory: Reservation,
 }
@@ -50,8 +50,8 @@ impl Survey {
         let facts = index.facts();
         let rows = u64::from(newcomers.rows());
         let kept = kept(index, deleted);
-        let goes = u64::from(facts.vertices) - kept.len();
-        let lists = goes * (facts.degree as u64 + 2) * size_of::<u32>() as u64;
+        let deleted_count = u64::from(facts.vertices) - kept.len();
+        let lists = deleted_count * (facts.degree as u64 + 2) * size_of::<u32>() as u64;
         let memory =
             context.reserve(RowSet::memory_bytes(facts.vertices.into()) + rows * ENTRY_BYTES + lists, PURPOSE)?;
         let mut first_of: HashMap<u128, u32> = HashMap::with_capacity(newcomers.rows() as usize);
@@ -60,8 +60,8 @@ impl Survey {
             first => Stands::WithNewcomer(first),
         };
         let stands = (0..newcomers.rows()).map(stands).collect();
-        let (gone, neighbors) = (Vec::with_capacity(goes as usize), Vec::new());
-        let mut survey = Self { kept, stands, gone, neighbors, _memory: memory };
+        let (deleted, neighbors) = (Vec::with_capacity(deleted_count as usize), Vec::new());
+        let mut survey = Self { kept, stands, deleted, neighbors, _memory: memory };
         context.progress.begin("load", "vertices", facts.vertices.into());
         let mut pieces = Pieces::new(index);
         for vertex in 0..facts.vertices {
@@ -70,12 +70,13 @@ impl Survey {
                 context.progress.advance(vertex.into());
             }
             let kept = survey.kept.contains(vertex.into());
+            // Once each inserted row has found its equal, the vectors of kept vertices need not be read.
             if kept && first_of.is_empty() {
                 continue;
             }
             if !kept {
                 pieces.neighbors(vertex, &mut survey.neighbors)?;
-                survey.gone.push((vertex, survey.neighbors.len() as u32));
+                survey.deleted.push((vertex, survey.neighbors.len() as u32));
             } else if let Some(first) = first_of.remove(&xxh3_128(pieces.vector(vertex)?)) {
                 survey.stands[first as usize] = Stands::WithOld(vertex);
             }
@@ -84,10 +85,11 @@ impl Survey {
     }
 
     /// Returns the neighbors of a deleted vertex, nearest first.
-    pub(super) fn neighbors_of(&self, gone: u32) -> &[u32] {
-        let at = self.gone.binary_search_by_key(&gone, |&(vertex, _)| vertex).expect("a vertex that goes");
-        let start = if at == 0 { 0 } else { self.gone[at - 1].1 };
-        &self.neighbors[start as usize..self.gone[at].1 as usize]
+    pub(super) fn neighbors_of(&self, vertex: u32) -> &[u32] {
+        let found = self.deleted.binary_search_by_key(&vertex, |&(deleted, _)| deleted);
+        let position = found.expect("a deleted vertex");
+        let start = if position == 0 { 0 } else { self.deleted[position - 1].1 };
+        &self.neighbors[start as usize..self.deleted[position].1 as usize]
     }
 
     /// Returns the inserted rows that represent vertices of their own.
