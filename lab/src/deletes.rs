@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_mends_as_its_words_say() {
+    fn each_delete_rule_repairs_lists_as_documented() {
         let (context, panel, mut random) = (Context::default(), vectors(600, 1), Random::new(2, "deletes"));
         let options = GraphOptions { degree: 8, build_list: 20, ..GraphOptions::default() };
         let graph = Graph::build(&context, &panel, &options).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_by_each_rule_leave_a_whole_graph_that_is_the_same_on_all_threads() {
+    fn each_update_rule_keeps_the_graph_valid_on_any_threads() {
         let panel = vectors(1_200, 3);
         let options = GraphOptions { degree: 12, build_list: 30, ..GraphOptions::default() };
         for rule in RULES {

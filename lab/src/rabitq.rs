@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_vary_alike_along_mixed_axes() {
+    fn mixed_axes_are_orthonormal_and_span_the_leading_axes() {
         let mut sample = Panel::zeroed(2_000, 9);
         let mut random = Random::new(1, "rotation");
         for row in 0..2_000 {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_kernels_change_nothing() {
+    fn results_do_not_depend_on_threads_or_kernels() {
         let (sample, others) = (vectors(3_000, 21, 6, 1), vectors(2_500, 21, 6, 2));
         let contexts = Kernel::available().into_iter().flat_map(|kernel| [1, 3].map(|threads| (kernel, threads)));
         let results: Vec<_> = contexts

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_strategy_is_refused_by_name() {
+    fn invalid_walk_strategies_are_named() {
         let wrong = [
             "beam",
             "beam=0",

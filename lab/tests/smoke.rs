@@ -75,7 +75,7 @@ impl Place {
 }
 
 #[test]
-fn an_experiment_that_is_not_known_is_refused_with_the_names_of_all() {
+fn an_unknown_experiment_is_refused_with_the_known_names() {
     let (succeeded, _, said) = Place::new().run("table-of-elements");
     assert!(!succeeded && said.contains("codes, flash-tables, index"), "{said}");
 }
@@ -93,13 +93,13 @@ fn graphs_in_memory_are_built_and_updated() {
 }
 
 #[test]
-fn both_kinds_of_codes_are_judged() {
+fn both_kinds_of_codes_are_evaluated() {
     let judged = Place::new().done("codes set.u8bin l2 8");
     assert_eq!(judged.lines().count(), 4, "{judged}");
 }
 
 #[test]
-fn indexes_are_searched_and_laid_out() {
+fn indexes_are_searched_and_relaid() {
     let place = Place::new();
     place.index();
     for options in ["layout=bnf", "graph=vamana strategy=entry=vertex,beam=4"] {
@@ -183,7 +183,7 @@ fn joins_by_every_order_and_cache_find_the_same_pairs() {
 }
 
 #[test]
-fn joins_of_others_find_pairs() {
+fn joins_of_other_algorithms_find_pairs() {
     let place = Place::new();
     let of = |join: &str| {
         place.records(&format!("other-joins {join} set.u8bin 60 2000")).remove(0)["pairs"].as_u64().unwrap()
@@ -229,7 +229,7 @@ fn writes_of_one_row_are_timed() {
 }
 
 #[test]
-fn the_tables_of_modelled_devices_are_made() {
+fn flash_tables_are_printed() {
     let place = Place::new();
     let tables = place.done("flash-tables set.u8bin queries.u8bin list=16 degree=12 batch=32");
     for title in [

@@ -17,7 +17,7 @@ def vectors():
     return numpy.random.default_rng(1).standard_normal((2_000, 16), dtype="float32")
 
 
-def test_what_was_written_is_found_before_and_after_a_merge(vectors, tmp_path):
+def test_written_rows_are_found_before_and_after_a_merge(vectors, tmp_path):
     with adjoin.Collection.create(tmp_path / "live", 16, code_bytes=16) as live:
         assert len(live) == 0 and live.info["metric"] == "l2" and "16 f32" in repr(live)
         first = live.write(insert=vectors)
@@ -41,7 +41,7 @@ def test_what_was_written_is_found_before_and_after_a_merge(vectors, tmp_path):
             live.write(delete=[1])
 
 
-def test_texts_name_rows(vectors, tmp_path):
+def test_text_ids_identify_rows(vectors, tmp_path):
     with adjoin.Collection.create(tmp_path / "live", 16, ids="text", metric="cosine") as live:
         live.write(insert=(["a", "b", "c"], vectors[:3]), durability="buffered")
         assert live.flush() == live.stats["sequence"]
@@ -53,7 +53,7 @@ def test_texts_name_rows(vectors, tmp_path):
             live.get(["b"])
 
 
-def test_what_makes_no_sense_is_refused(vectors, tmp_path):
+def test_refuses_invalid_arguments(vectors, tmp_path):
     live = adjoin.Collection.create(tmp_path / "live", 16)
     live.write(insert=vectors[:10])
     refused = [
@@ -104,7 +104,7 @@ def test_threads_write_and_search_while_it_merges(vectors, tmp_path):
         assert not failed and len(live) == 100
 
 
-def test_merges_come_by_themselves(vectors, tmp_path):
+def test_merges_start_automatically(vectors, tmp_path):
     def wait_until(is_so):
         begun = time.monotonic()
         while not is_so():
@@ -131,7 +131,7 @@ def test_merges_come_by_themselves(vectors, tmp_path):
         adjoin.Collection(tmp_path / "live", merge_at=0.5)
 
 
-def test_a_live_index_is_a_source(vectors, tmp_path):
+def test_a_collection_is_a_source(vectors, tmp_path):
     with adjoin.Collection.create(tmp_path / "live", 16) as live:
         live.write(insert=vectors[:500])
         live.merge()
@@ -150,7 +150,7 @@ def test_a_live_index_is_a_source(vectors, tmp_path):
             adjoin.build(live, tmp_path / "store", id_column="id")
 
 
-def test_what_lies_within_a_radius_is_found_wherever_it_is(vectors, tmp_path):
+def test_range_search_finds_rows_in_memory_and_on_disk(vectors, tmp_path):
     with adjoin.Collection.create(tmp_path / "live", 16) as live:
         live.write(insert=vectors[:1_000])
         live.merge()
@@ -166,7 +166,7 @@ def test_what_lies_within_a_radius_is_found_wherever_it_is(vectors, tmp_path):
             assert len(hits.ids) > 10 and 1 in found[3] and 2_000 in found[4] and not set(found[0]) & {0, 3}
 
 
-def test_what_is_there_is_written_to_a_file_and_copied(vectors, tmp_path):
+def test_snapshots_and_backups_have_the_current_rows(vectors, tmp_path):
     import polars
 
     with adjoin.Collection.create(tmp_path / "live", 16) as live:
@@ -193,7 +193,7 @@ def test_what_is_there_is_written_to_a_file_and_copied(vectors, tmp_path):
         assert live.backup(tmp_path / "copy", force=True)["rows"] == 500
 
 
-def test_stats_tell_what_it_takes_and_what_writes_cost(vectors, tmp_path):
+def test_stats_report_bytes_and_write_amplification(vectors, tmp_path):
     with adjoin.Collection.create(tmp_path / "live", 16) as live:
         assert live.stats["last_merge"] is None and live.stats["write_amplification"] is None
         live.write(insert=vectors)
@@ -225,7 +225,7 @@ def columns(vectors, start=0):
     }
 
 
-def test_rows_have_attributes_that_searches_and_deletes_ask(vectors, tmp_path):
+def test_columns_filter_searches_and_deletes(vectors, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     rows = columns(vectors[:600])
     with adjoin.Collection.create(tmp_path / "live", 16, code_bytes=16, columns=COLUMNS) as live:
@@ -257,7 +257,7 @@ def test_rows_have_attributes_that_searches_and_deletes_ask(vectors, tmp_path):
         assert len(live) == 514 and live.get([8]).to_arrow()["lang"].to_pylist() == [None]
 
 
-def test_tables_of_others_bring_attributes(vectors, tmp_path):
+def test_tables_of_other_packages_provide_columns(vectors, tmp_path):
     pandas, polars, pyarrow = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
     more = {"lang": ["en", None, "de"], "year": [2020, None, 2022]}
     arrow = pyarrow.table({"id": [0, 1, 2], "other": [1, 2, 3], "vector": vectors[:3].tolist(), **more})
@@ -274,7 +274,7 @@ def test_tables_of_others_bring_attributes(vectors, tmp_path):
             assert (found.vectors[0] == vectors[id % 6]).all()
 
 
-def test_attributes_that_make_no_sense_are_refused(vectors, tmp_path):
+def test_refuses_invalid_columns(vectors, tmp_path):
     for columns, words in (
         ({"lang": "str"}, r"columns\['lang'\] is 'str'; give text or int64 or float64"),
         ({"lang": str}, r"columns\['lang'\] is"),

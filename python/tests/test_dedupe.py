@@ -43,7 +43,7 @@ def gone_of(deduped: adjoin.Deduped) -> set[Any]:
     return set(pyarrow.table(deduped.removed())["id"].to_pylist())
 
 
-def test_what_stays_comes_as_a_stream_with_every_column() -> None:
+def test_kept_rows_are_a_stream_with_every_column() -> None:
     whole = table()
     for source in (whole, whole.to_batches(max_chunksize=17), polars.from_arrow(whole), whole.to_pandas()):
         if isinstance(source, list):
@@ -141,7 +141,7 @@ def every_kind(rows: int = 500) -> pyarrow.Table:
     ],
     ids=lambda written: str(written["compression"]),
 )
-def test_every_kind_of_column_stays_as_it_was_however_it_was_written(tmp_path: Path, written: dict[str, Any]) -> None:
+def test_every_column_type_is_preserved_for_any_writer(tmp_path: Path, written: dict[str, Any]) -> None:
     pyarrow.parquet.write_table(every_kind(), tmp_path / "a.parquet", **written)
     options: dict[str, Any] = {"eps": 1e-9, "exact_text": "key", "vector_column": "vector", "memory": "64MB"}
     with adjoin.dedupe(tmp_path / "a.parquet", tmp_path / "b.parquet", **options) as deduped:
@@ -154,7 +154,7 @@ def test_every_kind_of_column_stays_as_it_was_however_it_was_written(tmp_path: P
     assert compressions[0] == compressions[1]
 
 
-def test_rows_that_say_the_same_count_as_one() -> None:
+def test_rows_with_equal_texts_are_removed() -> None:
     whole = table()
     with adjoin.dedupe(whole, eps=1e-6, exact=True, exact_text="text") as deduped:
         removed = pyarrow.table(deduped.removed()).to_pylist()
@@ -163,13 +163,13 @@ def test_rows_that_say_the_same_count_as_one() -> None:
         assert {(row["kept_id"], row["distance"], row["reason"]) for row in removed} == {(same[0], None, "equal text")}
 
 
-def test_arrays_go_to_a_file(tmp_path: Path) -> None:
+def test_arrays_are_deduplicated_to_a_file(tmp_path: Path) -> None:
     vectors = numpy.array([[0, 0], [0, 1], [5, 0]], dtype="float32")
     adjoin.dedupe(vectors, tmp_path / "kept.npy", eps=1.5).close()
     assert numpy.load(tmp_path / "kept.npy").tolist() == [[0, 0], [5, 0]]
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_refuses_invalid_arguments(tmp_path: Path) -> None:
     whole = table()
     frame = pandas.DataFrame({"vector": [[1.0, 2.0]]})
     for arguments, said in (
@@ -186,7 +186,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_arrays_of_a_file_lose_the_same_rows(tmp_path: Path) -> None:
+def test_all_arrays_of_a_file_keep_the_same_rows(tmp_path: Path) -> None:
     vectors = numpy.arange(4000, dtype="float32").reshape(500, 8) * 10
     vectors[2::3] = vectors[1::3][: len(vectors[2::3])] + numpy.float32(0.01)
     arrays: dict[str, Any] = {

@@ -147,7 +147,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_options_of_the_wrong_type_are_named(options: dict[str, Any], words: str) -> None:
+def test_options_of_the_wrong_type_are_reported(options: dict[str, Any], words: str) -> None:
     is_type = re.search(r" \(\w+\); give", words) is not None
     with pytest.raises(adjoin.OptionError) as raised:
         adjoin.join(GOOD, **options)
@@ -155,7 +155,7 @@ def test_options_of_the_wrong_type_are_named(options: dict[str, Any], words: str
     assert isinstance(raised.value, TypeError) == is_type
 
 
-def test_arguments_of_builds_and_results_are_checked_too(tmp_path: Path) -> None:
+def test_arguments_of_builds_and_results_are_checked(tmp_path: Path) -> None:
     for options, words in [({"metric": 2}, "metric is 2 (int); give l2 or cosine"), ({"force": "yes"}, "force is 'yes' (str); give True or False")]:
         with pytest.raises(adjoin.OptionTypeError) as raised:
             adjoin.build(GOOD, tmp_path / "store", **options)  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_arguments_of_builds_and_results_are_checked_too(tmp_path: Path) -> None
         result.removed("first")  # type: ignore[arg-type]
 
 
-def test_numbers_and_paths_of_every_kind_do(tmp_path: Path) -> None:
+def test_accepts_numbers_and_paths_of_every_type(tmp_path: Path) -> None:
     numpy.save(tmp_path / "v.npy", GOOD)
     scalars: list[dict[str, Any]] = [
         {"eps": numpy.float32(1), "threads": numpy.int64(1), "seed": numpy.uint8(3), "exact": numpy.bool_(True)},
@@ -188,7 +188,7 @@ def test_numbers_and_paths_of_every_kind_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "options", "kind", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_is_wrong_is_said(
+def test_invalid_inputs_are_reported_in_one_line(
     source: Source, options: dict[str, Any], kind: type[Exception], words: list[str], tmp_path: Path
 ) -> None:
     given, temporary = tmp_path / "given", tmp_path / "temporary"
@@ -204,7 +204,7 @@ def test_what_is_wrong_is_said(
     assert sorted(given.iterdir()) == before and not list(temporary.iterdir())
 
 
-def test_a_store_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+def test_an_existing_store_is_replaced_only_with_force(tmp_path: Path) -> None:
     adjoin.build(GOOD, tmp_path / "store")
     with pytest.raises(adjoin.InputError, match="give force"):
         adjoin.build(GOOD, tmp_path / "store")
@@ -238,7 +238,7 @@ def guarded() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["secret.fbin", "locked/store", "locked"])
-def test_what_may_not_be_read_or_written_is_said(name: str, guarded: Path, powerless: None) -> None:
+def test_missing_permissions_are_reported(name: str, guarded: Path, powerless: None) -> None:
     before = sorted(guarded.rglob("*"))
     with pytest.raises(OSError) as raised:  # adjoin.DeviceError, or Python's error for the temporary folder
         if name == "secret.fbin":
@@ -252,7 +252,7 @@ def test_what_may_not_be_read_or_written_is_said(name: str, guarded: Path, power
     assert sorted(guarded.rglob("*")) == before
 
 
-def test_a_place_for_temporary_files_must_be_there(tmp_path: Path) -> None:
+def test_a_missing_temporary_folder_is_refused(tmp_path: Path) -> None:
     adjoin.build(GOOD, tmp_path / "store")
     before = sorted(tmp_path.rglob("*"))
     place = tmp_path / "missing"
@@ -271,7 +271,7 @@ def test_a_store_of_the_other_metric_is_refused(tmp_path: Path) -> None:
         adjoin.join(store, min_similarity=0.9)
 
 
-def test_options_for_builds_have_no_meaning_for_a_store(tmp_path: Path) -> None:
+def test_refuses_build_options_for_a_store(tmp_path: Path) -> None:
     store = adjoin.build(GOOD, tmp_path / "store")
     options: list[dict[str, Any]] = [{"id_column": "id"}, {"vector_column": "v"}, {"buckets": 3}, {"on_bad": "skip"}, {"ids": False}]
     for option in options:
@@ -281,7 +281,7 @@ def test_options_for_builds_have_no_meaning_for_a_store(tmp_path: Path) -> None:
         adjoin.join([store.path, store.path], eps=1.0)
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_folder_that_is_not_a_store(tmp_path: Path) -> None:
     with pytest.raises(adjoin.InputError, match="is not a store"):
         adjoin.Store(tmp_path)
 
@@ -296,6 +296,6 @@ def test_damage_is_found(tmp_path: Path) -> None:
         adjoin.join(store, eps=1.0)
 
 
-def test_kinds_are_those_of_python() -> None:
+def test_errors_derive_from_builtin_exceptions() -> None:
     assert issubclass(adjoin.InputError, ValueError) and issubclass(adjoin.OptionError, ValueError)
     assert issubclass(adjoin.BudgetError, MemoryError) and issubclass(adjoin.DeviceError, OSError)

@@ -14,7 +14,7 @@ def vectors(rows, seed=1):
     return made
 
 
-def test_a_small_set_is_told_exactly():
+def test_estimates_of_a_small_set_are_exact():
     made = vectors(1500)
     at = adjoin.explain(made, eps=0.9).asked
     with adjoin.join(made, eps=0.9, exact=True) as result:
@@ -23,7 +23,7 @@ def test_a_small_set_is_told_exactly():
         assert at.removed_rows == (removed,) * 3
 
 
-def test_of_a_larger_set_the_figures_are_near():
+def test_estimates_of_a_larger_set_are_close():
     made = vectors(9000)
     table = pyarrow.table({"name": [f"row {k}" for k in range(len(made))], "vector": list(made)})
     told = adjoin.explain(table, min_similarity=0.95, id_column="name", memory="200MB")
@@ -37,7 +37,7 @@ def test_of_a_larger_set_the_figures_are_near():
     assert "9000 rows, cosine" in repr(told)
 
 
-def test_without_a_threshold_the_metric_is_said():
+def test_explain_without_a_threshold_uses_the_metric():
     made = vectors(500)
     assert adjoin.explain(made).stats["metric"] == "l2"
     told = adjoin.explain(made, metric="cosine")
@@ -48,7 +48,7 @@ def test_without_a_threshold_the_metric_is_said():
         adjoin.explain(made, metric="dot")
 
 
-def test_what_cannot_be_explained_is_refused(tmp_path):
+def test_explain_refuses_invalid_sources(tmp_path):
     with pytest.raises(adjoin.InputError, match="one row"):
         adjoin.explain(vectors(2)[:1], eps=1.0)
     store = adjoin.build(vectors(100), tmp_path / "store")

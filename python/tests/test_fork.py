@@ -150,7 +150,7 @@ def test_children_of_an_idle_collection_are_refused(vectors, merge_at):
 
 
 @pytest.mark.parametrize("merge_at", [None, "64KiB"])
-def test_children_of_a_collection_at_work_are_refused(vectors, merge_at):
+def test_children_of_a_busy_collection_are_refused(vectors, merge_at):
     live = adjoin.Collection.create("some.live", 16, code_bytes=16, merge_at=merge_at)
     acknowledged = set()
 
@@ -165,7 +165,7 @@ def test_children_of_a_collection_at_work_are_refused(vectors, merge_at):
     check_nothing_is_lost(live, acknowledged)
 
 
-def test_the_lock_of_the_parent_outlives_its_children(vectors):
+def test_children_do_not_release_the_lock_of_their_parent(vectors):
     live = adjoin.Collection.create("some.live", 16)
     for action in [lambda: garbage(live), live.close, lambda: adjoin.Collection("some.live")]:
         forked(action)
@@ -183,7 +183,7 @@ def test_the_lock_of_the_parent_outlives_its_children(vectors):
     assert forked(write).isdigit()
 
 
-def test_a_collection_that_is_only_read_is_refused_in_children(vectors):
+def test_read_only_collections_are_refused_in_children(vectors):
     with adjoin.Collection.create("some.live", 16, merge_at=None) as live:
         live.write(insert=vectors[:1_000])
     with adjoin.Collection("some.live", read_only=True) as live:
@@ -205,7 +205,7 @@ def test_stores_and_indexes_are_searched_in_children(vectors):
         assert forked(lambda: garbage(opened)) == "let go" and len(opened) == len(vectors)
 
 
-def test_children_leave_the_files_of_results_to_their_parent(vectors):
+def test_children_do_not_remove_result_files_of_their_parent(vectors):
     hits = adjoin.build(vectors, "some.store").search(vectors[:2], 1)
     joined = adjoin.join(vectors[:500], eps=2.0)
     before = [hits.ids.tolist(), len(joined), joined.to_arrow().num_rows]
@@ -220,7 +220,7 @@ def test_children_leave_the_files_of_results_to_their_parent(vectors):
     joined.write("pairs.parquet")
 
 
-def test_children_run_what_is_not_open_while_their_parent_runs_it_too(vectors):
+def test_children_can_join_while_their_parent_joins(vectors):
     with at_work(lambda _: adjoin.join(vectors[:200], eps=1.0).close(), lambda _: adjoin.explain(vectors[:200], eps=1.0)):
         expected = len(adjoin.join(vectors[:200], eps=1.0))
         for _ in range(CHILDREN_DURING):

@@ -29,7 +29,7 @@ def reached(hits, wanted):
     return numpy.mean([len(set(found) & set(true)) / len(true) for found, true in zip(hits.ids.tolist(), wanted.tolist())])
 
 
-def test_a_list_of_all_finds_what_numpy_finds(vectors, index):
+def test_a_list_of_all_vertices_equals_numpy(vectors, index):
     queries = vectors[:50] + 0.01
     with index.search(queries, 7, list=len(vectors)) as hits:
         assert (hits.ids == nearest(vectors, queries, 7)).all() and hits.stats["recall"] is None
@@ -37,14 +37,14 @@ def test_a_list_of_all_finds_what_numpy_finds(vectors, index):
 
 
 @pytest.mark.parametrize("effort", [{"exact": True}, {"recall": 1.0}])
-def test_an_exact_search_finds_what_numpy_finds(vectors, index, effort):
+def test_an_exact_search_equals_numpy(vectors, index, effort):
     queries = vectors[:50] + 0.01
     with index.search(queries, 7, **effort) as hits:
         assert (hits.ids == nearest(vectors, queries, 7)).all()
         assert hits.stats["recall"]["at_k"]["low"] == 1.0 and hits.stats["strategy"]["probes"] == "whole"
 
 
-def test_the_recall_is_promised_and_told(vectors, index):
+def test_the_requested_recall_is_reached_and_reported(vectors, index):
     queries = numpy.random.default_rng(2).standard_normal((300, 16), dtype="float32")
     wanted = nearest(vectors, queries, 10)
     lists = []
@@ -58,7 +58,7 @@ def test_the_recall_is_promised_and_told(vectors, index):
     assert lists[0] <= lists[1]  # a list holds at least k candidates
 
 
-def test_all_within_a_radius_is_found(vectors, index):
+def test_range_search_finds_all_rows(vectors, index):
     queries = numpy.random.default_rng(2).standard_normal((900, 16), dtype="float32")
     distances = numpy.linalg.norm(queries[:, None].astype("float64") - vectors[None].astype("float64"), axis=2)
     for asked, probes in ((queries[:20], "whole"), (queries, "walk")):
@@ -73,7 +73,7 @@ def test_all_within_a_radius_is_found(vectors, index):
             index.search(queries, **wrong)
 
 
-def test_queries_of_another_kind_are_calibrated_with(vectors, index, tmp_path):
+def test_calibration_queries_give_the_recall_of_other_queries(vectors, index, tmp_path):
     queries = 3 * numpy.random.default_rng(3).standard_normal((600, 16), dtype="float32")
     numpy.save(tmp_path / "like.npy", queries)
     with index.search(queries, 10, recall=0.9, calibrate_with=tmp_path / "like.npy") as hits:
@@ -95,7 +95,7 @@ def test_an_open_index_is_searched_by_several_threads(vectors, index):
     assert found == {number: wanted.tolist() for number in range(4)}
 
 
-def test_a_store_or_a_table_with_names_becomes_an_index(vectors, tmp_path):
+def test_builds_an_index_from_a_store_or_a_table_with_text_ids(vectors, tmp_path):
     polars = pytest.importorskip("polars")
     table = polars.DataFrame({"id": [f"name {row}" for row in range(len(vectors))], "vector": vectors})
     store = adjoin.build(table, tmp_path / "store", metric="cosine")
@@ -114,7 +114,7 @@ def test_a_store_or_a_table_with_names_becomes_an_index(vectors, tmp_path):
 
 
 @pytest.mark.filterwarnings("error::adjoin.PromiseWarning")
-def test_a_recall_that_nothing_supports_is_warned_of(tmp_path):
+def test_warns_of_an_unsupported_recall(tmp_path):
     many = numpy.random.default_rng(1).standard_normal((6_000, 8), dtype="float32")
     index = adjoin.build_index(many, tmp_path / "index", degree=8, build_list=10, code_bytes=8)
     with pytest.raises(adjoin.PromiseWarning, match="supports a recall of 0.99999"):
@@ -134,7 +134,7 @@ def test_a_recall_that_nothing_supports_is_warned_of(tmp_path):
         ({"k": 3, "memory": "1MB"}, adjoin.BudgetError, "memory"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(vectors, index, options, kind, words):
+def test_refuses_invalid_options_in_one_line(vectors, index, options, kind, words):
     with pytest.raises(kind) as refused:
         index.search(vectors[:3], **options)
     assert words in str(refused.value) and "\n" not in str(refused.value)

@@ -89,7 +89,7 @@ def test_results_of_rows_agree_with_the_pairs(vectors: numpy.ndarray) -> None:
         assert one_each == set(clusters.values()) | (set(range(len(vectors))) - clusters.keys())
 
 
-def test_ids_are_those_of_the_column() -> None:
+def test_results_have_ids_of_the_column() -> None:
     with adjoin.join(SAMPLE, id_column="name", min_similarity=0.95, exact=True, memory="256MB") as result:
         pairs = polars.DataFrame(result.pairs())
         assert pairs.columns == ["left_id", "right_id", "similarity"]
@@ -126,7 +126,7 @@ def categorical(vectors: numpy.ndarray, names: list[str], folder: Path) -> dict[
     }
 
 
-def test_categorical_columns_name_the_rows(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_categorical_columns_are_valid_ids(vectors: numpy.ndarray, tmp_path: Path) -> None:
     names = [f"name {row * 7919 % 600}" for row in range(600)]
     wanted = {(names[left], names[right]) for left, right in pairs_within(vectors, EPS)}
     for name, source in categorical(vectors, names, tmp_path).items():
@@ -134,7 +134,7 @@ def test_categorical_columns_name_the_rows(vectors: numpy.ndarray, tmp_path: Pat
             assert {(left, right) for left, right, _ in rows_of(result.pairs())} == wanted, name
 
 
-def test_rows_go_by_their_number_where_no_ids_are_wanted(vectors: numpy.ndarray) -> None:
+def test_pairs_have_row_numbers_without_ids(vectors: numpy.ndarray) -> None:
     table = pyarrow.table({"id": [0.5] * len(vectors), "vector": as_fixed_lists(vectors)})
     with adjoin.join(table, eps=EPS, exact=True, ids=False) as result:
         assert {(left, right) for left, right, _ in rows_of(result.pairs())} == pairs_within(vectors, EPS).keys()
@@ -151,7 +151,7 @@ def test_a_store_is_built_once_and_joined_often(vectors: numpy.ndarray, tmp_path
         assert "recall" in repr(result)
 
 
-def test_a_result_stays_that_of_the_store_that_was_joined(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_a_result_does_not_change_if_its_store_is_replaced(vectors: numpy.ndarray, tmp_path: Path) -> None:
     store = tmp_path / "store"
     adjoin.build(vectors, store)
     result = adjoin.join(store, eps=EPS)
@@ -161,7 +161,7 @@ def test_a_result_stays_that_of_the_store_that_was_joined(vectors: numpy.ndarray
     assert len(rows_of(result.removed())) + len(rows_of(result.kept())) == len(vectors)
 
 
-def test_nothing_temporary_is_left(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_no_temporary_files_are_left(vectors: numpy.ndarray, tmp_path: Path) -> None:
     with adjoin.join(vectors, eps=EPS, temporary=tmp_path) as result:
         stream = result.pairs()
         assert list(tmp_path.iterdir())
@@ -174,7 +174,7 @@ def test_nothing_temporary_is_left(vectors: numpy.ndarray, tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_memory_counts_what_comes_on_top(vectors: numpy.ndarray) -> None:
+def test_the_budget_counts_only_memory_of_the_join(vectors: numpy.ndarray) -> None:
     ballast = numpy.ones(300 << 17)  # 300 MiB
     with adjoin.join(vectors, eps=EPS, memory="64MB") as result:
         memory = result.stats["memory"]
@@ -182,7 +182,7 @@ def test_memory_counts_what_comes_on_top(vectors: numpy.ndarray) -> None:
     assert memory["kept"] and memory["peak_bytes"] - memory["before_bytes"] <= memory["budget_bytes"] == 64_000_000
 
 
-def test_joins_at_the_same_time_keep_their_budgets() -> None:
+def test_concurrent_joins_fit_their_budgets() -> None:
     many = numpy.random.default_rng(3).random((60_000, 128), dtype="f4")
     many[1::100] = many[::100]
     ready = threading.Barrier(3)
@@ -211,7 +211,7 @@ class Wasteful:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
-def test_memory_is_a_share_of_what_there_is(vectors: numpy.ndarray) -> None:
+def test_memory_is_a_fraction_of_the_machine_or_cgroup(vectors: numpy.ndarray) -> None:
     for given, share in ((None, 0.5), ("80%", 0.8)):
         with adjoin.join(vectors, eps=0.1, memory=given) as result:
             memory = result.stats["memory"]
@@ -219,7 +219,7 @@ def test_memory_is_a_share_of_what_there_is(vectors: numpy.ndarray) -> None:
         assert abs(memory["budget_bytes"] - share * memory["share_of_bytes"]) <= 1 and memory["before_bytes"] > 0
 
 
-def test_memory_that_was_not_kept_is_warned_of(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_warns_if_the_budget_is_exceeded(vectors: numpy.ndarray, tmp_path: Path) -> None:
     table = pyarrow.table({"vector": as_fixed_lists(vectors)})
     with pytest.warns(adjoin.PromiseWarning, match="memory is 64000000") as told:
         adjoin.join(Wasteful(table), eps=EPS, memory="64MB").close()
@@ -240,7 +240,7 @@ def bytes_of(process: subprocess.Popen[str], field: str) -> int:
     return 1024 * int(status.split(f"{field}:")[1].split()[0])
 
 
-def test_memory_is_kept_as_seen_from_outside(tmp_path: Path) -> None:
+def test_the_process_does_not_exceed_its_budget(tmp_path: Path) -> None:
     code = f"""import sys, adjoin
 print("ready", flush=True)
 sys.stdin.readline()
@@ -259,7 +259,7 @@ with adjoin.join({str(SAMPLE)!r}, id_column="name", min_similarity=0.9, memory="
     assert process.returncode == 0
 
 
-def test_a_table_in_one_chunk_needs_no_more_than_one_in_many(vectors: numpy.ndarray) -> None:
+def test_a_table_in_one_chunk_fits_the_budget(vectors: numpy.ndarray) -> None:
     wide = numpy.tile(vectors, (400, 1))[:, :4].copy()
     ballast = pyarrow.array(["x" * 100] * len(wide))
     table = pyarrow.table({"text": ballast, "vector": as_fixed_lists(wide)})
@@ -272,7 +272,7 @@ def test_a_table_in_one_chunk_needs_no_more_than_one_in_many(vectors: numpy.ndar
 
 
 @pytest.mark.parametrize("lists", [as_fixed_lists, lambda vectors: pyarrow.array(list(vectors))])
-def test_small_batches_of_a_large_table_stay_as_they_are(lists: Any, tmp_path: Path) -> None:
+def test_spooling_does_not_split_small_batches(lists: Any, tmp_path: Path) -> None:
     table = pyarrow.table({"vector": lists(numpy.ones((60_000, 64), "float32"))})
     batches = pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1_000))
     for source, most in [(batches, 60), (table, 60_000 * 64 * 8 // (8 << 20) + 1)]:
@@ -304,7 +304,7 @@ def test_arrays_in_any_byte_order_are_sources(element: str, vectors: numpy.ndarr
         assert result.stats["join"]["pairs"] > 0 and result.stats["element"] == ("f16" if "2" in element else "f32")
 
 
-def test_what_a_stream_says_is_passed_on() -> None:
+def test_errors_of_a_stream_are_reported() -> None:
     def batches() -> Any:
         yield pyarrow.record_batch({"vector": [[1.0, 2.0]]})
         raise ValueError("the well is dry")
@@ -314,7 +314,7 @@ def test_what_a_stream_says_is_passed_on() -> None:
         adjoin.join(pyarrow.RecordBatchReader.from_batches(schema, batches()), eps=1.0)
 
 
-def test_results_of_rows_may_be_taken_at_the_same_time(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_row_results_can_be_requested_concurrently(vectors: numpy.ndarray, tmp_path: Path) -> None:
     with adjoin.join(vectors, eps=EPS, exact=True, temporary=tmp_path) as result:
         takers = 4 * [result.counts, result.clusters, result.keep, result.kept]
         wanted = [rows_of(take()) for take in takers]
@@ -324,7 +324,7 @@ def test_results_of_rows_may_be_taken_at_the_same_time(vectors: numpy.ndarray, t
         assert not list(folder.glob("*.parquet")), "what was taken needs no name"
 
 
-def test_what_the_engine_says_goes_to_the_log(vectors: numpy.ndarray, caplog: pytest.LogCaptureFixture) -> None:
+def test_engine_messages_are_logged(vectors: numpy.ndarray, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "adjoin")
     with adjoin.join(vectors, eps=EPS) as result:
         result.removed()
@@ -351,7 +351,7 @@ def test_an_interrupt_stops_the_work(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_comes_with_the_package(tmp_path: Path) -> None:
+def test_the_package_installs_the_command(tmp_path: Path) -> None:
     command = Path(sys.executable).parent / "adjoin"
     version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.split() == ["adjoin", adjoin.__version__]
@@ -363,7 +363,7 @@ def test_the_command_comes_with_the_package(tmp_path: Path) -> None:
     assert refused.returncode == 2 and refused.stderr.startswith("adjoin: ")
 
 
-def test_a_threshold_is_found_that_leaves_so_many_rows(vectors: numpy.ndarray) -> None:
+def test_target_rows_finds_a_threshold(vectors: numpy.ndarray) -> None:
     with adjoin.join(vectors, target_rows=100, exact=True) as result:
         left = pyarrow.table(result.kept()).num_rows
         assert abs(left - 100) <= 20 and result.stats["join"]["eps"] > 0, result.stats["join"]
@@ -380,7 +380,7 @@ def test_a_threshold_is_found_that_leaves_so_many_rows(vectors: numpy.ndarray) -
             adjoin.join(vectors, **options)
 
 
-def test_only_rows_and_pairs_that_meet_conditions_are_joined(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_joins_only_rows_and_pairs_that_pass_the_filter(vectors: numpy.ndarray, tmp_path: Path) -> None:
     languages = ["en", "de", None]
     table = pyarrow.table(
         {
@@ -447,7 +447,7 @@ def test_two_sets_are_joined_with_each_other(vectors: numpy.ndarray, tmp_path: P
             adjoin.join(left, eps=EPS, **options)
 
 
-def test_new_rows_are_joined_as_with_all(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_new_rows_are_joined_with_all_rows(vectors: numpy.ndarray, tmp_path: Path) -> None:
     old, new = vectors[:200], vectors[200:240]
     apart = numpy.sqrt(((vectors[:240, None].astype("f8") - vectors[None, :240].astype("f8")) ** 2).sum(axis=2))
     wanted = {(int(i), int(j)) for i, j in zip(*numpy.nonzero(apart <= EPS)) if i < j and j >= 200}
@@ -471,7 +471,7 @@ def test_new_rows_are_joined_as_with_all(vectors: numpy.ndarray, tmp_path: Path)
             adjoin.join(old, eps=EPS, **options)
 
 
-def test_rows_come_to_a_store_and_others_go(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_append_inserts_and_deletes_rows(vectors: numpy.ndarray, tmp_path: Path) -> None:
     def pairs(of: object) -> set[tuple[int, int]]:
         with adjoin.join(of, eps=EPS, exact=True) as result:
             return {row[:2] for row in rows_of(result.pairs())}

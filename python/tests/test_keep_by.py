@@ -76,7 +76,7 @@ def gone_by_the_sentence(rows: list[dict[str, Any]], order: list[By], eps: float
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_rows_that_go_are_those_that_the_sentence_says(seed: int) -> None:
+def test_removed_rows_follow_the_documented_rule(seed: int) -> None:
     rows = rows_of(seed)
     lot = random.Random(-seed)
     parts = lot.sample(sorted(PARTS), lot.randrange(1, 4))

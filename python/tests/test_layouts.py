@@ -70,7 +70,7 @@ def check(folder: Path, plain: pyarrow.Table, read: Callable[[Path], pyarrow.Tab
     return out
 
 
-def test_a_folder_as_of_the_hub(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_joins_and_dedupes_a_hub_folder(vectors: numpy.ndarray, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     table, folder = table_of(vectors), tmp_path / "set"
     (folder / "data").mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_a_folder_as_of_the_hub(vectors: numpy.ndarray, tmp_path: Path) -> None:
     assert again.features == datasets.Dataset(table).features and 0 < len(again) < 450
 
 
-def test_a_folder_of_save_to_disk(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_joins_and_dedupes_a_save_to_disk_folder(vectors: numpy.ndarray, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     table, folder = table_of(vectors), tmp_path / "set"
     whole = datasets.Dataset(table)
@@ -111,7 +111,7 @@ def test_a_data_set_from_a_kept_stream_has_the_same_features(vectors: numpy.ndar
     assert kept.features == whole.features and kept[0] == whole[0]
 
 
-def test_partitions_of_hive_by_pyarrow(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_joins_and_dedupes_hive_partitions_by_pyarrow(vectors: numpy.ndarray, tmp_path: Path) -> None:
     table, folder = table_of(vectors), tmp_path / "set"
     keys = pyarrow.schema([table.schema.field("lang"), table.schema.field("year")])
     hive = pyarrow.dataset.partitioning(keys, flavor="hive")
@@ -134,7 +134,7 @@ def test_partitions_of_hive_by_pyarrow(vectors: numpy.ndarray, tmp_path: Path) -
     assert all(year[a] <= year[b] for a, b in zip(removed["id"].to_pylist(), removed["kept_id"].to_pylist()))
 
 
-def test_partitions_of_hive_by_duckdb(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_joins_and_dedupes_hive_partitions_by_duckdb(vectors: numpy.ndarray, tmp_path: Path) -> None:
     table, folder = table_of(vectors), tmp_path / "set"
     duckdb.sql(f"COPY (FROM \"table\") TO '{folder}' (FORMAT parquet, PARTITION_BY (lang, year))")
     out = check(folder, table, read_parquet)

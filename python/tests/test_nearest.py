@@ -16,7 +16,7 @@ def neighbors(vectors, k):
     return ids, numpy.take_along_axis(distances, ids, axis=1)
 
 
-def test_arrays_go_by_rows_whatever_their_order_in_the_store(vectors, tmp_path):
+def test_neighbors_are_ordered_by_row(vectors, tmp_path):
     wanted, distances = neighbors(vectors, 5)
     with adjoin.nearest(vectors, 5, exact=True) as found:
         assert (found.ids == wanted).all() and found.ids.shape == (600, 5)
@@ -33,7 +33,7 @@ def test_arrays_go_by_rows_whatever_their_order_in_the_store(vectors, tmp_path):
         assert (again.ids == found.ids).all() and again.stats["seconds"]["build"] is None
 
 
-def test_within_a_threshold_rows_have_as_many_as_there_are(vectors):
+def test_neighbors_within_a_threshold_vary_in_number(vectors):
     wanted, distances = neighbors(vectors, 8)
     with adjoin.nearest(vectors, k=8, within=0.3, exact=True) as found:
         counts = (distances <= 0.3).sum(axis=1)
@@ -43,7 +43,7 @@ def test_within_a_threshold_rows_have_as_many_as_there_are(vectors):
         assert numpy.allclose(found.values, distances[distances <= 0.3], rtol=1e-6)
 
 
-def test_rows_that_were_skipped_are_missing_and_ids_are_ids(vectors):
+def test_neighbors_omit_skipped_rows_and_have_ids(vectors):
     vectors[[0, 7]] = numpy.nan
     ids = numpy.arange(600) * 3
     with adjoin.nearest((ids, vectors), 2, exact=True, on_bad="skip") as found:
@@ -75,7 +75,7 @@ def test_inner_products_have_neighbors(vectors):
         ({"k": 1, "memory": "1MB"}, adjoin.BudgetError, "memory"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(vectors, options, kind, words):
+def test_refuses_invalid_options_in_one_line(vectors, options, kind, words):
     with pytest.raises(kind) as refused:
         adjoin.nearest(vectors, **options)
     assert words in str(refused.value) and "\n" not in str(refused.value)

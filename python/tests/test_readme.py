@@ -50,5 +50,5 @@ def test_examples_and_package_are_well_typed(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-m", "mypy", "--strict", *checked], cwd=tmp_path, check=True)
 
 
-def test_the_stubs_say_what_the_extension_has(tmp_path: Path) -> None:
+def test_the_stubs_match_the_extension(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "mypy.stubtest", "adjoin._engine"], cwd=tmp_path, check=True)

@@ -78,7 +78,7 @@ def test_a_result_is_replaced_only_by_force(vectors: numpy.ndarray, tmp_path: Pa
     assert sorted(tmp_path.iterdir()) == [page, file]
 
 
-def test_pairs_become_tables_of_other_packages(vectors: numpy.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_convert_to_tables_of_other_packages(vectors: numpy.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     with adjoin.join(vectors, eps=EPS, exact=True) as result:
         wanted = rows_of(result.pairs())
         of_polars, of_pandas, of_arrow = result.to_polars(), result.to_pandas(), result.to_arrow()
@@ -91,7 +91,7 @@ def test_pairs_become_tables_of_other_packages(vectors: numpy.ndarray, monkeypat
                 getattr(result, method)()
 
 
-def test_a_page_has_pairs_figures_and_names(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_a_report_has_pairs_statistics_and_names(vectors: numpy.ndarray, tmp_path: Path) -> None:
     names = polars.DataFrame({"title": [f"title {row}" for row in range(len(vectors))]})
     (tmp_path / "names").mkdir()
     for shard in range(2):
@@ -106,7 +106,7 @@ def test_a_page_has_pairs_figures_and_names(vectors: numpy.ndarray, tmp_path: Pa
     assert all(text == f"title {row}" for row, text in data["names"])
 
 
-def test_a_page_of_two_sets_names_the_rows_of_each(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_a_report_of_two_sets_has_names_of_each(vectors: numpy.ndarray, tmp_path: Path) -> None:
     for side in ("left", "right"):
         polars.DataFrame({"title": [f"{side} {row}" for row in range(len(vectors))]}).write_parquet(tmp_path / f"{side}.parquet")
     left, right = tmp_path / "left.parquet", tmp_path / "right.parquet"

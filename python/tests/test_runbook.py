@@ -43,7 +43,7 @@ def shapes() -> dict[str, list[runbook.Step]]:
     }
 
 
-def test_published_runbooks_are_made_again():
+def test_reproduces_published_runbooks():
     wikipedia = list(runbook.expiry(1_000_000, 100, 1232))
     assert Counter(step["operation"] for step in wikipedia) == {"insert": 100, "delete": 60, "search": 100}
     assert runbook.most_alive(wikipedia) == 410_000
@@ -60,7 +60,7 @@ def test_published_runbooks_are_made_again():
 
 
 @pytest.mark.parametrize("shape", shapes())
-def test_a_runbook_changes_only_what_is_there(shape):
+def test_a_runbook_deletes_only_existing_rows(shape):
     rows: dict[int, int] = {}
     used: set[int] = set()
     for number, step, row_of in runbook.alive(shapes()[shape], 1_200):
@@ -79,7 +79,7 @@ def test_a_runbook_changes_only_what_is_there(shape):
     assert any(step["operation"] == "delete" for step in shapes()[shape])
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_runbooks_round_trip(tmp_path):
     for name, steps in shapes().items():
         runbook.write(tmp_path / "runbook.yaml", name, steps)
         assert runbook.read(tmp_path / "runbook.yaml", name) == steps
@@ -96,7 +96,7 @@ def test_what_is_written_is_read(tmp_path):
         runbook.read(tmp_path / "bad.yaml", "a")
 
 
-def test_clusters_are_the_same_rows_in_another_order(files, tmp_path):
+def test_clustering_reorders_the_rows(files, tmp_path):
     base, _ = files
     runbook.in_clusters(base, tmp_path / "ordered.u8bin", 5, 1)
     before, after = (numpy.array(runbook.vectors(path)) for path in (base, tmp_path / "ordered.u8bin"))
@@ -120,7 +120,7 @@ def truth(files):
     return folder
 
 
-def test_the_truth_is_what_brute_force_finds(files, truth):
+def test_the_ground_truth_equals_brute_force(files, truth):
     base, queries = files
     steps = shapes()["renewal"]
     rows, asked = numpy.array(runbook.vectors(base)), numpy.array(runbook.vectors(queries))
@@ -141,7 +141,7 @@ def test_the_truth_is_what_brute_force_finds(files, truth):
     assert searches == 20 and [path.suffix for path in truth.iterdir()] == [".gt100"] * 20
 
 
-def test_a_row_as_far_as_the_last_one_counts(tmp_path):
+def test_ties_with_the_last_neighbor_count_as_hits(tmp_path):
     with (tmp_path / "truth").open("wb") as file:
         for part in (numpy.array([1, 4], "<i4"), numpy.array([5, 6, 7, 8], "<u4"), numpy.array([1, 2, 2, 3], "<f4")):
             part.tofile(file)
@@ -163,7 +163,7 @@ def command(what, job):
     return [sys.executable, BENCH / "runbook_engines.py", "adjoin", what, json.dumps(job)]
 
 
-def test_a_live_index_follows_a_runbook(job):
+def test_a_collection_runs_a_runbook(job):
     told = json.loads(subprocess.run(command("run", job), check=True, capture_output=True).stdout)
     assert told["kept_bytes"] > 1_000
     steps = [json.loads(line) for line in Path(job["log"]).read_text().splitlines()]
@@ -175,7 +175,7 @@ def test_a_live_index_follows_a_runbook(job):
     assert (checked["ended"], checked["lost"], checked["risen"]) == (len(steps), 0, 0) and checked["rows"] > 100
 
 
-def test_a_check_tells_of_rows_that_are_lost_or_risen(job):
+def test_the_check_reports_lost_and_undeleted_rows(job):
     job |= {"settled": 1_000_000, "efforts": [10]}
     subprocess.run(command("run", job), check=True, capture_output=True)
     log = Path(job["log"])
@@ -191,7 +191,7 @@ def test_a_check_tells_of_rows_that_are_lost_or_risen(job):
     assert told["lost"] == 0 and told["risen"] == told["rows"] > 0
 
 
-def test_what_was_written_is_there_after_a_kill(job):
+def test_written_rows_survive_a_kill(job):
     process = subprocess.Popen(command("run", job), stdout=subprocess.DEVNULL)
     log = Path(job["log"])
     while process.poll() is None and (not log.exists() or len(log.read_text().splitlines()) < 30):
@@ -202,7 +202,7 @@ def test_what_was_written_is_there_after_a_kill(job):
     assert told["ended"] >= 30 and told["rows"] > 0 and (told["lost"], told["risen"]) == (0, 0)
 
 
-def test_the_adapter_of_the_streaming_track_finds_what_is_there(files, tmp_path, monkeypatch):
+def test_the_streaming_track_adapter_finds_current_rows(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = types.ModuleType("neurips23.streaming.base")
     base.BaseStreamingANN = object  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ def nearest(vectors, queries, k):
     return ids, numpy.take_along_axis(distances, ids, axis=1)
 
 
-def test_the_nearest_are_those_of_numpy(vectors, store):
+def test_the_nearest_rows_equal_numpy(vectors, store):
     queries = vectors[:50] + 0.01
     wanted, distances = nearest(vectors, queries, 7)
     with store.search(queries, k=7) as hits:
@@ -37,7 +37,7 @@ def test_the_nearest_are_those_of_numpy(vectors, store):
     assert hits.offsets.tolist() == list(range(0, 351, 7))
 
 
-def test_a_radius_gives_each_query_as_many_as_there_are(vectors, store):
+def test_range_search_returns_all_rows_within_a_radius(vectors, store):
     queries = vectors[:20]
     wanted, distances = nearest(vectors, queries, len(vectors))
     with store.search(queries, radius=3.5, exact=True) as hits:
@@ -47,7 +47,7 @@ def test_a_radius_gives_each_query_as_many_as_there_are(vectors, store):
         assert first.tolist() == wanted[0, : counts[0]].tolist() and first[0] == 0
 
 
-def test_ids_of_texts_are_texts(vectors, tmp_path):
+def test_text_ids_are_returned_as_texts(vectors, tmp_path):
     polars = pytest.importorskip("polars")
     names = [f"name {row}" for row in range(len(vectors))]
     table = polars.DataFrame({"id": names, "vector": vectors})
@@ -71,7 +71,7 @@ def test_ids_of_texts_are_texts(vectors, tmp_path):
         ({"k": 3, "memory": "1MB"}, adjoin.BudgetError, "memory"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(vectors, store, options, kind, words):
+def test_refuses_invalid_options_in_one_line(vectors, store, options, kind, words):
     with pytest.raises(kind) as refused:
         store.search(vectors[:3], **options)
     assert words in str(refused.value) and "\n" not in str(refused.value)
@@ -82,7 +82,7 @@ def test_queries_of_other_dimensions_are_refused(store):
         store.search(numpy.zeros((2, 15), "float32"), k=1)
 
 
-def test_only_rows_that_meet_a_condition_are_found(vectors, tmp_path):
+def test_filters_restrict_the_hits(vectors, tmp_path):
     polars = pytest.importorskip("polars")
     rows = len(vectors)
     table = polars.DataFrame(

@@ -49,7 +49,7 @@ def test_a_dataset_of_pyarrow_is_read_in_batches(vectors: numpy.ndarray, tmp_pat
         adjoin.join(dataset, eps=EPS, vector_column="w")
 
 
-def test_the_data_set_of_a_delta_table_has_its_living_rows(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_a_delta_table_has_only_its_current_rows(vectors: numpy.ndarray, tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     table, name = table_of(vectors), str(tmp_path / "table")
     deltalake.write_deltalake(name, table.slice(0, 100))
@@ -71,7 +71,7 @@ def test_a_lazy_frame_is_read_in_batches(vectors: numpy.ndarray, tmp_path: Path)
         adjoin.join(frame, eps=EPS, split="train")
 
 
-def test_data_sets_of_hugging_face(vectors: numpy.ndarray) -> None:
+def test_hugging_face_data_sets_are_sources(vectors: numpy.ndarray) -> None:
     datasets = pytest.importorskip("datasets")
     whole = datasets.Dataset(table_of(vectors))
     check(whole, vectors)
@@ -86,7 +86,7 @@ def test_data_sets_of_hugging_face(vectors: numpy.ndarray) -> None:
         adjoin.join(splits, eps=EPS, split="dev")
 
 
-def test_views_of_lists(vectors: numpy.ndarray) -> None:
+def test_list_views_are_sources(vectors: numpy.ndarray) -> None:
     table = table_of(vectors)
     for views in (pyarrow.list_view(pyarrow.float32()), pyarrow.large_list_view(pyarrow.float32())):
         column = pyarrow.array(vectors.tolist(), views)
@@ -114,7 +114,7 @@ def test_tensors_are_arrays(vectors: numpy.ndarray) -> None:
     check(Tensor(vectors), vectors, by_id=False)
 
 
-def test_tensors_of_torch(vectors: numpy.ndarray) -> None:
+def test_torch_tensors_are_sources(vectors: numpy.ndarray) -> None:
     torch = pytest.importorskip("torch")
     check(torch.from_numpy(vectors), vectors, by_id=False)
     check(torch.from_numpy(vectors.T.copy()).T, vectors, by_id=False)
@@ -122,12 +122,12 @@ def test_tensors_of_torch(vectors: numpy.ndarray) -> None:
         adjoin.join(torch.from_numpy(vectors).requires_grad_(), eps=EPS)
 
 
-def test_arrays_of_jax(vectors: numpy.ndarray) -> None:
+def test_jax_arrays_are_sources(vectors: numpy.ndarray) -> None:
     jax = pytest.importorskip("jax")
     check(jax.numpy.asarray(vectors), vectors, by_id=False)
 
 
-def test_a_split_of_a_folder(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_joins_one_split_of_a_folder(vectors: numpy.ndarray, tmp_path: Path) -> None:
     table = table_of(vectors)
     for split, start in (("train", 0), ("test", 300)):
         pyarrow.parquet.write_table(table.slice(start, 300), tmp_path / f"{split}-00000-of-00001.parquet")

@@ -46,7 +46,7 @@ mod tests {
     use super::percent;
 
     #[test]
-    fn shares_are_written_without_needless_digits() {
+    fn percentages_have_no_needless_digits() {
         let shares = [(1.0, "100 %"), (0.95, "95 %"), (0.999, "99.9 %"), (0.030_42, "3.04 %"), (0.0, "0 %")];
         shares.iter().for_each(|(share, text)| assert_eq!(percent(*share), *text));
         assert_eq!((percent(1e-9).as_str(), percent(1.0 - 1e-9).as_str()), ("less than 0.01 %", "99.99 %"));

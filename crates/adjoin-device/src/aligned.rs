@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_is_aligned_and_length_is_kept() {
+    fn buffers_have_an_aligned_address_and_the_requested_length() {
         for len in [0, 1, 4095, 4096, 4097] {
             let mut buffer = AlignedBuffer::zeroed(len);
             assert_eq!(buffer.len(), len);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_becomes_shorter_and_longer() {
+    fn resize_reuses_memory_up_to_its_capacity() {
         let mut buffer = AlignedBuffer::zeroed(5000);
         let address = buffer.as_ptr();
         for len in [1, 8192, 0, 4096] {

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservations_add_up_and_come_back() {
+    fn reservations_add_up_and_are_released() {
         let budget = MemoryBudget::new(100);
         let first = budget.reserve(60).unwrap();
         assert_eq!(budget.free(), 40);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_bytes_come_back() {
+    fn waiting_ends_when_bytes_are_released() {
         let budget = MemoryBudget::new(10);
         let held = budget.reserve(10).unwrap();
         std::thread::scope(|scope| {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_within_a_reservation_holds_it() {
+    fn a_nested_budget_holds_its_reservation() {
         let whole = MemoryBudget::new(100);
         let part = MemoryBudget::within(whole.reserve(60).unwrap());
         let held = part.reserve(50).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_all_and_gives_back_what_it_does_not_need() {
+    fn a_run_reserves_all_free_bytes_and_can_shrink() {
         let budget = MemoryBudget::new(100);
         let kept = budget.reserve(30).unwrap();
         let mut run = for_run(&budget, 50).unwrap().unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_waits_for_other_runs_and_for_nothing_else() {
+    fn a_run_waits_only_for_other_runs() {
         let budget = MemoryBudget::new(100);
         let kept = budget.reserve(30).unwrap();
         let first = for_run(&budget, 1).unwrap().unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_gives_nothing_back() {
+    fn a_forked_child_releases_no_reservation() {
         let mut budget = MemoryBudget::new(10);
         Arc::get_mut(&mut budget.shared).unwrap().creator = Creator::another_process();
         let held = budget.reserve(6).unwrap();

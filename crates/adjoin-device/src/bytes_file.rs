@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_read_up_to_their_end() {
+    fn reads_bytes_up_to_the_end_and_fails_after() {
         let file = BytesFile::new(Path::new("body"), vec![1, 2, 3]);
         let mut two = [0; 2];
         assert_eq!((file.len(), file.read_at(1, &mut two).unwrap(), two), (3, 2, [2, 3]));

@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_file_nor_folder_is_told_and_not_opened() {
+    fn special_files_are_reported_and_not_opened() {
         let device = FileSystem::pread();
         assert_eq!(device.kind(Path::new("/dev/null")).unwrap(), Some(FileKind::Other));
         assert_eq!(device.open(Path::new("/dev/null")).err().unwrap().source.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
-    fn a_refused_ring_is_told() {
+    fn a_refused_io_uring_is_reported() {
         match (FileSystem::detect(), FileSystem::io_uring()) {
             ((files, None), Ok(_)) => assert_eq!(files.name(), "io_uring"),
             ((files, Some(note)), Err(_)) => assert!(files.name() == "pread" && note.contains("refuses io_uring")),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_names_nobody() {
+    fn lock_files_without_valid_text_name_no_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let Ok(Lock::Ours(_held)) = lock(&path) else { panic!("it is free") };

@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_count_with_what_they_take_from_the_system() {
+    fn block_sizes_include_allocator_overhead() {
         assert_eq!([0, 1, 16, 100].map(MappedBlocks::block_bytes), [0, 32, 32, 128]);
         let mapped = BLOCK_BYTES_MAPPED as u64;
         assert_eq!([mapped, mapped + 1].map(MappedBlocks::block_bytes), [mapped, mapped + PAGE_BYTES_MIN as u64]);
     }
 
     #[test]
-    fn the_oldest_spare_blocks_make_room_and_the_nearest_in_size_is_taken() {
+    fn spare_blocks_evict_the_oldest_and_reuse_the_closest_size() {
         let mut spare = Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 };
         let mut freed = Vec::new();
         let mut keep = |spare: &mut Spare, address: usize, bytes: usize| {
@@ -276,7 +276,7 @@ mod tests {
 
     /// Threads that free blocks of other threads never share a block.
     #[test]
-    fn a_block_is_given_out_once() {
+    fn threads_never_share_a_block() {
         std::thread::scope(|scope| {
             for thread in 0..4_u8 {
                 scope.spawn(move || {

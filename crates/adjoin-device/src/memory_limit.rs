@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_cgroups_has_its_memory() {
+    fn the_limit_without_cgroups_is_the_machine_memory() {
         assert_eq!(limit(&[]), Some(MACHINE));
         assert_eq!(limit(&[("/proc/self/cgroup", CGROUP_2), ("/proc/self/mountinfo", MOUNTS_2)]), Some(MACHINE));
         assert_eq!(limit_by(|_| None), None);
     }
 
     #[test]
-    fn the_least_limit_of_a_cgroup_and_those_around_it_counts_in_version_2() {
+    fn the_least_limit_of_nested_cgroups_applies_in_version_2() {
         let of = |own: &'static str, user: &'static str, all: &'static str| {
             limit(&[
                 ("/proc/self/cgroup", CGROUP_2),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_of_a_cgroup_and_those_around_it_counts_in_version_1() {
+    fn the_least_limit_of_nested_cgroups_applies_in_version_1() {
         let of = |own: &'static str, around: &'static str| {
             limit(&[
                 ("/proc/self/cgroup", CGROUP_BOTH),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn where_both_versions_are_mounted_the_lesser_counts() {
+    fn the_least_limit_applies_if_both_cgroup_versions_are_mounted() {
         let of = |one: &'static str, two: &'static str| {
             limit(&[
                 ("/proc/self/cgroup", CGROUP_BOTH),
@@ -217,7 +217,7 @@ mod tests {
     /// A container with version 1 sees its own cgroup as the root of the mount; with a namespace of its own, it is in
     /// `/`.
     #[test]
-    fn a_container_finds_the_limit_that_it_sees() {
+    fn a_container_uses_its_visible_cgroup_limit() {
         let mounts = "36 30 0:33 /docker/5f2c /sys/fs/cgroup/memory ro,nosuid master:18 - cgroup cgroup rw,memory\n";
         let file = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n");
         for own in ["4:memory:/docker/5f2c\n", "4:memory:/\n", "4:memory:/../elsewhere\n"] {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_counts_as_no_limit() {
+    fn invalid_cgroup_files_mean_no_limit() {
         for text in ["", "\n", "-1\n", "12 parsecs", "99999999999999999999999", "max max"] {
             let file = ("/sys/fs/cgroup/user.slice/memory.max", text);
             let files = [("/proc/self/cgroup", CGROUP_2), ("/proc/self/mountinfo", MOUNTS_2), file];
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_says_how_much_it_has() {
+    fn this_machine_has_a_memory_limit() {
         assert!(memory_limit().is_some_and(|limit| limit.bytes > 1 << 20), "{:?}", memory_limit());
     }
 }

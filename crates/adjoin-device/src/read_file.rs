@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_says_how_to_align() {
+    fn open_files_report_their_alignment() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, [7; 5_000]).unwrap();

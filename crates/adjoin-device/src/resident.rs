@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_no_less_than_the_present() {
+    fn peak_resident_bytes_are_at_least_the_current_ones() {
         let current = current_resident_bytes();
         assert!(current > 0 && peak_resident_bytes() >= current);
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn large_pages_leave_bytes_as_they_are() {
+    fn large_pages_preserve_bytes() {
         for len in [0, 1, 5_000, 9 << 20] {
             let mut bytes = vec![7_u8; len];
             let middle = len / 3;

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_read_asks_for_its_rest_and_the_end_is_an_error() {
+    fn a_short_read_continues_and_end_of_file_is_an_error() {
         let (_folder, mut slot) = slot(3 * 4096);
         assert!(matches!(slot.progress(4096), Progress::Rest));
         assert!(matches!(slot.progress(-EINTR), Progress::Rest));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_end_a_read_and_so_does_an_endless_delay() {
+    fn errors_and_too_many_retries_end_a_read() {
         let (_folder, mut slot) = slot(4096);
         let Progress::Ended(Err(error)) = slot.progress(-EIO) else { panic!("an error ends it") };
         assert_eq!(error.raw_os_error(), Some(EIO));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_fails_gives_every_read_an_end() {
+    fn a_failed_ring_completes_every_read() {
         let Ok(mut queue) = UringQueue::new(4) else { return eprintln!("skipped: io_uring is refused") };
         let (_folder, slot) = slot(4096);
         for token in 0..3 {

@@ -194,7 +194,7 @@ mod tests {
 
     /// Appends odd pieces, some followed by a sync: after each, the file is exactly what was appended.
     #[test]
-    fn the_file_is_what_was_appended_at_every_sync() {
+    fn a_synced_file_has_all_appended_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         for direct in [true, false] {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_blocks_go_past_the_page_cache_where_that_is_allowed() {
+    fn whole_blocks_bypass_the_page_cache_if_supported() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = AppendFile::create(&folder.path().join("file")).unwrap();
         if file.direct.is_none() {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_nothing_more_is_written() {
+    fn a_failed_file_refuses_later_writes() {
         let full = Path::new("/dev/full");
         if !full.exists() {
             return eprintln!("skipped: no /dev/full");

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_is_whole_and_survives_being_written() {
+    fn every_preset_is_complete_and_round_trips() {
         for name in Config::presets() {
             let preset = Config::preset(name).unwrap();
             assert_eq!(preset.name(), name);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_says_stands_before_what_it_is_like() {
+    fn a_configuration_overrides_the_preset_it_extends() {
         let text =
             "like = \"ndsearch\"\nname = \"x\"\n[timing]\nread = { value = 5, unit = \"us\", source = \"mine\" }\n";
         let config = Config::parse(text).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_figures_are_named_with_what_would_do() {
+    fn invalid_figures_are_reported_with_a_remedy() {
         let figure = |section: &str, line: &str| refused(&format!("like = \"ndsearch\"\n[{section}]\n{line}\n"));
         let planes = figure("geometry", "planes_per_lun = { value = 0, unit = \"count\", source = \"s\" }");
         assert_eq!(planes, "geometry.planes_per_lun is 0 count; give a whole number from 1 to 64");

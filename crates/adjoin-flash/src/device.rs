@@ -187,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_device_of_the_paper_has_512_gib() {
+    fn the_ndsearch_device_has_512_gib() {
         let device = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
         assert_eq!(device.geometry().bytes(), 512 << 30);
         assert_eq!((device.geometry().luns(), device.geometry().planes()), (256, 512));
     }
 
     #[test]
-    fn each_chip_has_its_luns_and_each_channel_its_chips() {
+    fn luns_are_mapped_to_chips_and_channels() {
         let geometry = *Device::new(&Config::preset("ndsearch").unwrap()).unwrap().geometry();
         let mut of_chip = vec![Vec::new(); geometry.chips() as usize];
         (0..geometry.luns()).for_each(|lun| of_chip[geometry.chip_of(lun) as usize].push(lun));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_do_not_go_together_are_refused() {
+    fn refuses_inconsistent_device_figures() {
         let with = |name: &str, value: f64| {
             let mut config = Config::preset("ndsearch").unwrap();
             config.set(name, value, "test").unwrap();

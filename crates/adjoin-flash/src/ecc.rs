@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_of_all_planes_is_the_share_that_was_set() {
+    fn the_mean_error_rate_of_planes_is_the_configured_rate() {
         for share in [0.01, 0.05, 0.1, 0.3] {
             let errors = PlaneErrors::new(512, share, 0.5, 1);
             let failed = (0..400_000u64).filter(|read| errors.fails(read % 512, *read)).count() as f64 / 400_000.0;

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_then_as_they_were_added() {
+    fn events_are_ordered_by_time_then_by_insertion() {
         let mut events = Events::default();
         [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd')].into_iter().for_each(|(time, what)| events.add(time, what));
         assert_eq!(events.next_time(), Some(3));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_go_before_data_or_after_them_and_after_what_is_under_way() {
+    fn a_bus_prefers_commands_or_data_after_the_current_transfer() {
         for (data_first, order) in [(false, [(1, 'c'), (6, 'b')]), (true, [(6, 'b'), (1, 'c')])] {
             let mut bus = Bus::new(data_first);
             [(5, 'a'), (6, 'b')].into_iter().for_each(|(takes, what)| bus.add_data(takes, what));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_free_server_takes_who_comes_first() {
+    fn a_station_serves_requests_in_order_of_arrival() {
         let mut two = Station::new(2);
         assert_eq!(
             [two.serve(0, 10), two.serve(0, 4), two.serve(1, 4), two.serve(20, 1)],

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_follow_one_another_go_together_in_a_lun() {
+    fn consecutive_pages_are_placed_on_planes_of_one_lun() {
         let layout = laid(700, Mapping::MultiPlane);
         let (first, second, third) = (layout.address(0), layout.address(4), layout.address(8));
         assert_eq!((first.lun, first.plane, first.page), (0, 0, 0));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn layouts_that_exceed_the_device_are_refused() {
         let none: fn(u32) -> &'static [u32] = |_| &[];
         let page = LunCsr::new(&small(), 9, 0, none, 513, Mapping::Linear).unwrap_err().to_string();
         assert!(page.contains("a vector takes 513 bytes and a page of the device has 512"), "{page}");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hottest_vertices_come_breadth_first() {
+    fn the_hottest_vertices_are_in_breadth_first_order() {
         let edges: [&[u32]; 5] = [&[3, 2], &[], &[1], &[4, 2], &[]];
         let layout = LunCsr::new(&small(), 5, 0, |vertex| edges[vertex as usize], 128, Mapping::Linear).unwrap();
         assert_eq!(layout.hottest(4), [0, 3, 2, 4]);
@@ -283,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_page_holds_what_fits_and_a_refresh_moves_whole_blocks(
+        fn pages_hold_their_capacity_and_refreshes_move_whole_blocks(
             vertices in 1u32..768,
             linear: bool,
             anywhere: bool,

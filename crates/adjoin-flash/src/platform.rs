@@ -168,7 +168,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn every_platform_has_its_name_and_says_what_it_assumes() {
+    fn every_platform_has_a_name_and_lists_its_assumptions() {
         for platform in Platform::ALL {
             assert_eq!(Platform::named(platform.name()), Some(platform));
             assert!(platform.assumptions().len() > 40);

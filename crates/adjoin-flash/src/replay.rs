@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_at_a_time_takes_the_sum_of_its_parts() {
+    fn the_latency_of_a_single_read_is_the_sum_of_its_stages() {
         let device = device(&[("controller.request", 2.0), ("ecc.hard", 1.0)]);
         let reads = (0..1_000).map(|k| free(mixed(k) % (1 << 30) / 8_192 * 8_192, 8_192)).collect();
         let report = run(&device, reads, 1);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn saturated_devices_are_as_fast_as_what_limits_them() {
+    fn the_bottleneck_limits_the_rate_of_saturated_devices() {
         let rate = |changes: &[(&str, f64)]| {
             let device = device(changes);
             // Long enough that start and end do not matter; pages of different blocks are never sensed together.
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_page_lies_somewhere_else() {
+    fn every_page_has_its_own_address() {
         let small = [("geometry.channels", 2.0), ("geometry.blocks_per_plane", 3.0), ("geometry.pages_per_block", 4.0)];
         let geometry = *device(&small).geometry();
         for spread in Spread::ALL {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_come_at_their_times_wait_for_nothing_before() {
+    fn timed_reads_start_at_their_time() {
         let device = device(&[]);
         let alone = run(&device, vec![free(0, 8_192)], 1);
         let at = |k: u64| free(k * 8_192, 8_192).map(|read| TraceRead { at: k * 1_000_000_000, ..read });
@@ -308,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn laws_hold_for_all_traces_and_places(
+        fn replay_reports_are_consistent_for_all_traces_and_places(
             reads in prop::collection::vec((0u64..1 << 24, 1u64..100_000, 0u64..5, prop::option::of(0u64..5)), 1..60),
             depth in 1usize..40,
             place in prop::sample::select(vec![Place::Lun, Place::Chip, Place::Channel, Place::Fpga, Place::Host]),

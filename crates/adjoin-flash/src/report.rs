@@ -90,7 +90,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn the_density_is_that_of_the_paper() {
+    fn the_storage_density_matches_the_ndsearch_paper() {
         let device = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
         let density = storage_density(&device, Place::Lun);
         assert!((density - 5.64).abs() < 0.01, "{density}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_takes_what_its_current_says() {
+    fn the_energy_of_a_page_read_follows_from_its_current() {
         let device = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
         let counts = Counts { page_reads: 2, channel_bytes: 1_000, ..Counts::default() };
         let energy = Energy::of(&device, &counts, crate::device::SECOND, 3.0);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_waits_for_all_of_the_step_before_it_and_no_other_does() {
+    fn reads_wait_only_for_the_step_that_they_depend_on() {
         let reads = [read(0, None, 0), read(0, None, 1), read(1, Some(0), 2), read(2, None, 3)];
         let mut schedule = Schedule::new(reads.into_iter(), 8);
         let mut begun = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_read_is_asked_for_once_and_in_time(
+        fn every_read_is_issued_once_and_in_time(
             steps in prop::collection::vec((0u32..3, 0u64..6, prop::option::of(0u64..6)), 0..200),
             depth in 1usize..9,
             order in prop::collection::vec(any::<prop::sample::Index>(), 400),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_keeps_memory_and_clears_it() {
+    fn reset_reuses_memory_and_clears_it() {
         let mut panel = Panel::<u8>::zeroed(4, 100);
         (0..4).for_each(|row| panel.row_mut(row).fill(9));
         let bytes = panel.bytes();

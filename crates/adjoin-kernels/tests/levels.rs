@@ -303,7 +303,7 @@ proptest! {
 }
 
 #[test]
-fn shapes_at_every_edge() {
+fn kernels_match_the_reference_for_edge_case_shapes() {
     for (rows, columns) in [(0, 0), (0, 5), (5, 0), (1, 1), (4, 16), (5, 17), (8, 64), (9, 65), (7, 150)] {
         for dimensions in [0, 1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 128] {
             check_u8(7, dimensions, rows, columns);
@@ -313,13 +313,13 @@ fn shapes_at_every_edge() {
 }
 
 #[test]
-fn more_columns_than_the_cache_holds() {
+fn kernels_match_the_reference_for_more_columns_than_the_cache() {
     check_u8(1, 100, 9, 1000);
     check_ordinary_f32(2, 300, 9, 200);
 }
 
 #[test]
-fn most_dimensions() {
+fn kernels_match_the_reference_for_the_most_dimensions() {
     check_u8(3, 8192, 6, 37);
     check_ordinary_f32(4, 8192, 6, 37);
     check_u8(5, adjoin_kernels::DIMENSIONS_MAX, 2, 3);
@@ -343,7 +343,7 @@ fn farthest_bytes_do_not_overflow() {
 }
 
 #[test]
-fn overflow_and_nan_are_the_same_everywhere() {
+fn overflow_and_nan_are_equal_on_every_level() {
     let values = [0.0, f32::MAX, f32::MIN, f32::INFINITY, f32::NAN, 1e-45, 1e20, 1.9e19];
     let vectors: Vec<Vec<f32>> = values.iter().map(|&value| vec![value; 20]).collect();
     let all: Vec<u32> = (0..values.len() as u32).collect();
@@ -355,7 +355,7 @@ fn overflow_and_nan_are_the_same_everywhere() {
 }
 
 #[test]
-fn a_stranger_is_not_a_level() {
+fn unknown_names_are_no_kernel_level() {
     assert!(Kernel::named("").is_none() && Kernel::named("avx1024").is_none());
     assert_eq!(Kernel::detect().name(), Kernel::available().last().unwrap().name());
 }
@@ -373,7 +373,7 @@ fn columns_of_another_level_are_refused() {
 }
 
 #[test]
-fn required_levels_are_here() {
+fn required_kernel_levels_are_available() {
     let here: Vec<_> = Kernel::available().iter().map(Kernel::name).collect();
     let required = std::env::var("ADJOIN_REQUIRE").unwrap_or_default();
     for level in ["reference", "avx2", "avx512-vnni"] {
@@ -386,7 +386,7 @@ fn required_levels_are_here() {
 }
 
 #[test]
-fn searches_in_lists_find_what_plain_loops_find() {
+fn list_searches_equal_plain_loops() {
     let mut random = Random(12);
     for len in [0, 1, 15, 16, 17, 31, 32, 33, 100, 1000] {
         let values: Vec<u32> = (0..len).map(|_| random.below(50) as u32 * 0x0400_0000).collect();
@@ -448,7 +448,7 @@ fn nearest_centroids_are_the_nearest() {
 
 /// Sums in f64 agree on every level, and close to sums in the order of the elements, for any length and size.
 #[test]
-fn wide_sums_are_near_those_in_order() {
+fn sums_in_f64_are_close_to_sequential_sums() {
     let mut random = Random(11);
     for dimensions in [0, 1, 2, 31, 32, 33, 64, 100, 384, 1023, 8192] {
         for element in [Random::float, Random::extreme_float] {
@@ -502,7 +502,7 @@ fn floats_are_rounded_to_the_nearest_bytes() {
 
 /// Sums in f32 agree on every level, and within `near_error` of the exact ones.
 #[test]
-fn near_sums_are_near() {
+fn sums_in_f32_are_within_their_error_bound() {
     let mut random = Random(14);
     for dimensions in [0, 1, 63, 64, 65, 128, 384, 1023, 8192] {
         let [x, y] = [(); 2].map(|()| random.vectors(1, dimensions, Random::float).remove(0));
@@ -521,7 +521,7 @@ fn near_sums_are_near() {
 
 /// Converts every finite half and compares it with arithmetic.
 #[test]
-fn halves_become_the_equal_floats() {
+fn halves_are_converted_to_equal_floats() {
     let finite = (0..=u16::MAX).filter(|half| half & 0x7c00 != 0x7c00);
     let value = |half: u16| {
         let (exponent, digits) = (i32::from(half >> 10 & 31), f64::from(half & 1023));
@@ -539,7 +539,7 @@ fn halves_become_the_equal_floats() {
 
 /// Sums of table entries agree on every level and match the codes, for any length, stride and order.
 #[test]
-fn lookups_are_summed_alike() {
+fn lookup_sums_are_equal_on_every_level() {
     let mut random = Random(17);
     for (chunks, beyond) in [(0, 3), (1, 0), (7, 2), (8, 0), (9, 0), (16, 4), (33, 1), (64, 0), (200, 5)] {
         let stride = chunks + beyond;

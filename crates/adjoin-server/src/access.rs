@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_shown_in_either_header_and_is_the_same() {
+    fn the_key_is_accepted_in_either_header_if_equal() {
         let access = Access::of(Some("secret"), "0.0.0.0:1".parse().unwrap());
         for (name, value) in
             [("authorization", "Bearer secret"), ("authorization", "bearer secret"), ("api-key", "secret")]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_may_be_understood_differently_are_refused() {
+    fn ambiguously_framed_requests_are_refused() {
         let check = |version, all: &[(&'static str, &'static str)]| {
             let headers = all.iter().map(|&(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
             check_framing(version, &HeaderMap::from_iter(headers)).map_err(|problem| problem.status.as_u16())
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_only_names_of_this_machine_are_answered() {
+    fn without_a_key_only_local_host_names_are_accepted() {
         let access = Access::of(None, "127.0.0.1:7700".parse().unwrap());
         for host in ["localhost", "LOCALHOST:7700", "127.0.0.1:7700", "[::1]:7700", "127.1.2.3"] {
             access.check(&headers("host", host.as_bytes())).unwrap();

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_are_lists_of_objects_and_the_text_fits_what_is_reserved_for_it() {
+    fn json_hits_fit_the_reserved_bytes() {
         let numbered: Value = serde_json::from_slice(&answer(Ids::None).to_json()).unwrap();
         assert_eq!(numbered["hits"][0], json!([{"id": 7, "distance": 0.0}, {"id": 8, "distance": 1.5}]));
         assert_eq!((&numbered["hits"][1], &numbered["batch_queries"]), (&json!([]), &json!(4)));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_are_a_table_by_query_and_rank() {
+    fn arrow_hits_are_a_table_with_query_and_rank() {
         let stream = answer(Ids::None).to_arrow().unwrap();
         let tables = arrow_ipc::reader::StreamReader::try_new(&stream[..], None).unwrap();
         let tables: Vec<RecordBatch> = tables.collect::<std::result::Result<_, _>>().unwrap();

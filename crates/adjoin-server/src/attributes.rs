@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_become_columns_and_what_is_left_out_is_null() {
+    fn json_objects_become_columns_with_nulls_for_missing_members() {
         let objects = r#"[{"t": "e\u006e", "i": 7}, {"i": null, "t": null}, {"f": 0.1, "b": true, "s": 1000001}]"#;
         let table = table(&ALL, objects, 3).unwrap().unwrap();
         assert_eq!(table.column(0).as_string::<i32>().iter().collect::<Vec<_>>(), [Some("en"), None, None]);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_its_vector_and_a_remedy() {
+    fn invalid_columns_are_refused_with_their_vector_and_a_remedy() {
         let deep = format!(r#"[{{"t": {}{}}}]"#, "[".repeat(50_000), "]".repeat(50_000));
         for (objects, rows, words) in [
             ("[{}]", 2, "2 vectors have 1 objects of columns; give an object for each"),

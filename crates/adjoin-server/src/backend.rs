@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_memory_does_not_hold_is_taken_up_once_it_does() {
+    fn a_new_generation_is_opened_once_memory_suffices() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("set.store");
         publish(&folder, 100);
@@ -643,7 +643,7 @@ mod tests {
 
     /// Checks that metadata and statistics do not wait while the service is replaced.
     #[test]
-    fn statistics_are_told_while_the_service_is_replaced() {
+    fn statistics_are_available_while_the_service_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("set.store");
         publish(&folder, 100);
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn large_requests_have_a_lane_of_their_own() {
+    fn large_requests_use_the_long_lane() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("set.store");
         publish(&folder, 100);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_reserved_as_many_times_as_it_takes() {
+    fn a_body_reserves_a_multiple_of_its_bytes() {
         let clients = MemoryBudget::new(1_000);
         let limits = Limits { bytes: 300, times: 3, clients: &clients };
         let held = read_from(vec![7; 200], &limits).unwrap();

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kept_connection_without_a_request_makes_way_and_one_with_a_request_stays() {
+    fn idle_connections_are_closed_before_busy_ones() {
         let all = OpenConnections::default();
         let first = all.take().unwrap();
         first.has_request.store(true, Ordering::Relaxed);

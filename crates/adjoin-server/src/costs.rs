@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_grows_with_the_rows_and_is_not_learned_from_none() {
+    fn request_costs_grow_with_rows_and_ignore_empty_searches() {
         let mut costs = Costs::default();
         costs.learn(&nearest(3), 0.0, 0);
         assert_eq!(costs.fraction(&nearest(3)), 1.0);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expensive_kind_leaves_the_cost_of_others_alone() {
+    fn expensive_requests_do_not_affect_the_cost_of_others() {
         let mut costs = Costs::default();
         costs.learn(&nearest(3), 1.0, 100);
         for k in 0..2 * KINDS_MAX as u64 {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_decoded_whole_or_refused() {
+    fn compressed_bodies_are_decoded_completely_or_refused() {
         let text: Vec<u8> = (0..300_000u32).map(|k| (k % 251) as u8).collect();
         for (encoding, body) in
             [(Encoding::Gzip, gzip(&text)), (Encoding::Zstd, zstd::encode_all(&text[..], 3).unwrap())]
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_beyond_the_limit_are_refused_before_they_are_held() {
+    fn bodies_beyond_the_limit_are_refused_while_decoding() {
         let zeros = vec![0; 64 << 20];
         for (encoding, body) in
             [(Encoding::Gzip, gzip(&zeros)), (Encoding::Zstd, zstd::encode_all(&zeros[..], 3).unwrap())]
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_known_or_refused() {
+    fn unknown_content_encodings_are_refused() {
         let of = |values: &[&'static str]| {
             let headers = values.iter().map(|value| (header::CONTENT_ENCODING, HeaderValue::from_static(value)));
             Encoding::of(&HeaderMap::from_iter(headers))

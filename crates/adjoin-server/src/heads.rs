@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_with_both_are_spoiled_and_all_else_is_left_alone() {
+    fn heads_with_length_and_chunked_encoding_are_invalidated() {
         for piece in [1, 2, 3, 7, 50, 1_000] {
             assert_eq!(inspected(FINE, piece), FINE.as_bytes());
             for both in [

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_in_json_bodies_name_their_place() {
         for (text, words) in [
             ("{", "EOF"),
             ("[]", r#"the body is not a JSON object; send one such as {"queries""#),
@@ -203,7 +203,7 @@ mod tests {
 
         /// Checks that every body close to a valid one is read or refused.
         #[test]
-        fn no_body_that_is_almost_right_panics(at in 0..60usize, byte in any::<u8>()) {
+        fn no_almost_valid_body_panics(at in 0..60usize, byte in any::<u8>()) {
             let mut text = br#"{"queries":[[1,2.5],[3,-4e3]],"k":10,"recall":0.9,"where":"a"}"#.to_vec();
             text[at] = byte;
             let _ = object::<Members>(&text, "");
@@ -211,7 +211,7 @@ mod tests {
 
         /// Checks that the numbers equal those in the text, rounded to f32.
         #[test]
-        fn numbers_are_those_of_the_text(rows in proptest::collection::vec(proptest::collection::vec(-1e30f32..1e30, 3), 1..5)) {
+        fn numbers_equal_their_json_text(rows in proptest::collection::vec(proptest::collection::vec(-1e30f32..1e30, 3), 1..5)) {
             let text = serde_json::json!({ "queries": rows }).to_string();
             let read = members(&text).unwrap().queries.unwrap();
             let wanted: Vec<u8> = rows.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();

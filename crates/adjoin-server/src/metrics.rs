@@ -232,7 +232,7 @@ mod tests {
     const NOW: Gauges = Gauges { budget_bytes: 100, waiting: 3, rows: 7, service: None };
 
     #[test]
-    fn counts_are_as_prometheus_reads_them() {
+    fn metrics_are_in_prometheus_format() {
         let metrics = Metrics::default();
         let connected = metrics.connected();
         metrics.responded(200, Duration::from_millis(3));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_machines_need_a_key_unless_all_may_ask() {
+    fn listening_for_other_hosts_needs_a_key_or_insecure() {
         let of = |listen: &str, key: Option<&str>, insecure| {
             let (listen, key) = (listen.parse().unwrap(), key.map(str::to_owned));
             ServerOptions { folder: "set.store".into(), listen, key, insecure, level: Level::INFO }.check()

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_spelled_as_members_of_a_request() {
+    fn errors_spell_options_as_request_members() {
         let refused = QueryTarget::of(Some(0), None, None).unwrap_err();
         assert_eq!(Problem::from(&refused), Problem::bad_request("k 0 asks for nothing; give at least 1"));
         let refused = QueryTarget::of(None, None, None).unwrap_err();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_says_when_to_try_again() {
+    fn problems_have_a_retry_after_header() {
         let response = Problem::crowded("too many wait", 2).into_response();
         assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &"2".parse().unwrap()));
         assert_eq!(response.headers()["content-type"], "application/problem+json");

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_request_is_refused_until_those_ahead_are_done() {
+    fn requests_that_would_miss_their_deadline_are_refused() {
         let clock = Clock::new();
         let queue = clock.paced_queue();
         for _ in 0..8 {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_is_refused_before_a_pace_is_known() {
+    fn no_request_is_refused_before_a_rate_is_measured() {
         let clock = Clock::new();
         let queue = clock.queue();
         queue.submit(clock.job(1e18, 1_000)).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     /// Checks that a pace a million times too slow refuses requests only while another one runs, and that each of those
     /// corrects it.
     #[test]
-    fn a_wrong_pace_is_corrected_by_the_requests_that_it_would_refuse() {
+    fn a_wrong_rate_is_corrected_by_running_requests() {
         let clock = Clock::new();
         let queue = clock.queue();
         queue.ended(Some(whole(1.0, 1.0)));
@@ -333,7 +333,7 @@ mod tests {
     /// Checks that a batch cut off by its deadline lowers the pace, and that a batch that failed at once does not raise
     /// it.
     #[test]
-    fn batches_that_fail_correct_the_pace_in_one_direction() {
+    fn failed_batches_can_only_lower_the_rate() {
         let pace = ServiceRate::default().corrected(whole(100.0, 1.0));
         let failed = |seconds| pace.corrected(Outcome { bytes: 100.0, seconds, is_whole: false });
         assert_eq!(failed(0.001), pace);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_queue_admits_nothing_and_returns_the_waiting_jobs() {
+    fn a_closed_queue_refuses_jobs_and_returns_waiting_ones() {
         let clock = Clock::new();
         let queue = clock.paced_queue();
         queue.submit(clock.job(1.0, 1_000)).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_follows_the_batches() {
+    fn the_service_rate_follows_the_batches() {
         let mut pace = ServiceRate::default();
         assert_eq!(pace.seconds(5.0), 0.0);
         for _ in 0..50 {

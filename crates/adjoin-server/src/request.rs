@@ -214,7 +214,7 @@ mod tests {
     const PAIRS: VectorType = VectorType { element: Element::U8, dimensions: 2 };
 
     #[test]
-    fn rows_of_several_requests_come_in_their_order_and_know_where_they_are_from() {
+    fn combined_queries_keep_their_order_and_request() {
         let (first, second) = ([0, 1, 2, 3, 4, 5], [6, 7]);
         let part = |rows, stored| Part { rows, stored, ids: &Ids::None };
         let parts = vec![part(3, &first[..]), part(1, &second[..])];
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_of_every_type_are_floats() {
+    fn queries_of_every_type_become_floats() {
         let of = |element, stored: Vec<u8>| {
             let search = search_options(&Members { k: Some(1), ..Members::default() }).unwrap();
             let vectors = VectorType { element, dimensions: 2 };
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_refused() {
+    fn too_large_k_and_invalid_filters_are_refused() {
         let members = Members { k: Some(K_MAX + 1), ..Members::default() };
         assert_eq!(search_options(&members).unwrap_err().detail, "k is 10001; ask for at most 10000");
         let members = Members { k: Some(1), r#where: Some("a =".into()), ..Members::default() };

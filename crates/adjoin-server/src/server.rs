@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_for_clients_is_a_part_that_is_divided() {
+    fn memory_for_clients_is_divided_within_its_limit() {
         for free in [1 << 20, 64 << 20, 512 << 20, 1 << 40] {
             let Division { connections, clients, body } = Division::of(free);
             assert!(

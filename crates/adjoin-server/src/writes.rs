@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_passing_shortage_is_no_lack_of_memory() {
+    fn temporary_memory_shortage_can_be_retried() {
         let of = |status: u16, is_alone| {
             let problem = Problem::new(StatusCode::from_u16(status).unwrap(), "why");
             let refusal = problem_of(&problem, is_alone, false);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_become_elements_that_hold_them() {
+    fn numbers_are_converted_to_elements_or_refused() {
         let floats = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|value| value.to_le_bytes()).collect() };
         assert_eq!(as_element(floats(&[0.0, 255.0]), Element::U8).unwrap(), [0, 255]);
         assert_eq!(as_element(floats(&[-128.0, 1.0]), Element::I8).unwrap(), [0x80, 1]);

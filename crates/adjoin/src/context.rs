@@ -374,7 +374,7 @@ mod tests {
     const CGROUP: MemoryLimit = MemoryLimit { bytes: 300_000_000, by: LimitedBy::Cgroup };
 
     #[test]
-    fn a_budget_that_is_not_given_is_half_of_what_there_is_and_enough_to_start() {
+    fn the_default_budget_is_half_of_memory_and_enough_to_start() {
         let without = |limit| budget_of(None, limit, RUNTIME_BYTES).unwrap();
         assert_eq!(without(Some(CGROUP)), (150_000_000, Some((0.5, CGROUP))));
         assert_eq!(without(Some(MemoryLimit { bytes: 20_000_000, ..CGROUP })), (16_000_000, None));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_a_size_or_a_share_and_at_least_what_starts() {
+    fn a_budget_is_a_size_or_fraction_and_enough_to_start() {
         let of = |text, limit| budget_of(Some(text), limit, RUNTIME_BYTES);
         assert_eq!(of("80%", Some(CGROUP)).unwrap(), (240_000_000, Some((0.8, CGROUP))));
         assert_eq!(of("4GiB", Some(CGROUP)).unwrap(), (4 << 30, None));

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_under_a_library_is_named_once_and_with_a_remedy() {
+    fn device_errors_within_libraries_are_reported_with_a_remedy() {
         let full = || DeviceError {
             operation: adjoin_device::Operation::Write,
             path: Path::new("out.parquet").to_owned(),

@@ -326,7 +326,7 @@ mod tests {
     use crate::source::{Generated, generate, open};
 
     #[test]
-    fn every_platform_finds_in_every_graph_what_the_search_in_memory_finds() {
+    fn every_platform_finds_the_hits_of_an_in_memory_search() {
         let (folder, context) = (tempfile::tempdir().unwrap(), Context::default().with_memory(256 << 20));
         let set = |name: &str, rows, seed| {
             let (path, vectors) = (folder.path().join(name), VectorType { element: Element::U8, dimensions: 12 });

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_spelled_as_the_reader_knows_them() {
+    fn messages_spell_options_for_the_caller() {
         let message = message!["row 3 is bad; give ", Argument::OnBad.with("skip"), format!(" or {}", "fix it")];
         assert_eq!(message.to_string(), "row 3 is bad; give on-bad skip or fix it");
         let flag = |Mention { argument, value }: &Mention| format!("--{}={}", argument.name(), value.as_ref().unwrap());
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_breaks_the_line() {
+    fn messages_escape_control_characters() {
         let message = message!["column a\nb; give ", Argument::IdColumn.with("c\x1b[2J")];
         assert_eq!(message.to_string(), "column a\\nb; give id-column c\\u{1b}[2J");
     }

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_what_they_count_are_written_for_people() {
+    fn numbers_and_counts_are_formatted() {
         let numbers = [(0, "0"), (999, "999"), (1_000, "1,000"), (1_023_456, "1,023,456")];
         numbers.iter().for_each(|(number, text)| assert_eq!(format_number(*number), *text));
         assert_eq!(format_number(u64::MAX), "18,446,744,073,709,551,615");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_and_written() {
+    fn sizes_are_parsed_and_formatted() {
         for (text, bytes) in [("51MB", 51_000_000), ("2GiB", 2 << 30), ("4096", 4096), ("1.5 kb", 1500)] {
             assert_eq!(parse_bytes(text).unwrap(), bytes);
         }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_a_size_or_a_share() {
+    fn memory_is_a_size_or_a_percentage() {
         for (text, size) in [
             ("2GiB", MemorySize::Bytes(2 << 30)),
             ("80%", MemorySize::Share(0.8)),

@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_without_meaning_are_refused() {
+    fn refuses_invalid_thresholds() {
         for eps in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(Predicate::l2(eps).is_err());
         }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_itself_belongs_to_the_result() {
+    fn pairs_at_the_threshold_are_results() {
         let bytes = VectorType { element: Element::U8, dimensions: 2 };
         let five = Predicate::l2(5.0).unwrap();
         assert_eq!(five.decide(bytes, &[0, 0], &[3, 4]), Some(5.0));
@@ -321,7 +321,7 @@ mod tests {
 
     /// An approximate value is used if the exact one would give the same result, for both the threshold and the f32.
     #[test]
-    fn what_is_nearly_right_decides_as_the_exact_value() {
+    fn approximate_values_decide_like_the_exact_ones() {
         let predicate = Predicate::cosine(0.75).unwrap();
         let mut exactly = 0;
         for step in -2_000..2_000 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_element_type_is_read_as_stored() {
+    fn distances_are_right_for_every_stored_element_type() {
         let floats = VectorType { element: Element::F32, dimensions: 1 };
         let far = Predicate::l2(1e39).unwrap();
         assert!(far.decide(floats, &f32::MAX.to_le_bytes(), &f32::MIN.to_le_bytes()).is_some());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_ascending_and_of_the_asked_size() {
+    fn samples_are_ascending_and_have_the_requested_size() {
         for (count, end) in [(0, 0), (0, 5), (5, 5), (3, 1000)] {
             let sample = Random::new(1, "test").ascending_sample(count, end);
             assert_eq!(sample.len() as u64, count);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_fixed() {
+    fn random_streams_are_deterministic() {
         let mut stream = Random::new(7, "fixed");
         let first: Vec<u64> = (0..3).map(|_| stream.below(1000)).collect();
         let mut again = Random::new(7, "fixed");

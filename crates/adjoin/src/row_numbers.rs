@@ -177,7 +177,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn ranks_count_what_comes_before() {
+    fn ranks_count_the_rows_before() {
         let mut random = Random::new(1, "ranks");
         for rows in [1, 63, 64, 65, 1_000] {
             let mut set = RowSet::new(rows);

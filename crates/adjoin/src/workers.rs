@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_refused_is_an_error_and_those_at_work_end() {
+    fn a_failed_thread_start_is_an_error_and_running_threads_end() {
         let refused = |error: Error| {
             assert_eq!(error.kind(), crate::error::ErrorKind::Device);
             let said = error.to_string();

@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn groups_are_as_similar_as_asked_and_no_two_could_be_one(lists in lists(), theta in 0.05f64..0.95) {
+        fn groups_reach_the_requested_similarity_and_cannot_be_merged(lists in lists(), theta in 0.05f64..0.95) {
             for (reading, least) in [(Reading::Similarity, theta), (Reading::Distance, 1.0 - theta)] {
                 let groups = group(&Bitmaps::new(&lists, 70), theta, reading);
                 prop_assert_eq!(&groups, &group(&HashedSets::new(&lists), theta, reading));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_means_two_things() {
+    fn a_grouping_threshold_is_a_similarity_or_a_distance() {
         // Similarities: 3/5 of the first two, 1/7 of each with the third.
         let lists = [vec![0, 1, 2, 3], vec![0, 1, 2, 4], vec![0, 9, 10, 11]];
         let of = |reading| group(&Bitmaps::new(&lists, 12), 0.3, reading);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_come_first_and_one_slow_loader_is_not_waited_for() {
+    fn greedy_packing_loads_the_largest_buckets_first() {
         let sizes = [40, 50, 45, 140, 60, 55, 42, 48];
         let size = |bucket: u32| sizes[bucket as usize];
         let missing: Vec<u32> = (0..8).collect();

@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_forms_count_the_same(lists in prop::collection::vec(prop::collection::btree_set(0u32..150, 0..40), 1..20)) {
+        fn bitmaps_and_hash_sets_count_equal_overlaps(lists in prop::collection::vec(prop::collection::btree_set(0u32..150, 0..40), 1..20)) {
             let lists: Vec<Vec<u32>> = lists.into_iter().map(|list| list.into_iter().collect()).collect();
             let (bitmaps, hashed) = (Bitmaps::new(&lists, 150), HashedSets::new(&lists));
             let (mut a, mut b) = (Vec::new(), vec![7]);

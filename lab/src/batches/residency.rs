@@ -370,7 +370,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn queues_go_as_plain_lists_do(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
+        fn queue_caches_equal_plain_lists(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
             for retention in [Retention::Fifo, Retention::Lru] {
                 let mut residency = residency(retention, 14, &sizes);
                 let mut plain = PlainCache { retention, capacity: 14, sizes: &sizes, list: Vec::new() };
@@ -381,7 +381,7 @@ mod tests {
         }
 
         #[test]
-        fn no_cache_holds_more_than_fits(uses in prop::collection::vec((0u32..9, 0.0f64..40.0), 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
+        fn no_cache_exceeds_its_capacity(uses in prop::collection::vec((0u32..9, 0.0f64..40.0), 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
             for retention in Retention::ALL {
                 let (mut residency, mut seconds) = (residency(retention, 10, &sizes), 0.0);
                 for &(bucket, passed) in &uses {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_used_of_the_last_minute_go_last() {
+    fn wlru_evicts_the_most_used_of_the_last_minute_last() {
         let mut wlru = residency(Retention::Wlru { prefetches: true }, 12, &[1; 30]);
         // 0 is used most, then 1, and so on; none of the ten is used in the next minute.
         (0..12).for_each(|bucket| (0..20 - bucket).for_each(|_| drop(take(&mut wlru, bucket))));
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seldom_used_and_fast_to_load_goes_first() {
+    fn clru_evicts_rarely_used_and_cheap_buckets_first() {
         let mut clru = residency(Retention::Clru { prefetches: true }, 12, &[3, 4, 5, 4]);
         [0, 0, 0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut clru, bucket)));
         // Uses times cost: about 3 x 4, 1 x 5 and 1 x 6.
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_uses_stay_finite_and_old_ones_fade() {
+    fn use_counts_remain_finite_and_decay() {
         let mut clru = residency(Retention::Clru { prefetches: false }, 2, &[1; 3]);
         (0..100).for_each(|_| drop(take(&mut clru, 0)));
         (0..60_000).for_each(|_| drop(take(&mut clru, 1)));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn names_name() {
+    fn retention_names_can_be_parsed() {
         for retention in Retention::ALL {
             assert_eq!(retention.name().parse::<Retention>().unwrap(), retention);
         }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_once_passes_through_and_what_comes_back_stays() {
+    fn s3_fifo_evicts_single_uses_and_keeps_returning_buckets() {
         let mut queues = S3Fifo::new(10, 20);
         (0..10).for_each(|bucket| queues.insert(bucket, 1));
         [0, 0, 3].into_iter().for_each(|bucket| queues.note_use(bucket));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_buys_another_round_in_the_main_queue() {
+    fn a_use_gives_another_round_in_the_main_queue() {
         let mut queues = S3Fifo::new(2, 20);
         [5, 6].into_iter().for_each(|bucket| {
             queues.insert(bucket, 1);

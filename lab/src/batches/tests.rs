@@ -22,7 +22,7 @@ fn printed(order: &str, retention: Retention) -> String {
 }
 
 #[test]
-fn a_plan_in_the_order_of_arrival_loads_the_same_buckets_again_and_again() {
+fn a_plan_in_arrival_order_loads_buckets_repeatedly() {
     let plan = printed("arrival", Retention::Lru);
     let expected = "\
 uses 13, misses 12, prefetched 0, loads 12
@@ -116,7 +116,7 @@ fn compared(plan: &BatchPlan, lists: &[Vec<u32>]) -> Vec<(u32, u32)> {
 
 proptest! {
     #[test]
-    fn every_plan_compares_all_and_holds_what_it_compares(
+    fn every_plan_compares_all_queries_with_loaded_buckets(
         batches in prop::collection::vec(lists(9, 9), 1..4),
         sizes in prop::collection::vec(1u64..7, 9),
     ) {
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn no_choice_loads_less_than_the_one_that_knows_the_batch(lists in lists(6, 3), capacity in 3u32..6) {
+    fn foreseen_retention_has_the_fewest_loads(lists in lists(6, 3), capacity in 3u32..6) {
         let mut cache = entries(Retention::Foreseen, capacity.into(), 6);
         let plan = plan_batch(BatchOrder::Arrival, &lists, &mut cache, 0.0);
         prop_assert_eq!(plan.counts.loads, least_loads(&lists, capacity));
@@ -156,7 +156,7 @@ proptest! {
 
     /// The order and the cache that stand for the engine give the engine's own plan.
     #[test]
-    fn the_order_and_the_cache_of_the_engine_plan_what_it_plans(
+    fn bucket_major_order_with_foreseen_cache_equals_the_engine_plan(
         batches in prop::collection::vec(lists(9, 9), 1..4),
         sizes in prop::collection::vec(1u64..7, 9),
     ) {

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_holds_between_the_times_around_it() {
+    fn claims_hold_between_interpolated_times() {
         assert_eq!(where_it_holds(3.0, &[9.0, 4.0, 2.0, 1.0, 1.0, 1.0]), "30.0");
         assert_eq!(where_it_holds(9.0, &[9.0, 4.0, 2.0, 1.0, 1.0, 1.0]), "5.0");
         assert_eq!(where_it_holds(10.0, &[9.0, 4.0, 2.0, 1.0, 1.0, 1.0]), "nowhere");

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_let_go_of_what_they_are_named_for() {
+    fn policies_evict_by_their_rule() {
         // 3 needs a place; 0 was read first.
         let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
         assert_eq!(order_of_loads(&tasks, CachePolicy::Fifo), [0, 1, 2, 3, 0]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn lfu_makes_room_by_bytes() {
+    fn lfu_evicts_by_bytes() {
         // A bucket of 4 bytes evicts both less used ones, and not the most used one.
         let (tasks, sizes) = ([(0, 0), (1, 1), (2, 2), (1, 1), (3, 3), (1, 1)], [2, 2, 2, 4]);
         let steps = steps(&tasks, &sizes, 6, CachePolicy::Lfu).into_iter();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_never_holds_more_than_fits() {
+    fn the_cache_never_exceeds_its_capacity() {
         let sizes = [3, 5, 2, 7, 1];
         let tasks: Vec<Task> = (0..5).flat_map(|i| (i..5).map(move |j| (i, j))).collect();
         for policy in [CachePolicy::Lfu, CachePolicy::Fifo] {

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_holds_every_bucket_once() {
+    fn every_order_has_every_bucket_once() {
         for order in [shuffled(20), gorder(&rings(), 6.0), gorder_out(&rings(), 6.0), cuthill_mckee(&rings())] {
             assert_all(&order);
         }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn breadth_first_keeps_the_parts_of_a_graph_together() {
+    fn cuthill_mckee_keeps_connected_components_together() {
         let order = cuthill_mckee(&rings());
         let changes = order.windows(2).filter(|pair| pair[0] % 2 != pair[1] % 2).count();
         assert_eq!(changes, 1, "{order:?}");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_bucket_shares_most_with_the_window() {
+    fn gorder_selects_the_bucket_that_shares_most_with_the_window() {
         let mut random = Random::new(5, "graph");
         let mut edges: Vec<_> = (0..60).map(|_| (random.below(20) as u32, random.below(20) as u32)).collect();
         edges.retain(|(i, j)| i < j);
@@ -341,13 +341,13 @@ mod tests {
 
     /// Figure 5: bucket 4 shares 5 and 6 with bucket 1; buckets 2 and 3 do not.
     #[test]
-    fn a_bucket_is_followed_by_one_with_its_out_neighbors() {
+    fn gorder_out_follows_shared_out_neighbors() {
         let graph = BucketGraph { buckets: 7, edges: vec![(1, 2), (1, 5), (1, 6), (2, 3), (4, 5), (4, 6)] };
         assert_eq!(gorder_out(&graph, 3.0)[..2], [1, 4]);
     }
 
     #[test]
-    fn every_order_holds_every_task_once_and_has_a_name() {
+    fn every_order_has_a_name_and_all_tasks_once() {
         let all = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3)];
         for order in BucketOrder::ALL {
             for lead in Lead::ALL {
@@ -364,7 +364,7 @@ mod tests {
 
     /// Bucket 1 has most out-neighbors and 0 shares one of them; the edge between both leaves 0.
     #[test]
-    fn edges_come_with_the_bucket_that_they_leave() {
+    fn gorder_out_groups_tasks_by_the_bucket_that_edges_leave() {
         let mut tasks = vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4), (0, 0), (1, 1), (2, 2), (3, 3), (4, 4)];
         BucketOrder::GorderOut.sort(&mut tasks, &[1; 5], 3, Lead::Left);
         let leaving: Vec<u32> = tasks.chunk_by(|a, b| a.0 == b.0).map(|tasks| tasks[0].0).collect();

@@ -28,7 +28,7 @@ fn vectors(count: usize, dimensions: usize) -> Panel<f32> {
 }
 
 #[test]
-fn all_orders_hold_all_vertices_with_the_ratio_that_they_report() {
+fn page_orders_have_all_vertices_and_the_reported_ratio() {
     for (name, lists) in graphs() {
         for (order, records) in PageOrder::ALL.into_iter().flat_map(|order| [1, 4, 15, 1_000].map(|r| (order, r))) {
             let (mut places, reported) = laid(&lists, order, records);
@@ -41,7 +41,7 @@ fn all_orders_hold_all_vertices_with_the_ratio_that_they_report() {
 }
 
 #[test]
-fn groups_that_fit_on_a_page_lie_on_one() {
+fn groups_that_fit_are_on_one_page() {
     let (_, lists) = graphs().swap_remove(3);
     for order in [PageOrder::Bnp, PageOrder::Grown, PageOrder::Margo, PageOrder::Bns, PageOrder::Gp2] {
         assert!((laid(&lists, order, 9).1 - 1.0).abs() < 1e-12, "{order}");
@@ -49,14 +49,14 @@ fn groups_that_fit_on_a_page_lie_on_one() {
 }
 
 #[test]
-fn orders_are_known_by_their_names() {
+fn page_orders_parse_from_their_names() {
     assert!(PageOrder::ALL.iter().all(|order| order.name().parse::<PageOrder>().unwrap() == *order));
     assert!("bnx".parse::<PageOrder>().unwrap_err().to_string().contains("rows, bnp, bnf"));
 }
 
 /// If groups of vectors are far from each other, and their numbers are mixed, each page has one group.
 #[test]
-fn halves_end_with_groups_of_near_vectors() {
+fn halving_puts_near_vectors_on_one_page() {
     let group = |vertex: u32| vertex * 7 % 10;
     let mut panel = vectors(90, 4);
     for vertex in 0..90 {
@@ -70,7 +70,7 @@ fn halves_end_with_groups_of_near_vectors() {
 
 /// Computed in plain f64, two pages are nearer to their means than the two that halving starts with.
 #[test]
-fn halves_are_nearer_to_their_means_than_at_first() {
+fn halving_reduces_the_distance_to_page_means() {
     for (count, dimensions) in [(20, 1), (37, 3), (64, 40)] {
         let panel = vectors(count, dimensions);
         let far = |page: &[u32], k: usize| {

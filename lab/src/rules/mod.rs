@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_known_by_their_names() {
+    fn rules_parse_from_their_names() {
         for rule in Rule::ALL {
             assert_eq!(rule.name().parse::<Rule>().unwrap(), rule);
         }

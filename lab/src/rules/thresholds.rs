@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_buckets_are_asked_for_from_the_nearest_on() {
+    fn rules_for_whole_buckets_order_them_by_distance() {
         assert_eq!(whole(Rule::Nearest, 1.0, 5.0, 8), [1.0, 2.0, 3.0, 4.0]);
         let arc = whole(Rule::Arc, 2.0, 5.0, 8);
         // The paper's lambda of 1 takes all; beyond twice eps nothing is missed.
@@ -74,14 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ball_around_all_members_reaches_as_far_as_they_do() {
+    fn radius_rules_use_the_farthest_member() {
         assert_eq!(whole(Rule::ArcRadius, 0.5, 1.5, 8), whole(Rule::Arc, 2.0, 0.0, 8));
         assert_eq!(whole(Rule::ArcRadiusMu, 0.5, 1.5, 8), whole(Rule::ArcMu, 2.0, 0.0, 8));
         assert!(whole(Rule::ArcRadius, 2.0, 4.0, 8)[3] < 1.0, "a center at 10 is within twice that");
     }
 
     #[test]
-    fn mu_scales_what_is_missed() {
+    fn mu_scales_the_missed_fraction() {
         let (arc, with_mu) = (whole(Rule::Arc, 2.0, 0.0, 7), whole(Rule::ArcMu, 2.0, 0.0, 7));
         let missed = arc.iter().zip(&with_mu).map(|(arc, with_mu)| (mu(7) * (1.0 - arc)) - (1.0 - with_mu));
         assert!(missed.map(f64::abs).fold(0.0, f64::max) < 1e-12);
@@ -91,7 +91,7 @@ mod tests {
 
     /// Values of the gamma function, by the formula of equation 3.
     #[test]
-    fn mu_is_that_of_the_paper() {
+    fn mu_matches_the_formula_of_the_paper() {
         let root_of_pi = std::f64::consts::PI.sqrt();
         let gamma_of_halves = [root_of_pi, 1.0, root_of_pi / 2.0, 1.0, 3.0 / 4.0 * root_of_pi, 2.0];
         for (d, gamma) in (2..).zip(gamma_of_halves.windows(2)) {

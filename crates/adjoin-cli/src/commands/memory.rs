@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_that_was_not_kept_is_a_promise_not_kept() {
+    fn exceeding_the_memory_budget_counts_as_a_broken_promise() {
         let memory = |kept| MemoryStatistics { kept, ..MemoryStatistics::default() };
         assert!(matches!(memory_verdict(&memory(true)), Outcome::Done));
         assert!(matches!(memory_verdict(&memory(false)), Outcome::PromiseNotKept));
     }
 
     #[test]
-    fn a_share_says_of_what_it_is_one() {
+    fn memory_fractions_name_their_base() {
         let share = |share| MemoryStatistics {
             share: Some(share),
             share_of_bytes: Some(300_000_000),

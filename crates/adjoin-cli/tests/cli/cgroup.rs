@@ -55,7 +55,7 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn a_set_larger_than_the_memory_of_a_cgroup_is_joined_within_that() {
+fn joins_a_set_larger_than_the_cgroup_memory() {
     let Some(cgroup) = Cgroup::new() else { return skip("root", "no cgroup with a limit of memory can be made here") };
     let place = Place::on_disk();
     place.done("gen --rows 20000 --dimensions 4000 -o set.fbin --quiet");

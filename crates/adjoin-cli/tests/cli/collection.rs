@@ -25,7 +25,7 @@ pub(crate) fn by_distance(csv: &str) -> Vec<(u32, f64, u32)> {
 }
 
 #[test]
-fn hits_are_those_of_a_store_before_and_after_a_merge() {
+fn collection_hits_equal_store_hits_before_and_after_a_merge() {
     let place = small();
     place.done("build set.fbin -o set.store --quiet");
     for round in 0..2 {
@@ -53,7 +53,7 @@ fn sorted(hits: &str) -> Vec<String> {
 }
 
 #[test]
-fn rows_come_and_go_by_their_ids() {
+fn inserts_and_deletes_rows_by_id() {
     let place = small();
     place.write("gone", b"0\n6\n77\n");
     let ran = place.done("collection write set.live --delete gone");
@@ -74,7 +74,7 @@ fn rows_come_and_go_by_their_ids() {
 }
 
 #[test]
-fn a_command_is_done_whole_or_not_at_all() {
+fn collection_writes_are_atomic() {
     let place = small();
     place.write("gone", b"1\n2\n");
     place.write("twice.jsonl", b"{\"id\": 50, \"v\": [1, 1]}\n{\"id\": 50, \"v\": [2, 2]}\n");
@@ -97,7 +97,7 @@ fn a_command_is_done_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn refuses_invalid_requests() {
     let place = small();
     place.write("other.fbin", &fbin(3, &[0., 0., 1.]));
     place.write("nan.fbin", &fbin(2, &[0., f32::NAN]));
@@ -152,7 +152,7 @@ fn what_makes_no_sense_is_refused() {
 
 /// Checks that every command that accepts a source accepts a collection with rows on disk, in memory, and deleted.
 #[test]
-fn what_is_there_now_is_a_source() {
+fn every_command_accepts_a_collection_as_source() {
     let place = small();
     place.done("collection merge set.live --quiet");
     place.write("gone", b"0\n6\n");
@@ -196,7 +196,7 @@ fn what_is_there_now_is_a_source() {
 }
 
 #[test]
-fn conditions_choose_what_is_found_and_what_goes() {
+fn filters_select_hits_and_deleted_rows() {
     let place = Place::new();
     place.write("queries.fbin", &fbin(2, &[0., 0.]));
     let line = |id: i32, rest: &str| format!("{{\"id\": {id}, \"v\": [{id}.0, 0.0]{rest}}}\n");

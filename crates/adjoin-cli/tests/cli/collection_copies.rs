@@ -10,7 +10,7 @@ fn told(place: &Place, live: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_file_and_a_copy_are_what_is_there() {
+fn snapshots_and_backups_have_the_current_rows() {
     let place = small();
     place.done("collection merge set.live --quiet");
     place.write("gone", b"0\n6\n");
@@ -56,7 +56,7 @@ fn a_file_and_a_copy_are_what_is_there() {
 }
 
 #[test]
-fn what_it_takes_is_told() {
+fn info_reports_the_resources_of_a_collection() {
     let place = small();
     place.write("gone", b"0\n1\n2\n");
     place.done("collection merge set.live --quiet");
@@ -86,7 +86,7 @@ fn what_it_takes_is_told() {
 
 /// Checks copies made while another process writes: each has all acknowledged rows, and a prefix of the running write.
 #[test]
-fn copies_of_what_another_process_writes_are_sound() {
+fn backups_made_during_writes_are_consistent() {
     let place = Place::on_disk();
     place.done("collection create set.live --dimensions 16 --degree 8 --build-list 10 --code-bytes 4");
     place.done("gen --rows 120000 --dimensions 16 -o set.fbin --quiet");

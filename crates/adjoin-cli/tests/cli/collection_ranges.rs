@@ -52,7 +52,7 @@ fn check(place: &Place, metric: &str, threshold: f64, rows: &Rows, queries: &[Ve
 }
 
 #[test]
-fn what_lies_within_a_threshold_is_found_wherever_it_is() {
+fn range_search_finds_rows_in_memory_and_on_disk() {
     for (metric, thresholds) in [("l2", [0.0, 0.8, 1.5]), ("cosine", [0.999, 0.95, 0.6])] {
         let place = Place::new();
         place.done(&format!("gen --rows {ROWS} --dimensions {DIMENSIONS} -o set.fbin --quiet"));

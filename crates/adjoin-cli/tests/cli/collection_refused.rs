@@ -24,7 +24,7 @@ fn content(place: &Place, live: &str) -> String {
 }
 
 #[test]
-fn a_disk_that_is_full_takes_no_more_and_loses_nothing() {
+fn a_full_disk_refuses_writes_and_loses_nothing() {
     let place = Place::new();
     place.write("origin.fbin", &fbin(8, &[0.; 8]));
     place.done("gen --rows 500 --dimensions 8 -o few.fbin --quiet");
@@ -65,7 +65,7 @@ fn a_disk_that_is_full_takes_no_more_and_loses_nothing() {
 }
 
 #[test]
-fn who_may_not_write_is_told_so_and_may_read() {
+fn users_without_write_permission_can_only_read() {
     let place = small();
     place.write("gone", b"1\n");
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -120,7 +120,7 @@ fn a_second_writer_is_refused_while_the_first_writes() {
 
 /// Checks a collection of a later version: its manifest or its log is valid and of version 2.
 #[test]
-fn what_a_newer_version_wrote_is_left_alone() {
+fn refuses_collections_of_a_newer_version() {
     let lines = [
         "search set.live --queries queries.fbin -k 1",
         "collection write set.live --upsert set.fbin",
@@ -173,7 +173,7 @@ fn ids_of_another_kind_are_refused() {
 
 /// Checks for many shapes that following the advice "give --memory X" once suffices.
 #[test]
-fn advice_on_memory_suffices_when_followed_once() {
+fn advised_memory_suffices_for_collections() {
     let place = Place::new();
     for (rows, dimensions, more) in
         [(300, 8, ""), (4_000, 4, " --ids text"), (1_500, 96, ""), (400, 700, ""), (6_000, 16, "")]

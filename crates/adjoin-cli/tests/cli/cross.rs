@@ -18,7 +18,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn pairs_have_a_row_of_the_first_set_on_the_left() {
+fn left_rows_of_pairs_are_from_the_first_set() {
     let place = place();
     for [first, second] in [["set.store", "others.store"], ["set.fbin", "others.store"], ["set.fbin", "others.jsonl"]] {
         let line = format!("join {first} --with {second} --eps 0.5 --exact -o - --quiet");
@@ -32,7 +32,7 @@ fn pairs_have_a_row_of_the_first_set_on_the_left() {
 }
 
 #[test]
-fn rows_of_the_first_set_are_counted_and_left_out() {
+fn cross_joins_count_and_remove_rows_of_the_first_set() {
     let place = place();
     let of = |options: &str| place.done(&format!("join set.store --with others.store --eps 0.5 --exact {options}"));
     assert_eq!(lines(&of("--result counts -o - --quiet").out), ["0,1", "1,1", "2,1", "3,0", "4,0", "5,1"]);
@@ -47,7 +47,7 @@ fn rows_of_the_first_set_are_counted_and_left_out() {
 }
 
 #[test]
-fn the_recall_of_both_sides_is_promised_on_a_real_set() {
+fn cross_joins_of_real_vectors_reach_the_recall_of_both_sides() {
     let place = Place::new();
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     let line = "join set.store --with set.store --min-similarity 0.9 --recall 0.9";

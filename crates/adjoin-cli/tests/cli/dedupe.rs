@@ -126,7 +126,7 @@ fn data_set(place: &Place) -> [RecordBatch; 3] {
 }
 
 #[test]
-fn every_column_of_the_rows_that_stay_is_as_it_was_shard_by_shard() {
+fn dedupe_preserves_all_columns_of_kept_rows_by_shard() {
     let place = Place::new();
     let shards = data_set(&place);
     let gone = to_remove(&place, "--eps 0.01");
@@ -166,7 +166,7 @@ fn every_column_of_the_rows_that_stay_is_as_it_was_shard_by_shard() {
 }
 
 #[test]
-fn the_row_that_is_asked_for_stays() {
+fn keep_by_decides_which_row_is_kept() {
     let place = Place::new();
     let shards = data_set(&place);
     place.done("dedupe data -o plain --eps 0.01 --removed plain.parquet --quiet");
@@ -203,7 +203,7 @@ fn the_row_that_is_asked_for_stays() {
 }
 
 #[test]
-fn equal_texts_go_first_and_are_not_compared() {
+fn equal_texts_are_removed_before_vectors_are_compared() {
     let place = Place::new();
     let texts = ["One  two", "one two!", "One  two", "three", "", "", "x", "y"].map(Some);
     let texts: StringArray = texts.into_iter().chain([None, None]).collect();
@@ -247,7 +247,7 @@ fn equal_texts_go_first_and_are_not_compared() {
 }
 
 #[test]
-fn files_of_every_format_stay_what_they_are() {
+fn dedupe_preserves_the_format_of_files() {
     let place = Place::new();
     let rows: Vec<f32> = (0..40).flat_map(|row| [row as f32 * 10.0, if row % 4 == 3 { -10.0 } else { 0.0 }]).collect();
     let rows: Vec<f32> = rows
@@ -331,7 +331,7 @@ fn arrow_files_and_streams_keep_their_columns_and_compression() {
 }
 
 #[test]
-fn rows_without_a_vector_stay_where_they_may_be_skipped() {
+fn dedupe_keeps_skipped_rows_without_a_vector() {
     let place = Place::new();
     let vectors = [Some([0.0, 0.0]), None, Some([0.0, 0.1]), Some([5.0, 0.0])];
     let keys = ["a", "b", "c", "d"];
@@ -367,7 +367,7 @@ fn json_lines(table: &RecordBatch) -> Vec<u8> {
 }
 
 #[test]
-fn lines_that_stay_are_copied_byte_by_byte_and_pairs_are_those_of_a_table() {
+fn dedupe_copies_kept_json_lines_byte_by_byte() {
     let place = Place::new();
     let table = shard(0, 200);
     write(&place.path("data/a.parquet"), &table);
@@ -411,7 +411,7 @@ fn lines_that_stay_are_copied_byte_by_byte_and_pairs_are_those_of_a_table() {
 
 /// Checks that a run killed at any moment leaves the whole data set or nothing, and that the next run succeeds.
 #[test]
-fn a_run_that_is_killed_leaves_nothing_or_the_whole() {
+fn a_killed_dedupe_leaves_all_or_nothing() {
     let place = Place::new();
     data_set(&place);
     let words = ["dedupe", "data", "-o", "out", "--eps", "0.01", "--quiet"];
@@ -446,7 +446,7 @@ fn a_run_that_is_killed_leaves_nothing_or_the_whole() {
 }
 
 #[test]
-fn row_numbers_name_the_rows_of_a_set_without_ids() {
+fn removed_rows_without_ids_are_listed_by_row_number() {
     let place = Place::new();
     place.write("a.fbin", &fbin(1, &[0.0, 10.0, 0.1, 20.0, 10.1]));
     place.done("dedupe a.fbin -o out.fbin --eps 1 --removed r.parquet --quiet");
@@ -457,7 +457,7 @@ fn row_numbers_name_the_rows_of_a_set_without_ids() {
 
 /// Checks a column `id` of a type that ids cannot have; `--no-ids` ignores it.
 #[test]
-fn rows_that_go_are_named_by_number_where_ids_are_not_wanted() {
+fn no_ids_lists_removed_rows_by_row_number() {
     let place = Place::new();
     let vectors = [[0.0, 0.0], [0.5, 0.0], [9.0, 9.0]].map(|vector| Some(vector.map(Some)));
     let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 2);
@@ -470,7 +470,7 @@ fn rows_that_go_are_named_by_number_where_ids_are_not_wanted() {
 }
 
 #[test]
-fn rows_without_a_vector_all_stay_where_there_are_no_others() {
+fn dedupe_keeps_rows_of_a_set_without_any_vector() {
     let place = Place::new();
     let lines = "{\"v\":[null,1],\"t\":\"a\"}\n{\"t\":\"a\"}\n{\"v\":null,\"t\":\"b\"}\n";
     place.write("a.jsonl", lines.as_bytes());
@@ -488,7 +488,7 @@ fn rows_without_a_vector_all_stay_where_there_are_no_others() {
 }
 
 #[test]
-fn ids_that_do_not_say_which_row_went_are_counted() {
+fn dedupe_counts_duplicate_ids() {
     let place = Place::new();
     let row = |id: &str, x: f32| format!("{{\"id\":\"{id}\",\"v\":[{x},0]}}\n");
     place.write("a.jsonl", [row("a", 0.0), row("b", 0.1), row("a", 9.0), row("a", 5.0)].concat().as_bytes());
@@ -501,7 +501,7 @@ fn ids_that_do_not_say_which_row_went_are_counted() {
 }
 
 #[test]
-fn what_cannot_be_written_at_the_end_is_refused_before_the_work() {
+fn refuses_unwritable_outputs_before_the_work() {
     let place = Place::new();
     place.write("a.fbin", &fbin(1, &[0.0, 10.0]));
     fs::create_dir(place.path("folder")).unwrap();
@@ -516,7 +516,7 @@ fn what_cannot_be_written_at_the_end_is_refused_before_the_work() {
 }
 
 #[test]
-fn files_of_a_glob_keep_their_way_below_its_first_wildcard() {
+fn outputs_of_a_glob_keep_their_path_below_the_first_wildcard() {
     let place = Place::new();
     for (name, first) in [("set/a/en/x.fbin", 0.0), ("set/a/de/x.fbin", 0.1), ("set/b/de/x.fbin", 50.0)] {
         fs::create_dir_all(place.path(name).parent().unwrap()).unwrap();
@@ -535,7 +535,7 @@ fn files_of_a_glob_keep_their_way_below_its_first_wildcard() {
 }
 
 #[test]
-fn columns_that_are_null_everywhere_sort_as_nulls() {
+fn keep_by_sorts_all_null_columns_as_nulls() {
     let place = Place::new();
     place.write("a.jsonl", b"{\"v\":[1],\"c\":null,\"n\":1}\n{\"v\":[1],\"c\":null,\"n\":2}\n");
     let words = ["--eps", "1", "--keep-by", "length(c), upper(c) desc, n desc", "--quiet"];

@@ -34,7 +34,7 @@ fn the_sample_joins_to_its_known_pairs_in_every_format() {
 }
 
 #[test]
-fn the_ground_truth_is_what_an_exact_join_finds() {
+fn ground_truth_equals_an_exact_join() {
     let place = Place::new();
     for (element, ending) in [("f32", "fbin"), ("u8", "u8bin"), ("i8", "i8bin"), ("f16", "npy")] {
         let file = format!("set.{ending}");
@@ -57,7 +57,7 @@ fn the_ground_truth_is_what_an_exact_join_finds() {
 }
 
 #[test]
-fn a_sampled_ground_truth_is_a_part_of_the_whole() {
+fn a_sampled_ground_truth_is_a_subset_of_the_full_one() {
     let place = Place::new();
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
     place.done("groundtruth set.fbin --eps 0.7 -o all.csv");
@@ -68,7 +68,7 @@ fn a_sampled_ground_truth_is_a_part_of_the_whole() {
 }
 
 #[test]
-fn rows_without_a_usable_vector_are_skipped_on_demand_and_keep_their_numbers() {
+fn skipped_rows_without_a_usable_vector_keep_row_numbers() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[f32::NAN, 0.0, 1.0, 1.0, f32::INFINITY, 0.0, 1.0, 1.5]));
     let ran = place.done("join set.fbin --eps 1 --on-bad skip -o -");
@@ -79,7 +79,7 @@ fn rows_without_a_usable_vector_are_skipped_on_demand_and_keep_their_numbers() {
 
 /// Reads a folder as `hf download` leaves it.
 #[test]
-fn a_downloaded_folder_is_read_with_its_folders() {
+fn reads_nested_folders_of_a_download() {
     let place = Place::new();
     for folder in ["set/data", "set/.cache"] {
         std::fs::create_dir_all(place.path(folder)).unwrap();
@@ -95,7 +95,7 @@ fn a_downloaded_folder_is_read_with_its_folders() {
 }
 
 #[test]
-fn empty_results_are_results() {
+fn joins_write_empty_results() {
     let place = Place::new();
     place.write("set.fbin", &fbin(1, &[0.0, 5.0]));
     for name in ["none.parquet", "none.csv", "none.jsonl"] {
@@ -108,7 +108,7 @@ fn empty_results_are_results() {
 }
 
 #[test]
-fn generated_sets_follow_their_seed_and_load_again() {
+fn generated_sets_depend_on_the_seed_and_can_be_loaded() {
     let place = Place::new();
     for (element, endings) in
         [("f32", &["fbin", "npy"][..]), ("u8", &["u8bin", "npy"]), ("i8", &["i8bin", "npy"]), ("f16", &["npy"])]
@@ -160,7 +160,7 @@ fn explain_and_info_describe_a_store() {
 }
 
 #[test]
-fn names_with_spaces_and_letters_of_the_world_work() {
+fn paths_with_spaces_and_unicode_letters_work() {
     let place = Place::new();
     std::fs::create_dir(place.path("Größe ☃")).unwrap();
     let run = |arguments: &[&str]| {

@@ -17,7 +17,7 @@ fn asked(figures: &serde_json::Value) -> &serde_json::Value {
 }
 
 #[test]
-fn a_source_is_explained_in_words_and_nothing_is_written() {
+fn explain_describes_a_source_and_writes_nothing() {
     let place = Place::new();
     place.done("gen --rows 6000 --dimensions 16 -o set.fbin --quiet");
     let before = place.listing();
@@ -44,7 +44,7 @@ fn a_source_is_explained_in_words_and_nothing_is_written() {
 }
 
 #[test]
-fn a_small_source_is_told_exactly_as_a_join_finds_it() {
+fn estimates_of_a_small_source_are_exact() {
     let place = Place::new();
     place.done("gen --rows 900 --dimensions 8 --hardness 0.3 -o set.fbin --quiet");
     for (threshold, removed) in [("--eps 0.7", "a.csv"), ("--min-similarity 0.95", "b.csv")] {
@@ -63,7 +63,7 @@ fn a_small_source_is_told_exactly_as_a_join_finds_it() {
 }
 
 #[test]
-fn the_same_seed_tells_the_same_whatever_the_threads_and_the_memory() {
+fn estimates_depend_on_the_seed_not_on_threads_or_memory() {
     let place = Place::new();
     place.done("gen --rows 9000 --dimensions 12 -o set.fbin --quiet");
     let told = |options: &str| {
@@ -81,7 +81,7 @@ fn the_same_seed_tells_the_same_whatever_the_threads_and_the_memory() {
 
 /// Sets of two element types and five seeds, each joined within two thresholds; the seconds are not looked at.
 #[test]
-fn counts_and_bytes_of_runs_lie_within_their_bounds_in_nine_of_ten() {
+fn actual_counts_and_bytes_are_in_90_percent_of_estimated_bounds() {
     let place = Place::new();
     let mut outside: Vec<String> = Vec::new();
     let mut compared = 0;
@@ -120,7 +120,7 @@ fn counts_and_bytes_of_runs_lie_within_their_bounds_in_nine_of_ten() {
 }
 
 #[test]
-fn columns_and_bad_rows_are_as_in_a_join() {
+fn explain_handles_columns_and_bad_rows_like_a_join() {
     let place = Place::new();
     let rows = [("a", Some([1.0, 0.0])), ("b", Some([1.0, 0.001])), ("c", None), ("d", Some([0.0, 1.0]))];
     write_parquet(&place.path("set.parquet"), &rows);
@@ -135,7 +135,7 @@ fn columns_and_bad_rows_are_as_in_a_join() {
 }
 
 #[test]
-fn equal_rows_are_all_pairs_and_all_but_one_go() {
+fn estimates_for_equal_rows_count_all_pairs_and_keep_one_row() {
     let place = Place::new();
     place.write("equal.fbin", &fbin(2, &[0.5, 0.25].repeat(5000)));
     for threshold in ["--eps 0", "--eps 1", "--min-similarity 0.99"] {
@@ -147,7 +147,7 @@ fn equal_rows_are_all_pairs_and_all_but_one_go() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_refused() {
+fn explain_refuses_invalid_sources() {
     let place = Place::new();
     place.done("gen --rows 300 --dimensions 4 -o set.fbin --quiet");
     place.write("one.fbin", &fbin(2, &[1.0, 2.0]));

@@ -37,7 +37,7 @@ fn lines(place: &Place, arguments: &[&str], columns: usize) -> Vec<String> {
 }
 
 #[test]
-fn only_rows_and_pairs_that_meet_conditions_are_joined() {
+fn joins_only_rows_and_pairs_that_pass_the_filter() {
     let place = place();
     for from in ["set.store", "set.jsonl"] {
         for (conditions, pairs) in [
@@ -56,7 +56,7 @@ fn only_rows_and_pairs_that_meet_conditions_are_joined() {
 }
 
 #[test]
-fn of_two_sets_each_has_its_own_condition() {
+fn cross_joins_filter_each_set_separately() {
     let place = place();
     for [from, with] in [["set.store", "others.store"], ["set.jsonl", "others.store"], ["set.jsonl", "others.jsonl"]] {
         for (conditions, pairs) in [
@@ -72,7 +72,7 @@ fn of_two_sets_each_has_its_own_condition() {
 }
 
 #[test]
-fn every_output_is_of_what_meets_the_conditions() {
+fn every_output_has_only_filtered_rows() {
     let place = place();
     let of = |output: &[&str], columns| {
         lines(&place, &[&["set.store", "--eps", "2", "--where", "lang = 'en'"], output].concat(), columns)
@@ -90,7 +90,7 @@ fn every_output_is_of_what_meets_the_conditions() {
 }
 
 #[test]
-fn statistics_tell_which_rows_took_part() {
+fn statistics_count_filtered_rows() {
     let place = place();
     let line = ["join", "set.store", "--with", "others.store", "--eps", "1.5", "--where", "lang = 'en'"];
     let ran = place.run_words(&[&line[..], &["--where-other", "year = 2020", "--stats", "stats.json"]].concat());
@@ -107,7 +107,7 @@ fn statistics_tell_which_rows_took_part() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_in_one_line() {
+fn refuses_invalid_join_filters_in_one_line() {
     let place = place();
     let join = ["join", "set.store", "--eps", "1"];
     for (option, condition, words) in [

@@ -30,7 +30,7 @@ fn found(place: &Place, condition: &str) -> Vec<String> {
 }
 
 #[test]
-fn only_rows_that_meet_the_condition_are_found_nearest_first() {
+fn filtered_searches_return_matching_rows_nearest_first() {
     let place = built();
     for (condition, ids) in [
         ("lang = 'en'", &["a", "c", "e", "f"][..]),
@@ -54,7 +54,7 @@ fn only_rows_that_meet_the_condition_are_found_nearest_first() {
 }
 
 #[test]
-fn rows_are_sorted_by_a_column_that_is_kept_without_being_named() {
+fn sort_by_stores_its_column_implicitly() {
     let place = built();
     place.done("build set.jsonl --columns lang --sort-by year -o set.store --force --quiet");
     let said = place.done("info set.store").out;
@@ -85,7 +85,7 @@ fn rows_are_sorted_by_a_column_that_is_kept_without_being_named() {
 }
 
 #[test]
-fn attributes_are_named_by_info_and_copied_into_an_index() {
+fn info_lists_columns_and_indexes_copy_them() {
     let place = built();
     let line = "columns      lang (Utf8), year (Int64), meta.score (Float64)";
     assert!(place.done("info set.store").out.contains(line));
@@ -106,7 +106,7 @@ fn attributes_are_named_by_info_and_copied_into_an_index() {
 }
 
 #[test]
-fn what_cannot_be_kept_or_asked_for_is_refused_in_one_line() {
+fn refuses_invalid_columns_and_search_filters_in_one_line() {
     let place = built();
     let search = ["search", "set.store", "--queries", "queries.fbin", "-k", "1", "--where"];
     for (condition, words) in [

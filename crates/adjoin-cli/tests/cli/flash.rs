@@ -18,7 +18,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn traces_of_every_command_run_on_every_device() {
+fn traces_of_every_command_replay_on_every_device() {
     let place = workloads();
     place.done("build set.u8bin -o store --quiet");
     place.done("join store --eps 20 --trace join.trace --quiet -o pairs.csv");
@@ -47,7 +47,7 @@ fn traces_of_every_command_run_on_every_device() {
 }
 
 #[test]
-fn searches_run_on_every_platform_and_are_drawn() {
+fn simulates_searches_on_every_platform_and_draws_them() {
     let place = workloads();
     let usual = "set.u8bin --queries queries.u8bin --list 20 --batch 32 --quiet";
     for platform in ["cpu", "cpu-dram", "gpu", "smartssd", "deepstore-channel", "deepstore-chip", "ndsearch"] {
@@ -66,7 +66,7 @@ fn searches_run_on_every_platform_and_are_drawn() {
 }
 
 #[test]
-fn what_is_read_is_not_written_and_no_number_is_too_large() {
+fn flash_run_refuses_to_overwrite_inputs_and_accepts_large_numbers() {
     let place = workloads();
     let searched = "set.u8bin --queries queries.u8bin --list 20 --force --quiet";
     let trace = |at: &str| format!("adjoin-trace 2\nfile 0 a\nread 0 0 4096 {at} 1 ok - - -\n");
@@ -90,7 +90,7 @@ fn what_is_read_is_not_written_and_no_number_is_too_large() {
 }
 
 #[test]
-fn pages_have_the_figures_of_each_run() {
+fn flash_pages_show_the_figures_of_each_run() {
     let place = workloads();
     let usual = "set.u8bin --queries queries.u8bin --list 20 --quiet";
     place.done(&format!("flash run {usual} -o figures.json"));
@@ -105,7 +105,7 @@ fn pages_have_the_figures_of_each_run() {
 }
 
 #[test]
-fn a_sweep_has_a_line_for_each_value() {
+fn flash_sweep_prints_a_line_per_value() {
     let place = workloads();
     let usual = "flash sweep set.u8bin --queries queries.u8bin --list 20 --quiet";
     let swept = place.done(&format!("{usual} --over timing.read=5,40,106")).out;
@@ -121,7 +121,7 @@ fn a_sweep_has_a_line_for_each_value() {
 }
 
 #[test]
-fn devices_that_cannot_be_are_refused_in_one_line() {
+fn refuses_invalid_devices_in_one_line() {
     let place = workloads();
     let with = |figure: &str| format!("flash run set.u8bin --queries queries.u8bin --set {figure}");
     place.refused(

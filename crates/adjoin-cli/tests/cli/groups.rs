@@ -23,7 +23,7 @@ fn lines(place: &Place, name: &str, header: &str) -> Vec<String> {
 }
 
 #[test]
-fn rows_that_go_and_rows_that_stay_are_all() {
+fn removed_and_kept_rows_add_up_to_all_rows() {
     let place = Place::new();
     for rule in ["greedy", "cluster"] {
         let said = place
@@ -41,7 +41,7 @@ fn rows_that_go_and_rows_that_stay_are_all() {
 }
 
 #[test]
-fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
+fn counts_have_every_row_and_clusters_at_least_two_rows() {
     let place = Place::new();
     let said = place.done(&sample_join("--result counts -o counts.csv")).said;
     assert!(
@@ -61,7 +61,7 @@ fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
 }
 
 #[test]
-fn without_a_file_only_the_summary_is_told() {
+fn joins_without_an_output_file_print_only_the_summary() {
     let place = Place::new();
     let before = place.listing();
     for (what, words) in [
@@ -85,7 +85,7 @@ fn chain(place: &Place, rows: u32, others: u32) {
 }
 
 #[test]
-fn the_cluster_rule_states_how_many_rows_it_removes_beyond_the_threshold() {
+fn cluster_rule_reports_rows_removed_beyond_the_threshold() {
     let place = Place::new();
     chain(&place, 400, 0);
     let join = "join chain.fbin --eps 1 --exact --result removed -o gone.csv --force --stats stats.json --keep-rule";
@@ -107,7 +107,7 @@ fn the_cluster_rule_states_how_many_rows_it_removes_beyond_the_threshold() {
 }
 
 #[test]
-fn a_cluster_of_many_rows_is_warned_of_and_a_small_one_is_not() {
+fn warns_of_a_cluster_with_a_large_fraction_of_rows() {
     let place = Place::new();
     for (rows, others, warned) in [(99, 0, false), (100, 0, true), (100, 9_900, false), (101, 9_899, true)] {
         chain(&place, rows, others);
@@ -153,7 +153,7 @@ fn options_for_other_results_are_refused() {
 /// Checks that ids which occur twice do not name rows to keep: removing all rows of an id would also remove the kept
 /// one.
 #[test]
-fn rows_to_keep_are_not_named_by_ids_that_are_there_twice() {
+fn refuses_to_name_kept_rows_by_duplicate_ids() {
     let place = Place::new();
     let rows = [("a", Some([0.0, 1.0])), ("a", Some([0.0, 1.0])), ("b", Some([9.0, 1.0]))];
     crate::inputs::write_parquet(&place.path("set.parquet"), &rows);
@@ -166,7 +166,7 @@ fn rows_to_keep_are_not_named_by_ids_that_are_there_twice() {
 /// Checks that a store in a read-only folder is enough: results for standard output are sorted in the folder for
 /// temporary files.
 #[test]
-fn a_store_that_may_only_be_read_gives_results_of_rows() {
+fn a_read_only_store_can_be_joined_to_row_results() {
     let place = Place::new();
     place.done("gen --rows 500 --dimensions 4 -o set.fbin");
     place.done("build set.fbin -o store");

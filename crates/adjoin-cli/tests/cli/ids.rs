@@ -16,7 +16,7 @@ fn with_ids(place: &Place, name: &str, ids: ArrayRef) {
 }
 
 #[test]
-fn a_dictionary_of_texts_names_the_rows() {
+fn dictionary_columns_of_texts_are_valid_ids() {
     let place = Place::new();
     let texts = || Arc::new(["cat", "dog", "cow"].into_iter().collect::<DictionaryArray<Int8Type>>());
     with_ids(&place, "id", texts());
@@ -28,7 +28,7 @@ fn a_dictionary_of_texts_names_the_rows() {
 }
 
 #[test]
-fn a_column_called_id_that_cannot_be_one_is_never_left_out_in_silence() {
+fn refuses_an_id_column_of_an_unsupported_type() {
     let place = Place::new();
     let columns: [(ArrayRef, &str); 2] = [
         (Arc::new(Float64Array::from(vec![1.0, 2.0, 3.0])), "Float64"),

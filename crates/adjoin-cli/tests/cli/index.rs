@@ -17,7 +17,7 @@ fn small() -> Place {
 }
 
 #[test]
-fn hits_are_those_of_the_store_where_all_is_looked_at() {
+fn index_hits_equal_store_hits_if_all_vertices_are_visited() {
     let place = small();
     for k in [1, 3, 4, 9, 100] {
         let hits = place.done(&format!("search set.index --queries queries.fbin -k {k} --quiet")).out;
@@ -30,7 +30,7 @@ fn hits_are_those_of_the_store_where_all_is_looked_at() {
 }
 
 #[test]
-fn all_within_a_threshold_is_found_as_in_the_store() {
+fn range_search_of_an_index_equals_that_of_its_store() {
     let place = small();
     for radius in ["0", "1", "3.5", "100"] {
         let hits = place.done(&format!("search set.index --queries queries.fbin --radius {radius} --quiet")).out;
@@ -54,7 +54,7 @@ fn all_within_a_threshold_is_found_as_in_the_store() {
 }
 
 #[test]
-fn a_trace_tells_which_page_each_query_needs_and_after_which() {
+fn index_traces_record_page_reads_and_dependencies() {
     let place = Place::new();
     place.done("gen --rows 5000 --dimensions 8 -o set.fbin --quiet");
     place.done("gen --rows 40 --dimensions 8 --seed 2 -o queries.fbin --quiet");
@@ -87,7 +87,7 @@ fn a_trace_tells_which_page_each_query_needs_and_after_which() {
 }
 
 #[test]
-fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
+fn indexes_a_real_set_with_text_ids_and_reports_the_run() {
     let place = Place::new();
     let build = format!("index build {} --id-column name --metric cosine -o names.index", sample());
     let said = place.done(&build).said;
@@ -120,7 +120,7 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
 }
 
 #[test]
-fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
+fn relayout_rewrites_an_index_in_place_or_to_another_folder() {
     let place = small();
     let search = |index: &str| place.done(&format!("search {index} --queries queries.fbin -k 9 --quiet")).out;
     let before = search("set.index");
@@ -137,7 +137,7 @@ fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
 }
 
 #[test]
-fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
+fn index_search_reports_the_recall_or_that_it_is_not_reached() {
     let place = Place::new();
     place.done("gen --rows 6000 --dimensions 8 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 8 --seed 2 -o queries.fbin --quiet");
@@ -169,7 +169,7 @@ fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
 }
 
 #[test]
-fn damage_is_found_and_named() {
+fn verify_reports_the_damaged_page_of_an_index() {
     let place = small();
     let sound = place.done("verify set.index").out;
     assert_eq!(place.done("verify set.index").out, sound);
@@ -184,7 +184,7 @@ fn damage_is_found_and_named() {
 }
 
 #[test]
-fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
+fn refuses_invalid_index_builds_and_searches_in_one_line() {
     let place = small();
     place.write("three.fbin", &fbin(3, &[0., 0., 1.]));
     place.write("nan.fbin", &fbin(2, &[0., 0., 1., f32::NAN]));

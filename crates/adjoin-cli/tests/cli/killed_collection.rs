@@ -126,7 +126,7 @@ fn killed(place: &Place, words: &[&str], after: Duration) -> (bool, bool) {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_was_acknowledged() {
+fn a_killed_process_loses_no_acknowledged_write() {
     let place = Place::on_disk();
     place.done(&format!("collection create set.live --dimensions {DIMENSIONS}"));
     place.write("query.fbin", &fbin(DIMENSIONS, &[0.0; DIMENSIONS]));

@@ -19,7 +19,7 @@ fn write(place: &Place, name: &str, ids: std::ops::Range<i64>) {
 }
 
 #[test]
-fn every_command_takes_one_split() {
+fn every_command_can_read_one_split() {
     let place = Place::new();
     write(&place, "set/data/train-00000-of-00002.parquet", 0..6);
     write(&place, "set/data/train-00001-of-00002.parquet", 6..10);
@@ -40,7 +40,7 @@ fn every_command_takes_one_split() {
 }
 
 #[test]
-fn partitions_of_hive_are_read_as_plain_files_and_stay_where_they_are() {
+fn hive_partitions_are_read_as_plain_files_and_keep_their_paths() {
     let place = Place::new();
     for (part, ids) in [("year=2023", 0..6), ("year=2024", 6..10)] {
         write(&place, &format!("hive/{part}/part-0.parquet"), ids.clone());

@@ -44,7 +44,7 @@ fn names(place: &Place, folder: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_killed_joins_left_goes_with_the_next() {
+fn the_next_join_removes_leftovers_of_killed_joins() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 32 -o set.fbin --quiet");
     let line = "join set.fbin --eps 0.4 --exact --result removed -o gone.csv --kept kept.csv --trace trace.txt --force";
@@ -59,7 +59,7 @@ fn what_killed_joins_left_goes_with_the_next() {
 }
 
 #[test]
-fn what_killed_builds_left_goes_with_the_next() {
+fn the_next_build_removes_leftovers_of_killed_builds() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 32 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 32 -o small.fbin --quiet");
@@ -77,7 +77,7 @@ fn what_killed_builds_left_goes_with_the_next() {
 }
 
 #[test]
-fn what_a_living_join_has_stays() {
+fn temporary_files_of_a_running_join_are_kept() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 32 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 32 -o small.fbin --quiet");
@@ -102,7 +102,7 @@ fn what_a_living_join_has_stays() {
 }
 
 #[test]
-fn a_second_build_is_told_who_is_at_work() {
+fn a_refused_second_build_names_the_running_process() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 32 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 32 -o small.fbin --quiet");
@@ -117,7 +117,7 @@ fn a_second_build_is_told_who_is_at_work() {
 }
 
 #[test]
-fn temporary_files_go_where_they_are_told_to() {
+fn temporary_files_are_written_to_the_given_folder() {
     let place = Place::new();
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin --quiet");
     place.write("file", b"");

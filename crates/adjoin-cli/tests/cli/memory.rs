@@ -53,7 +53,7 @@ fn a_calibration_of_equal_vectors_keeps_its_budget() {
 }
 
 #[test]
-fn a_page_s_real_size_is_part_of_the_least_budget_and_that_is_kept() {
+fn the_least_budget_counts_decompressed_page_sizes() {
     let place = Place::new();
     write_large_page(&place, "set.parquet");
     for line in ["build set.parquet -o store", "join set.parquet --eps 1 -o pairs.parquet"] {
@@ -70,7 +70,7 @@ fn a_page_s_real_size_is_part_of_the_least_budget_and_that_is_kept() {
 /// Checks that the budget named by the first refusal covers every phase of a command, whichever phase refused. Exit
 /// code 1 is accepted, because the code of an unoptimized program takes more memory.
 #[test]
-fn a_budget_that_is_named_is_not_refused_again() {
+fn a_suggested_budget_is_never_refused() {
     let place = Place::new();
     let shapes = [("6000", "16", "f32"), ("1500", "300", "f32"), ("9000", "24", "u8")];
     for (shape, (rows, dimensions, element)) in shapes.into_iter().enumerate() {

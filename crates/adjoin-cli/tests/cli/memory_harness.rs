@@ -341,7 +341,7 @@ fn can_measure() -> bool {
 
 /// Checks searches with long ids: the hits of 20 queries have 20 MB of ids.
 #[test]
-fn searches_with_long_ids_keep_the_budget_that_they_name() {
+fn searches_with_long_ids_fit_the_suggested_budget() {
     if !can_measure() {
         return;
     }
@@ -362,7 +362,7 @@ fn in_lines(faults: &[Fault]) -> String {
 }
 
 #[test]
-fn every_command_keeps_every_budget_from_the_one_that_it_names() {
+fn every_command_fits_the_budgets_that_it_accepts() {
     if !can_measure() {
         return;
     }

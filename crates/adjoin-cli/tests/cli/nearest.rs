@@ -21,7 +21,7 @@ fn sorted(table: &str) -> Vec<&str> {
 }
 
 #[test]
-fn each_row_has_its_neighbors_nearest_first_and_equal_ones_by_row() {
+fn neighbors_are_ordered_by_distance_then_row() {
     let place = small();
     let within = "0,1,1,1.0 0,2,5,1.0 1,1,5,0.0 1,2,0,1.0 2,1,1,2.0 2,2,5,2.0 5,1,1,0.0 5,2,0,1.0 7,1,0,2.0 7,2,1,3.0";
     for input in ["set.store", "set.fbin"] {
@@ -45,7 +45,7 @@ fn each_row_has_its_neighbors_nearest_first_and_equal_ones_by_row() {
 }
 
 #[test]
-fn inner_products_have_neighbors_where_the_metric_says_so() {
+fn nearest_joins_support_inner_products() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 3., 4., 1., 0., -2., 0.]));
     let table = place.done("join set.fbin --metric ip --neighbors 1 -o - --quiet").out;
@@ -56,7 +56,7 @@ fn inner_products_have_neighbors_where_the_metric_says_so() {
 }
 
 #[test]
-fn a_real_set_is_told_of_by_names_and_keeps_its_promises() {
+fn nearest_join_of_a_real_set_reaches_its_recall_and_budget() {
     let place = Place::new();
     let line = format!("join {} --id-column name --metric cosine --neighbors 5 --recall 0.9", sample());
     let said = place.done(&format!("{line} -o hits.csv --stats stats.json --memory 100MB")).said;
@@ -81,7 +81,7 @@ fn a_real_set_is_told_of_by_names_and_keeps_its_promises() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn refuses_invalid_requests_in_one_line() {
     let place = small();
     place.done("build set.fbin --metric ip -o products.store --quiet");
     write_parquet(&place.path("one.parquet"), &[("a", Some([1.0, 2.0]))]);

@@ -106,7 +106,7 @@ fn with_sets(data_type: &str) -> (Place, Vec<Vec<f64>>, Vec<Vec<f64>>) {
 }
 
 #[test]
-fn the_nearest_rows_are_those_of_plain_loops_for_every_type_and_distance() {
+fn ground_truth_equals_brute_force_for_every_type_and_distance() {
     for data_type in ["float", "int8", "uint8"] {
         let (place, base, queries) = with_sets(data_type);
         for dist_fn in ["l2", "mips", "cosine"] {
@@ -123,7 +123,7 @@ fn the_nearest_rows_are_those_of_plain_loops_for_every_type_and_distance() {
 }
 
 #[test]
-fn ids_are_tags_where_these_are_given() {
+fn ground_truth_uses_tags_as_ids_if_given() {
     let (place, base, queries) = with_sets("float");
     // Tags are not in the order of the rows, and 0 is a valid tag.
     let tag = |row: usize| (row as u32).wrapping_mul(2_654_435_761) ^ 2_654_435_761;
@@ -136,7 +136,7 @@ fn ids_are_tags_where_these_are_given() {
 }
 
 #[test]
-fn rows_within_a_threshold_are_written_for_either_reader() {
+fn range_ground_truth_can_be_written_in_both_formats() {
     for (dist_fn, threshold) in [("l2", 4.0), ("mips", 9.0), ("cosine", 0.5)] {
         let (place, base, queries) = with_sets("uint8");
         let truth = oracle(dist_fn, &base, &queries, |row| row as u32);
@@ -160,7 +160,7 @@ fn rows_within_a_threshold_are_written_for_either_reader() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn refuses_inconsistent_ground_truth_options() {
     let place = Place::new();
     place.write("base.data", &fbin(2, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
     place.write("queries.bin", &fbin(2, &[0.0, 1.0]));
@@ -223,7 +223,7 @@ fn what_does_not_fit_together_is_refused() {
 }
 
 #[test]
-fn a_budget_that_is_refused_names_one_that_suffices() {
+fn a_refused_budget_names_a_sufficient_one() {
     let (place, base, queries) = with_sets("float");
     let truth = oracle("l2", &base, &queries, |row| row as u32);
     let line = format!("groundtruth {FILES} --data_type float --dist_fn l2 --threads 1 --force");

@@ -28,7 +28,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn pairs_have_the_earlier_row_on_the_left_and_new_rows_behind_the_old_ones() {
+fn pairs_are_ordered_and_new_rows_numbered_after_old_ones() {
     let place = place();
     let pairs = ["1,5,0.25", "2,5,0.75", "3,6,0.5", "3,7,0.75", "6,7,0.25"];
     for [old, new] in [["old.store", "new.fbin"], ["old.fbin", "new.fbin"]] {
@@ -42,7 +42,7 @@ fn pairs_have_the_earlier_row_on_the_left_and_new_rows_behind_the_old_ones() {
 }
 
 #[test]
-fn rows_that_came_are_counted_and_left_out() {
+fn joins_with_new_rows_count_and_remove_only_new_rows() {
     let place = place();
     let of = |options: &str| place.done(&format!("join old.store --new new.fbin --eps 0.75 --exact {options}"));
     assert_eq!(lines(&of("--result counts -o - --quiet").out), ["5,2", "6,2", "7,2", "8,0"]);
@@ -63,7 +63,7 @@ fn rows_that_came_are_counted_and_left_out() {
 }
 
 #[test]
-fn conditions_are_those_of_all_rows() {
+fn filters_apply_to_old_and_new_rows() {
     let place = place();
     let of = |condition: &str| {
         let words = ["join", "named.store", "--new", "new.jsonl", "--eps", "0.75", "--exact", "-o", "-", "--quiet"];
@@ -76,7 +76,7 @@ fn conditions_are_those_of_all_rows() {
 }
 
 #[test]
-fn rows_without_a_vector_are_counted_in_either_set() {
+fn skipped_rows_of_both_sets_are_counted() {
     let place = place();
     place.write("bad.fbin", &fbin(1, &[1.25, f32::NAN, 10.5]));
     for how in ["new", "with"] {
@@ -89,7 +89,7 @@ fn rows_without_a_vector_are_counted_in_either_set() {
 }
 
 #[test]
-fn what_cannot_come_is_refused() {
+fn refuses_invalid_new_rows() {
     let place = place();
     place.write("wide.fbin", &fbin(2, &[0.0, 1.0]));
     for (line, words) in [
@@ -112,7 +112,7 @@ fn what_cannot_come_is_refused() {
 
 /// Checks that joining a new tenth of a set finds the pairs of a full join with less than half of its distances.
 #[test]
-fn a_tenth_that_comes_is_joined_as_with_all() {
+fn joins_a_new_tenth_with_fewer_distances_than_a_full_join() {
     let place = Place::new();
     place.done("gen --rows 20000 --dimensions 24 --element u8 -o all.u8bin --quiet");
     let all = std::fs::read(place.path("all.u8bin")).unwrap();
@@ -143,7 +143,7 @@ fn a_tenth_that_comes_is_joined_as_with_all() {
 }
 
 #[test]
-fn texts_that_came_since_are_named() {
+fn joins_new_rows_with_duplicate_text_ids_on_demand() {
     let place = Place::new();
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     let same = format!("join set.store --new {} --id-column name --min-similarity 0.999 --exact", sample());
@@ -159,7 +159,7 @@ fn texts_that_came_since_are_named() {
 }
 
 #[test]
-fn rows_come_to_a_store_and_others_go() {
+fn append_inserts_and_deletes_rows_of_a_store() {
     let place = place();
     let before = place.done("join named.store --eps 0.75 --exact -o - --quiet").out;
     place.write("gone.txt", b"r0\nr2\nr7\n");
@@ -191,7 +191,7 @@ fn rows_come_to_a_store_and_others_go() {
 }
 
 #[test]
-fn what_cannot_be_appended_is_refused() {
+fn refuses_invalid_appends() {
     let place = place();
     place.write("odd.jsonl", b"{\"id\": \"r9\", \"v\": [3], \"even\": 1}\n");
     place.write("bare.jsonl", b"{\"id\": \"r9\", \"v\": [3]}\n");

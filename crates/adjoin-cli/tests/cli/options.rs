@@ -38,7 +38,7 @@ fn threads_kernels_seeds_and_budgets_find_the_same_pairs() {
 }
 
 #[test]
-fn stores_are_the_same_bytes_on_any_threads_and_kernels() {
+fn store_bytes_do_not_depend_on_threads_kernels_or_memory() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 16 -o set.fbin");
     let contents = |options: &str, store: &str| {
@@ -64,7 +64,7 @@ pub(crate) fn least_budget(said: &str) -> String {
 }
 
 #[test]
-fn the_least_budget_that_is_named_works() {
+fn the_suggested_least_budget_works() {
     let (place, expected) = set_and_store();
     for line in [
         "build set.fbin -o small",
@@ -111,7 +111,7 @@ fn duplicate_ids_are_kept_on_demand() {
 }
 
 #[test]
-fn huge_and_tiny_thresholds_mean_what_they_say() {
+fn extreme_thresholds_find_the_right_pairs() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 1.0, 0.0]));
     let count =
@@ -121,7 +121,7 @@ fn huge_and_tiny_thresholds_mean_what_they_say() {
 }
 
 #[test]
-fn a_recall_is_promised_and_told() {
+fn joins_report_the_requested_and_reached_recall() {
     let (place, expected) = set_and_store();
     place.done("join store --eps 1.5 --recall 1 -o all.parquet");
     assert!(pairs_of(&place, "all.parquet").1 == expected);

@@ -26,7 +26,7 @@ fn lists(rows: &[&[Option<f64>]]) -> ArrayRef {
 }
 
 #[test]
-fn lists_that_are_no_vectors_of_the_set() {
+fn refuses_lists_of_the_wrong_length() {
     let place = Place::new();
     let good: &[Option<f64>] = &[Some(1.0), Some(2.0)];
     let write = |rows: &[&[Option<f64>]]| write_columns(&place.path("set.parquet"), &[("v", lists(rows))]);
@@ -48,7 +48,7 @@ fn lists_that_are_no_vectors_of_the_set() {
 }
 
 #[test]
-fn a_first_list_that_is_the_odd_one_out() {
+fn reports_a_first_row_of_unusual_length() {
     let place = Place::new();
     let good: &[Option<f64>] = &[Some(1.0), Some(2.0)];
     write_columns(&place.path("set.parquet"), &[("v", lists(&[&[], &[Some(0.5)], good, good, good]))]);
@@ -58,7 +58,7 @@ fn a_first_list_that_is_the_odd_one_out() {
 }
 
 #[test]
-fn values_that_are_no_numbers() {
+fn refuses_nan_and_infinite_values() {
     for (value, word) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
         let place = Place::new();
         place.write("set.fbin", &fbin(2, &[0.0, 0.0, 1.0, value]));
@@ -67,7 +67,7 @@ fn values_that_are_no_numbers() {
 }
 
 #[test]
-fn the_first_of_many_bad_rows() {
+fn lists_the_first_bad_rows() {
     let place = Place::new();
     let mut elements = vec![0.0; 200];
     (3..200).for_each(|row| elements[row] = f32::NAN);
@@ -76,7 +76,7 @@ fn the_first_of_many_bad_rows() {
 }
 
 #[test]
-fn rows_are_named_as_their_shard_counts_them() {
+fn bad_rows_are_numbered_within_their_shard() {
     let place = Place::new();
     place.write("a.fbin", &fbin(1, &[0.0, 1.0]));
     place.write("b.fbin", &fbin(1, &[2.0, f32::NAN]));
@@ -84,7 +84,7 @@ fn rows_are_named_as_their_shard_counts_them() {
 }
 
 #[test]
-fn null_vectors_and_duplicate_ids() {
+fn refuses_null_vectors_and_duplicate_ids() {
     let place = Place::new();
     write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("b", None)]);
     refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet", "row 1 ", "null", "--on-bad skip"]);
@@ -96,7 +96,7 @@ fn null_vectors_and_duplicate_ids() {
 }
 
 #[test]
-fn zero_vectors_have_no_cosine() {
+fn refuses_zero_vectors_for_cosine() {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[1.0, 0.0, 0.0, 0.0]));
     let words = ["set.fbin", "row 1 ", "zero", "--on-bad skip"];
@@ -105,7 +105,7 @@ fn zero_vectors_have_no_cosine() {
 }
 
 #[test]
-fn shards_of_different_dimensions_or_elements() {
+fn refuses_shards_of_different_dimensions_or_elements() {
     let place = Place::new();
     place.write("a.fbin", &fbin(2, &[1.0, 2.0]));
     place.write("b.fbin", &fbin(3, &[1.0, 2.0, 3.0]));
@@ -120,7 +120,7 @@ fn shards_of_different_dimensions_or_elements() {
 }
 
 #[test]
-fn raw_files_of_a_wrong_length() {
+fn refuses_raw_files_of_a_wrong_length() {
     let place = Place::new();
     let whole = fbin(2, &[1.0, 2.0, 3.0, 4.0]);
     for bytes in [&whole[..whole.len() - 1], &whole[..12], &whole[..5], &[whole.clone(), vec![0]].concat(), b""] {
@@ -130,7 +130,7 @@ fn raw_files_of_a_wrong_length() {
 }
 
 #[test]
-fn headers_that_lie() {
+fn refuses_headers_with_wrong_counts() {
     let place = Place::new();
     for counts in [[1 << 31, 2], [u32::MAX, 2], [2, u32::MAX], [u32::MAX, u32::MAX], [1, 0], [1, 8193]] {
         place.write("set.fbin", &[&counts.map(u32::to_le_bytes).concat()[..], &[0; 16]].concat());
@@ -152,7 +152,7 @@ fn headers_that_lie() {
 }
 
 #[test]
-fn numpy_files_of_other_kinds() {
+fn refuses_unsupported_numpy_files() {
     let place = Place::new();
     let header = |kind: &str, fortran: &str, shape: &str| {
         format!("{{'descr': '{kind}', 'fortran_order': {fortran}, 'shape': {shape}, }}")
@@ -174,7 +174,7 @@ fn numpy_files_of_other_kinds() {
 }
 
 #[test]
-fn sets_without_rows() {
+fn refuses_sets_without_rows() {
     let place = Place::new();
     place.done("gen --rows 0 --dimensions 4 -o set.fbin");
     place.done("gen --rows 0 --dimensions 4 -o set.npy");
@@ -189,7 +189,7 @@ fn sets_without_rows() {
 }
 
 #[test]
-fn files_and_columns_that_are_not_there() {
+fn refuses_missing_files_and_columns() {
     let place = Place::new();
     write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0]))]);
     refused_by_all(&place, "nowhere.npy", "--eps 1", &["nowhere.npy", "No such file"]);
@@ -209,7 +209,7 @@ fn files_and_columns_that_are_not_there() {
 }
 
 #[test]
-fn what_is_not_there_is_called_missing() {
+fn a_missing_input_is_reported_as_missing() {
     let place = Place::new();
     refused_by_all(&place, "embedings", "--eps 1", &["embedings: there is no such file or folder; check the path"]);
     place.refused("dedupe embedings/ --eps 1 -o out", &["embedings/: there is no such file or folder"]);

@@ -46,7 +46,7 @@ fn recalls() {
 }
 
 #[test]
-fn numbers_sizes_and_names() {
+fn refuses_invalid_numbers_sizes_and_names() {
     let place = with_set_and_store();
     for (line, words) in [
         ("join store --eps 1 --threads 0", &["--threads is 0", "give 1 to"][..]),
@@ -74,7 +74,7 @@ fn numbers_sizes_and_names() {
 
 /// Checks that flags of other tools get useful advice, not the flag with the most letters in common.
 #[test]
-fn flags_that_are_likely_guesses() {
+fn flags_of_other_tools_get_advice() {
     let place = with_set_and_store();
     let threshold = &["--eps for a distance (L2)", "--min-similarity for a similarity (cosine)"][..];
     let metric = &["the threshold decides the metric", "--eps", "--min-similarity"];
@@ -106,7 +106,7 @@ fn flags_that_are_likely_guesses() {
 }
 
 #[test]
-fn one_thing_is_not_named_as_if_it_were_many() {
+fn messages_use_the_singular_for_one() {
     let place = Place::new();
     place.write("set.fbin", &fbin(1, &[0.0, 1.0, 9.0]));
     let said = place.done("join set.fbin --eps 1 -o pairs.csv").said;
@@ -117,7 +117,7 @@ fn one_thing_is_not_named_as_if_it_were_many() {
 }
 
 #[test]
-fn options_that_only_a_build_can_heed() {
+fn refuses_build_options_for_a_store() {
     let place = with_set_and_store();
     for option in [
         "--id-column key",
@@ -134,7 +134,7 @@ fn options_that_only_a_build_can_heed() {
 }
 
 #[test]
-fn generated_sets_without_a_meaning() {
+fn refuses_to_generate_invalid_sets() {
     let place = Place::new();
     for (line, words) in [
         ("gen --rows 5 --dimensions 0 -o a.fbin", &["0 dimensions", "1 to 8192"][..]),
@@ -153,7 +153,7 @@ fn generated_sets_without_a_meaning() {
 }
 
 #[test]
-fn stores_that_are_none_or_of_the_other_metric() {
+fn refuses_non_stores_and_stores_of_another_metric() {
     let place = with_set_and_store();
     place.done("build set.fbin --metric cosine -o cosine");
     let to_cosine = ["store was built for the metric l2", "--eps", "--metric cosine"];
@@ -169,7 +169,7 @@ fn stores_that_are_none_or_of_the_other_metric() {
 }
 
 #[test]
-fn damaged_stores() {
+fn refuses_damaged_stores() {
     let files = |place: &Place| -> Vec<_> {
         std::fs::read_dir(place.path("store")).unwrap().map(|file| file.unwrap().path()).collect()
     };
@@ -186,7 +186,7 @@ fn damaged_stores() {
 }
 
 #[test]
-fn names_that_are_taken_or_cannot_be() {
+fn refuses_existing_and_invalid_output_names() {
     let place = with_set_and_store();
     place.write("pairs.csv", b"mine");
     place.write("stats.json", b"mine");
@@ -224,7 +224,7 @@ fn names_that_are_taken_or_cannot_be() {
 
 /// Checks that no command overwrites its input, under any name or link.
 #[test]
-fn results_that_would_replace_what_is_read() {
+fn refuses_to_overwrite_inputs() {
     let place = with_set_and_store();
     std::fs::create_dir(place.path("shards")).unwrap();
     for name in ["shards/a.parquet", "shards/b.parquet"] {
@@ -268,7 +268,7 @@ fn results_that_would_replace_what_is_read() {
 }
 
 #[test]
-fn folders_that_may_not_be_written() {
+fn refuses_files_and_folders_without_permission() {
     let place = with_set_and_store();
     let folder = place.path("locked");
     std::fs::create_dir(&folder).unwrap();
@@ -292,7 +292,7 @@ fn folders_that_may_not_be_written() {
 }
 
 #[test]
-fn budgets_that_are_too_small() {
+fn refuses_budgets_that_are_too_small() {
     let place = Place::new();
     place.done("gen --rows 50000 --dimensions 64 -o set.fbin");
     place.write("small.fbin", &fbin(1, &[0.0, 1.0]));
@@ -304,7 +304,7 @@ fn budgets_that_are_too_small() {
 }
 
 #[test]
-fn results_that_cannot_fit_on_the_disk() {
+fn refuses_results_larger_than_the_free_disk_space() {
     let place = Place::new();
     place.done("gen --rows 1000000 --dimensions 2 --element u8 -o many.u8bin --quiet");
     // Half a trillion pairs: ten terabytes.

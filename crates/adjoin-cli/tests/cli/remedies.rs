@@ -137,7 +137,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn remedies_of_messages_about_inputs_work_when_they_are_followed() {
+fn remedies_in_input_errors_work() {
     let place = place();
     for &(fails, says, works) in REMEDIES {
         place.refused(fails, &[says]);
@@ -148,7 +148,7 @@ fn remedies_of_messages_about_inputs_work_when_they_are_followed() {
 }
 
 #[test]
-fn names_that_are_not_text_are_written_and_read_or_refused() {
+fn non_utf8_file_names_are_handled_or_refused() {
     let place = place();
     let name = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
     let run = |words: &[&OsStr]| {

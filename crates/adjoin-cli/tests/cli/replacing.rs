@@ -4,7 +4,7 @@ use crate::inputs::fbin;
 use crate::place::Place;
 
 #[test]
-fn a_store_is_replaced_by_force_and_nothing_of_the_old_one_stays() {
+fn force_replaces_a_store_completely() {
     let place = Place::new();
     place.done("gen --rows 1000 --dimensions 4 -o old.fbin");
     place.done("gen --rows 700 --dimensions 6 --seed 2 -o new.fbin");
@@ -40,7 +40,7 @@ fn a_forced_build_that_fails_leaves_the_old_store_readable() {
 }
 
 #[test]
-fn a_folder_with_something_else_in_it_is_never_a_store() {
+fn build_refuses_a_folder_with_other_files() {
     let place = Place::new();
     place.write("set.fbin", &fbin(1, &[0.0, 1.0]));
     std::fs::create_dir(place.path("mine")).unwrap();
@@ -86,7 +86,7 @@ fn results_are_replaced_by_force() {
 }
 
 #[test]
-fn nothing_temporary_stays_behind() {
+fn joins_leave_no_temporary_files() {
     let place = Place::new();
     place.done("gen --rows 500 --dimensions 4 -o set.fbin");
     let mut expected = place.listing();

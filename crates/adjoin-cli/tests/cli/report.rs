@@ -35,7 +35,7 @@ pub(crate) fn data(place: &Place, page: &str) -> serde_json::Value {
 }
 
 #[test]
-fn every_format_gives_the_same_page() {
+fn reports_of_every_format_are_equal() {
     let place = joined();
     for format in ["csv", "jsonl"] {
         place.done(&format!("report pairs.{format} --names names.csv -o {format}.html"));
@@ -60,7 +60,7 @@ fn every_format_gives_the_same_page() {
 
 /// Checks that rows without ids are named by their number in the whole set.
 #[test]
-fn names_lie_in_one_file_or_in_many() {
+fn report_reads_names_from_one_file_or_many() {
     let place = joined();
     let names = place.text("names.csv");
     let (head, lines) = names.split_once('\n').unwrap();
@@ -87,7 +87,7 @@ fn names_lie_in_one_file_or_in_many() {
 }
 
 #[test]
-fn what_is_no_result_is_refused() {
+fn report_refuses_files_that_are_not_results() {
     let place = joined();
     place.write("stats.txt.json", b"{\"command\": \"build\"}");
     let old = place.text("stats.json").replace("\"version\": 2", "\"version\": 1");
@@ -131,7 +131,7 @@ fn the_first_refusal_names_a_budget_that_suffices() {
 }
 
 #[test]
-fn a_result_without_pairs_has_a_page_too() {
+fn an_empty_result_with_statistics_has_a_report() {
     let place = joined();
     place.done("join set.fbin --eps 0 --exact -o none.parquet --stats none.json");
     place.done("report none.parquet --stats none.json -o none.html");
@@ -139,7 +139,7 @@ fn a_result_without_pairs_has_a_page_too() {
 }
 
 #[test]
-fn nothing_is_a_page_in_every_format() {
+fn empty_results_of_every_format_have_a_report() {
     let place = Place::new();
     place.done("gen --rows 100 --dimensions 8 -o set.fbin");
     for format in ["csv", "jsonl", "parquet"] {
@@ -153,7 +153,7 @@ fn nothing_is_a_page_in_every_format() {
 /// Checks that 007 and 7 are different ids, that later ids may differ in kind from the first thousand lines, and that
 /// distances may be fractional.
 #[test]
-fn ids_in_text_are_taken_as_they_are_written() {
+fn text_ids_are_read_verbatim() {
     let place = Place::new();
     let mut pairs = String::from("left_id,right_id,distance\n007,008,0\n7,9,0\n");
     (0..1_500).for_each(|k| pairs += &format!("{k},{},1\n", k + 1));
@@ -184,7 +184,7 @@ fn write_repeated_text(place: &Place, name: &str) {
 
 /// Checks that names are read within the budget: exit code 1 would mean that more memory was held.
 #[test]
-fn names_are_read_within_the_budget_whatever_their_files_grow_to() {
+fn report_reads_large_names_within_the_budget() {
     let place = Place::new();
     place.write("pairs.csv", b"left_id,right_id,distance\n0,1,0.5\n");
     let long = "a".repeat(30 << 20);
@@ -206,7 +206,7 @@ fn names_are_read_within_the_budget_whatever_their_files_grow_to() {
 }
 
 #[test]
-fn records_may_have_line_breaks_and_need_no_last_one() {
+fn csv_records_may_span_lines_and_lack_a_final_newline() {
     let place = Place::new();
     place.write("pairs.csv", b"left_id,right_id,distance\r\n0,1,0.5\r\n\r\n1,2,0.25");
     place.write("names.csv", b"id,name\r\n0,\"two\nlines, and a \"\"quote\"\"\"\r\n1,5\" wide\r\n2,\"last\"");
@@ -219,7 +219,7 @@ fn records_may_have_line_breaks_and_need_no_last_one() {
 }
 
 #[test]
-fn clusters_that_fit_are_shown_beside_one_that_does_not() {
+fn report_shows_small_clusters_and_omits_a_huge_one() {
     let place = Place::new();
     let mut pairs = String::from("left_id,right_id,distance\n");
     (0..100_001).for_each(|k| pairs += &format!("0,{},0.5\n", k + 1));
@@ -250,7 +250,7 @@ fn of_two_sets() -> Place {
 
 /// Row 2 of one set is another row than row 2 of the other: with its own text, and in another cluster.
 #[test]
-fn rows_of_two_sets_have_the_names_and_clusters_of_their_own_set() {
+fn report_separates_names_and_clusters_of_two_sets() {
     let place = of_two_sets();
     for format in ["parquet", "csv", "jsonl"] {
         place.done(&format!("report pairs.{format} --names first.csv --with-names second.csv -o {format}.html"));
@@ -278,7 +278,7 @@ fn rows_of_two_sets_have_the_names_and_clusters_of_their_own_set() {
 }
 
 #[test]
-fn names_of_one_set_are_refused_for_pairs_of_two() {
+fn report_refuses_names_of_one_set_for_pairs_of_two_sets() {
     let place = of_two_sets();
     // A result is known to be of two sets by its Parquet metadata, its statistics, or rows that do not follow their partners.
     for result in
@@ -299,7 +299,7 @@ fn names_of_one_set_are_refused_for_pairs_of_two() {
 
 /// One table may have the ids of both sets; columns of two tables may differ.
 #[test]
-fn each_side_has_its_own_columns_of_ids_and_texts() {
+fn report_selects_id_and_text_columns_for_each_side() {
     let place = Place::new();
     place.write("left.jsonl", b"{\"id\": \"a\", \"v\": [0.0]}\n{\"id\": \"b\", \"v\": [9.0]}\n");
     place.write("right.jsonl", b"{\"id\": \"b\", \"v\": [0.5]}\n{\"id\": \"c\", \"v\": [9.5]}\n");
@@ -321,7 +321,7 @@ fn each_side_has_its_own_columns_of_ids_and_texts() {
 }
 
 #[test]
-fn a_browser_draws_it_without_a_complaint() {
+fn a_browser_renders_the_report_without_errors() {
     let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| is_there(name))
     else {
         return skip("chromium", "no browser is installed");

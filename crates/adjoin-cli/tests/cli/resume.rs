@@ -101,7 +101,7 @@ fn assert_little(told: &Repeated) {
 }
 
 #[test]
-fn a_killed_join_goes_on_and_writes_the_same_bytes() {
+fn a_killed_join_resumes_and_writes_the_same_bytes() {
     let place = Place::on_disk();
     place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
     place.done("build set.fbin -o store --quiet");
@@ -113,7 +113,7 @@ fn a_killed_join_goes_on_and_writes_the_same_bytes() {
 }
 
 #[test]
-fn a_killed_join_of_a_source_goes_on_with_its_store_and_its_pairs() {
+fn a_killed_join_of_a_source_resumes_with_its_store_and_pairs() {
     let place = Place::on_disk();
     place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
     place.done("join set.fbin --eps 0.6 --recall 0.9 --result removed -o plain.csv --quiet");
@@ -125,7 +125,7 @@ fn a_killed_join_of_a_source_goes_on_with_its_store_and_its_pairs() {
 }
 
 #[test]
-fn a_killed_join_of_rows_that_come_goes_on() {
+fn a_killed_join_with_new_rows_resumes() {
     let place = Place::on_disk();
     place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
     place.done("gen --rows 20000 --dimensions 64 --seed 2 -o more.fbin --quiet");
@@ -147,7 +147,7 @@ fn a_killed_join_of_rows_that_come_goes_on() {
 }
 
 #[test]
-fn a_killed_build_goes_on_and_writes_the_same_bytes() {
+fn a_killed_build_resumes_and_writes_the_same_bytes() {
     let place = Place::on_disk();
     place.done("gen --rows 60000 --dimensions 64 -o set.fbin --quiet");
     place.done("build set.fbin -o plain --quiet");
@@ -162,7 +162,7 @@ fn a_killed_build_goes_on_and_writes_the_same_bytes() {
 }
 
 #[test]
-fn every_output_goes_on() {
+fn joins_of_every_output_resume() {
     let place = Place::new();
     place.done("gen --rows 5000 --dimensions 16 -o set.fbin --quiet");
     place.done("gen --rows 3000 --dimensions 16 --seed 2 -o other.fbin --quiet");
@@ -184,7 +184,7 @@ fn every_output_goes_on() {
 }
 
 #[test]
-fn an_interrupted_run_says_how_to_go_on() {
+fn an_interrupted_run_prints_how_to_resume() {
     let place = Place::new();
     place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
     let line = "join set.fbin --eps 0.6 --exact -o pairs.csv --resume --quiet";
@@ -230,7 +230,7 @@ fn a_changed_source_or_option_is_refused() {
 
 /// Checks a source with changed bytes of equal length and a restored modification time.
 #[test]
-fn a_source_that_was_changed_unseen_is_refused() {
+fn resume_detects_changes_that_preserve_size_and_modification_time() {
     let place = Place::new();
     place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
     let line = "join set.fbin --eps 0.6 --exact -o pairs.csv --resume --quiet";
@@ -244,7 +244,7 @@ fn a_source_that_was_changed_unseen_is_refused() {
 }
 
 #[test]
-fn a_kept_store_that_lacks_a_file_is_made_again_where_that_is_forced() {
+fn force_rebuilds_a_checkpoint_store_with_a_missing_file() {
     let place = Place::on_disk();
     place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
     let line = "join set.fbin --eps 0.6 --exact -o pairs.csv --resume --quiet";
@@ -259,7 +259,7 @@ fn a_kept_store_that_lacks_a_file_is_made_again_where_that_is_forced() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused() {
+fn refuses_resume_without_checkpoints() {
     let place = Place::new();
     place.done("gen --rows 100 --dimensions 4 -o set.fbin --quiet");
     place.refused(

@@ -28,7 +28,7 @@ fn small() -> Place {
 }
 
 #[test]
-fn hits_are_by_query_and_rank_and_equal_ones_by_row() {
+fn hits_are_ordered_by_query_rank_and_row() {
     let place = small();
     let hits = "query,rank,id,distance\n0,1,0,0.0\n0,2,1,1.0\n0,3,5,1.0\n1,1,6,1.0\n1,2,4,5.0\n1,3,3,9.848858\n";
     assert_eq!(place.done("search set.store --queries queries.fbin -k 3 --quiet").out, hits);
@@ -48,7 +48,7 @@ fn hits_are_by_query_and_rank_and_equal_ones_by_row() {
 }
 
 #[test]
-fn a_real_set_is_searched_by_names_and_the_run_is_told() {
+fn searches_a_real_set_with_text_ids_and_reports_the_run() {
     let place = Place::new();
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     write_parquet(&place.path("one.parquet"), &[("a", Some([1.0, 2.0]))]);
@@ -71,7 +71,7 @@ fn a_real_set_is_searched_by_names_and_the_run_is_told() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_refused_in_one_line() {
+fn refuses_invalid_searches_in_one_line() {
     let place = small();
     place.write("empty.npy", &npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2), }", &[]));
     place.write("nan.fbin", &fbin(2, &[0., 0., 1., f32::NAN]));
@@ -100,7 +100,7 @@ fn what_cannot_be_searched_is_refused_in_one_line() {
 }
 
 #[test]
-fn an_exact_search_keeps_the_least_budget_that_a_refusal_names() {
+fn an_exact_search_fits_the_suggested_least_budget() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 64 --element u8 --seed 1 -o set.u8bin --quiet");
     place.done("gen --rows 10000 --dimensions 64 --element u8 --seed 2 -o queries.u8bin --quiet");
@@ -126,7 +126,7 @@ fn an_exact_search_keeps_the_least_budget_that_a_refusal_names() {
 }
 
 #[test]
-fn a_damaged_bucket_is_named() {
+fn search_reports_a_damaged_bucket() {
     let place = small();
     let vectors = std::fs::read_dir(place.path("set.store")).unwrap().map(|entry| entry.unwrap().path());
     let vectors = vectors.into_iter().find(|path| path.to_string_lossy().contains("vectors-")).unwrap();

@@ -23,7 +23,7 @@ pub(crate) fn small() -> Place {
 }
 
 #[test]
-fn queries_find_what_a_search_finds() {
+fn the_server_returns_the_hits_of_the_search_command() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let answer = serving.post("/v1/search", &json!({"queries": [[0, 0], [9, 8]], "k": 3}));
@@ -52,7 +52,7 @@ fn queries_find_what_a_search_finds() {
 }
 
 #[test]
-fn a_server_says_what_it_serves_and_how_it_is() {
+fn the_server_reports_its_data_health_and_metrics() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let info = serving.get("/v1/info").json();
@@ -64,7 +64,7 @@ fn a_server_says_what_it_serves_and_how_it_is() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused_in_words() {
+fn the_server_refuses_invalid_requests_with_a_message() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let one = json!([[0, 0]]);
@@ -113,7 +113,7 @@ fn what_cannot_be_answered_is_refused_in_words() {
 }
 
 #[test]
-fn a_wrong_query_fails_alone_where_others_are_asked_at_the_same_time() {
+fn an_invalid_query_does_not_fail_concurrent_queries() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let ask = |number: usize| match number % 3 {
@@ -129,7 +129,7 @@ fn a_wrong_query_fails_alone_where_others_are_asked_at_the_same_time() {
 }
 
 #[test]
-fn a_key_is_asked_for_where_there_is_one() {
+fn requests_need_the_key_if_one_is_set() {
     let place = small();
     place.write("key", b"secret\nsecond line\n");
     let serving = Serving::start(&place, "set.store --memory 64MB --key-file key");
@@ -145,7 +145,7 @@ fn a_key_is_asked_for_where_there_is_one() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_in_one_line() {
+fn refuses_invalid_serve_options_in_one_line() {
     let place = small();
     place.write("empty", b"\n");
     place.write("taken", b"secret");
@@ -166,7 +166,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
 }
 
 #[test]
-fn rows_are_named_by_their_ids_and_conditions_hold() {
+fn the_server_returns_ids_and_applies_filters() {
     let place = Place::new();
     place.done(&format!("build {} --id-column name --columns name --metric cosine -o set.store --quiet", sample()));
     let serving = Serving::start(&place, "set.store --memory 128MB");
@@ -192,7 +192,7 @@ fn rows_are_named_by_their_ids_and_conditions_hold() {
 
 /// Checks that rows given by id are searched for by their vectors.
 #[test]
-fn rows_are_searched_for_by_their_names() {
+fn the_server_searches_by_row_id() {
     let place = small();
     place.done("index build set.store -o set.index --quiet");
     for served in ["set.store", "set.index"] {
@@ -221,7 +221,7 @@ fn rows_are_searched_for_by_their_names() {
 
 /// Checks that `/openapi.json` lists exactly the existing paths, with their methods and limits.
 #[test]
-fn the_description_names_what_there_is() {
+fn openapi_lists_the_existing_paths_and_limits() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let described = serving.get("/openapi.json").json();
@@ -258,7 +258,7 @@ fn the_description_names_what_there_is() {
 /// Checks that many hits and thresholds are answered exactly in the long lane, while few hits still have the recall of
 /// a rule.
 #[test]
-fn large_requests_are_answered_exactly_and_leave_small_ones_alone() {
+fn large_requests_are_exact_and_do_not_affect_small_ones() {
     let place = Place::new();
     place.done("gen --rows 20000 --dimensions 4 -o set.fbin --quiet");
     place.done("build set.fbin -o set.store --quiet");
@@ -281,7 +281,7 @@ fn large_requests_are_answered_exactly_and_leave_small_ones_alone() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere() {
+fn the_web_page_loads_nothing_from_other_hosts() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let page = serving.get("/");
@@ -291,7 +291,7 @@ fn the_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn hits_come_as_a_table_where_that_is_accepted() {
+fn hits_are_returned_as_arrow_if_accepted() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let head = "POST /v1/search\ncontent-type: application/json\naccept: application/vnd.apache.arrow.stream";
@@ -303,7 +303,7 @@ fn hits_come_as_a_table_where_that_is_accepted() {
 }
 
 #[test]
-fn queries_come_as_a_table() {
+fn queries_can_be_sent_as_arrow() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let ask = |members: &str, body: &[u8]| {
@@ -362,7 +362,7 @@ fn stream(column: ArrayRef) -> Vec<u8> {
 }
 
 #[test]
-fn a_load_of_requests_is_answered_and_measured() {
+fn bench_serve_measures_requests() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let line = format!("bench-serve http://{}/v1/search --queries set.fbin --rate 200 --seconds 1", serving.address);

@@ -43,7 +43,7 @@ fn resident_bytes(serving: &Serving) -> u64 {
 /// Opens a thousand connections that send nothing, half a request or garbage, then closes them. Other clients are
 /// answered meanwhile, and afterwards the server holds no more than before.
 #[test]
-fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_behind() {
+fn broken_connections_neither_block_other_clients_nor_leak_files() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 512MB");
     answers(&serving);
@@ -78,7 +78,7 @@ fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_
 
 /// Checks that searches are refused while idle clients hold all connections, but supervisors and writers are answered.
 #[test]
-fn clients_that_there_is_no_room_for_are_told_so_until_others_have_gone() {
+fn the_server_refuses_searches_until_idle_clients_disconnect() {
     let place = Place::new();
     place.done("collection create set.live --dimensions 2");
     let serving = Serving::start(&place, "set.live --memory 64MB");
@@ -98,7 +98,7 @@ fn clients_that_there_is_no_room_for_are_told_so_until_others_have_gone() {
 }
 
 #[test]
-fn bodies_that_are_too_much_are_refused_before_they_are_read() {
+fn oversized_bodies_are_refused_before_reading() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let most = serving.get("/v1/info").json()["limits"]["body_bytes"].as_u64().unwrap();
@@ -128,7 +128,7 @@ fn bodies_that_are_too_much_are_refused_before_they_are_read() {
 
 /// Sends requests ahead on one connection, followed by garbage.
 #[test]
-fn requests_that_are_sent_ahead_are_answered_in_their_order() {
+fn pipelined_requests_are_answered_in_order() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let mut stream = serving.connect();
@@ -149,7 +149,7 @@ fn requests_that_are_sent_ahead_are_answered_in_their_order() {
 
 /// Sends SIGTERM while clients wait: accepted requests are answered.
 #[test]
-fn a_server_that_ends_answers_what_it_took_in() {
+fn a_terminating_server_answers_accepted_requests() {
     let place = Place::new();
     place.done("gen --rows 50000 --dimensions 32 --element u8 -o set.u8bin --quiet");
     place.done("build set.u8bin -o set.store --quiet");
@@ -179,7 +179,7 @@ fn a_server_that_ends_answers_what_it_took_in() {
 
 /// Checks that a damaged store fails with a message, and that a newly published store is opened.
 #[test]
-fn damage_is_told_and_a_new_store_is_taken_up() {
+fn the_server_reports_damage_and_opens_a_new_store() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let vectors = || {
@@ -206,7 +206,7 @@ fn damage_is_told_and_a_new_store_is_taken_up() {
 }
 
 #[test]
-fn a_late_request_is_told_so_and_the_next_is_answered() {
+fn a_late_request_times_out_and_the_next_is_answered() {
     let place = Place::new();
     place.done("gen --rows 50000 --dimensions 64 --element u8 -o set.u8bin --quiet");
     place.done("build set.u8bin -o set.store --quiet");
@@ -228,7 +228,7 @@ fn a_late_request_is_told_so_and_the_next_is_answered() {
 /// Checks hits that exceed the memory for clients: the request is refused for good, and the hits found so far are
 /// released.
 #[test]
-fn hits_beyond_memory_are_refused_for_good_and_given_up_when_they_are_late() {
+fn hits_larger_than_memory_are_refused_and_late_ones_released() {
     let place = Place::new();
     place.done("gen --rows 20000 --dimensions 2 --element u8 -o set.u8bin --quiet");
     place.done("build set.u8bin -o set.store --quiet");

@@ -34,7 +34,7 @@ const JSON: &str = "content-type: application/json\n";
 const RAW: &str = "content-type: application/octet-stream\n";
 
 #[test]
-fn bodies_are_decompressed_as_their_headers_say() {
+fn bodies_are_decompressed_by_content_encoding() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let json = json!({"queries": [[9, 8]], "k": 1}).to_string();
@@ -62,7 +62,7 @@ fn bodies_are_decompressed_as_their_headers_say() {
 }
 
 #[test]
-fn numbers_at_the_edge_of_their_type_are_refused_and_no_answer_is_null() {
+fn out_of_range_numbers_are_refused_and_distances_are_never_null() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let post = |body: &str| sent(&serving, "/v1/search", JSON, body.as_bytes());
@@ -94,7 +94,7 @@ fn numbers_at_the_edge_of_their_type_are_refused_and_no_answer_is_null() {
 }
 
 #[test]
-fn requests_that_http_forbids_are_refused() {
+fn requests_invalid_in_http_are_refused() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
     let body = json!({"queries": [[9, 8]], "k": 1}).to_string();

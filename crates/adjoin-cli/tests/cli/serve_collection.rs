@@ -41,7 +41,7 @@ fn an_index_is_served() {
 }
 
 #[test]
-fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
+fn collection_writes_survive_a_restart_of_the_server() {
     let place = Place::new();
     place.done("collection create set.live --dimensions 2 --ids text --columns lang:text");
     let serve = "set.live --memory 128MB";
@@ -90,7 +90,7 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
 
 /// Checks that searches of an empty collection do not affect the predicted time of searches after it has grown.
 #[test]
-fn a_collection_that_was_searched_while_empty_is_searched_after_it_has_grown() {
+fn searches_of_an_empty_collection_do_not_affect_later_searches() {
     let place = Place::new();
     place.done("collection create set.live --dimensions 2");
     let serving = Serving::start(&place, "set.live --memory 128MB");
@@ -106,7 +106,7 @@ fn a_collection_that_was_searched_while_empty_is_searched_after_it_has_grown() {
 
 /// Checks that acknowledged writes survive a killed process.
 #[test]
-fn a_write_outlives_the_server() {
+fn acknowledged_writes_survive_a_killed_server() {
     let place = Place::new();
     place.done("collection create set.live --dimensions 2");
     let serving = Serving::start(&place, "set.live --memory 64MB");
@@ -122,7 +122,7 @@ fn a_write_outlives_the_server() {
 /// Checks that writes are refused with a message while the disk is full, and accepted again without a restart once it
 /// has space.
 #[test]
-fn a_full_disk_ends_no_server() {
+fn the_server_survives_a_full_disk() {
     let place = Place::new();
     let Some(_disk) = SmallDisk::new(&place, 1 << 20) else { return };
     place.done("collection create disk/set.live --dimensions 2");

@@ -46,7 +46,7 @@ fn right() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn no_request_is_more_than_the_server_can_bear() {
+fn fuzzed_requests_do_not_break_the_server() {
     let place = Place::new();
     place.done("collection create set.live --dimensions 2 --ids text --columns lang:text,year:int64");
     let serving = Serving::start(&place, "set.live --memory 128MB");

@@ -97,12 +97,12 @@ fn a_build_is_interrupted() {
 }
 
 #[test]
-fn a_build_that_already_writes_is_interrupted() {
+fn a_build_is_interrupted_while_it_writes() {
     interrupt("build set.fbin -o fresh --buckets 300", |place| holds(place, ".partial/vectors.bin"));
 }
 
 #[test]
-fn a_forced_build_is_interrupted_and_the_old_store_stays() {
+fn an_interrupted_forced_build_keeps_the_old_store() {
     let place = Place::new();
     place.done("gen --rows 200000 --dimensions 64 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 4 -o small.fbin --quiet");
@@ -151,14 +151,14 @@ fn hung_up(env: &str) -> Option<(Place, Output)> {
 }
 
 #[test]
-fn a_join_whose_terminal_is_gone_is_interrupted() {
+fn a_closed_terminal_interrupts_a_join() {
     let Some((place, output)) = hung_up("--default-signal=HUP") else { return };
     assert_eq!(output.status.code(), Some(129));
     assert_eq!(place.listing().len(), 1, "{:?}", place.listing());
 }
 
 #[test]
-fn a_join_that_nohup_began_goes_on() {
+fn a_join_started_with_nohup_survives_a_closed_terminal() {
     let Some((place, output)) = hung_up("--ignore-signal=HUP") else { return };
     assert_eq!(output.status.code(), Some(0));
     assert!(place.text("pairs.csv").starts_with("left_id,right_id,distance\n") && place.listing().len() == 2);
@@ -176,7 +176,7 @@ fn a_ground_truth_is_interrupted() {
 }
 
 #[test]
-fn a_join_whose_reader_ends_with_it_is_interrupted() {
+fn a_join_is_interrupted_along_with_its_reader() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 4 -o set.fbin --quiet");
     let before = place.listing();
@@ -198,7 +198,7 @@ fn a_join_whose_reader_ends_with_it_is_interrupted() {
 }
 
 #[test]
-fn the_making_of_a_set_is_interrupted() {
+fn the_generation_of_a_set_is_interrupted() {
     let place = Place::new();
     let before = place.listing();
     let mut child = place
@@ -212,7 +212,7 @@ fn the_making_of_a_set_is_interrupted() {
 }
 
 #[test]
-fn progress_goes_to_standard_error_line_by_line() {
+fn progress_is_printed_to_standard_error_line_by_line() {
     let place = Place::new();
     // Let it run long enough to print a few lines of progress, then interrupt it.
     let words = ["gen", "--rows", "1000000000", "--dimensions", "2", "--element", "u8", "-o", "big.u8bin"];

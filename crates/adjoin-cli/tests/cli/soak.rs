@@ -249,7 +249,7 @@ fn long_run() -> Option<Duration> {
 }
 
 #[test]
-fn a_server_recovers_from_everything_at_once_and_loses_nothing() {
+fn a_server_recovers_from_combined_faults_without_loss() {
     let place = Place::on_disk();
     // A collection for each budget: rows that a large budget holds unmerged need not fit into a smaller one.
     for (memory, _) in BUDGETS {

@@ -85,7 +85,7 @@ fn assert_same_keys(at: &str, one: &Value, other: &Value) {
 }
 
 #[test]
-fn the_common_part_has_the_same_keys_for_every_command() {
+fn common_statistics_have_the_same_keys_for_every_command() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 8 -o set.fbin");
     place.write("bad.fbin", &fbin(2, &[f32::NAN; 4]));
@@ -109,7 +109,7 @@ fn the_common_part_has_the_same_keys_for_every_command() {
 
 /// Checks that a join of a source counts the bytes its build spills, compared with a join of a store.
 #[test]
-fn what_a_build_writes_on_the_way_is_counted() {
+fn spilled_bytes_include_those_of_the_build() {
     let place = Place::new();
     place.done("gen --rows 200000 --dimensions 128 --element u8 -o set.u8bin --quiet");
     let spilled = |line: &str| statistics(&place, line)["io"]["spill_bytes"].as_u64().unwrap();
@@ -122,7 +122,7 @@ fn what_a_build_writes_on_the_way_is_counted() {
 }
 
 #[test]
-fn every_key_is_there_and_null_where_it_does_not_apply() {
+fn statistics_have_every_key_with_null_if_not_applicable() {
     let place = Place::new();
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
     place.done("build set.fbin --seed 3 -o store");
@@ -155,7 +155,7 @@ fn every_key_is_there_and_null_where_it_does_not_apply() {
 
 /// The next uses of millions of edges have no room in 70 MB.
 #[test]
-fn a_cache_goes_by_what_comes_where_there_is_memory_for_that() {
+fn the_cache_uses_belady_if_memory_suffices() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 2 -o set.fbin");
     place.done("build set.fbin --buckets 3000 -o store");
@@ -167,7 +167,7 @@ fn a_cache_goes_by_what_comes_where_there_is_memory_for_that() {
 }
 
 #[test]
-fn more_work_is_never_counted_as_less() {
+fn statistics_counters_are_consistent() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 8 -o set.fbin");
     let counts = statistics(&place, "join set.fbin --eps 0.8");
@@ -180,7 +180,7 @@ fn more_work_is_never_counted_as_less() {
 
 /// Checks that a large join stays within a small budget, as measured by the system, and reads more instead.
 #[test]
-fn a_small_budget_is_kept_by_reading_more() {
+fn a_join_with_a_small_budget_reads_more() {
     let place = Place::new();
     place.done("gen --rows 40000 --dimensions 128 -o set.fbin");
     place.done("build set.fbin -o store");
@@ -197,7 +197,7 @@ fn a_small_budget_is_kept_by_reading_more() {
 
 /// Checks that a failed join writes no trace, not even part of one.
 #[test]
-fn a_join_that_fails_leaves_no_trace() {
+fn a_failed_join_writes_no_trace() {
     let place = Place::new();
     place.done("gen --rows 500 --dimensions 4 -o set.fbin");
     place.write("trace.txt", b"of old");
@@ -209,7 +209,7 @@ fn a_join_that_fails_leaves_no_trace() {
 }
 
 #[test]
-fn the_device_is_told_and_a_trace_names_every_read() {
+fn statistics_name_the_device_and_traces_list_every_read() {
     let place = Place::new();
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
     place.done("build set.fbin -o store");

@@ -54,7 +54,7 @@ fn standard_output_carries_results_only() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_fault() {
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
     let place = with_set_and_store();
     let before = place.listing();
     for line in ["join store --eps 100 -o -", "join set.fbin --eps 100 -o -", "groundtruth set.fbin --eps 100 -o -"] {
@@ -79,7 +79,7 @@ fn a_reader_that_leaves_early_is_no_fault() {
 
 /// Checks that a reader that leaves early ends only the output to it; other requested files are still written.
 #[test]
-fn what_else_was_asked_for_is_written_though_the_reader_leaves() {
+fn other_outputs_are_written_if_the_reader_closes_the_pipe() {
     let place = with_set_and_store();
     place.done("join store --eps 2 --result removed -o gone.csv --kept expected.csv");
     place.write("kept.csv", b"old");
@@ -111,7 +111,7 @@ fn what_else_was_asked_for_is_written_though_the_reader_leaves() {
 }
 
 #[test]
-fn a_full_disk_is_said_in_one_line() {
+fn a_full_disk_is_reported_in_one_line() {
     let place = with_set_and_store();
     let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else {
         println!("skipped: this system has no /dev/full");
@@ -136,7 +136,7 @@ fn a_full_disk_is_said_in_one_line() {
 }
 
 #[test]
-fn a_small_disk_fills_up_and_is_left_as_it_was() {
+fn failed_writes_to_a_full_disk_leave_no_files() {
     let place = with_set_and_store();
     let Some(_disk) = SmallDisk::new(&place, 32 << 10) else { return };
     for line in [

@@ -10,7 +10,7 @@ fn number_before(said: &str, words: &str) -> f64 {
 }
 
 #[test]
-fn of_a_small_set_the_threshold_is_the_one_that_comes_nearest() {
+fn target_rows_finds_the_best_threshold_of_a_small_set() {
     let place = Place::new();
     // Rows on a line, with growing gaps.
     let places: Vec<f32> = (0..400).map(|row: u16| f32::from(row) * (1.0 + f32::from(row) / 400.0)).collect();
@@ -26,7 +26,7 @@ fn of_a_small_set_the_threshold_is_the_one_that_comes_nearest() {
 }
 
 #[test]
-fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported() {
+fn target_rows_tries_finer_thresholds_and_reports_failure() {
     let place = Place::new();
     // Pairs of rows, with slowly growing distances between the two.
     let places: Vec<f32> =
@@ -50,7 +50,7 @@ fn thresholds_between_rungs_are_tried_and_a_number_that_none_leaves_is_reported(
 }
 
 #[test]
-fn of_a_real_set_about_so_many_rows_are_left_and_the_recall_is_promised() {
+fn target_rows_keeps_about_that_number_of_rows_of_a_real_set() {
     let place = Place::new();
     let line = format!("join {} --id-column name --metric cosine --result removed --target-rows 20000", sample());
     let said = place.done(&format!("{line} --recall 0.9 --kept kept.csv --stats stats.json --memory 200MB")).said;
@@ -63,7 +63,7 @@ fn of_a_real_set_about_so_many_rows_are_left_and_the_recall_is_promised() {
 }
 
 #[test]
-fn what_leaves_no_such_number_of_rows_is_refused() {
+fn refuses_invalid_target_rows() {
     let place = Place::new();
     let spread: Vec<f32> = (0..3_000_u16).map(|x| f32::from(x) * 1.618_034 % 1.0).collect();
     place.write("set.fbin", &fbin(3, &spread));

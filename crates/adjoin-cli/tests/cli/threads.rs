@@ -27,7 +27,7 @@ fn until_it_works(place: &Place, line: &str) {
 }
 
 #[test]
-fn refused_threads_are_one_line() {
+fn failures_to_start_threads_are_one_line() {
     let place = Place::new();
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin --quiet");
     place.done("build set.fbin -o store --quiet");

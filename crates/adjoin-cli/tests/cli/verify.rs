@@ -16,7 +16,7 @@ fn store() -> (Place, String) {
 
 /// Checks a store of a later version: its manifest is valid, its version is 3.
 #[test]
-fn a_store_of_a_newer_version() {
+fn refuses_a_store_of_a_newer_version() {
     let (place, _) = store();
     let path = place.path("store");
     let mut manifest = Manifest::decode(&path, &place.read("store/manifest.json")).unwrap();
@@ -39,7 +39,7 @@ fn edit(place: &Place, before: &str, more: &str) {
 
 /// Checks that a folder states its kind, and that other kinds are not accepted as a store and not replaced.
 #[test]
-fn folders_of_other_kinds() {
+fn refuses_folders_of_other_kinds() {
     for (kind, words) in [
         ("index", ["store is a graph index, not a store", "adjoin build"]),
         ("live", ["store is a collection, not a store", "choose another folder"]),
@@ -72,7 +72,7 @@ fn folders_of_other_kinds() {
 /// Checks that files added by a later version are no damage, are not deleted as leftovers, and are replaced with the
 /// store.
 #[test]
-fn a_role_of_a_later_version() {
+fn files_of_a_later_version_are_neither_damage_nor_leftovers() {
     let (place, _) = store();
     let digits = format!("{:016x}", checksum(b"codes"));
     let facts = format!(r#""codes": {{"name": "codes.bin", "bytes": 5, "xxh3": "{digits}"}}, "notes": "later", "#);
@@ -130,7 +130,7 @@ fn damaged(place: &Place, line: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_sound_store() {
+fn verify_accepts_a_sound_store_and_lists_leftovers() {
     let (place, _) = store();
     let ran = place.done("verify store");
     assert!(ran.out.starts_with("sound: all ") && ran.out.ends_with(" buckets\n"), "{}", ran.out);
@@ -143,7 +143,7 @@ fn a_sound_store() {
 
 /// Checks that files of editors, sync tools and network file systems are reported in folders of every kind.
 #[test]
-fn files_of_others_are_named_in_every_folder() {
+fn verify_lists_foreign_files_in_every_folder() {
     let (place, _) = store();
     place.done("index build store -o set.index --quiet");
     place.done("collection create set.live --dimensions 2");
@@ -158,7 +158,7 @@ fn files_of_others_are_named_in_every_folder() {
 }
 
 #[test]
-fn a_flipped_byte_is_named_with_its_bucket() {
+fn verify_reports_the_bucket_of_a_flipped_byte() {
     let (place, vectors) = store();
     let mut bytes = place.read(&vectors);
     bytes[64] ^= 4;
@@ -175,7 +175,7 @@ fn a_flipped_byte_is_named_with_its_bucket() {
 }
 
 #[test]
-fn many_damages_are_counted_after_the_first_twenty() {
+fn verify_lists_twenty_damages_and_counts_the_rest() {
     let (place, vectors) = store();
     let zeros = vec![0; place.read(&vectors).len() + 1];
     place.write(&vectors, &zeros);
@@ -186,7 +186,7 @@ fn many_damages_are_counted_after_the_first_twenty() {
 }
 
 #[test]
-fn what_is_no_store_or_a_newer_one() {
+fn verify_refuses_non_stores_and_newer_versions() {
     let (place, _) = store();
     place.refused("verify set.fbin", &["set.fbin is not a store", "adjoin build"]);
     place.refused("verify nowhere", &["nowhere is not a store"]);

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_read_as_it_was_written() {
+    fn parses_a_written_trace() {
         let first = "adjoin-trace 2\nfile 0 a%20b\nread 0 4096 512 10 20 ok join 7 3\n";
         let text = format!("{first}file 1 c\nrename 0 0 0 30 1 failed - - - 1\nread 1 0 1 30 2 ok join 8 -\n");
         let trace = Trace::parse(text.as_bytes()).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_the_version_before_tells_no_causes() {
+    fn traces_of_version_1_have_no_causes() {
         let operations = "read 0 4096 512 10 20 ok\nfile 1 c\nrename 0 0 0 30 1 failed 1\n";
         let of_1 = Trace::parse(format!("adjoin-trace 1\nfile 0 a\n{operations}").as_bytes()).unwrap();
         let operations = operations.replace("ok", "ok - - -").replace("failed", "failed - - -");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_by_its_line() {
+    fn invalid_traces_are_refused_with_a_line_number() {
         for header in ["", "adjoin-trace 2", "adjoin-trace 3\n", "adjoin-trace 22\n"] {
             assert_eq!(fails(header), "line 1 of the trace: expected \"adjoin-trace 2\"");
         }
@@ -371,7 +371,7 @@ mod tests {
         }
 
         #[test]
-        fn every_cause_survives(consumer in "[!-,.-~]{1,9}", step: Option<u64>, after: Option<u64>) {
+        fn causes_round_trip(consumer in "[!-,.-~]{1,9}", step: Option<u64>, after: Option<u64>) {
             let step = step.max(after.and_then(|after| after.checked_add(1)));
             let after = after.filter(|&after| step > Some(after));
             let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
@@ -382,7 +382,7 @@ mod tests {
         }
 
         #[test]
-        fn every_name_survives(bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+        fn names_round_trip(bytes in prop::collection::vec(any::<u8>(), 1..40)) {
             let name = PathBuf::from(OsString::from_vec(bytes));
             let escaped = escape(&name);
             prop_assert!(escaped.bytes().all(|byte| byte.is_ascii_graphic()));

@@ -14,14 +14,14 @@ fn fails<T>(bench: &Bench, result: Result<T, DeviceError>, operation: Operation,
 }
 
 #[test]
-fn devices_have_the_names_that_statistics_promise() {
+fn device_names_are_the_documented_ones() {
     for bench in benches() {
         assert!(["pread", "io_uring", "simulated"].contains(&bench.device.name()));
     }
 }
 
 #[test]
-fn any_range_is_read_and_the_end_is_an_error() {
+fn reads_any_range_and_fails_past_the_end() {
     for bench in benches() {
         let bytes = pattern(20_000);
         bench.write("file", &bytes);
@@ -49,7 +49,7 @@ fn any_range_is_read_and_the_end_is_an_error() {
 }
 
 #[test]
-fn the_stamp_of_an_open_file_changes_with_its_contents() {
+fn the_stamp_of_an_open_file_changes_on_writes() {
     for bench in benches() {
         bench.write("file", &pattern(5_000));
         let file = bench.device.open(&bench.path("file")).unwrap();
@@ -64,7 +64,7 @@ fn the_stamp_of_an_open_file_changes_with_its_contents() {
 }
 
 #[test]
-fn a_file_is_what_was_appended() {
+fn files_contain_the_appended_bytes() {
     for bench in benches() {
         let mut file = bench.device.create(&bench.path("file")).unwrap();
         let mut expected = Vec::new();
@@ -89,7 +89,7 @@ fn a_file_is_what_was_appended() {
 }
 
 #[test]
-fn a_file_is_written_on_behind_what_is_kept_of_it() {
+fn continue_file_appends_after_the_kept_bytes() {
     for bench in benches() {
         let path = bench.path("file");
         for kept in [0, 1, 4_095, 4_096, 70_000, 100_000] {
@@ -115,7 +115,7 @@ fn a_file_is_written_on_behind_what_is_kept_of_it() {
 }
 
 #[test]
-fn what_is_not_flushed_need_not_be_seen() {
+fn unflushed_bytes_are_not_visible() {
     for bench in benches() {
         let mut file = bench.device.create(&bench.path("file")).unwrap();
         file.append(b"gathered").unwrap();
@@ -138,7 +138,7 @@ fn an_open_file_outlives_its_name() {
 }
 
 #[test]
-fn names_are_made_moved_listed_and_removed() {
+fn names_are_created_moved_listed_and_removed() {
     for bench in benches() {
         let Bench { what, device, .. } = &bench;
         let at = |name: &str| bench.path(name);
@@ -186,7 +186,7 @@ fn is_locked(bench: &Bench, name: &str) {
 }
 
 #[test]
-fn a_lock_is_held_by_one() {
+fn a_lock_has_one_holder() {
     for bench in benches() {
         let held = locked(&bench, "lock");
         is_locked(&bench, "lock");
@@ -208,7 +208,7 @@ fn a_lock_is_held_by_one() {
 }
 
 #[test]
-fn a_lock_is_taken_by_one_of_many_at_once() {
+fn concurrent_threads_never_hold_the_same_lock() {
     for bench in benches() {
         let taken = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -228,7 +228,7 @@ fn a_lock_is_taken_by_one_of_many_at_once() {
 }
 
 #[test]
-fn only_wanted_names_are_listed() {
+fn list_only_returns_matching_names() {
     for bench in benches() {
         for name in ["ab", "b", "aa"] {
             bench.write(name, b"");
@@ -239,7 +239,7 @@ fn only_wanted_names_are_listed() {
 }
 
 #[test]
-fn what_cannot_be_done_says_why() {
+fn failed_operations_report_the_cause() {
     use ErrorKind::{AlreadyExists, DirectoryNotEmpty, InvalidInput, IsADirectory, NotADirectory, NotFound};
     for bench in benches() {
         let device = &bench.device;
@@ -285,7 +285,7 @@ fn what_cannot_be_done_says_why() {
 }
 
 #[test]
-fn relative_and_dotted_paths_lead_where_they_say() {
+fn relative_and_dotted_paths_are_resolved() {
     for bench in benches() {
         bench.device.create_folder(&bench.path("folder")).unwrap();
         bench.write("folder/../file", b"bytes");

@@ -105,7 +105,7 @@ fn a_rename_may_be_durable_before_the_data() {
 }
 
 #[test]
-fn every_operation_fails_once_and_the_error_names_it() {
+fn injected_errors_name_the_failed_operation() {
     let kinds = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::PermissionDenied];
     let count = {
         let device = SimulatedDevice::new(FaultPlan::None);
@@ -143,7 +143,7 @@ fn a_short_transfer_is_an_error() {
 }
 
 #[test]
-fn a_torn_write_leaves_whole_sectors_and_the_power_is_gone() {
+fn a_torn_write_leaves_whole_sectors_and_a_crashed_device() {
     for sectors in 0..6 {
         let device = SimulatedDevice::new(FaultPlan::Torn { at: 4, sectors });
         let mut file = device.create(path("file")).unwrap();
@@ -160,7 +160,7 @@ fn a_torn_write_leaves_whole_sectors_and_the_power_is_gone() {
 }
 
 #[test]
-fn unsynced_bytes_are_kept_and_lost_by_aligned_pieces() {
+fn a_crash_keeps_or_loses_aligned_pieces_of_unsynced_bytes() {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("file", b"");
     let mut file = device.create(path("file")).unwrap();
@@ -187,7 +187,7 @@ fn unsynced_bytes_are_kept_and_lost_by_aligned_pieces() {
 }
 
 #[test]
-fn what_builds_on_a_lost_name_is_lost_with_it() {
+fn operations_that_depend_on_a_lost_name_are_lost() {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.create_folder(path("folder")).unwrap();
     drop(device.create(path("folder/a")).unwrap());
@@ -204,7 +204,7 @@ fn what_builds_on_a_lost_name_is_lost_with_it() {
 }
 
 #[test]
-fn a_rename_that_is_durable_brings_what_it_builds_on() {
+fn a_durable_rename_makes_its_prerequisites_durable() {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("to/there", b"");
     device.create_folder(path("from")).unwrap();
@@ -229,7 +229,7 @@ fn a_removal_is_undone_unless_the_folder_was_synced() {
 }
 
 #[test]
-fn folders_of_the_machine_come_in_and_go_out() {
+fn simulated_devices_import_and_export_real_folders() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::create_dir_all(from.path().join("a/b")).unwrap();
     std::fs::write(from.path().join("a/b/file"), b"bytes").unwrap();

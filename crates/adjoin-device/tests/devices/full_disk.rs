@@ -46,7 +46,7 @@ fn fill(device: &dyn Device, path: &Path) -> u64 {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_room_that_is_made_can_be_used() {
+fn a_full_disk_is_an_error_and_freed_space_can_be_used() {
     let Some(mount) = Mount::new(8) else { return skip("root", "no tmpfs can be mounted") };
     for device in [FileSystem::pread(), FileSystem::detect().0] {
         let path = mount.0.path().join("large");
@@ -70,7 +70,7 @@ fn a_full_disk_is_an_error_and_room_that_is_made_can_be_used() {
 }
 
 #[test]
-fn a_simulated_disk_runs_full_as_well() {
+fn a_simulated_disk_can_be_full() {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("before", &[1; 1_000]);
     device.set_free_bytes(1_000_000);

@@ -123,7 +123,7 @@ fn whole(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn the_simulator_does_what_the_machine_does(steps in prop::collection::vec(step(), 1..60)) {
+    fn the_simulator_behaves_like_the_file_system(steps in prop::collection::vec(step(), 1..60)) {
         let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let simulated = SimulatedDevice::new(FaultPlan::None);
         let files = FileSystem::pread();
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_synced_is_never_lost(
+    fn synced_bytes_are_never_lost(
         steps in prop::collection::vec(step(), 1..40), seed in any::<u64>(), sizes in prop::collection::vec(1..5_000usize, 1..5),
     ) {
         let device = SimulatedDevice::new(FaultPlan::None);

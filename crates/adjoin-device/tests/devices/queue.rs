@@ -63,7 +63,7 @@ fn thousands_of_random_reads_return_the_right_bytes() {
 }
 
 #[test]
-fn the_end_of_the_file_is_an_error_of_that_read_alone() {
+fn a_read_past_the_end_fails_without_affecting_others() {
     for bench in benches() {
         let (bytes, file) = bench_with_file(&bench);
         let mut queue = bench.device.read_queue(8).unwrap();
@@ -116,7 +116,7 @@ fn a_dropped_queue_waits_for_its_reads() {
 }
 
 #[test]
-fn files_may_be_closed_by_the_caller_and_mixed() {
+fn a_queue_reads_several_files_closed_by_the_caller() {
     for bench in benches() {
         bench.write("a", &[1; 8_192]);
         bench.write("b", &[2; 8_192]);
@@ -134,7 +134,7 @@ fn files_may_be_closed_by_the_caller_and_mixed() {
 }
 
 #[test]
-fn files_of_another_device_are_read_too() {
+fn a_queue_reads_files_of_other_devices() {
     let benches = benches();
     for of_file in &benches {
         of_file.write("file", &pattern(8_192));

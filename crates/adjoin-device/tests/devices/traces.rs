@@ -37,7 +37,7 @@ fn recorded(device: Arc<dyn Device>, root: &Path) -> Trace {
 }
 
 #[test]
-fn a_trace_says_what_was_asked_and_when() {
+fn a_trace_records_operations_and_times() {
     let device = SimulatedDevice::new(FaultPlan::None);
     let trace = recorded(Arc::new(device), Path::new(""));
     let of = |operation: Operation| -> Vec<&TracedOperation> {
@@ -94,7 +94,7 @@ fn a_replay_reads_the_same_ranges_elsewhere() {
 }
 
 #[test]
-fn a_trace_that_asks_for_too_much_is_no_harm() {
+fn replay_reports_errors_for_out_of_range_reads() {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("a", &[0; 100]);
     let reads = [(1, u64::MAX), (0, 1 << 50)].map(|(at, bytes)| format!("read 0 {at} {bytes} 0 0 ok - - -\n"));
@@ -104,7 +104,7 @@ fn a_trace_that_asks_for_too_much_is_no_harm() {
 }
 
 #[test]
-fn a_trace_on_a_full_disk_stops_and_says_so() {
+fn finishing_a_trace_on_a_full_disk_fails() {
     if !Path::new("/dev/full").exists() {
         return eprintln!("skipped: no /dev/full");
     }

@@ -25,7 +25,7 @@ fn run(device: &Device, place: Place, multi_plane: bool, pages: &[PageRead]) -> 
 }
 
 #[test]
-fn planes_of_a_lun_sense_together_where_their_pages_have_one_number() {
+fn planes_of_a_lun_sense_together_if_page_numbers_match() {
     let device = device(&[("ecc.hard_fails", 0.0), ("ecc.hard", 0.0), ("timing.command", 0.0)]);
     let same_number = [page(0, 0, 0, 9), page(0, 0, 7, 3), page(0, 1, 7, 5)];
     let (end, counts) = run(&device, Place::Lun, true, &same_number);
@@ -49,7 +49,7 @@ fn a_page_that_is_in_its_buffer_is_not_sensed_again() {
 }
 
 #[test]
-fn a_page_that_a_lun_cannot_correct_goes_to_the_controller_and_back() {
+fn a_page_with_uncorrectable_errors_is_decoded_by_the_controller() {
     let whole = device(&[("ecc.hard_fails", 0.0), ("ecc.hard", 0.0)]);
     let failing = device(&[("ecc.hard_fails", 1.0), ("ecc.hard", 0.0), ("ecc.spread", 0.0)]);
     let (end, _) = run(&whole, Place::Lun, true, &[page(0, 0, 0, 0)]);
@@ -64,7 +64,7 @@ fn a_page_that_a_lun_cannot_correct_goes_to_the_controller_and_back() {
 
 /// The gain of LUNs over chips if nothing else matters: all planes sense at once, and a chip sends one page at a time.
 #[test]
-fn luns_gain_over_chips_what_four_planes_gain_over_one_pin() {
+fn the_speedup_of_luns_over_chips_matches_the_model() {
     for read_us in [20.0, 40.0, 77.5] {
         let device = device(&[
             ("timing.read", read_us),
@@ -86,7 +86,7 @@ fn luns_gain_over_chips_what_four_planes_gain_over_one_pin() {
 }
 
 #[test]
-fn what_waits_can_be_given_up_and_what_was_begun_ends() {
+fn waiting_tasks_can_be_canceled_and_started_ones_end() {
     let device = device(&[]);
     let mut machine =
         Machine::new(&device, Usage { place: Place::Lun, multi_plane: true, units: 1 }, Timeline::default());

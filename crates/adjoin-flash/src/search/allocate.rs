@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_task_is_done_once_in_its_page(
+        fn every_task_runs_once_on_its_page(
             wanted in prop::collection::btree_set((0u32..40, 0u32..200), 0..300),
             together: bool,
             queue in 1usize..20,

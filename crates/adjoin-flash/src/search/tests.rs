@@ -99,7 +99,7 @@ fn options(platform: Platform) -> SearchOptions {
 }
 
 #[test]
-fn every_platform_and_switch_finds_what_a_plain_search_finds() {
+fn every_platform_and_option_finds_the_hits_of_a_plain_search() {
     let graph = graph();
     let expected: Vec<Vec<(u64, u32)>> = (0..QUERIES).map(|query| oracle(&graph, query)).collect();
     let device = device(&[("search.query_queue", 640.0), ("ecc.hard_fails", 0.2)]);
@@ -134,7 +134,7 @@ fn every_platform_and_switch_finds_what_a_plain_search_finds() {
 }
 
 #[test]
-fn each_distance_comes_from_memory_from_speculation_or_from_a_comparison() {
+fn every_distance_is_served_from_memory_or_by_a_comparison() {
     let (graph, device) = (graph(), device(&[]));
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     for platform in Platform::ALL {
@@ -147,7 +147,7 @@ fn each_distance_comes_from_memory_from_speculation_or_from_a_comparison() {
 }
 
 #[test]
-fn queries_begin_where_the_caller_says_and_what_that_took_counts() {
+fn queries_start_at_the_given_vertex_and_count_its_costs() {
     let (graph, device) = (graph(), device(&[]));
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     for platform in Platform::ALL {
@@ -171,7 +171,7 @@ fn queries_begin_where_the_caller_says_and_what_that_took_counts() {
 }
 
 #[test]
-fn sharing_pages_and_full_queues_show_in_what_is_read() {
+fn page_sharing_and_queue_limits_affect_page_reads() {
     let (graph, device) = (graph(), device(&[]));
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     let run = |device: &Device, options| search(device, &layout, &Points, QUERIES, &options).unwrap();
@@ -188,7 +188,7 @@ fn sharing_pages_and_full_queues_show_in_what_is_read() {
 }
 
 #[test]
-fn speculation_reads_more_and_saves_searching() {
+fn speculation_reads_more_pages_and_shortens_searching() {
     let graph = graph();
     // Slow gathering leaves time for speculation.
     let device = device(&[("controller.gather", 20_000.0), ("ecc.hard_fails", 0.0)]);
@@ -203,7 +203,7 @@ fn speculation_reads_more_and_saves_searching() {
 }
 
 #[test]
-fn the_same_search_takes_the_same_time_again() {
+fn simulated_searches_are_deterministic() {
     let (graph, device) = (graph(), device(&[("ecc.hard_fails", 0.1)]));
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     let options = SearchOptions { speculating: true, spans: 1_000, ..options(Platform::NdSearch) };
@@ -212,7 +212,7 @@ fn the_same_search_takes_the_same_time_again() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused() {
+fn refuses_invalid_simulation_options() {
     let (graph, device) = (graph(), device(&[]));
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     let refused = |options| search(&device, &layout, &Points, 3, &options).unwrap_err().to_string();

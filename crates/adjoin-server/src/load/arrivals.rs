@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals_are_those_of_their_seed_and_ascend() {
+    fn arrival_times_depend_on_the_seed_and_ascend() {
         let first = arrivals(100.0, 20.0, 7);
         assert_eq!(first, arrivals(100.0, 20.0, 7));
         assert_ne!(first, arrivals(100.0, 20.0, 8));
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn some_seconds_have_three_times_as_many() {
+    fn some_seconds_have_bursts_of_arrivals() {
         let moments = arrivals(1_000.0, 400.0, 1);
         let mut counts = vec![0; 400];
         moments.iter().for_each(|moment| counts[moment.as_secs() as usize] += 1);

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_taken_to_its_end() {
+    fn answers_are_read_to_their_end() {
         let mut bytes = &b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 503 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"[..];
         assert_eq!(answer(&mut bytes).unwrap(), (200, true));
         assert_eq!(answer(&mut bytes).unwrap(), (503, false));

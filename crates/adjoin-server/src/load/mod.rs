@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_counts_from_the_intended_moment_and_refusals_from_the_sending() {
+    fn latency_starts_at_the_intended_time_and_refusals_at_sending() {
         let mut tally = Tally::none().unwrap();
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);

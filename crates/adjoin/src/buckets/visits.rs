@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_marks_say_the_same() {
+    fn lists_and_marks_have_equal_visits() {
         let mut random = Random::new(1, "visits");
         let (range, buckets) = (1_000..1_130_u32, 40);
         let marks = Marks::none(buckets, &range);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn all_look_into_marked_buckets_only() {
+    fn all_queries_visit_only_marked_buckets() {
         let visits = Visits::All(vec![4, 5], vec![true, false, true]);
         assert_eq!(seen(&visits, 3), (vec![vec![4, 5], vec![], vec![4, 5]], vec![0, 2]));
     }

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_stay_what_they_are_or_are_refused() {
+    fn values_are_converted_without_loss_or_refused() {
         let of = |column: ArrayRef, kind| (converted(&column, kind).map(|found| found.len()), column);
         let utc = |array: TimestampNanosecondArray| Arc::new(array.with_timezone("+02:00")) as ArrayRef;
         let kinds = [

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_read_as_they_are_written_and_nothing_else() {
+    fn column_definitions_round_trip_and_others_are_refused() {
         for &kind in AttributeKind::ALL {
             let read: Attribute = format!("a:b:{kind}").parse().unwrap();
             assert_eq!(read, Attribute { name: "a:b".into(), kind });

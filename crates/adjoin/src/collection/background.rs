@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_wait_the_longer_the_less_room_is_left() {
+    fn writes_wait_longer_as_free_memory_shrinks() {
         // Half of the 1,000 bytes left is free.
         for bytes in [0, 500] {
             assert_eq!(pacing(Some((0.0, 1_000)), 100.0).wait(&LARGE, bytes, 0), None);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_waits_only_for_a_merge_that_runs_or_is_due() {
+    fn a_write_waits_only_for_a_running_or_due_merge() {
         // No wait, however large the write is: no merge would make room for it.
         assert_eq!(pacing(None, 0.0).wait(&SMALL, 1 << 40, 0), None);
         assert!(pacing(None, 0.0).wait(&LARGE, 1 << 40, 0).is_some());
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_is_due_by_size_or_by_what_is_gone_and_after_a_failure_when_its_time_has_come() {
+    fn a_merge_is_due_by_size_deletes_or_retry_time() {
         let mut pacing = pacing(None, 0.0);
         assert!(
             !pacing.is_due(&SMALL)

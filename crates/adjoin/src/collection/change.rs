@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_comes_back_from_its_bytes_and_from_no_others() {
+    fn changes_round_trip_and_other_bytes_are_refused() {
         for (change, attributes) in samples() {
             let (rows, bytes) = (rows(&change, &attributes), change.to_bytes());
             assert_eq!(Change::from_bytes(&bytes, rows).as_ref(), Some(&change));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_a_change_or_none() {
+    fn damaged_change_bytes_are_decoded_or_refused() {
         for (change, attributes) in samples() {
             let bytes = change.to_bytes();
             for (at, flip) in (0..bytes.len()).flat_map(|at| [1, 0x80, 0xff].map(|flip| (at, flip))) {

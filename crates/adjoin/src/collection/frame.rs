@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_as_it_was_written_or_none() {
+    fn records_round_trip_and_damaged_ones_are_refused() {
         for payload in [&b""[..], b"1234567", b"12345678", &[7; 100]] {
             let mut frame = Vec::new();
             let links = RecordLinks { sequence: 9, previous: 77, durable: 8 };

@@ -691,7 +691,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_ends_while_it_writes_wakes_those_who_wait_for_it() {
+    fn a_panicking_writer_wakes_waiting_threads() {
         let folder = tempfile::tempdir().unwrap();
         let context = Context::default();
         let found = Segments::open(&context, folder.path(), LogStart { salt: 7, first: 1 }).unwrap();

@@ -152,7 +152,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rows_come_back_from_their_bytes_and_from_no_others() {
+    fn packed_rows_round_trip_and_other_bytes_are_refused() {
         let (kinds, table, packed) = (all_kinds(), table(), packed());
         let rows = (0..packed.len()).map(|row| packed.get(row));
         for places in [&[0, 1, 2, 3, 4, 5][..], &[1, 4], &[]] {

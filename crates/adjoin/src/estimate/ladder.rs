@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rungs_ascend_and_hold_what_was_asked_for() {
+    fn rungs_ascend_and_include_the_requested_threshold() {
         let asked = Predicate::l2(0.123_456).unwrap();
         for farthest in [0.0, 1e-30, 1.0, 12_345.678, 1e30] {
             let ladder = Ladder::new(Metric::L2, farthest, Some(&asked));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_within_the_rungs_from_its_own_on() {
+    fn a_pair_is_within_its_rung_and_all_later_ones() {
         let ladder = Ladder::new(Metric::L2, 10.0, None);
         assert_eq!((ladder.rung_of(0.0), usize::from(ladder.rung_of(10.0))), (0, ladder.len() - 1));
         for value in [0.2, 1.0, 3.3f32] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_rungs_lie_others_until_they_cannot_be_distinguished() {
+    fn ladders_between_rungs_get_finer_until_indistinguishable() {
         for ladder in [Ladder::new(Metric::L2, 12.0, None), Ladder::new(Metric::Cosine, 1.0, None)] {
             let (metric, ends) = (ladder.metric, [ladder.threshold(70), ladder.threshold(71)]);
             let between = ladder.between(71).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_rungs_have_a_bit_for_each() {
+    fn sets_of_rungs_have_one_bit_per_rung() {
         assert_eq!((from_rung(0), before_rung(0)), (Rungs::MAX, 0));
         assert_eq!((from_rung(127), before_rung(127)), (1 << 127, Rungs::MAX >> 1));
         assert_eq!((from_rung(u8::MAX), before_rung(u8::MAX)), (0, Rungs::MAX), "none has no rung");

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_loses_every_other_row_and_equal_rows_all_but_one() {
+    fn removal_keeps_every_other_row_of_a_chain_and_one_equal_row() {
         let mut removal = Removal::new(4);
         for row in 0u32..4 {
             // Within rung 1, consecutive rows are neighbors; within rung 3, all are.

@@ -120,7 +120,7 @@ fn a_small_cache_visits_what_a_large_one_does() {
 }
 
 #[test]
-fn buckets_of_two_stores_are_numbered_one_behind_the_other() {
+fn buckets_of_two_stores_are_numbered_consecutively() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
     let buckets = Buckets::over(&[&store, &store]).unwrap();
@@ -234,7 +234,7 @@ struct Recorded {
 }
 
 #[test]
-fn a_trace_tells_the_task_that_needs_a_read_and_what_the_read_waited_for() {
+fn traces_record_the_task_and_dependency_of_each_read() {
     let folder = tempfile::tempdir().unwrap();
     drop(store(folder.path()));
     let path = folder.path().join("store");

@@ -226,7 +226,7 @@ mod tests {
     /// For every coding, metric and level, codes of a pair are no farther from each other than threshold and residuals
     /// allow.
     #[test]
-    fn codes_leave_out_no_pair_within_the_threshold() {
+    fn codes_exclude_no_pair_within_the_threshold() {
         let vectors_of = VectorType { element: Element::F32, dimensions: 20 };
         for (spread, scale) in [(0.1, 1.0), (100.0, 1.0), (1e12, 1.0), (0.0, 1.0), (0.1, 1e-3)] {
             let (fitted, panel) = (vectors(50, 20, spread, 1), vectors(80, 20, spread, 2));
@@ -263,7 +263,7 @@ mod tests {
 
     /// Lengths whose reciprocal an f32 cannot hold, or not at full precision.
     #[test]
-    fn codes_of_very_short_and_very_long_vectors_leave_out_no_pair() {
+    fn codes_of_very_short_and_long_vectors_exclude_no_pair() {
         let vectors_of = VectorType { element: Element::F32, dimensions: 20 };
         let mut panel = vectors(80, 20, 5.0, 2);
         let coding = Coding::fit(Kernel::detect(), &vectors(50, 20, 0.0, 1)).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_ordinary_vectors_are_near_them() {
+    fn codes_approximate_ordinary_vectors() {
         let coding = Coding::fit(Kernel::detect(), &vectors(500, 64, 0.1, 3)).unwrap();
         assert!(coding.residual < 0.02 * coding.nearest && coding.tells_neighbors_apart());
         let coding = Coding::fit(Kernel::detect(), &vectors(500, 64, 1e4, 3)).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_that_are_all_the_same_have_no_codes() {
+    fn equal_vectors_have_no_coding() {
         let mut panel = Panel::<f32>::zeroed(3, 4);
         (0..3).for_each(|row| panel.row_mut(row).fill(0.5));
         assert_eq!(Coding::fit(Kernel::detect(), &panel), None);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_center_is_what_its_code_stands_for() {
+    fn codes_of_decoded_vectors_are_stable() {
         let panel = vectors(100, 20, 3.0, 5);
         let coding = Coding::fit(Kernel::detect(), &panel).unwrap();
         let mut code = vec![0; 20];

@@ -642,7 +642,7 @@ mod tests {
 
     /// Rows and queries become unit vectors whose inner products are the original ones, divided by lengths.
     #[test]
-    fn lifted_vectors_have_the_inner_products_that_are_asked_for() {
+    fn lifted_vectors_preserve_scaled_inner_products() {
         let mut random = crate::random::Random::new(1, "lift");
         for (element, dimensions) in [(Element::F32, 5), (Element::U8, 9), (Element::I8, 3), (Element::F16, 16)] {
             let vectors = VectorType { element, dimensions };
@@ -730,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn overflowing_distances_leave_nothing_out() {
+    fn overflowing_distances_exclude_nothing() {
         assert_eq!(f32::tile_limit(&threshold(1e30, Element::F32, 8)), f32::INFINITY);
         assert!(f32::at_least(f32::INFINITY, 8).is_finite());
         assert_eq!(f32::at_most(f32::INFINITY, 8), f64::INFINITY);
@@ -760,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_measures_are_in_their_order_and_not_above_them() {
+    fn keys_preserve_the_order_of_measures_and_never_exceed_them() {
         let bytes = [0, 1, 2, 77, 1 << 20, 255 * 255 * 100];
         let pairs = || bytes.iter().flat_map(|other| bytes.iter().map(move |own| (*other, *own)));
         let (other, own): (Vec<u32>, Vec<u32>) = pairs().unzip();
@@ -779,7 +779,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_takes_part() {
+    fn nan_margins_are_not_excluded() {
         let [_, margins] = keys::<f32>(&[1.0, f32::INFINITY], &[f32::NAN, f32::INFINITY]);
         assert!(f32::measure_of(margins[0]).is_nan() && margins[0] <= f32::key_up_to(-1e30));
         assert_eq!(f32::measure_of(margins[1]), f64::NEG_INFINITY);

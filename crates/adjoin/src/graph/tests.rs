@@ -104,7 +104,7 @@ fn check_search<T: Coordinate>(random: &mut Random, values: &Values, list: usize
 }
 
 #[test]
-fn searches_go_as_in_the_paper() {
+fn greedy_search_equals_the_algorithm_of_the_paper() {
     let mut random = Random::new(1, "searches");
     for trial in 0..60 {
         let (rows, dimensions) = (1 + random.below(120) as usize, 1 + random.below(5) as usize);
@@ -167,7 +167,7 @@ fn check_prune<T: Coordinate>(values: &Values, vertex: u32, candidates: &[u32], 
 }
 
 #[test]
-fn pruning_keeps_what_the_paper_keeps() {
+fn pruning_equals_the_algorithm_of_the_paper() {
     let mut random = Random::new(2, "pruning");
     let mut longest = 0;
     for trial in 0..300 {
@@ -208,7 +208,7 @@ fn distance_wide<T: Coordinate>(x: &[T], y: &[T]) -> f64 {
 }
 
 #[test]
-fn graphs_are_the_same_on_all_threads_and_levels_and_find_nearly_all() {
+fn graphs_do_not_depend_on_threads_or_kernels_and_have_high_recall() {
     let values = clustered(3, 3_000, 16, 40, 30.0);
     let (bytes, floats) = (panel::<u8>(&values), panel::<f32>(&values));
     let mut seen: Option<(Option<u32>, Vec<Vec<u32>>)> = None;
@@ -247,7 +247,7 @@ fn unit_vectors_of_halves_are_found_by_cosine() {
 }
 
 #[test]
-fn ten_thousand_equal_vectors_can_be_as_many_vertices() {
+fn builds_a_graph_of_ten_thousand_equal_vectors() {
     // Different stored vectors may have equal coordinates, for example under cosine.
     let panel = panel::<u8>(&vec![vec![7, 7, 7]; 10_000]);
     let graph = built(&panel, &options(4, 8, 1.2));
@@ -257,7 +257,7 @@ fn ten_thousand_equal_vectors_can_be_as_many_vertices() {
 }
 
 #[test]
-fn far_clusters_are_found_and_outliers_by_a_long_list() {
+fn searches_find_far_clusters_and_outliers_with_a_long_list() {
     let clusters = clustered(5, 2_000, 8, 20, 1.0);
     let graph = built(&panel::<u8>(&clusters), &options(8, 20, 1.2));
     assert!(recall(&graph, &panel::<u8>(&clusters), 100) > 0.9, "{}", recall(&graph, &panel::<u8>(&clusters), 100));
@@ -273,7 +273,7 @@ fn far_clusters_are_found_and_outliers_by_a_long_list() {
 }
 
 #[test]
-fn small_sets_are_graphs_too() {
+fn builds_graphs_of_small_sets() {
     for rows in [0_usize, 1, 2, 3, 4, 5, 17] {
         let values: Values = (0..rows).map(|row| vec![10 * row as u8]).collect();
         let panel = panel::<u8>(&values);
@@ -316,7 +316,7 @@ fn reached(graph: &Graph) -> BTreeSet<u32> {
 }
 
 #[test]
-fn repair_reaches_all_and_cuts_nothing_off() {
+fn repair_makes_all_vertices_reachable() {
     let mut random = Random::new(10, "repair");
     let mut broken = 0;
     for _ in 0..300 {
@@ -358,7 +358,7 @@ fn canary_faults_of_a_graph_are_named() {
 }
 
 #[test]
-fn builds_that_cannot_be_are_refused() {
+fn refuses_invalid_graph_builds() {
     let context = Context::default();
     let panel = Panel::<u8>::zeroed(20_000, 1);
     let kind = |context: &Context, options: &GraphOptions| {
@@ -371,7 +371,7 @@ fn builds_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn graphs_come_back_from_their_bytes_and_no_other_bytes_are_a_panic() {
+fn graphs_round_trip_and_damaged_bytes_do_not_panic() {
     let mut panel = Panel::<u8>::zeroed(60, 2);
     (0..60).for_each(|row| panel.row_mut(row).copy_from_slice(&[row as u8, (7 * row % 60) as u8]));
     let context = Context::default();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_what_was_put_and_no_more_than_there_is_room_for() {
+    fn the_page_cache_returns_stored_pages_within_its_capacity() {
         let (cache, mut random, mut found) = (cache(2), Random::new(1, "pages"), 0);
         let pages = 4 * (2 * SLAB_PAGES * PARTS) as u64;
         for _ in 0..60_000 {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_asked_for_stays() {
+    fn a_frequently_used_page_is_not_evicted() {
         let cache = cache(1);
         let of_one_part = |k: usize| (k * PARTS) as u32;
         cache.put(0, &page(0));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_without_room_holds_nothing() {
+    fn a_cache_without_capacity_is_empty() {
         let cache = cache(0);
         cache.put(1, &page(1));
         assert!(!has(&cache, 1));

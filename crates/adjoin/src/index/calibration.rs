@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_list_that_finds_enough_is_chosen_for_any_k() {
+    fn chooses_the_shortest_list_that_reaches_the_recall() {
         let calibration = sample(2_000, 10);
         assert_eq!(calibration.choose(promise(10, 0.8)), Some(40));
         assert_eq!(calibration.choose(promise(10, 0.97)), Some(60));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_were_inserted_must_be_found_as_well_as_all() {
+    fn the_recall_of_inserted_rows_must_also_be_reached() {
         // Of 2,000 drawn rows and 100 inserted ones, a list of 40 finds all hits of the former and half of the hits of
         // the latter.
         let noted: Vec<Vec<u32>> = (0..2_100).map(|query| (query..query + 10).collect()).collect();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deleted_is_neither_query_nor_hit() {
+    fn deleted_rows_are_neither_calibration_queries_nor_hits() {
         let calibration = sample(2_000, 10);
         let own: Vec<u32> = (0..2_000).collect();
         // Without the queries that need a longer list, the shortest list finds all hits.
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_has_a_lower_bound_that_reaches_the_recall() {
+    fn the_chosen_list_has_a_lower_bound_that_reaches_the_recall() {
         for (queries, k, recall) in [(300, 2, 0.95), (1_000, 2, 0.95), (1_000, 10, 0.97), (4_000, 10, 0.95)] {
             let calibration = sample(queries, 10);
             let Some(list) = calibration.choose(promise(k, recall)) else { continue };
@@ -373,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_counts_from_where_all_longer_lists_find_it() {
+    fn a_hit_counts_for_a_list_if_all_longer_lists_find_it() {
         let calibration = sample(2, 1);
         // List 8 misses the hit of the last query, so list 6 does not count either.
         assert_eq!(calibration.from, [0, 3]);
     }
 
     #[test]
-    fn of_many_hits_some_stand_for_all() {
+    fn a_sample_represents_many_hits() {
         let all: Vec<u32> = (0..1_000).collect();
         let some = noted(all.clone(), 1);
         assert!(some.len() == NOTED && some.is_sorted() && some != noted(all, 2));
@@ -390,14 +390,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_ascends_by_a_half_or_a_third() {
+    fn list_sizes_grow_by_a_half_or_a_third() {
         let lists: Vec<usize> =
             std::iter::successors(Some(next_list(None)), |&list| Some(next_list(Some(list)))).take(8).collect();
         assert_eq!(lists, [4, 6, 8, 12, 16, 24, 32, 48]);
     }
 
     #[test]
-    fn bytes_come_back_and_what_cannot_be_is_refused() {
+    fn calibrations_round_trip_and_invalid_bytes_are_refused() {
         let calibration = sample(20, 3);
         let bytes = calibration.to_bytes();
         assert_eq!(Calibration::from_bytes(&bytes, 22), Some(calibration));

@@ -127,7 +127,7 @@ mod tests {
     use crate::options::Element;
 
     #[test]
-    fn records_come_back_as_written_and_each_flipped_bit_is_found() {
+    fn page_records_round_trip_and_flipped_bits_are_detected() {
         for (dimensions, degree, records) in [(128, 32, 15), (3, 2, 227), (8_192, 5, 1)] {
             let shape = PageShape::new(VectorType { element: Element::U8, dimensions }, degree, 4_096);
             assert_eq!((shape.records(), shape.bytes() % 4_096), (records, 0));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_degree_that_cannot_be_is_no_panic() {
+    fn an_impossible_degree_does_not_panic() {
         let shape = PageShape::new(VectorType { element: Element::U8, dimensions: 1 }, 2, 4_096);
         let mut bytes = vec![0xff; shape.bytes()];
         PageShape::seal(&mut bytes, 0);

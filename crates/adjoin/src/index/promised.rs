@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_up_does_not_wait_for_a_thread_that_a_fork_has_left_behind() {
+    fn lookups_do_not_wait_for_a_lock_held_during_a_fork() {
         let promises = Promises::default();
         promises.put(promise(1, 0.9), keeping(1));
         let held = promises.0.lock().unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_promise_is_forgotten() {
+    fn evicts_the_least_recently_used_recall() {
         let promises = Promises::default();
         let put = |k: u64| promises.put(promise(k, 0.9), keeping(k as usize));
         (0..PROMISES_MAX as u64).for_each(put);

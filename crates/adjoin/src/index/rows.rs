@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn further_rows_come_back_and_what_cannot_be_is_refused() {
+    fn duplicates_round_trip_and_invalid_bytes_are_refused() {
         let bytes = sample().to_bytes();
         assert_eq!(Duplicates::from_bytes(&bytes, 8), Some(sample()));
         assert_eq!((sample().of(2), sample().of(7), sample().of(3)), ((0, &[9, 12][..]), (2, &[30][..]), (0, &[][..])));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_of_a_vertex_become_those_of_its_rows() {
+    fn hits_of_a_vertex_expand_to_its_rows() {
         let hit = |nearness, row, place| Hit { nearness, row, place: (place, 0) };
         let found = sample().expand(8, vec![hit(1.0, 5, 2), hit(1.0, 10, 3), hit(2.0, 1, 7)], 4, |_| true);
         let rows: Vec<(u64, u32)> = found.iter().map(|hit| (hit.row, hit.place.0)).collect();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn vertices_of_many_rows_take_no_more_memory_than_the_hits_that_are_kept() {
+    fn expanding_vertices_of_many_rows_keeps_only_the_nearest_hits() {
         let mut duplicates = Duplicates::default();
         for vertex in 0..4_u32 {
             duplicates.push(vertex, (1..10_000).map(|copy| u64::from(vertex) + 4 * copy));

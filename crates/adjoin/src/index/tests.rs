@@ -334,7 +334,7 @@ fn u8s(dimensions: usize) -> VectorType {
 type Deletes<'a> = (&'static str, &'a dyn Fn(usize) -> bool);
 
 #[test]
-fn searches_find_what_the_formula_says_of_what_is_left_and_what_lies_beside() {
+fn searches_equal_brute_force_with_deleted_and_additional_rows() {
     let f32s = VectorType { element: Element::F32, dimensions: 5 };
     let within = [
         Some(QueryTarget::Within(Predicate::L2 { eps: 5.0 })),
@@ -383,7 +383,7 @@ fn recall(found: &[Hits], right: &[Hits]) -> f64 {
 }
 
 #[test]
-fn the_recall_that_an_index_knows_holds_for_what_is_left() {
+fn the_calibrated_recall_holds_after_deletes() {
     let vectors = VectorType { element: Element::F32, dimensions: 8 };
     let indexed = Indexed::new(Set::spread(vectors, 6_000, 1), Metric::L2);
     let (queries, one) = (Set::spread(vectors, 200, 2), Set::spread(vectors, 1, 4));
@@ -432,7 +432,7 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
 }
 
 #[test]
-fn the_least_memory_that_is_asked_for_finds_the_same() {
+fn the_suggested_least_memory_finds_the_same_hits() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 3_000, 1, 1), Metric::L2);
     let (queries, unmerged) = (Set::drawn(u8s(4), 300, 0, 2), Set::drawn(u8s(4), 900, 1_000_000, 3));
     let deleted = &indexed.deleted(&|row| row % 5 == 2);
@@ -475,7 +475,7 @@ fn texts(rows: usize) -> Ids {
 }
 
 #[test]
-fn rows_and_ids_come_back_as_they_were_built_without_what_was_deleted() {
+fn index_rows_return_built_rows_and_ids_without_deleted_ones() {
     let rows = 1_300;
     for (kind, values) in [(IdKind::None, 4), (IdKind::Int64, 6), (IdKind::Utf8, 2)] {
         let mut set = Set::drawn(u8s(values), rows, -5, 1);
@@ -547,7 +547,7 @@ fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorBatch {
 }
 
 #[test]
-fn a_damaged_page_is_the_error_of_whoever_reads_its_rows() {
+fn reading_rows_of_a_damaged_page_fails() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 900, 1, 1), Metric::L2);
     let all = indexed.deleted(&|_| true);
     let pages = indexed.folder.path().join("index").join(&indexed.index.facts().files[store::Role::Pages].name);

@@ -480,7 +480,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn what_was_seen_is_a_set() {
+    fn seen_vertices_are_a_set() {
         let (mut seen, mut random) = (SeenVertices::default(), Random::new(1, "seen"));
         for values in [10, 3_000, 1 << 31] {
             seen.clear();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_watched_vectors_are_counted_and_no_others() {
+    fn only_pairs_of_watched_vectors_are_counted() {
         let mut random = crate::random::Random::new(1, "watched");
         let vectors: Vec<(u64, u64)> = random.ascending_sample(200, 3000).into_iter().map(|row| (row, 9)).collect();
         let watched = watched(vectors.iter().rev().copied().collect());
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_sets_rows_count_on_their_side_alone() {
+    fn watched_rows_of_two_sets_are_counted_separately() {
         let sets = [vec![(1, 2), (5, 2)], vec![(5, 3)]].map(|vectors| WatchedVectors { vectors, whole: true, seed: 1 });
         let watched = Watched::new(&Context::default(), sets.into(), 0).unwrap();
         let pairs = PairBatch { left_rows: vec![1, 5, 5], right_rows: vec![5, 1, 5], ..PairBatch::new(IdKind::None) };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recall_is_that_of_the_pairs_found_and_its_lower_bound_the_certified_one() {
+    fn measured_recall_keeps_the_certified_lower_bound() {
         let watched = watched((0..1000).map(|row| (row, 4)).collect());
         let certified = Some(Interval { estimate: 0.95, low: 0.91, high: 1.0 });
         let told = RecallStatistics { pair: certified, per_vector: certified, ..RecallStatistics::promised(0.9) };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_vectors_say_is_certain() {
+    fn a_recall_measured_on_all_vectors_is_exact() {
         let vectors = WatchedVectors { vectors: (0..100).map(|row| (row, 2)).collect(), whole: true, seed: 1 };
         let watched = Watched::new(&Context::default(), vec![vectors], 0).unwrap();
         let told = RecallStatistics { kept: false, ..RecallStatistics::promised(0.5) };

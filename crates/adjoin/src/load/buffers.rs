@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_taken_within_the_memory_whatever_is_spare() {
+    fn takes_several_buffers_within_the_memory_limit() {
         let buffers = Buffers::within(8 * 4096);
         drop(buffers.lend(take(&buffers, 6 * 4096)));
         let several = buffers.take_each(&[4096, 2 * 4096, 5 * 4096]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_go_round_within_their_memory() {
+    fn buffers_are_reused_within_their_memory() {
         let buffers = Buffers::within(8 * 4096);
         assert_eq!(buffers.room(), u64::MAX, "one may be as large as it must");
         let first = take(&buffers, 3 * 4096);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_with_a_buffer_that_comes_back_or_with_the_run() {
+    fn waiting_ends_if_a_buffer_is_returned_or_the_run_stops() {
         let buffers = Buffers::within(4096);
         let lent = buffers.lend(take(&buffers, 4096));
         let stop = Cancel::default();

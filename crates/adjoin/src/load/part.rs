@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_blocks_of_a_run_are_read() {
+    fn only_the_blocks_of_the_wanted_rows_are_read() {
         assert_eq!(reads(0..1, IdKind::None, 0).unwrap(), [(0..4_096, 128), (512_000 / 4_096 * 4_096..516_096, 8)]);
         let run = reads(1_000..2_000, IdKind::None, 0).unwrap();
         // Bytes 512 + 64 + 128,000 to 256,576, and 512 + 512,064 + 8,000 to 528,576.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_saves_little_is_read_as_a_whole() {
+    fn buckets_are_read_completely_if_a_part_saves_little() {
         assert_eq!(reads(0..4_000, IdKind::None, 0), None);
         assert_eq!(reads(0..3_950, IdKind::None, 0), None);
         assert!(reads(0..3_700, IdKind::None, 0).is_some());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_needs_both_sides_near_enough() {
+    fn edges_need_both_sides_within_the_threshold() {
         let sides = [least(0, 1, 3.0), least(1, 0, 2.0), least(1, 0, 2.0), least(0, 2, 1.0), least(2, 0, 5.0)];
         assert_eq!(edges_of(&sides, 5.0), [(0, 1)]);
         assert_eq!(edges_of(&sides, 6.0), [(0, 1), (0, 2)]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_compared() {
+    fn nan_bounds_keep_an_edge() {
         let sides = [least(0, 1, f32::NEG_INFINITY), least(1, 0, 0.0)];
         assert_eq!(edges_of(&sides, f64::NAN).len(), 1);
     }

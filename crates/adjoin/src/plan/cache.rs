@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_let_go_of_what_they_are_named_for() {
+    fn policies_evict_by_their_rule() {
         // Bucket 3 needs room when 0 was read first, 1 used longest ago, and 2 is never used again.
         let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
         assert_eq!(order_of_loads(&tasks, Policy::Belady), [0, 1, 2, 3]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_choice_of_victims_loads_less() {
+    fn belady_has_the_fewest_loads() {
         let tasks = [(0, 1), (2, 3), (0, 2), (1, 3), (0, 3), (1, 2), (0, 1)];
         for capacity in 2..=4 {
             assert_eq!(loads(&tasks, &[1; 4], capacity), least_loads(&tasks, 0, 0, capacity as u32), "{capacity}");
@@ -293,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_load_knows_its_task(
+        fn loads_are_assigned_to_their_task(
             tasks in prop::collection::vec((0u32..6, 0u32..6), 0..60),
             sizes in prop::collection::vec(1u64..9, 6),
             capacity in 16u64..40,
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_never_holds_more_than_fits() {
+    fn the_cache_never_exceeds_its_capacity() {
         let sizes = [3, 5, 2, 7, 1];
         let tasks: Vec<Task> = (0..5).flat_map(|i| (i..5).map(move |j| (i, j))).collect();
         for policy in Policy::ALL {

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_saves_less_than_its_calibration_takes_is_not() {
+    fn a_rule_that_saves_less_than_its_calibration_is_not_calibrated() {
         assert_eq!(chosen(&facts(1_000_000_000, 950_000_000), 4.0), Choice::Exact, "with patience");
         assert_eq!(chosen(&facts(0, 4_400_000_000), 1.0), Choice::Exact);
         assert!(matches!(chosen(&facts(1_000_000_000, 950_000_000), 1.0), Choice::Calibrated { .. }));
@@ -252,7 +252,7 @@ mod tests {
     /// The vectors of each set are compared with the centers of the other set only, which are few for one set and
     /// concern few vectors for the other.
     #[test]
-    fn few_vectors_are_joined_exactly_with_many() {
+    fn a_small_set_is_joined_exactly_with_a_large_one() {
         let meets = BucketPairsToVisit::between(
             SetSize { rows: 1_000_000, buckets: 5_000 },
             SetSize { rows: 1_000, buckets: 30 },
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_recall_is_taken_to_need_a_larger_threshold() {
+    fn guessed_thresholds_grow_with_the_recall() {
         assert_eq!([0.5, 0.9, 0.95, 0.99].map(guessed_threshold), [1.1, 1.1, 1.3, 1.6]);
     }
 

@@ -113,7 +113,7 @@ mod tests {
         Needs { fixed: 100, a_worker: 50, tasks: 10, queue: 10..=20, read_ahead: 5..=40, cache: 30..=500 };
 
     #[test]
-    fn what_is_divided_fits_and_every_part_gets_its_least() {
+    fn divided_memory_fits_and_each_part_has_its_minimum() {
         for free in 0..2_000 {
             for threads in 1..=4 {
                 let Some(division) = divide(&NEEDS, threads, None, free) else {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_go_before_the_knowledge_of_what_comes() {
+    fn small_memory_reduces_workers_before_the_cache_policy() {
         let at = |free| divide(&NEEDS, 4, None, free).map(|d| (d.threads, d.policy));
         let least = |threads, policy| NEEDS.least(threads, policy);
         assert_eq!(at(least(4, Policy::Belady)), Some((4, Policy::Belady)));
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_was_asked_for_is_no_larger() {
+    fn the_cache_has_at_most_the_requested_size() {
         let division = divide(&NEEDS, 1, Some(64), 10_000).unwrap();
         assert_eq!((division.capacity, division.queue, division.read_ahead), (64, 20, 40));
     }
 
     #[test]
-    fn further_workers_leave_a_quarter_of_the_memory() {
+    fn additional_workers_leave_a_quarter_of_the_memory() {
         let least = |threads: usize| 100 + 50 * threads as u64;
         let with = |free| threads_within(4, free, least);
         assert_eq!([0, 150, 150 + 66, 150 + 68, 150 + 136, 150 + 200, 10_000].map(with), [1, 1, 1, 2, 3, 4, 4]);

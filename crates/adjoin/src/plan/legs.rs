@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn legs_hold_all_tasks_and_about_the_same_work() {
+    fn checkpoints_divide_all_tasks_into_about_equal_work() {
         let tasks: Vec<Task> = (0..1_000).map(|k| (k, k)).collect();
         let weight = |(k, _): Task| u64::from(k % 10);
         for (work, count) in [(0, 16), (100 * LEG_WORK, 100), (u64::MAX, 1_000)] {

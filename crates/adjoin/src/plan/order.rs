@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn tree_order_follows_the_disk() {
+    fn tree_order_follows_the_order_on_disk() {
         let expected = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3)];
         assert_eq!(tasks(Order::Tree), expected);
     }
@@ -155,7 +155,7 @@ mod tests {
 
     /// Buckets 0 to 2 belong to one set, 3 and 4 to the other.
     #[test]
-    fn the_buckets_of_the_set_that_leads_come_one_after_the_other() {
+    fn buckets_of_the_leading_set_are_consecutive() {
         let edges = vec![(0, 3), (0, 4), (1, 3), (2, 3), (2, 4)];
         for order in Order::ALL {
             for lead in Lead::ALL {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_meet_each_later_bucket_once() {
+    fn block_nested_order_visits_each_later_bucket_once_per_block() {
         let expected = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 3), (2, 2), (2, 3), (3, 3)];
         assert_eq!(tasks(Order::BlockNested), expected);
         assert_eq!(blocks(&[5, 1, 1, 9, 1], 4), [0, 1, 1, 2, 3]);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_bucket_is_always_admitted_and_more_as_the_threshold_grows() {
+    fn the_nearest_bucket_is_probed_and_more_with_larger_thresholds() {
         let margins = [0.0, 1.0, 1.0, 3.0, 8.0];
         let count = |per_margin, t| ProbeRule { per_margin, t }.count(margins.into_iter());
         assert_eq!(count(1.0, f64::NEG_INFINITY), 1);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn no_margin_beyond_the_largest_is_admitted() {
+    fn no_bucket_beyond_the_largest_margin_is_probed() {
         let rule = ProbeRule { per_margin: 0.25, t: 2.0 };
         for rank in 1..6 {
             let beyond = rule.margin_max(rank) * (1.0 + 1e-9);

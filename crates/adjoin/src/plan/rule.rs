@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_admitted_from_its_threshold_on() {
+    fn a_pair_passes_from_its_threshold_on() {
         let all = points(40, 2);
         for [x, y, i, j] in all.as_chunks().0 {
             let (a, b) = places(x, y, i, j);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn centers_in_one_place_part_nobody() {
+    fn equal_centers_exclude_no_pair() {
         let gap = Gap { squared: 0.0 };
         let place = Place { own: 2.0, other: 2.0 };
         let parts = Rule::Union.parts(0.1, gap);

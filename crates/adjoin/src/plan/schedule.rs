@@ -178,7 +178,7 @@ mod tests {
     /// Each of 12 small buckets has an edge to each of 4 large ones: the buckets that are read repeatedly should be
     /// small.
     #[test]
-    fn the_set_leads_whose_lead_reads_less() {
+    fn the_leading_set_is_the_one_that_reads_less() {
         let sizes = BucketSizes {
             extents: [[1; 12].as_slice(), &[40; 4]].concat(),
             memory: [[1; 12].as_slice(), &[40; 4]].concat(),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_cache_holds_the_largest_edge() {
+    fn the_least_cache_fits_the_largest_edge() {
         let graph = BucketGraph { buckets: 3, edges: vec![(0, 1)] };
         let of =
             |memory: [u64; 3]| BucketSizes { extents: vec![1; 3], memory: memory.into() }.least_cache(&graph.edges);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn eigenvectors_are_turned_into_multiples_of_themselves() {
+    fn finds_eigenvectors_of_random_matrices() {
         let mut random = Random::new(1, "eigen");
         for side in [1, 2, 3, 17, 60] {
             for scale in [1.0, 1e70, 1e-60] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_matrices_have_eigenvectors() {
+    fn finds_eigenvectors_of_degenerate_matrices() {
         check(&Square::identity(7).elements, 7);
         check(&[0.0; 25], 5);
         check(&[1.0; 36], 6);

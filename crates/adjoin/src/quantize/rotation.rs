@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_share_what_varies_most() {
+    fn chunks_share_the_axes_of_largest_variance() {
         let principal = Principal::of(&Context::default(), &sample()).unwrap();
         assert!(principal.variances[1] > 80.0 && principal.variances[2] < 2.0);
         for count in [2, 4] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_are_those_of_powers_of_two() {
+    fn log2_approximates_logarithms() {
         for (x, expected) in [(1.0, 0.0), (1024.0, 10.0), (0.25, -2.0), (1e300, 996.5)] {
             assert!((log2(x) - expected).abs() < 0.1, "{x}");
         }

@@ -121,7 +121,7 @@ fn check_product<T: Coordinate>(quantizer: &Quantizer, vectors: &Panel<T>, exact
 }
 
 #[test]
-fn product_codes_are_of_the_nearest_centroids_and_tables_hold_their_distances() {
+fn product_codes_select_nearest_centroids_and_tables_distances() {
     for (dimensions, chunks) in [(1, 1), (7, 7), (10, 4), (33, 5), (48, 16), (100, 9)] {
         let quantizer = train(&vectors(2_000, dimensions, dimensions, 1), chunks);
         assert_eq!((quantizer.dimensions(), quantizer.code_bytes()), (dimensions, chunks));
@@ -137,7 +137,7 @@ fn product_codes_are_of_the_nearest_centroids_and_tables_hold_their_distances() 
 
 /// Few points get one centroid each, and ties go to the lowest one.
 #[test]
-fn ties_go_to_the_lowest_centroid_and_few_vectors_are_kept_as_they_are() {
+fn ties_select_the_lowest_centroid_and_few_vectors_are_exact() {
     for rows in [1, 2, 100, 256] {
         // Two values in two dimensions: principal axes cannot reduce the error, which is zero.
         let mut bytes = Panel::<u8>::zeroed(rows, 4);
@@ -155,7 +155,7 @@ fn ties_go_to_the_lowest_centroid_and_few_vectors_are_kept_as_they_are() {
 }
 
 #[test]
-fn equal_vectors_have_one_code_that_is_no_distance_away() {
+fn equal_vectors_have_one_code_at_distance_zero() {
     let mut equal = Panel::<f32>::zeroed(600, 12);
     (0..600).for_each(|row| equal.row_mut(row).fill(0.1));
     let (context, mut table) = (Context::default(), Table::default());
@@ -168,7 +168,7 @@ fn equal_vectors_have_one_code_that_is_no_distance_away() {
 
 /// More centroids or bytes never increase the error.
 #[test]
-fn more_bytes_leave_less_error() {
+fn more_code_bytes_reduce_the_error() {
     let (sample, others, context) = (vectors(4_000, 24, 24, 1), vectors(300, 24, 24, 2), Context::default());
     let error = |bytes: usize| {
         let quantizer = train(&sample, bytes);
@@ -188,7 +188,7 @@ fn more_bytes_leave_less_error() {
 }
 
 #[test]
-fn threads_and_kernels_change_nothing() {
+fn results_do_not_depend_on_threads_or_kernels() {
     let (sample, others) = (vectors(3_000, 21, 6, 1), vectors(2_500, 21, 6, 2));
     let results: Vec<_> = Kernel::available()
         .into_iter()
@@ -210,7 +210,7 @@ fn threads_and_kernels_change_nothing() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_words() {
+fn invalid_quantizer_options_are_refused_with_a_message() {
     let (context, sample) = (Context::default(), vectors(20, 10, 10, 1));
     let refused = |sample: &Panel<f32>, bytes| {
         let error = Quantizer::train(&context, sample, bytes, 1).err().unwrap();
@@ -233,7 +233,7 @@ fn what_cannot_be_is_refused_in_words() {
 
 /// Extreme vectors get codes too, if not good ones.
 #[test]
-fn extreme_vectors_do_no_harm() {
+fn extreme_vectors_can_be_encoded() {
     let mut sample = vectors(300, 6, 6, 1);
     for (row, x) in [f32::MAX, f32::MIN, 1e-45, 0.0, 1e30].into_iter().enumerate() {
         sample.row_mut(row).fill(x);
@@ -247,7 +247,7 @@ fn extreme_vectors_do_no_harm() {
 }
 
 #[test]
-fn bytes_make_the_same_quantiser() {
+fn quantizers_round_trip() {
     let (context, others) = (Context::default(), vectors(50, 13, 4, 2));
     for hidden in [13, 4] {
         let quantizer = train(&vectors(500, 13, hidden, 1), 6);
@@ -260,7 +260,7 @@ fn bytes_make_the_same_quantiser() {
 
 /// Bytes that were truncated, extended or changed are refused, or give a quantizer that works.
 #[test]
-fn damaged_bytes_do_no_harm() {
+fn damaged_quantizer_bytes_do_not_panic() {
     let (mut random, context, others) = (Random::new(4, "damage"), Context::default(), vectors(20, 9, 9, 2));
     for hidden in [9, 3] {
         let bytes = train(&vectors(40, 9, hidden, 1), 5).to_bytes();

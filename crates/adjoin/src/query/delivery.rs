@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_bounded_and_hold_all_hits_with_their_ids() {
+    fn hit_batches_are_bounded_and_have_all_hits_with_ids() {
         let context = &Context::default().with_memory(RUNTIME_BYTES + (4 << 20));
         let counts: [usize; 7] = [0, 3, 9_000, 0, 1, 500, 0];
         let hit =

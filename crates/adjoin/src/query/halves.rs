@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_come_in_order_and_no_larger_than_they_may_be() {
+    fn queries_are_halved_until_they_fit_in_order() {
         let mut seen = Vec::new();
         let find = |range: Range<u32>| Ok((range.len() <= 3).then(|| range.clone().map(|query| 2 * query).collect()));
         let context = &Context::default();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_what_is_held_stay_however_many_come() {
+    fn ids_of_held_hits_are_kept_as_others_are_added() {
         let names = Names::new(IdKind::Int64, 2);
         let ids = Ids::Int64((0..1_000).map(|id| 5 * id).collect());
         let held = [(3, 7), (0, 1), (9, 999)];

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_come_first_where_not_all_fit_and_late_ones_are_told() {
+    fn batches_take_the_earliest_deadlines_and_refuse_late_queries() {
         let now = Instant::now();
         let (waiting, replies) = queries(now, &[None, Some(9), Some(-1), None, Some(3)]);
         let mut waiting = VecDeque::from(waiting);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_or_closed_queue_refuses_at_once_and_answers_what_it_took() {
+    fn a_full_or_closed_queue_refuses_queries_and_answers_accepted_ones() {
         let queue = Queue::new(2);
         let (waiting, replies) = queries(Instant::now(), &[None; 4]);
         let mut waiting = waiting.into_iter();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_what_came_meanwhile() {
+    fn a_batch_has_the_queries_that_arrived_meanwhile() {
         let queue = Queue::new(9);
         let (waiting, _replies) = queries(Instant::now() - Duration::from_secs(1), &[None; 3]);
         std::thread::scope(|scope| {

@@ -324,7 +324,7 @@ mod tests {
 
     /// The metadata of a row group held until the end of the file takes what is reserved for it, however long ids are.
     #[test]
-    fn a_row_group_keeps_little_until_the_end() {
+    fn row_group_metadata_fits_its_reservation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.parquet");
         let target = Target::File { path: path.clone(), force: false };

@@ -81,7 +81,7 @@ mod tests {
     use crate::context::Context;
 
     #[test]
-    fn threads_that_count_the_same_rows_lose_nothing() {
+    fn concurrent_counts_of_a_row_are_exact() {
         let context = Context::default();
         let folder = tempfile::tempdir().unwrap();
         let tally = Tally::new(3, Sorter::new(&context, &folder.path().join("wraps"), 1 << 20));

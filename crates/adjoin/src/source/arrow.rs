@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_columns_are_found_among_others_whatever_the_compression() {
+    fn reads_the_chosen_columns_of_arrow_files_of_any_compression() {
         let folder = Folder::new();
         let whole = columns(50);
         let expected: Vec<u8> = (0..50).flat_map(|row| [row as f32, 0.5].map(f32::to_le_bytes)).flatten().collect();
@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn older_framings_and_a_stream_without_end_are_read() {
+    fn reads_legacy_framing_and_streams_without_an_end_marker() {
         let folder = Folder::new();
         let legacy = IpcWriteOptions::try_new(8, true, MetadataVersion::V4).unwrap();
         for as_file in [true, false] {
@@ -754,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn damaged_arrow_files_are_reported() {
         let folder = Folder::new();
         let stream = write(&[columns(5)], false, options(None));
         let file = write(&[columns(5)], true, options(None));
@@ -775,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_beyond_all_reason_is_refused() {
+    fn refuses_implausible_decompressed_sizes() {
         let folder = Folder::new();
         let mut bytes = write(&[columns(500).project(&[3]).unwrap()], true, options(Some(CompressionType::ZSTD)));
         let claim = 500u64 * 2 * 4;
@@ -788,7 +788,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_count_with_what_their_buffers_grow_to() {
+    fn scan_memory_counts_decompressed_buffers() {
         let folder = Folder::new();
         let rows = 40_000u64;
         let vectors = (0..rows).map(|_| Some([Some(0.0); 200]));
@@ -813,7 +813,7 @@ mod tests {
     }
 
     #[test]
-    fn dictionaries_count_with_what_they_grow_to_and_with_those_before() {
+    fn scan_memory_counts_decompressed_and_earlier_dictionaries() {
         let folder = Folder::new();
         let rows = 20_000;
         let batch = |first: usize| {

@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn null_vectors_and_null_elements_are_missing() {
+    fn null_vectors_and_null_elements_are_faults() {
         let mut fixed = FixedSizeListBuilder::new(Float32Builder::new(), 2);
         let mut large = LargeListBuilder::new(Float32Builder::new());
         let mut small = ListBuilder::new(Float32Builder::new());
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn views_of_lists_may_share_elements_and_run_backwards() {
+    fn list_views_may_overlap_and_be_out_of_order() {
         let values: ArrayRef = Arc::new(Float32Array::from_iter_values((0..8u8).map(f32::from)));
         let field = Arc::new(Field::new("item", DataType::Float32, true));
         let nulls = Some(NullBuffer::from(vec![true, true, true, false, true]));
@@ -645,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_without_a_length_that_can_be_used_are_refused() {
+    fn refuses_sets_without_valid_dimensions() {
         refused_with(&[("v", fixed(Arc::new(Float32Array::from(vec![0.0; 0])), 0))], None, None, "have 0 dimensions");
         refused_with(&[("v", rows(&[Some(&[])]))], None, None, "no row has a vector");
         refused_with(&[("v", rows(&[None, None]))], None, None, "no row has a vector");
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_list_that_is_not_empty_says_how_long_vectors_are() {
+    fn the_first_nonempty_list_decides_the_dimensions() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
             let first = rows(&[None, Some(&[]), Some(&[1.0, 2.0]), Some(&[3.0])]);
@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_beyond_f32_are_told_from_infinite_ones() {
+    fn doubles_beyond_f32_are_distinguished_from_infinity() {
         let folder = Folder::new();
         let doubles = Float64Array::from(vec![1e300, 1.0, f64::INFINITY, 1.0, 1.0, -3.5e38, f64::NAN, 3.4e38]);
         for name in TABLE_FORMATS {
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_without_vectors_take_the_dimensions_of_the_others() {
+    fn shards_without_vectors_get_the_dimensions_of_the_others() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
             write_tables(&folder, &format!("0-{name}"), &[table(&[("v", rows(&[]))])]);

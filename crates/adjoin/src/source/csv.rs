@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn records_end_where_the_decoder_ends_them() {
+    fn csv_record_lengths_match_the_decoder() {
         let records = ["a,b\n", "1,\"x\ny\"\n", "2,\"say \"\"so\"\"\n\"\n", "3,5\" wide\n", "\r", "\n", "4,\"\""];
         let (text, expected) = (records.concat(), records.map(str::len));
         for step in [1, 2, 3, 7, 1_000] {

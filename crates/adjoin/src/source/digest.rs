@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn it_depends_on_rows_and_not_on_batches() {
+    fn the_digest_depends_on_rows_not_batches() {
         let whole = digest(&[batch(0, &[1, 2, 3], &["a", "bc", ""], &[2])]);
         assert_eq!(whole, digest(&[batch(0, &[1], &["a"], &[]), batch(1, &[2, 3], &["bc", ""], &[1])]));
         for other in [

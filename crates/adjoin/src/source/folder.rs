@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_in_a_folder_are_read_and_what_is_no_data_is_named() {
+    fn nested_folders_are_read_and_skipped_files_are_listed() {
         let folder = of_hugging_face();
         let source = folder.open(&[""]).unwrap();
         assert_eq!(read_all(source.as_ref(), 1 << 20).bytes, [0, 0, 1, 0, 2, 0]);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_unless_they_lead_back() {
+    fn links_are_followed_unless_cyclic() {
         let folder = of_hugging_face();
         let blobs = Folder::new();
         blobs.write("5f3a", &u8bin(2, &[9, 0]));

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panics_become_errors_and_are_known_as_such_while_they_last() {
+    fn panics_of_readers_become_errors() {
         let read = || -> std::result::Result<(), String> {
             assert!(is_guarded());
             std::panic::resume_unwind(Box::new("index out of bounds"))

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_seed_are_fixed() {
+    fn generated_bytes_of_a_seed_are_fixed() {
         let checksum = |element, dimensions| xxhash_rust::xxh3::xxh3_64(&rows(element, dimensions, 300, 1.0));
         let sums = [
             checksum(Element::F32, 128),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_all_types_are_the_same_vectors() {
+    fn generated_elements_of_all_types_represent_the_same_vectors() {
         let f32s = floats(20, 50, 1.0);
         let f16s = rows(Element::F16, 20, 50, 1.0);
         let f16s = f16s.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_have_variance_1_whatever_the_dimension() {
+    fn generated_elements_have_variance_1_in_any_dimension() {
         for dimensions in [1, 3, 64, 100, 8192] {
             let count = (200_000 / dimensions).max(1000) as u64;
             let values = floats(dimensions, count, 1.0);
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_hardly_clipped() {
+    fn generated_integers_are_rarely_clipped() {
         let bytes = rows(Element::U8, 128, 2000, 1.0);
         let clipped = bytes.iter().filter(|&&x| x == 0 || x == 255).count();
         assert!(clipped * 2000 < bytes.len(), "{clipped}");
     }
 
     #[test]
-    fn few_rows_have_most_of_the_pairs() {
+    fn a_few_generated_rows_have_most_of_the_pairs() {
         let (count, wanted) = (3000, 10);
         let mut neighbors = vec![0; count];
         for (_, i, j) in distances(&floats(32, count as u64, 1.0), 32).into_iter().take(count * wanted / 2) {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn hardness_leads_from_copies_to_noise() {
+    fn hardness_ranges_from_copies_to_noise() {
         // The distance of near pairs, relative to the median distance.
         let contrast = |hardness| {
             let all = distances(&floats(32, 1000, hardness), 32);

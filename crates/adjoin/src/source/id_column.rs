@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_of_a_dictionary_is_no_id() {
+    fn nulls_of_a_dictionary_are_no_ids() {
         let values: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
         for keys in [vec![Some(0), None], vec![Some(0), Some(1)]] {
             for message in refusals("id", &coded(Int8Array::from(keys), values.clone()), &IdChoice::IfThere) {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids_are_ids_by_their_text() {
+    fn uuids_become_text_ids() {
         let bytes = |first: u8| (first..=first + 15).collect::<Vec<u8>>();
         let rows = [bytes(0), bytes(0xf0)];
         let uuids = FixedSizeBinaryArray::try_from_iter(rows.iter()).unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_cannot_be_ids_are_refused_and_row_numbers_are_had_on_demand() {
+    fn refuses_invalid_id_columns_and_can_use_row_numbers() {
         let types: [(ArrayRef, &str); 6] = [
             (Arc::new(Float64Array::from(vec![0.5])), "Float64"),
             (Arc::new(BooleanArray::from(vec![true])), "Boolean"),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_cannot_be_used_are_named() {
+    fn null_and_out_of_range_ids_are_reported() {
         let nulls: [ArrayRef; 2] =
             [Arc::new(Int32Array::from(vec![Some(1), None])), Arc::new(StringArray::from(vec![Some("a"), None]))];
         for message in nulls.iter().flat_map(|ids| refusals("id", ids, &IdChoice::IfThere)) {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_called_like_ids_are_vectors() {
+    fn a_vector_column_named_id_is_a_vector_column() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
             write_tables(&folder, name, &[table(&[("id", vectors(1))])]);

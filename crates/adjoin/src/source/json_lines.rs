@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_rows_however_they_end_and_in_any_batch() {
+    fn json_lines_are_rows_with_any_line_ending_and_batch() {
         let folder = Folder::new();
         let lines = [
             "{\"v\": [1, 0.5], \"id\": \"a\"}",
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_and_what_is_missing_are_faults_and_fields_of_objects_are_columns() {
+    fn json_nulls_are_faults_and_object_fields_are_columns() {
         let folder = Folder::new();
         let lines =
             "{\"s\":{\"v\":[1,2],\"n\":7}}\n{}\n{\"s\":null}\n{\"s\":{\"v\":[1,null],\"n\":8}}\n{\"s\":{\"v\":[]}}\n";
@@ -517,7 +517,7 @@ mod tests {
 
     /// Types depend on all rows: neither the first rows nor the division into batches decides.
     #[test]
-    fn types_are_told_by_all_lines() {
+    fn json_types_depend_on_all_lines() {
         let folder = Folder::new();
         let many: String = (0..10_000).map(|row| format!("{{\"id\":{row},\"v\":[{row},0],\"w\":null}}\n")).collect();
         folder.write("a.jsonl", format!("{many}{{\"id\":-1,\"v\":[0.5,1],\"w\":\"x\"}}\n").as_bytes());
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_names_its_line_and_a_remedy() {
+    fn json_faults_name_their_line_and_a_remedy() {
         let folder = Folder::new();
         let deep = format!("{{\"v\":{}1{}}}", "[".repeat(500), "]".repeat(500));
         let names: String = (0..4_000).map(|k| format!("\"name{k}\":1,")).collect();
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_read_where_the_budget_holds_them() {
+    fn long_lines_are_read_if_the_budget_suffices() {
         let folder = Folder::new();
         let line = |row: usize, text: usize| format!("{{\"t\":\"{}\",\"v\":[{row},1]}}\n", "x".repeat(text));
         folder.write("a.jsonl", [line(0, 3 << 20), line(1, 10), line(2, 1 << 20)].concat().as_bytes());
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_rows_go_with_all_others() {
+    fn files_without_rows_are_compatible_with_all_others() {
         let folder = Folder::new();
         folder.write("0.jsonl", b"");
         folder.write("1.jsonl", b"{\"id\":\"a\",\"v\":[1,2]}\n");

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_structs_are_vectors_and_ids() {
+    fn struct_fields_can_be_vectors_with_ids() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
             write_tables(&folder, name, &[nested().slice(0, 2), nested().slice(2, 3)]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_come_from_structs_too() {
+    fn struct_fields_can_be_ids() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
             write_tables(&folder, name, &[nested().slice(0, 3)]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_whose_name_has_dots_goes_first() {
+    fn a_column_with_dots_in_its_name_precedes_struct_fields() {
         let folder = Folder::new();
         let columns = [("s", structure(&[("v", vectors(10))], None)), ("s.v", vectors(20))];
         for name in TABLE_FORMATS {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_struct_is_named_where_nothing_else_holds_vectors() {
+    fn errors_suggest_vector_columns_within_structs() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
             write_tables(&folder, name, &[nested()]);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_read_in_any_spelling() {
+    fn npy_headers_are_parsed_in_any_notation() {
         let expected = Header { descr: "<f4".into(), fortran_order: false, shape: vec![3, 4] };
         for text in [
             "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }  \n",
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_remedy() {
+    fn faults_are_reported_with_a_remedy() {
         let folder = Folder::new();
         let spelled = |descr: &str, shape: &str| npy(1, &header(descr, shape), &[0; 32]);
         let fortran = header("<f4", "(2, 4)").replace("False", "True ");

@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_those_of_the_plain_array_with_its_ids_in_any_batch() {
+    fn npz_rows_equal_the_array_with_its_ids_in_any_batch() {
         let folder = Folder::new();
         let vectors = floats(12);
         let texts = wide(&["a", "", "\u{e4}\u{1f600}b"], 4);
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_remedy() {
+    fn faults_are_reported_with_a_remedy() {
         let folder = Folder::new();
         let values = floats(12);
         let one = |descr, shape, values: &[u8]| npz(&[("v", descr, shape, values)], false);

@@ -363,7 +363,7 @@ mod tests {
     use crate::source::{IdKind, Ids};
 
     #[test]
-    fn files_of_a_folder_or_glob_are_sorted_by_bytes_and_arguments_stay_in_order() {
+    fn files_of_a_folder_or_glob_are_sorted_and_arguments_are_not() {
         let folder = Folder::new();
         for (name, first) in [("part-10.u8bin", 10), ("part-9.u8bin", 9), ("Part-1.U8BIN", 1)] {
             folder.write(name, &u8bin(2, &[first, 0, first, 1]));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_over_names_that_are_not_text_is_refused_and_their_folder_is_read() {
+    fn a_glob_over_non_utf8_names_is_refused_but_their_folder_is_read() {
         use std::os::unix::ffi::OsStrExt;
         let folder = Folder::new();
         for name in [&b"a"[..], b"\xff"] {
@@ -395,14 +395,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_be_called_like_a_glob() {
+    fn a_file_name_may_look_like_a_glob() {
         let folder = Folder::new();
         folder.write("a[1].u8bin", &u8bin(1, &[7]));
         assert_eq!(read_all(folder.open(&["a[1].u8bin"]).unwrap().as_ref(), 1).bytes, [7]);
     }
 
     #[test]
-    fn rows_run_through_the_shards_and_are_located_in_them() {
+    fn rows_are_numbered_across_shards_and_located_in_them() {
         let folder = Folder::new();
         folder.write("a.fbin", &fbin(2, &[1.0, 2.0, 3.0, 4.0]));
         folder.write("b.fbin", &fbin(2, &[]));
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_differ_are_named() {
+    fn incompatible_shards_are_reported() {
         let folder = Folder::new();
         folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
         folder.write("b.fbin", &fbin(3, &[1.0, 2.0, 3.0]));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_names_nothing_is_refused() {
+    fn refuses_sources_without_readable_files() {
         let folder = Folder::new();
         assert!(error_of(folder.open(&[""])).contains("holds no files of vectors"));
         assert!(error_of(folder.open(&["*.npy"])).contains("no file matches"));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_columns_refuse_them() {
+    fn files_without_columns_refuse_column_options() {
         let folder = Folder::new();
         folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
         let options = SourceOptions { ids: IdChoice::Column("key".into()), ..SourceOptions::default() };
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_between_scans_is_found_out() {
+    fn changes_of_a_file_between_scans_are_detected() {
         let folder = Folder::new();
         folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
         let source = folder.open(&["a.fbin"]).unwrap();

@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_chosen_columns_are_read_a_page_at_a_time_and_once() {
+    fn chosen_parquet_columns_are_read_once_page_by_page() {
         let folder = Folder::new();
         let rows = 20_000;
         let bytes = write(&embeddings(rows), plain_pages());
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_device_is_not_taken_for_a_damaged_file() {
+    fn device_errors_are_not_reported_as_damage() {
         let folder = Folder::new();
         folder.write("a.parquet", &write(&embeddings(5_000), plain_pages()));
         for reads in 0.. {
@@ -687,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_lists_and_lying_rows_are_told_apart() {
+    fn plain_lists_are_read_and_invalid_footers_are_refused() {
         let folder = Folder::new();
         let lists = ListArray::from_iter_primitive::<Float32Type, _, _>([Some([Some(1.0)]), None]);
         folder.write("a.parquet", &write(&table(&[("v", Arc::new(lists))]), WriterProperties::default()));

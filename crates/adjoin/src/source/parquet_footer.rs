@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_that_nest_too_deep_are_refused_before_the_stack_ends() {
+    fn too_deeply_nested_schemas_are_refused() {
         assert!(message(&nested(SCHEMA_DEPTH_MAX)).contains("no column holds vectors"));
         for levels in [SCHEMA_DEPTH_MAX + 1, 1_000, 200_000] {
             let message = message(&nested(levels));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn footers_that_lie_about_their_length_are_refused() {
+    fn footers_with_a_wrong_length_are_refused() {
         let mut bytes = vec![0; 20 << 20];
         let end = bytes.len();
         bytes[end - 4..].copy_from_slice(b"PAR1");
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn row_groups_that_are_only_claimed_get_no_room() {
+    fn memory_is_not_allocated_for_missing_row_groups() {
         let mut bytes = file(&[1, 0]);
         let end = bytes.len() - 8;
         bytes.splice(end - 2..end, [0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x07, 0]); // 2^31 - 1 elements
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_a_footer_is_survived() {
+    fn truncated_footers_do_not_panic() {
         let whole = nested(3);
         let footer = &whole[4..whole.len() - 8];
         for len in 0..footer.len() {
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_claim_to_grow_beyond_reason_are_refused() {
+    fn refuses_pages_with_implausible_decompressed_sizes() {
         let page = |grown: u64, stored: u64| {
             let mut bytes = vec![0x15, 0, 0x15];
             unsigned(2 * grown, &mut bytes);

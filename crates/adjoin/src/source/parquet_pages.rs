@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_count_with_what_they_grow_to_whatever_the_compression() {
+    fn scan_memory_counts_decompressed_pages() {
         let folder = Folder::new();
         let zeros = table(&[("v", vectors(|_| 0.0))]);
         let compressions = [
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_counts_beside_the_one_before_it() {
+    fn scan_memory_counts_two_consecutive_pages() {
         let folder = Folder::new();
         let whole = table(&[("v", vectors(|k| k as f32))]);
         write(&folder, &whole, large_pages().set_data_page_row_count_limit(10_000).set_write_batch_size(1_000));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dictionary_counts_with_its_values() {
+    fn scan_memory_counts_dictionary_values() {
         let folder = Folder::new();
         let ids: ArrayRef = Arc::new(StringArray::from_iter_values((0..30_000).map(|row| format!("{row:0200}"))));
         let table = table(&[("id", ids), ("v", vectors(|_| 0.0).slice(0, 30_000))]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_too_small_for_a_page_opens_the_file_without_reading_it() {
+    fn a_file_can_be_opened_with_a_budget_too_small_for_a_page() {
         let folder = Folder::new();
         write(&folder, &table(&[("v", vectors(|k| k as f32))]), large_pages());
         let open = |memory| folder.open_within(&["a.parquet"], &SourceOptions::default(), memory).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_larger_than_was_counted_with_are_refused() {
+    fn refuses_pages_larger_than_reserved() {
         let folder = Folder::new();
         write(&folder, &table(&[("v", vectors(|k| k as f32))]), large_pages());
         let path = folder.path("a.parquet");

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_a_thousand_rows_repeat_is_copied_for_some_at_a_time() {
+    fn repeated_long_texts_are_decoded_a_few_rows_at_a_time() {
         let folder = Folder::new();
         let texts: ArrayRef = Arc::new(StringArray::from_iter_values(["x".repeat(1 << 20)]));
         let texts = DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0; 300]), texts);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_far_larger_than_average_are_decoded_alone() {
+    fn unusually_large_rows_are_decoded_in_small_batches() {
         let folder = Folder::new();
         let of = |row: usize| if row < 600 { format!("{row:0>60000}") } else { row.to_string() };
         let rows = 20_000;

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_must_be_what_the_header_says() {
+    fn refuses_raw_files_whose_length_contradicts_the_header() {
         let folder = Folder::new();
         let whole = fbin(2, &[1.0, 2.0, 3.0, 4.0]);
         folder.write("short.fbin", &whole[..20]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_another_length_are_found() {
+    fn refuses_vecs_rows_of_another_length() {
         let folder = Folder::new();
         folder.write("a.bvecs", &vecs(&[&[1, 2], &[3, 4], &[5, 6]], 1));
         folder.write("b.bvecs", &[vecs(&[&[1, 2], &[3, 4]], 1), vec![7, 0, 0, 0, 9, 9]].concat());

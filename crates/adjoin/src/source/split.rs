@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_folders_are_named_like_their_split() {
+    fn splits_are_named_by_files_or_folders() {
         let numbered =
             ["data/test-00000-of-00001.u8bin", "data/train-00000-of-00002.u8bin", "data/train-00001-of-00002.u8bin"];
         let plain = ["test.u8bin", "train.u8bin", "train_extra.u8bin"];
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_that_is_not_there_is_refused_with_those_that_are() {
+    fn an_unknown_split_is_refused_with_the_existing_ones() {
         let folder = folder_of(&["data/train-00000-of-00001.u8bin", "data/test-00000-of-00001.u8bin", "more/a.u8bin"]);
         let message = error_of(folder.open_with(&[""], &split("dev")));
         assert!(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn other_splits_may_be_of_another_format() {
+    fn splits_may_have_different_formats() {
         let folder = folder_of(&["train.u8bin"]);
         folder.write("test.npy", b"");
         assert_eq!(rows(&folder, "train"), [0]);

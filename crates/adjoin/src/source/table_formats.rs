@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_with_a_log_are_refused_from_within_and_without() {
+    fn refuses_tables_with_a_transaction_log() {
         let rows = u8bin(2, &[1, 0]);
         for (log, name, rows_of) in [
             ("_delta_log/00000000000000000000.json", "Delta table", "DeltaTable(PATH).to_pyarrow_dataset()"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_are_named_like_parts_of_tables_are_read() {
+    fn folders_with_names_of_table_metadata_are_read() {
         let rows = u8bin(2, &[1, 0]);
         let folder =
             folder_with(&[("s/metadata/about.json", b"{}"), ("s/_versions/notes.txt", b""), ("s/a.u8bin", &rows)]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_saved_data_set_its_own_files_are_read() {
+    fn a_saved_data_set_reads_only_its_listed_files() {
         let state: &[u8] = br#"{"_data_files": [{"filename": "data-0.u8bin"}], "_fingerprint": "9"}"#;
         let [data, cache, other] = [1, 2, 3].map(|first| u8bin(2, &[first, 0]));
         let folder = folder_with(&[

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_pass_as_in_sql_and_null_is_not_true() {
+    fn filters_follow_sql_and_null_is_not_true() {
         for (condition, expected) in [
             ("lang = 'en'", &[0][..]),
             ("lang <> 'en'", &[1, 3, 4]),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_take_little_of_the_stack() {
+    fn long_conditions_need_little_stack() {
         let chain = vec!["year=1"; 400].join(" or ");
         assert_eq!(passing(&chain), [0; 0]);
         let list = (0..900).map(|k| k.to_string()).collect::<Vec<_>>().join(",");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_refused() {
+    fn refuses_invalid_conditions() {
         for (condition, words) in [
             ("", "such as"),
             ("lang = ", "such as"),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_sorted_as_sql_sorts_them() {
+    fn rows_are_sorted_as_in_sql() {
         for (order, expected) in [
             ("text", [3, 0, 4, 1, 2]),
             ("length(text) desc, year desc", [1, 4, 0, 3, 2]),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sorted_by_is_refused() {
+    fn refuses_invalid_sort_orders() {
         let schema = table().schema();
         for (order, words) in [
             ("", "such as"),

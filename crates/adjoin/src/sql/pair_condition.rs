@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_pass_as_in_sql_and_null_is_not_true() {
+    fn pair_filters_follow_sql_and_null_is_not_true() {
         for (condition, expected) in [
             ("left.source = right.source", &[(0, 0)][..]),
             ("LEFT.source <> \"right\".source", &[(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_on_pairs_is_refused() {
+    fn refuses_invalid_pair_conditions() {
         for (condition, words) in [
             ("", "such as"),
             ("left.source <>", "such as"),

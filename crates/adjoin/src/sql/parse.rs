@@ -14,7 +14,7 @@ use crate::workers::no_thread;
 /// Longest text to parse.
 const TEXT_BYTES_MAX: usize = 4_096;
 /// Stack of the parser thread. The parser bounds nested parentheses, but builds a left-deep tree of a chain such as
-/// `1+1+1`, and displaying or dropping that tree recurses once per operator. `a_text_of_any_shape_fits_the_stack` tests
+/// `1+1+1`, and displaying or dropping that tree recurses once per operator. `texts_of_any_shape_fit_the_stack` tests
 /// this size against the deepest trees. Only pages that are touched take memory.
 const STACK_BYTES: usize = 16 << 20;
 /// Most levels of an expression. Code that walks an expression recurses, on threads of any stack size.
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_any_shape_fits_the_stack() {
+    fn texts_of_any_shape_fit_the_stack() {
         let small = thread::Builder::new().stack_size(128 << 10);
         let parsed = small.spawn(|| {
             for (ends, words) in [
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_lists_do_not_grow_without_bound() {
+    fn refuses_nested_lists_with_too_many_parts() {
         let nested = (0..9).fold("a".to_owned(), |inner, _| format!("({inner} in (1, 2, 3, 4, 5, 6, 7, 8))"));
         let refused = Condition::parse(&nested).unwrap_err().to_string();
         assert!(refused.contains("more than 20000 parts"), "{refused}");

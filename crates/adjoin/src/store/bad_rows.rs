@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_whose_distances_or_scores_may_overflow_are_faulty() {
+    fn vectors_whose_distances_may_overflow_are_faults() {
         let fault = |metric, vector: &[f32]| {
             let stored: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
             fault_of_vector(Element::F32, metric, &stored)

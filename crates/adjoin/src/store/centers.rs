@@ -223,7 +223,7 @@ mod tests {
     use crate::store::partitions::{PartitionSizes, Partitions};
 
     #[test]
-    fn the_number_of_buckets_follows_the_study() {
+    fn default_bucket_counts_are_fixed() {
         let counts = [1, 49, 100, 20_000, 200_000, 900_000, 100_000_000].map(default_buckets);
         assert_eq!(counts, [1, 1, 2, 292, 1357, 3699, 100_000]);
         assert_eq!([10, 100_000, 10_000_000].map(sample_rows), [10, 65_536, 200_000]);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_to_files_of_the_folder_one_for_each_role() {
+    fn file_names_are_within_the_folder_and_one_per_role() {
         let named = |name: &str| files(&format!(r#", "codes": {{"name": "{name}", "bytes": 1}}"#));
         assert_eq!(
             named("codes.bin").unwrap().unknown(&Role::STORE).map(|(role, _)| role).collect::<Vec<_>>(),

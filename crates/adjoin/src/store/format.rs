@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_come_back_as_written() {
+    fn buckets_round_trip() {
         let texts = TextIds { ends: vec![1, 3], bytes: b"abc".to_vec() };
         for ids in [Ids::None, Ids::Int64(vec![-5, i64::MAX]), Ids::Utf8(texts)] {
             let facts = facts(ids.kind());
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flipped_bit_of_a_bucket_is_found() {
+    fn flipped_bits_of_a_bucket_are_detected() {
         let (extent, bytes) = sample(&Ids::Int64(vec![1, 2]));
         let facts = facts(IdKind::Int64);
         for bit in 0..bytes.len() * 8 {
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_texts_that_cannot_be_are_refused_though_their_checksums_are_right() {
+    fn refuses_invalid_rows_and_texts_with_valid_checksums() {
         for rows in [[4, 10], [9, 4], [4, 4], [0, u64::MAX]] {
             let (extent, bytes) = bucket_of(&rows, &Ids::None);
             let error = decode_bucket(7, &facts(IdKind::None), &extent, &bytes).unwrap_err().to_string();
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_cannot_be_true_are_refused() {
+    fn refuses_inconsistent_bucket_tables() {
         let (extent, _) = sample(&Ids::None);
         let facts = facts(IdKind::None);
         let decode = |extent: Extent| decode_table(extent.as_bytes(), &facts, extent.rows.into(), 4096);

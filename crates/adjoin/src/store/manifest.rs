@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn comes_back_as_written_and_every_flipped_bit_is_found() {
+    fn manifests_round_trip_and_flipped_bits_are_detected() {
         let folder = Path::new("store");
         let bytes = sample().encode();
         let read = Manifest::decode(folder, &bytes).unwrap();
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_of_later_versions_are_kept_as_they_are() {
+    fn file_roles_of_later_versions_are_preserved() {
         for more in ["\"later\"", "{\"parts\": []}"] {
             let read = edited("\"files\": {", &format!("\"files\": {{ \"codes\": {more},")).unwrap();
             assert_eq!(read.files.iter().map(|(role, _)| role).collect::<Vec<_>>(), ["centers", "table", "vectors"]);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_true_together_is_refused() {
+    fn refuses_inconsistent_manifests() {
         for (what, by) in [
             ("\"rows\": 10", "\"rows\": 11"),
             ("\"rows\": 10", "\"rows\": 0"),

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_does_not_depend_on_the_memory() {
+    fn partition_contents_do_not_depend_on_memory() {
         for wanted in [1, 4] {
             let (all, spilled) = contents(64 << 20, wanted);
             assert_eq!(spilled, 0);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_stay_within_the_memory() {
+    fn partition_sizes_fit_the_memory() {
         for (memory, wanted) in [(0, 1), (0, 1000), (20 << 20, 79), (1 << 40, 3)] {
             let sizes = PartitionSizes::within(memory, wanted);
             assert!(sizes.partitions >= 1 && sizes.partitions as u64 <= wanted);

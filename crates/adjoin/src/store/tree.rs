@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_keeps_neighbors_together() {
+    fn tree_order_keeps_neighbors_together() {
         let mut centers = Panel::<u8>::zeroed(60, 2);
         for k in 0..60 {
             centers.row_mut(k).copy_from_slice(&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn no_group_is_large() {
+    fn groups_have_a_maximum_size() {
         let mut centers = Panel::<f32>::zeroed(500, 40);
         let mut random = crate::random::Random::new(1, "groups");
         (0..500).for_each(|k| centers.row_mut(k).iter_mut().for_each(|x| *x = random.normal() as f32));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_centers_end_the_splitting() {
+    fn equal_centers_end_tree_splitting() {
         let order = tree_order(Kernel::detect(), &Panel::<f32>::zeroed(1000, 3));
         assert_eq!(order.len(), 1000);
     }

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_sample_gives_the_least_threshold() {
+    fn a_complete_sample_gives_the_least_threshold() {
         let all = NeighborSample { whole: true, ..sample(500, 5, 1) };
         for target in [0.3, 0.9, 1.0] {
             let threshold = all.calibrate(target, 1).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_promise_is_kept_as_often_as_said() {
+    fn calibrated_thresholds_reach_the_target_at_the_stated_rate() {
         let all = sample(200_000, 8, 99);
         for target in [0.8, 0.95] {
             let reached = (0..100).filter(|&seed| {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_truth_as_often_as_said() {
+    fn recall_intervals_cover_the_truth_at_the_stated_rate() {
         let all = sample(200_000, 8, 99);
         for threshold in [0.5, 0.9, 0.999] {
             let truth = NeighborSample { whole: true, ..all.clone() }.recalls(threshold, 1);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_has_seen_too_little_promises_nothing() {
+    fn too_small_samples_give_no_threshold() {
         assert_eq!(NeighborSample { vectors: 1000, ..NeighborSample::default() }.calibrate(0.5, 1), None);
         assert_eq!(sample(100, 3, 1).calibrate(0.99, 1), None);
         assert!(sample(100, 3, 1).calibrate(0.5, 1).is_some());
@@ -286,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn no_miss_among_few_is_no_certainty() {
+    fn a_small_sample_without_misses_is_not_certain() {
         let recalls = sample(300, 1, 1).recalls(2.0, 1);
         assert_eq!((recalls.pair.estimate, recalls.pair.high), (1.0, 1.0));
         assert!((0.9..0.98).contains(&recalls.pair.low), "{recalls:?}");
     }
 
     #[test]
-    fn noted_neighbors_stand_for_all() {
+    fn sampled_neighbors_represent_all_neighbors() {
         let all =
             NeighborSample { vectors: 2, whole: false, neighbors: vec![(10, 2), (1, 3)], pair_ts: vec![0.0, 1.0, 1.0] };
         let recalls = all.recalls(0.5, 1);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_mean_as_often_as_said() {
+    fn mean_intervals_cover_the_mean_at_the_stated_rate() {
         for vectors in [60, 1_000] {
             let held = (0..200).filter(|&seed| {
                 let told = means(&[numbers(vectors, seed)], false, seed)[0];
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_may_be_there_and_the_whole_is_certain() {
+    fn zero_counts_have_an_upper_bound_and_complete_samples_are_exact() {
         let none = means(&[vec![0.0; 100]], false, 1)[0];
         assert!(none.estimate == 0.0 && none.low == 0.0 && (0.03..0.04).contains(&none.high), "{none:?}");
         let whole = means(&[vec![1.0, 3.0]], true, 1)[0];
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_few_is_not_certain() {
+    fn fractions_of_small_samples_have_a_lower_bound() {
         assert_eq!(least_share(0, 0), 0.0);
         assert!((0.86..0.87).contains(&least_share(25, 25)));
         assert!((0.40..0.41).contains(&least_share(50, 100)));

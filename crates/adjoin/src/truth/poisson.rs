@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_those_of_the_tables() {
+    fn poisson_bounds_match_published_tables() {
         // Garwood's exact intervals of 95 %.
         for (count, low, high) in [(0, 0.0, 3.689), (1, 0.0253, 5.572), (3, 0.6187, 8.767), (10, 4.795, 18.39)] {
             assert!((least_mean(count, 0.025) - low).abs() < 2e-3, "{count}");

@@ -124,7 +124,7 @@ fn populations() -> Vec<Population> {
 }
 
 #[test]
-fn certified_thresholds_reach_their_targets_on_rows_that_mislead_samples() {
+fn certified_thresholds_reach_targets_on_adversarial_populations() {
     let seeds = if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { SEEDS.1 } else { SEEDS.0 };
     for population in populations() {
         for target in [0.9, 0.95] {

@@ -159,7 +159,7 @@ fn seal_log(bytes: &mut [u8], random: &mut Random) {
 }
 
 #[test]
-fn a_whole_live_index_works() {
+fn an_undamaged_collection_passes() {
     let whole = Whole::new();
     let path = whole.path("log-");
     whole.survive(&path, &whole.device.bytes(&path).unwrap()).unwrap();

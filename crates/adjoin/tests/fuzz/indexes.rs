@@ -145,7 +145,7 @@ fn seal(bytes: &mut [u8]) {
 }
 
 #[test]
-fn whole_indexes_are_searched() {
+fn undamaged_indexes_can_be_searched() {
     indexes().iter().for_each(|index| assert!(index.survive(&index.files), "{}", index.queries));
 }
 

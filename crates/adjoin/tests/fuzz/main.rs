@@ -197,7 +197,7 @@ fn sql() {
 /// Checks that the tests above catch a parser that trusts a length.
 #[test]
 #[should_panic(expected = "bytes of memory")]
-fn canary_a_parser_that_believes_a_length_is_caught() {
+fn canary_a_parser_that_trusts_a_length_is_caught() {
     fuzz("canary", MEMORY_MAX, |random| {
         let claim = mutate::edge(random, 0) as u32;
         std::hint::black_box(Vec::<u8>::with_capacity(claim as usize));

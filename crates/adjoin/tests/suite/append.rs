@@ -56,7 +56,7 @@ fn without(pairs: Vec<Pair>, gone: &[u64]) -> Vec<Pair> {
 }
 
 #[test]
-fn the_join_of_a_store_that_has_grown_is_that_of_all_rows() {
+fn a_join_after_append_equals_a_join_of_all_rows() {
     let numbers: Vec<i64> = (0..300).map(|row| 900 - 3 * row).collect();
     let names: Vec<String> = (0..300).map(|row| format!("row {row} of many")).collect();
     let gone: Vec<u64> = vec![0, 7, 8, 9, 101, 199];
@@ -110,7 +110,7 @@ fn the_join_of_a_store_that_has_grown_is_that_of_all_rows() {
 }
 
 #[test]
-fn rows_come_and_go_again_and_again_until_the_buckets_are_too_old() {
+fn appends_can_be_repeated_until_the_store_has_doubled() {
     let (setup, predicate) = (Setup::default().with_buckets(9), Predicate::L2 { eps: 45.0 });
     let set = make(Shape::Clustered, Element::U8, 400, 8, 4);
     let [mut there, _] = set.split_at(160);
@@ -155,7 +155,7 @@ fn rows_come_and_go_again_and_again_until_the_buckets_are_too_old() {
 }
 
 #[test]
-fn the_bytes_depend_on_neither_budget_nor_threads() {
+fn appended_bytes_do_not_depend_on_budget_or_threads() {
     let names: Vec<String> = (0..9_000).map(|row| format!("{row:>128}")).collect();
     let set = make(Shape::Clustered, Element::F32, 9_000, 24, 2).with_text_ids(&names).in_batches_of(500);
     let [old, new] = set.split_at(6_000);
@@ -194,7 +194,7 @@ fn the_bytes_depend_on_neither_budget_nor_threads() {
 /// Checks that a bucket with more equal vectors than an extent may hold continues in further extents, which are filled
 /// one after the other.
 #[test]
-fn buckets_that_were_split_grow() {
+fn split_buckets_grow_in_further_extents() {
     let vectors = adjoin::options::VectorType { element: Element::U8, dimensions: 8_192 };
     let stored = |rows: std::ops::Range<u64>| {
         let byte = |row: u64, k: usize| if row.is_multiple_of(8) { (row as usize * 31 + k * 7) as u8 } else { 9 };
@@ -218,7 +218,7 @@ fn buckets_that_were_split_grow() {
 }
 
 #[test]
-fn what_cannot_come_is_refused_and_leaves_the_store_as_it_is() {
+fn refused_appends_do_not_change_the_store() {
     let ids: Vec<i64> = (0..60).collect();
     let set = make(Shape::Clustered, Element::F32, 60, 5, 1).with_ids(&ids);
     let setup = Setup::default().with_buckets(4);
@@ -255,7 +255,7 @@ fn what_cannot_come_is_refused_and_leaves_the_store_as_it_is() {
 }
 
 #[test]
-fn vectors_longer_than_the_longest_are_refused_for_inner_products() {
+fn append_refuses_longer_vectors_for_inner_products() {
     let setup = Setup::default().with_metric(Metric::Ip).with_buckets(3);
     let built = setup.build(&Set::of(Element::F32, 2, &[3.0, 4.0, 1.0, 0.0, 0.0, 0.5, 1.0, 1.0])).unwrap();
     let error = error_of(grow(&setup, &built.path(), Some(&Set::of(Element::F32, 2, &[1.0, 1.0, 4.0, 4.0])), None));

@@ -106,7 +106,7 @@ fn sets() -> [Set; 2] {
 }
 
 #[test]
-fn a_second_build_into_a_folder_is_refused_at_once() {
+fn a_concurrent_build_into_a_folder_is_refused() {
     let [one, other] = sets();
     for (there, force) in [(false, false), (true, true)] {
         let (device, context) = machine();
@@ -130,7 +130,7 @@ fn a_second_build_into_a_folder_is_refused_at_once() {
 }
 
 #[test]
-fn a_lock_that_was_left_is_no_obstacle_and_no_part_of_a_store() {
+fn a_stale_lock_file_neither_blocks_a_build_nor_is_left_over() {
     let [one, other] = sets();
     let (device, context) = machine();
     device.put("data/store/writer.lock", b"process 1 on host a since 2020-01-01 00:00:00 UTC");
@@ -145,7 +145,7 @@ fn a_lock_that_was_left_is_no_obstacle_and_no_part_of_a_store() {
 
 /// Checks that all leftovers of killed runs are removed, but nothing of a running one or of an unknown owner.
 #[test]
-fn folders_whose_owner_is_gone_are_removed_and_no_others() {
+fn only_folders_of_ended_processes_are_removed() {
     let [one, _] = sets();
     let (device, context) = machine();
     device.put("data/store/.adjoin-build-17-0.partial/vectors.bin", b"of a build that was killed");
@@ -180,7 +180,7 @@ fn folders_whose_owner_is_gone_are_removed_and_no_others() {
 }
 
 #[test]
-fn where_there_are_no_locks_nothing_is_removed() {
+fn nothing_is_removed_if_locks_are_unsupported() {
     let (device, context) = machine_without_locks();
     device.put("data/.adjoin-result-17-0.partial/owner.lock", b"");
     device.create_folder(Path::new("data/.adjoin-result-17-1.partial")).unwrap();
@@ -193,7 +193,7 @@ fn where_there_are_no_locks_nothing_is_removed() {
 
 /// Checks that a folder created while another run removes leftovers is kept.
 #[test]
-fn many_make_folders_of_their_own_at_once() {
+fn concurrent_threads_create_their_own_folders() {
     let folder = tempfile::tempdir().unwrap();
     let context = Context::default();
     std::thread::scope(|scope| {
@@ -213,7 +213,7 @@ fn many_make_folders_of_their_own_at_once() {
 }
 
 #[test]
-fn a_build_that_comes_second_replaces_nothing_without_force() {
+fn the_second_of_two_builds_fails_without_force() {
     let [one, other] = sets();
     for second in [&one, &other] {
         let (device, context) = machine_without_locks();
@@ -225,7 +225,7 @@ fn a_build_that_comes_second_replaces_nothing_without_force() {
 }
 
 #[test]
-fn a_build_that_comes_second_replaces_all_with_force() {
+fn the_second_of_two_builds_replaces_the_first_with_force() {
     let [one, other] = sets();
     for (third, second) in [(&one, &other), (&other, &one), (&one, &one)] {
         let (device, context) = machine_without_locks();
@@ -237,7 +237,7 @@ fn a_build_that_comes_second_replaces_all_with_force() {
 }
 
 #[test]
-fn a_build_that_fails_takes_nothing_from_another() {
+fn a_failed_build_does_not_affect_a_concurrent_one() {
     let [one, other] = sets();
     for set in [&one, &other] {
         let (device, context) = machine_without_locks();
@@ -253,7 +253,7 @@ fn a_build_that_fails_takes_nothing_from_another() {
 
 /// Checks that a folder is kept if the build that created it fails while another one writes into it.
 #[test]
-fn a_folder_stays_while_another_build_is_in_it() {
+fn a_failed_build_keeps_a_folder_that_another_build_uses() {
     let [one, other] = sets();
     let (device, context) = machine_without_locks();
     let fail_while_another_is_at_work = || {
@@ -270,7 +270,7 @@ fn a_folder_stays_while_another_build_is_in_it() {
 }
 
 #[test]
-fn what_a_killed_build_left_is_no_obstacle() {
+fn leftovers_of_a_killed_build_do_not_block_the_next() {
     let [one, _] = sets();
     let (device, context) = machine();
     device.put("data/store/.adjoin-build-17-0.partial/rows", b"of a build that was killed");
@@ -285,7 +285,7 @@ fn what_a_killed_build_left_is_no_obstacle() {
 }
 
 #[test]
-fn results_at_once_are_each_whole_and_the_first_is_not_replaced_without_force() {
+fn concurrent_results_replace_the_first_only_with_force() {
     for (force, left_row) in [(false, 1), (true, 2)] {
         let (device, context) = machine();
         let target = Target::File { path: "data/pairs.csv".into(), force };

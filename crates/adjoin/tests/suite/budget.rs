@@ -66,7 +66,7 @@ fn the_least_budget_of_a_join_is_enough() {
 /// Checks a join with many edges. Before the pass that finds them, the named budget counts no edges; after it, the
 /// named budget suffices.
 #[test]
-fn the_least_budget_of_a_join_with_many_edges_is_known_after_its_pass() {
+fn the_least_budget_of_a_join_counts_edges_after_their_pass() {
     let (set, eps) = dense_set();
     let predicate = Predicate::L2 { eps };
     let built = Setup::default().build(&set).unwrap();
@@ -99,7 +99,7 @@ impl PairSink for Largest {
 
 /// Checks that many threads with many batches for a slow sink hold no more memory than is reserved.
 #[test]
-fn batches_that_wait_hold_what_is_reserved_for_them() {
+fn waiting_batches_fit_their_reservation() {
     let (set, eps) = dense_set();
     let built = Setup::default().build(&set).unwrap();
     for threads in [1, 64] {

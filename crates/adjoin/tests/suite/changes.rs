@@ -51,7 +51,7 @@ fn write(path: &Path, version: u8, clock: Clock) {
 }
 
 #[test]
-fn a_source_that_changes_while_it_is_read_is_refused_and_named() {
+fn refuses_a_source_that_changes_during_a_build() {
     for clock in [Clock::GoesOn, Clock::Stands] {
         for phase in ["check", "train", "assign", "none"] {
             let folder = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ fn a_set_is_joined_with_itself() {
 }
 
 #[test]
-fn either_set_leads_in_any_order_and_the_one_that_reads_less_is_chosen() {
+fn the_leading_set_of_every_order_is_the_one_that_reads_less() {
     let [a, b] = [(2_000, 1), (600, 2)].map(|(rows, seed)| make(Shape::Clustered, Element::U8, rows, 8, seed));
     let predicate = Predicate::l2(30.0).unwrap();
     let truth = a.true_pairs_with(&b, predicate);
@@ -134,7 +134,7 @@ fn recalls(found: &[Pair], truth: &[Pair]) -> [f64; 3] {
 /// Checks sets so small that the samples are all vectors. The promised and the reported recall must then be exact, for
 /// pairs and for the vectors of both sides.
 #[test]
-fn the_recall_of_pairs_and_of_the_vectors_of_either_side_is_as_promised_and_told() {
+fn cross_join_recall_of_pairs_and_both_sides_is_exact() {
     for (element, eps) in [(Element::U8, 60.0), (Element::F32, 0.9)] {
         let [a, b] = [(700, 1), (300, 2)].map(|(rows, seed)| make(Shape::Clustered, element, rows, 12, seed));
         let predicate = Predicate::l2(eps).unwrap();
@@ -157,7 +157,7 @@ fn the_recall_of_pairs_and_of_the_vectors_of_either_side_is_as_promised_and_told
 /// Checks sets of which only a part is sampled: the calibrated rule finds less than everything, and the estimates are
 /// close to the truth.
 #[test]
-fn a_sample_of_either_set_tells_the_recall() {
+fn sampled_recall_of_a_cross_join_is_close_to_the_truth() {
     let [a, b] = [4_000, 3_000].map(|rows| clump(Element::U8, rows, rows, 8));
     let predicate = Predicate::l2(1.5).unwrap();
     let truth = a.true_pairs_with(&b, predicate);
@@ -190,7 +190,7 @@ fn lines<'a>(
 }
 
 #[test]
-fn rows_of_the_first_set_are_counted_and_left_out_by_those_of_the_second() {
+fn cross_join_counts_and_removals_equal_brute_force() {
     let of = |rows, seed| make(Shape::Repeated, Element::U8, rows, 6, seed);
     let names: Vec<String> = (0..80).map(|row| format!("n{row}")).collect();
     let numbers: Vec<i64> = (0..200).map(|row| 1_000 - row).collect();

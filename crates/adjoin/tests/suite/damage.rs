@@ -97,7 +97,7 @@ fn a_flipped_byte_of_a_bucket_is_found() {
 }
 
 #[test]
-fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
+fn a_search_reports_a_damaged_bucket_unless_it_is_not_needed() {
     let built = store();
     let path = file_starting_with(&built.path(), "vectors-");
     let context = Setup::default().context();
@@ -136,7 +136,7 @@ fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
 }
 
 #[test]
-fn every_flipped_byte_of_centers_table_and_manifest_is_found() {
+fn flipped_bytes_of_centers_table_and_manifest_are_detected() {
     let built = store();
     for start in ["centers-", "buckets-", MANIFEST_FILE] {
         let path = file_starting_with(&built.path(), start);
@@ -163,7 +163,7 @@ fn files_of_a_wrong_length_are_refused() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn a_missing_file_of_a_store_is_reported() {
     for start in ["centers-", "buckets-", "vectors-"] {
         let built = store();
         let path = file_starting_with(&built.path(), start);
@@ -179,7 +179,7 @@ fn a_missing_file_is_named() {
 
 /// Checks that a join of a store that was truncated after opening returns an error and does not hang.
 #[test]
-fn a_store_that_shrinks_while_it_is_open_is_noticed() {
+fn a_join_of_a_truncated_open_store_fails() {
     let built = store();
     let path = file_starting_with(&built.path(), "vectors-");
     let len = std::fs::metadata(&path).unwrap().len();

@@ -45,7 +45,7 @@ fn between_values(threshold: f64) -> f64 {
 }
 
 #[test]
-fn of_a_set_that_is_compared_whole_every_figure_is_exact() {
+fn estimates_from_all_rows_are_exact() {
     for element in [Element::F32, Element::U8, Element::F16, Element::I8] {
         for (number, &shape) in shapes(element).iter().enumerate() {
             if matches!(shape, Shape::Scaled(_)) {
@@ -87,7 +87,7 @@ fn families(rows: usize, dimensions: usize, seed: u64) -> Set {
 }
 
 #[test]
-fn intervals_of_a_sample_hold_the_truth() {
+fn estimate_intervals_cover_the_truth() {
     let (mut told, mut held) = (0, 0);
     let wanted = [Predicate::l2(0.3).unwrap(), Predicate::l2(1.8).unwrap(), Predicate::cosine(0.97).unwrap()];
     for seed in 0..3 {
@@ -112,7 +112,7 @@ fn intervals_of_a_sample_hold_the_truth() {
 }
 
 #[test]
-fn thresholds_ascend_in_neighbors_as_said() {
+fn explained_thresholds_ascend_with_their_neighbors() {
     let set = families(5_000, 8, 9);
     let estimate = ask(&set, &BuildOptions::default(), None);
     let neighbors: Vec<f64> = estimate.explain.thresholds.iter().map(|at| at.neighbors).collect();
@@ -129,7 +129,7 @@ fn thresholds_ascend_in_neighbors_as_said() {
 }
 
 #[test]
-fn what_has_no_pairs_or_no_memory_is_refused() {
+fn estimates_without_pairs_or_memory_are_refused() {
     let build = BuildOptions::default();
     let refused = |set: &Set, setup: &Setup| {
         let question = Question { build: &build, asked: None, aim: JoinEffort::Every };

@@ -58,13 +58,13 @@ fn old_and_small() -> [Build; 2] {
 }
 
 #[test]
-fn a_small_build_under_every_fault() {
+fn a_small_build_survives_every_fault() {
     let [_, fresh] = old_and_small();
     try_all(fresh.name, &fresh);
 }
 
 #[test]
-fn a_small_build_over_an_old_store_under_every_fault() {
+fn a_small_build_over_an_old_store_survives_every_fault() {
     let [old, fresh] = old_and_small();
     let setup = || Setup::default().with_buckets(4);
     try_all("over another store", &Build::new("", small(1), setup(), Some(&old)));
@@ -72,7 +72,7 @@ fn a_small_build_over_an_old_store_under_every_fault() {
 }
 
 #[test]
-fn a_sorted_build_under_every_fault() {
+fn a_sorted_build_survives_every_fault() {
     let years: Int32Array = (0..60).map(|row| (row % 7 > 0).then_some(row * 11 % 13)).collect();
     let columns = RecordBatch::try_from_iter([("year", Arc::new(years) as ArrayRef)]).unwrap();
     let mut setup = Setup::default().with_buckets(4);
@@ -85,7 +85,7 @@ fn a_sorted_build_under_every_fault() {
 }
 
 #[test]
-fn a_build_that_spills_under_every_fault() {
+fn a_spilling_build_survives_every_fault() {
     let fresh = Build::new("a store that spills", large(1), spilling(), None);
     let device = fresh.device();
     fresh.work(Arc::new(device.clone()), false).unwrap();
@@ -98,20 +98,20 @@ fn a_build_that_spills_under_every_fault() {
 }
 
 #[test]
-fn a_build_that_spills_over_an_old_store_under_every_fault() {
+fn a_spilling_build_over_an_old_store_survives_every_fault() {
     let [old, _] = old_and_small();
     try_all("spilling over a store", &Build::new("", large(1), spilling(), Some(&old)));
 }
 
 #[test]
-fn rows_that_come_to_a_store_under_every_fault() {
+fn an_append_survives_every_fault() {
     let [_, store] = old_and_small();
     let some = make(Shape::Clustered, Element::F32, 20, 3, 5);
     try_all("an append", &Growth::new(&store, some, Setup::default()));
 }
 
 #[test]
-fn rows_that_come_and_spill_under_every_fault() {
+fn a_spilling_append_survives_every_fault() {
     let [old, new] = large(1).split_at(14_000);
     let built = Setup::default().with_buckets(6).build(&old).unwrap();
     let wanted = Append { new: Some(&new), delete: None, on_bad: OnBad::Error, on_duplicate_id: OnDuplicateId::Error };
@@ -127,7 +127,7 @@ fn rows_that_come_and_spill_under_every_fault() {
 }
 
 #[test]
-fn a_build_of_an_index_under_every_fault() {
+fn an_index_build_survives_every_fault() {
     let [old, store] = old_and_small();
     let fresh = IndexBuild::new(&store, None);
     try_all("an index", &fresh);
@@ -137,7 +137,7 @@ fn a_build_of_an_index_under_every_fault() {
 }
 
 #[test]
-fn an_index_with_attributes_under_every_fault() {
+fn an_index_with_columns_survives_every_fault() {
     let fresh = IndexBuild::with_halves();
     try_all("an index with attributes", &fresh);
     try_all("an index with attributes in another layout", &IndexBuild::backwards(&fresh));
@@ -146,7 +146,7 @@ fn an_index_with_attributes_under_every_fault() {
 }
 
 #[test]
-fn a_join_under_every_fault() {
+fn a_join_survives_every_fault() {
     let [_, store] = old_and_small();
     try_all("a join into CSV", &Join::new(&store, Wanted::Pairs, "data/pairs.csv", None));
     try_all(
@@ -156,7 +156,7 @@ fn a_join_under_every_fault() {
 }
 
 #[test]
-fn a_search_under_every_fault() {
+fn a_search_survives_every_fault() {
     let [_, store] = old_and_small();
     try_all("a search into CSV", &Join::new(&store, Wanted::Hits, "data/hits.csv", None));
     try_all(
@@ -166,7 +166,7 @@ fn a_search_under_every_fault() {
 }
 
 #[test]
-fn a_join_that_sorts_on_disk_under_every_fault() {
+fn a_join_that_sorts_on_disk_survives_every_fault() {
     let [_, few] = old_and_small();
     let equal = Set::of(Element::U8, 1, &[3.0; 300]).with_ids(&(0..300).collect::<Vec<_>>());
     let store = Build::new("equal vectors", equal, Setup::default().with_buckets(2), None);
@@ -185,7 +185,7 @@ fn a_join_that_sorts_on_disk_under_every_fault() {
 }
 
 #[test]
-fn what_a_killed_run_left_goes_with_the_next() {
+fn the_next_run_removes_leftovers_of_a_killed_run() {
     let [old, fresh] = old_and_small();
     let over = Build::new("", small(1), Setup::default().with_buckets(4), Some(&old));
     let join = Join::new(&fresh, Wanted::Keep, "data/gone.csv", None);

@@ -40,7 +40,7 @@ pub(crate) fn predicate(metric: Metric) -> Predicate {
 }
 
 #[test]
-fn the_pairs_of_rows_that_pass_are_found_whatever_passes() {
+fn filtered_joins_find_all_pairs_for_any_filter() {
     for metric in [Metric::L2, Metric::Cosine] {
         let data = Data::new(values(2_500, DIMENSIONS, 1), 1);
         let setup = Setup::default().with_metric(metric).with_buckets(60);
@@ -61,7 +61,7 @@ fn the_pairs_of_rows_that_pass_are_found_whatever_passes() {
 }
 
 #[test]
-fn buckets_without_rows_that_pass_are_not_read() {
+fn buckets_without_filtered_rows_are_not_read() {
     let data = Data::new(values(2_000, DIMENSIONS, 2), 2);
     let setup = Setup::default().with_buckets(200);
     let store = data.store("store", &setup, &NAMES).unwrap();
@@ -87,7 +87,7 @@ fn buckets_without_rows_that_pass_are_not_read() {
 }
 
 #[test]
-fn each_of_two_sets_has_its_own_condition() {
+fn each_set_of_a_cross_join_has_its_own_filter() {
     let (a, b) = (Data::new(values(900, DIMENSIONS, 3), 3), Data::new(values(400, DIMENSIONS, 4), 4));
     let setup = Setup::default().with_buckets(25);
     let stores = [a.store("a", &setup, &NAMES).unwrap(), b.store("b", &setup, &["lang", "pick"]).unwrap()];
@@ -151,7 +151,7 @@ fn join_pairs(setup: &Setup, sets: Sets<'_>, condition: &str, options: &JoinOpti
 }
 
 #[test]
-fn pairs_that_meet_a_condition_are_found_and_no_others() {
+fn pair_filters_find_exactly_the_matching_pairs() {
     let (data, other) = (Data::new(values(1_500, DIMENSIONS, 5), 5), Data::new(values(500, DIMENSIONS, 6), 6));
     let setup = Setup::default().with_buckets(40);
     let stores = [data.store("a", &setup, &NAMES).unwrap(), other.store("b", &setup, &NAMES).unwrap()];
@@ -180,7 +180,7 @@ fn pairs_that_meet_a_condition_are_found_and_no_others() {
 }
 
 #[test]
-fn of_a_set_that_has_grown_a_new_row_may_be_on_either_side_of_a_pair() {
+fn pair_filters_accept_new_rows_on_either_side() {
     let (data, more) = (Data::new(values(900, DIMENSIONS, 5), 5), Data::new(values(300, DIMENSIONS, 6), 6));
     let setup = Setup::default().with_buckets(30);
     let stores = [data.store("a", &setup, &NAMES).unwrap(), more.store("b", &setup, &NAMES).unwrap()];
@@ -202,7 +202,7 @@ fn of_a_set_that_has_grown_a_new_row_may_be_on_either_side_of_a_pair() {
 
 /// Checks sets so small that the samples are all vectors: the promised and the reported recall must then be exact.
 #[test]
-fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
+fn the_recall_of_filtered_joins_counts_only_filtered_pairs() {
     let data = Data::new(values(1_400, DIMENSIONS, 7), 7);
     let setup = Setup::default().with_buckets(150);
     let store = data.store("store", &setup, &NAMES).unwrap();
@@ -242,7 +242,7 @@ fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
 /// Checks a set of which a part is sampled. Rows that do not pass are the majority, are elsewhere, and must not affect
 /// the recall.
 #[test]
-fn a_sample_of_the_rows_that_pass_tells_their_recall() {
+fn the_recall_of_filtered_rows_is_sampled_from_them() {
     let data = Data::new(values(16_000, DIMENSIONS, 8), 8);
     let setup =
         Setup { rule: Rule::Union, aim: JoinEffort::recall(0.9).unwrap(), ..Setup::default() }.with_buckets(300);

@@ -177,7 +177,7 @@ pub(crate) fn only(all: &[Hits], rows: &[Row], passes: fn(&Row) -> bool, k: usiz
 }
 
 #[test]
-fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
+fn filtered_searches_find_the_nearest_rows_for_any_filter() {
     for metric in [Metric::L2, Metric::Cosine] {
         let data = Data::new(values(1_100, DIMENSIONS, 1), 1);
         let setup = Setup::default().with_buckets(30).with_metric(metric);
@@ -203,7 +203,7 @@ fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
 }
 
 #[test]
-fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
+fn filtered_rows_are_queries_for_nearest_and_range_search() {
     let data = Data::new(values(900, DIMENSIONS, 3), 3);
     let setup = Setup::default().with_buckets(25);
     let store = data.store("store", &setup, &NAMES).unwrap();
@@ -236,7 +236,7 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
 }
 
 #[test]
-fn the_promised_recall_is_that_among_rows_that_pass() {
+fn filtered_searches_reach_the_recall_among_filtered_rows() {
     let data = Data::new(values(24_000, DIMENSIONS, 5), 5);
     let setup = Setup::default().with_buckets(150);
     let store = data.store("store", &setup, &NAMES).unwrap();
@@ -290,7 +290,7 @@ fn find_in_index(
 }
 
 #[test]
-fn an_index_finds_those_that_pass_whatever_passes() {
+fn index_searches_find_filtered_rows_for_any_filter() {
     for metric in [Metric::L2, Metric::Cosine] {
         let mut some = values(1_100, DIMENSIONS, 1);
         let copies = some[..8 * DIMENSIONS].repeat(20);
@@ -330,7 +330,7 @@ fn an_index_finds_those_that_pass_whatever_passes() {
 }
 
 #[test]
-fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
+fn filtered_index_searches_reach_the_recall() {
     let data = Data::new(values(20_000, DIMENSIONS, 5), 5);
     let setup = Setup::default().with_buckets(150);
     let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());
@@ -363,7 +363,7 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
 }
 
 #[test]
-fn a_store_does_not_depend_on_threads_memory_or_its_attributes() {
+fn store_bytes_do_not_depend_on_threads_memory_or_columns() {
     let mut some = values(3_000, DIMENSIONS, 6);
     // Rows without a usable vector are skipped, together with their columns.
     (0..40).for_each(|k| some[k * 70 * DIMENSIONS] = f64::NAN);
@@ -394,7 +394,7 @@ fn a_store_does_not_depend_on_threads_memory_or_its_attributes() {
 }
 
 #[test]
-fn what_cannot_be_kept_or_asked_for_is_refused() {
+fn refuses_invalid_columns_and_filters() {
     let data = Data::new(values(60, DIMENSIONS, 7), 7);
     let setup = Setup::default();
     let store = data.store("store", &setup, &["lang", "year"]).unwrap();
@@ -432,7 +432,7 @@ fn what_cannot_be_kept_or_asked_for_is_refused() {
 }
 
 #[test]
-fn damaged_attributes_are_found_and_never_believed() {
+fn damaged_columns_are_detected() {
     let data = Data::new(values(400, DIMENSIONS, 8), 8);
     let setup = Setup::default().with_buckets(10);
     let store = data.store("store", &setup, &NAMES).unwrap();

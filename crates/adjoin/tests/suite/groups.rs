@@ -213,7 +213,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn groups_are_those_of_the_plainest_code(
+    fn groups_equal_brute_force(
         values in proptest::collection::vec(1..60u8, 2 * 40..2 * 120),
         naming in prop_oneof![Just(Naming::Numbers), Just(Naming::Integers), Just(Naming::Texts)],
         missing in proptest::collection::btree_set(0..40u64, 0..6),
@@ -229,7 +229,7 @@ proptest! {
 
 /// Checks a chain: a is near b and b near c, but a is far from c.
 #[test]
-fn of_a_chain_only_what_lies_near_a_kept_row_goes() {
+fn a_chain_removes_only_rows_near_a_kept_row() {
     let set = Set::of(Element::F32, 1, &[0.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
     let setup = Setup::default();
     let built = setup.build(&set).unwrap();
@@ -263,7 +263,7 @@ fn pairs_that_do_not_fit_are_sorted_on_disk() {
 
 /// Checks counts around each multiple of the capacity of a byte.
 #[test]
-fn counts_of_any_size_are_right() {
+fn counts_beyond_a_byte_are_exact() {
     let wanted = [0, 1, 255, 256, 257, 511, 512, 100_000];
     let last = wanted.len() as u64;
     let mut pairs: Vec<Pair> = Vec::new();
@@ -313,7 +313,7 @@ fn counts_that_do_not_fit_are_sorted_on_disk() {
 
 /// Checks that too little memory for a few bytes per row is refused at the start.
 #[test]
-fn rows_that_do_not_fit_are_refused_beforehand() {
+fn results_refuse_budgets_too_small_for_all_rows() {
     let set = Set::of(Element::U8, 1, &vec![1.0; 100_000]);
     let setup = Setup::default();
     let built = setup.build(&set).unwrap();

@@ -102,7 +102,7 @@ fn every_pair_of_a_new_row_is_found_on_every_shape() {
 
 /// Checks sets so small that the samples are all vectors: the promise must then hold exactly.
 #[test]
-fn the_recall_of_pairs_with_a_new_row_is_as_promised_and_told() {
+fn the_recall_of_pairs_with_new_rows_is_exact_if_fully_sampled() {
     for (element, eps) in [(Element::U8, 60.0), (Element::F32, 0.9)] {
         let set = make(Shape::Clustered, element, 900, 12, 1);
         let predicate = Predicate::l2(eps).unwrap();
@@ -118,7 +118,7 @@ fn the_recall_of_pairs_with_a_new_row_is_as_promised_and_told() {
 }
 
 #[test]
-fn new_rows_are_counted_and_left_out_as_of_one_set() {
+fn counts_and_removals_of_new_rows_equal_those_of_one_set() {
     let names: Vec<String> = (0..260).map(|row| format!("n{row}")).collect();
     let numbers: Vec<i64> = (0..260).map(|row| 1_000 - row).collect();
     let plain = make(Shape::Repeated, Element::U8, 260, 6, 1);

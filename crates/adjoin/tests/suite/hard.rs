@@ -93,7 +93,7 @@ fn distance_zero_finds_the_duplicates_and_nothing_else() {
 }
 
 #[test]
-fn a_bucket_may_hold_nearly_everything() {
+fn one_bucket_may_have_almost_all_rows() {
     for element in ELEMENTS {
         let set = clump(element, 2000, 100, 4);
         let near = l2(2.0);
@@ -108,7 +108,7 @@ fn a_bucket_may_hold_nearly_everything() {
 }
 
 #[test]
-fn more_buckets_than_rows_are_as_many_as_rows() {
+fn the_number_of_buckets_is_at_most_that_of_rows() {
     for element in ELEMENTS {
         let set = make(Shape::Uniform, element, 20, 6, 2);
         let built = Setup::default().with_buckets(1000).build(&set).unwrap();
@@ -134,7 +134,7 @@ fn thresholds_beyond_every_distance_give_every_pair() {
 }
 
 #[test]
-fn opposite_vectors_are_as_unlike_as_can_be() {
+fn opposite_vectors_have_similarity_minus_one() {
     let values: Vec<f64> = (0..50)
         .flat_map(|k| [f64::from(k % 7 + 1), f64::from(k % 5)].map(|x| x * [1.0, -1.0][k as usize % 2]))
         .collect();
@@ -174,7 +174,7 @@ impl PairSink for CollectIds {
 }
 
 #[test]
-fn ids_stay_with_their_rows() {
+fn pairs_have_the_ids_of_their_rows() {
     let rows = 400;
     let plain = make(Shape::Clustered, Element::F16, rows, 8, 4);
     let numbers: Vec<i64> = (0..rows as i64).map(|row| i64::MIN + row * 7_919).collect();
@@ -243,7 +243,7 @@ fn spoilt(element: Element, metric: Metric) -> (Set, Vec<u64>) {
 }
 
 #[test]
-fn bad_rows_are_named_or_skipped_and_counted() {
+fn bad_rows_are_reported_or_skipped_and_counted() {
     for element in ELEMENTS {
         for predicate in [l2(20.0), cosine(0.95)] {
             let metric = predicate.metric();

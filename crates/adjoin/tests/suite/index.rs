@@ -92,7 +92,7 @@ pub(crate) fn recall(found: &[Hits], expected: &[Hits]) -> f64 {
 }
 
 #[test]
-fn a_list_of_all_vertices_finds_what_the_formula_says() {
+fn a_list_of_all_vertices_equals_brute_force() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|element| METRICS.map(|metric| (element, metric))) {
         let set = Set::of(element, 6, &values(700, 6, 3));
         let queries = Set::of(element, 6, &values(40, 6, 4));
@@ -113,7 +113,7 @@ fn a_list_of_all_vertices_finds_what_the_formula_says() {
 }
 
 #[test]
-fn a_shorter_list_reads_less_and_finds_less() {
+fn a_shorter_list_reads_less_with_less_recall() {
     let set = Set::of(Element::U8, 16, &values(20_000, 16, 5));
     let queries = Set::of(Element::U8, 16, &values(200, 16, 6));
     let (setup, wanted) = (Setup::default(), true_hits(&set, &queries, QueryTarget::Nearest(5), Metric::L2));
@@ -148,7 +148,7 @@ fn neighbors_share_a_page() {
 }
 
 #[test]
-fn bytes_reads_and_hits_depend_on_nothing_but_vectors_and_options() {
+fn index_bytes_reads_and_hits_depend_only_on_vectors_and_options() {
     let set = Set::of(Element::F16, 12, &values(1_500, 12, 7)).with_ids(&(0..1_500).rev().collect::<Vec<_>>());
     let queries = Set::of(Element::F16, 12, &values(60, 12, 8));
     let setup = Setup::default().with_metric(Metric::Cosine);
@@ -181,7 +181,7 @@ fn bytes_reads_and_hits_depend_on_nothing_but_vectors_and_options() {
 
 /// Checks that a single query, which reads ahead, finds the hits and needs the pages of a query in a batch.
 #[test]
-fn a_lone_query_finds_the_same_as_one_of_many() {
+fn a_single_query_has_the_hits_of_a_batch() {
     let values_of = values(40, 16, 6);
     let set = Set::of(Element::U8, 16, &values(20_000, 16, 5));
     let setup = Setup { threads: 1, ..Setup::default() };
@@ -207,7 +207,7 @@ fn a_lone_query_finds_the_same_as_one_of_many() {
 }
 
 #[test]
-fn hits_come_with_their_ids_those_of_equal_vectors_too() {
+fn hits_have_their_ids_also_for_equal_vectors() {
     let rows = 400;
     let texts: Vec<String> = (0..rows).map(|row| format!("{}{row}", "x".repeat(row % 50))).collect();
     let numbers: Vec<i64> = (0..rows as i64).map(|row| 7 - 3 * row).collect();
@@ -231,7 +231,7 @@ fn hits_come_with_their_ids_those_of_equal_vectors_too() {
 }
 
 #[test]
-fn few_vectors_equal_ones_and_large_ones_are_found() {
+fn searches_small_sets_equal_vectors_and_large_vectors() {
     let setup = Setup::default();
     let one = Set::of(Element::F32, 3, &[1.0, 2.0, 3.0]);
     let found = Indexed::build(&setup, &one, &options()).search(&setup, &one, 10, 10);
@@ -261,7 +261,7 @@ fn rows_that_were_skipped_keep_their_numbers() {
 
 /// Checks that the smallest budget that a refusal names suffices.
 #[test]
-fn the_least_budget_that_is_named_suffices() {
+fn the_suggested_least_budget_suffices() {
     let ids: Vec<String> = (0..20_000).map(|row| format!("the vector of row {row}")).collect();
     let set = Set::of(Element::F32, 16, &values(20_000, 16, 3)).with_text_ids(&ids);
     let indexed = Indexed::build(&Setup::default(), &set, &options());
@@ -291,7 +291,7 @@ fn the_least_budget_that_is_named_suffices() {
 
 /// Checks that a flipped byte is found by opening and searching or by verifying, and never causes a panic.
 #[test]
-fn a_flipped_byte_anywhere_is_found() {
+fn flipped_bytes_of_an_index_are_detected() {
     let ids: Vec<String> = (0..250).map(|row| format!("id {row}")).collect();
     let set = Set::of(Element::U8, 4, &values(250, 4, 3)).with_text_ids(&ids);
     let setup = Setup::default();
@@ -327,7 +327,7 @@ fn a_flipped_byte_anywhere_is_found() {
 }
 
 #[test]
-fn what_cannot_be_built_or_searched_is_refused_with_a_remedy() {
+fn invalid_index_builds_and_searches_are_refused_with_a_remedy() {
     let set = Set::of(Element::U8, 4, &values(200, 4, 3));
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());

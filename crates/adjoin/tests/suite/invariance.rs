@@ -57,7 +57,7 @@ pub(crate) fn least_cache(built: &Built, setup: &Setup, predicate: Predicate) ->
 }
 
 #[test]
-fn threads_kernels_caches_and_budgets_change_neither_pairs_nor_counts() {
+fn pairs_and_counts_do_not_depend_on_threads_kernels_or_budgets() {
     for (set, predicate) in cases() {
         let built = Setup::default().with_metric(predicate.metric()).with_buckets(60).build(&set).unwrap();
         let wanted = set.true_pairs(predicate);
@@ -85,7 +85,7 @@ fn threads_kernels_caches_and_budgets_change_neither_pairs_nor_counts() {
 }
 
 #[test]
-fn a_small_cache_is_read_more_often_as_predicted() {
+fn predicted_reads_with_a_small_cache_are_exact() {
     let (set, predicate) = cases().swap_remove(1);
     let built = Setup::default().with_buckets(60).build(&set).unwrap();
     let least = least_cache(&built, &Setup::default(), predicate);
@@ -112,7 +112,7 @@ fn first_rows(set: &Set, count: u32) -> Arc<[u8]> {
 }
 
 #[test]
-fn buckets_and_centers_change_no_pair() {
+fn pairs_do_not_depend_on_buckets_or_centers() {
     for (set, predicate) in cases() {
         let wanted: Vec<Pair> = set.true_pairs(predicate);
         for buckets in [Some(1), Some(2), Some(30), Some(450), Some(900), None] {
@@ -131,7 +131,7 @@ fn buckets_and_centers_change_no_pair() {
 }
 
 #[test]
-fn a_store_has_the_same_bytes_whoever_builds_it() {
+fn store_bytes_do_not_depend_on_the_build_environment() {
     for (set, predicate) in cases() {
         for (given, buckets) in [(None, None), (None, Some(100)), (Some(50), Some(50))] {
             let mut setup = Setup::default().with_metric(predicate.metric());
@@ -157,7 +157,7 @@ fn a_store_has_the_same_bytes_whoever_builds_it() {
 }
 
 #[test]
-fn a_store_says_nothing_of_the_machine() {
+fn manifests_contain_nothing_about_the_machine() {
     let set = make(Shape::Clustered, Element::F32, 100, 4, 1);
     let built = Setup::default().with_metric(Metric::Cosine).build(&set).unwrap();
     let manifest = String::from_utf8(files_of(&built.path())["manifest.json"].clone()).unwrap();
@@ -168,7 +168,7 @@ fn a_store_says_nothing_of_the_machine() {
 }
 
 #[test]
-fn a_budget_that_holds_part_of_the_sample_sets_the_same_threshold() {
+fn the_rule_threshold_does_not_depend_on_the_budget() {
     // Uniform in 6 of 128 dimensions, so that vectors have many neighbors and a sample takes much memory.
     let mut random = Random::new(7, "uniform");
     let values: Vec<f64> = (0..5000 * 128).map(|k| if k % 128 < 6 { random.uniform() } else { 0.0 }).collect();

@@ -84,35 +84,35 @@ fn check_sizes(sizes: &[(usize, usize)], every: usize, quantiles: &[f64]) {
 }
 
 #[test]
-fn tiny_sets() {
+fn tiny_sets_join_like_the_oracle() {
     let sizes = [(1, 3), (2, 1), (2, 128), (3, 2), (3, 31), (10, 1), (10, 3), (10, 31), (49, 2), (50, 3), (50, 128)];
     check_sizes(&sizes, 1, &[0.0, 0.02, 0.3, 1.0]);
 }
 
 #[test]
-fn small_sets() {
+fn small_sets_join_like_the_oracle() {
     check_sizes(&[(100, 2), (100, 31)], 1, &[0.0, 0.01, 0.6]);
     check_sizes(&[(500, 1), (500, 3), (500, 31)], 2, &[0.0005, 0.02, 0.2]);
 }
 
 #[test]
-fn sets_of_a_thousand() {
+fn sets_of_a_thousand_join_like_the_oracle() {
     check_sizes(&[(1000, 3), (1000, 128)], 5, &[0.000_02, 0.01]);
 }
 
 #[test]
-fn sets_of_three_thousand() {
+fn sets_of_three_thousand_join_like_the_oracle() {
     check_sizes(&[(3000, 31)], 7, &[0.000_01, 0.003]);
 }
 
 #[test]
-fn the_longest_vectors() {
+fn vectors_of_most_dimensions_join_like_the_oracle() {
     check_sizes(&[(2, 8192), (10, 8192), (50, 8192)], 2, &[0.0, 0.1, 1.0]);
 }
 
 /// Checks points k * (3, 4) * 2^p: distances are multiples of 5 * 2^p, and every square and sum is exact.
 #[test]
-fn pairs_exactly_at_the_threshold() {
+fn pairs_exactly_at_the_threshold_are_found() {
     for power in [-70, -20, 0, 3, 55] {
         let unit = 2f64.powi(power);
         let rows = 400;
@@ -161,7 +161,7 @@ fn canary_a_value_one_bit_off_is_noticed() {
 }
 
 #[test]
-fn the_ground_truth_is_the_oracles() {
+fn the_ground_truth_equals_the_oracle() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|e| [(e, Metric::L2), (e, Metric::Cosine)]) {
         let set = make(Shape::Clustered, element, 2100, 9, 5);
         let oracle = set.oracle(metric);

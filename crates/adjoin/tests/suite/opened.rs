@@ -36,7 +36,7 @@ fn replace(path: &Path) {
 }
 
 #[test]
-fn a_store_that_is_replaced_is_read_on() {
+fn open_readers_keep_a_replaced_store() {
     let (setup, predicate) = (forced(), Predicate::l2(0.3).unwrap());
     let built = setup.build(&old()).unwrap();
     let before = built.join(&setup, predicate).unwrap().pairs;
@@ -119,7 +119,7 @@ impl Device for Replacing {
 }
 
 #[test]
-fn a_store_that_is_replaced_while_it_is_opened_is_one_of_the_two() {
+fn opening_a_store_during_a_replacement_gives_one_of_the_two() {
     let setup = forced();
     for before in ["manifest", "centers-", "buckets-", "vectors-"] {
         let built = setup.build(&old()).unwrap();
@@ -152,7 +152,7 @@ fn forge_row(built: &Built, row: u64) {
 }
 
 #[test]
-fn row_numbers_that_cannot_be_are_found_by_joins_and_by_verify() {
+fn invalid_row_numbers_are_detected_by_joins_and_verify() {
     let (setup, predicate) = (forced(), Predicate::l2(0.3).unwrap());
     for row in [300, 1 << 40, u64::MAX - 1, 0] {
         let built = setup.build(&old()).unwrap();

@@ -234,7 +234,7 @@ fn sums<N: Number>(
 }
 
 #[test]
-fn the_oracle_knows_small_answers() {
+fn the_oracle_is_right_for_small_sets() {
     let bytes = VectorType { element: Element::U8, dimensions: 2 };
     let all = Oracle::of_all(bytes, &[0, 0, 3, 4, 0, 5], Metric::L2);
     assert_eq!(all.found, [(0, 1, 25.0), (0, 2, 25.0), (1, 2, 10.0)]);
@@ -246,7 +246,7 @@ fn the_oracle_knows_small_answers() {
 }
 
 #[test]
-fn every_half_is_read_as_the_library_reads_it() {
+fn half_conversion_equals_the_library() {
     for bits in 0..=u16::MAX {
         let library = half::f16::from_bits(bits).to_f64();
         assert!(half(bits).to_bits() == library.to_bits() || (half(bits).is_nan() && library.is_nan()), "{bits:x}");
@@ -254,7 +254,7 @@ fn every_half_is_read_as_the_library_reads_it() {
 }
 
 #[test]
-fn tiles_sum_as_a_plain_loop_does() {
+fn tiled_sums_equal_a_plain_loop() {
     let vectors = VectorType { element: Element::F32, dimensions: 37 };
     let rows = 203;
     let stored: Vec<u8> = (0..rows * 37u32).flat_map(|k| ((f64::from(k) * 0.7).sin() as f32).to_le_bytes()).collect();

@@ -114,17 +114,17 @@ fn check(name: &str, element: Element, metric: Metric, predicates: &[Predicate])
 }
 
 #[test]
-fn bytes_by_distance() {
+fn golden_plan_of_bytes_by_distance() {
     check("u8-l2.txt", Element::U8, Metric::L2, &[Predicate::L2 { eps: 4.0 }, Predicate::L2 { eps: 16.0 }]);
 }
 
 #[test]
-fn floats_by_distance() {
+fn golden_plan_of_floats_by_distance() {
     check("f32-l2.txt", Element::F32, Metric::L2, &[Predicate::L2 { eps: 6.0 }]);
 }
 
 #[test]
-fn halves_by_cosine() {
+fn golden_plan_of_halves_by_cosine() {
     check("f16-cosine.txt", Element::F16, Metric::Cosine, &[Predicate::Cosine { min_similarity: 0.9998 }]);
 }
 

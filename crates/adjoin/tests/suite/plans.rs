@@ -63,7 +63,7 @@ fn facts(statistics: &JoinStatistics) -> String {
 }
 
 #[test]
-fn a_plan_that_was_written_finds_the_same_whole_and_in_parts() {
+fn a_written_plan_finds_the_same_pairs_in_one_run_and_in_parts() {
     for (built, setup, predicate) in cases() {
         let wanted = built.join(&setup, predicate).unwrap();
         let plan = plan(&built, &setup, predicate);

@@ -134,12 +134,12 @@ fn sift_stars() {
 }
 
 #[test]
-fn package_descriptions_by_cosine() {
+fn joins_package_descriptions_by_cosine() {
     check("debdesc.f16.npy", 128, Metric::Cosine, &[(cosine(0.8), 87_713), (cosine(0.95), 13_115)]);
 }
 
 #[test]
-fn package_descriptions_by_distance() {
+fn joins_package_descriptions_by_distance() {
     check("debdesc.f16.npy", 128, Metric::L2, &[(l2(0.7354), 143_434)]);
 }
 

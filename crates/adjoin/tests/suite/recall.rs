@@ -87,7 +87,7 @@ fn sampled_floats() -> (Set, Predicate) {
 }
 
 #[test]
-fn threads_kernels_caches_budgets_and_devices_change_neither_threshold_nor_pairs() {
+fn calibrated_joins_do_not_depend_on_threads_kernels_or_devices() {
     for (set, predicate) in [sampled_set(), sampled_floats()] {
         let built = Setup::default().with_metric(predicate.metric()).with_buckets(150).build(&set).unwrap();
         let all = built.store.extents().iter().map(|extent| extent.bytes(false)).sum::<u64>();
@@ -131,7 +131,7 @@ fn devices() -> Vec<Arc<dyn Device>> {
 /// Checks that the reported recall is for the pairs found, not for the rule: with tiles wider than the buckets, every
 /// pair of two buckets that meet is found and counts.
 #[test]
-fn the_recall_told_is_that_of_the_pairs_found() {
+fn the_reported_recall_is_that_of_the_pairs_found() {
     let set = make(Shape::Clustered, Element::U8, 500, 12, 5);
     let predicate = Predicate::l2(60.0).unwrap();
     let truth = set.true_pairs(predicate);
@@ -179,7 +179,7 @@ fn predicted_and_found(statistics: &JoinStatistics) -> (u64, u64) {
 }
 
 #[test]
-fn hard_cases_keep_the_promise_and_the_prediction() {
+fn hard_cases_reach_the_recall_and_the_predicted_pairs() {
     for (name, set, predicate, buckets) in hard_cases() {
         let truth = set.true_pairs(predicate);
         let built = Setup::default().with_metric(predicate.metric()).with_buckets(buckets).build(&set).unwrap();
@@ -202,7 +202,7 @@ fn hard_cases_keep_the_promise_and_the_prediction() {
 }
 
 #[test]
-fn predictions_come_near() {
+fn predicted_pair_counts_are_close() {
     let (set, predicate) = sampled_set();
     let built = Setup::default().with_buckets(150).build(&set).unwrap();
     for (rule, recall) in [(Rule::Union, 0.8), (Rule::Union, 0.95), (Rule::MarginSum, 1.0)] {
@@ -215,7 +215,7 @@ fn predictions_come_near() {
 }
 
 #[test]
-fn a_rule_that_may_miss_pairs_is_not_taken_for_every_pair() {
+fn exact_joins_refuse_rules_that_may_miss_pairs() {
     let (set, predicate) = sampled_set();
     let built = Setup::default().build(&set).unwrap();
     let error = error_of(built.join(&Setup { rule: Rule::Union, ..Setup::default() }, predicate));

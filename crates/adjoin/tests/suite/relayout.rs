@@ -95,7 +95,7 @@ fn shuffled(indexed: &Indexed, setup: &Setup, seed: u64) -> RelayoutReport {
 }
 
 #[test]
-fn vectors_ids_and_edges_stay_with_their_rows() {
+fn relayout_preserves_vectors_ids_and_edges() {
     let rows = 3_000;
     let texts: Vec<String> = (0..rows).map(|row| format!("{}{row}", "x".repeat(row % 50))).collect();
     let numbers: Vec<i64> = (0..rows as i64).map(|row| 7 - 3 * row).collect();
@@ -131,7 +131,7 @@ fn vectors_ids_and_edges_stay_with_their_rows() {
 
 /// Checks an index of vectors so large that, with the smallest budget, no window of pages fits into memory.
 #[test]
-fn the_bytes_depend_on_nothing_but_the_index() {
+fn relayout_bytes_depend_only_on_the_index() {
     let set = Set::of(Element::F32, 256, &values(14_000, 256, 3)).with_ids(&(0..14_000).collect::<Vec<_>>());
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
@@ -156,7 +156,7 @@ fn the_bytes_depend_on_nothing_but_the_index() {
 }
 
 #[test]
-fn what_cannot_be_laid_out_anew_is_refused_and_stays() {
+fn a_refused_relayout_does_not_change_the_index() {
     let set = Set::of(Element::U8, 4, &values(400, 4, 3));
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 4, ..options() });

@@ -85,7 +85,7 @@ fn goes_on(device: &SimulatedDevice, expected: &[u8], what: &str) -> u64 {
 }
 
 #[test]
-fn a_run_after_a_loss_of_power_goes_on() {
+fn a_run_resumes_after_a_loss_of_power() {
     let (operations, wanted) = undisturbed();
     let mut done = 0;
     for at in moments(operations) {
@@ -104,7 +104,7 @@ fn a_run_after_a_loss_of_power_goes_on() {
 }
 
 #[test]
-fn a_run_after_an_operation_that_failed_goes_on() {
+fn a_run_resumes_after_a_failed_operation() {
     let (operations, wanted) = undisturbed();
     let mut done = 0;
     for at in moments(operations) {
@@ -128,7 +128,7 @@ fn files(device: &SimulatedDevice, folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn damaged_bytes_of_what_is_kept_are_noticed_or_do_no_harm() {
+fn damaged_checkpoints_are_detected_or_harmless() {
     let (operations, wanted) = undisturbed();
     let mut random = Random::new(2, "damages");
     let (mut refused, mut gone_on) = (0, 0);

@@ -151,7 +151,7 @@ pub(super) fn query_rows(batches: &[HitBatch]) -> Vec<u64> {
 }
 
 #[test]
-fn an_exact_search_finds_what_the_formula_says() {
+fn an_exact_search_equals_brute_force() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|element| METRICS.map(|metric| (element, metric))) {
         let set = Set::of(element, 12, &values(400, 12, 1));
         let queries = Set::of(element, 12, &[values(20, 12, 2), values(30, 12, 1)].concat()); // some are rows of the set
@@ -175,7 +175,7 @@ fn an_exact_search_finds_what_the_formula_says() {
 }
 
 #[test]
-fn queries_of_other_types_are_compared_as_they_are() {
+fn queries_of_other_types_are_compared_without_conversion() {
     let (floats, bytes) = (values(300, 8, 3), values(40, 8, 4).into_iter().map(f64::round).collect::<Vec<_>>());
     for (of_set, of_queries, metric) in [
         (Element::F16, Element::F32, Metric::L2),
@@ -207,7 +207,7 @@ fn large(element: Element) -> (Set, Set) {
 }
 
 #[test]
-fn hits_depend_on_no_threads_kernels_or_budgets() {
+fn hits_do_not_depend_on_threads_kernels_or_budgets() {
     for (element, metric) in [
         (Element::U8, Metric::L2),
         (Element::F32, Metric::L2),
@@ -241,7 +241,7 @@ fn hits_depend_on_no_threads_kernels_or_budgets() {
 }
 
 #[test]
-fn the_recall_that_was_promised_is_reached_in_part_of_the_buckets() {
+fn the_recall_is_reached_by_probing_some_buckets() {
     let (set, queries) = large(Element::F32);
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
@@ -266,7 +266,7 @@ fn the_recall_that_was_promised_is_reached_in_part_of_the_buckets() {
 }
 
 #[test]
-fn few_queries_are_compared_with_all_and_each_bucket_is_read_once() {
+fn few_queries_are_exact_and_each_bucket_is_read_once() {
     let (set, queries) = large(Element::U8);
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
@@ -282,7 +282,7 @@ fn few_queries_are_compared_with_all_and_each_bucket_is_read_once() {
 }
 
 #[test]
-fn hits_and_queries_go_by_their_ids() {
+fn hits_and_queries_have_their_ids() {
     let set = Set::of(Element::F32, 6, &values(200, 6, 7));
     let names: Vec<String> = (0..200).map(|row| format!("row-{}", "x".repeat(row % 7)) + &row.to_string()).collect();
     let queries = Set::of(Element::F32, 6, &values(9, 6, 8)).with_ids(&[5, -3, 8, 1, 0, 2, 100, i64::MAX, 9]);
@@ -298,7 +298,7 @@ fn hits_and_queries_go_by_their_ids() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn refuses_invalid_requests_in_one_line() {
     let set = Set::of(Element::U8, 4, &values(50, 4, 9));
     let l2 = Setup::default().with_buckets(3);
     let cosine = l2.clone().with_metric(Metric::Cosine);
@@ -350,7 +350,7 @@ fn named_in(refused: &str) -> u64 {
 const TOO_SMALL: u64 = 15_100_000;
 
 #[test]
-fn a_budget_that_is_too_small_names_one_that_suffices() {
+fn a_refused_search_budget_names_a_sufficient_one() {
     let (set, queries) = large(Element::F32);
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&set).unwrap();
@@ -365,7 +365,7 @@ fn a_budget_that_is_too_small_names_one_that_suffices() {
 }
 
 #[test]
-fn a_query_with_more_hits_than_memory_is_refused_and_others_are_not() {
+fn only_queries_with_more_hits_than_memory_are_refused() {
     let (rows, dimensions) = (60_000, 64);
     let set = Set::of(Element::U8, dimensions, &vec![7.0; dimensions * rows]).in_batches_of(10_000);
     let setup = Setup::default();
@@ -384,7 +384,7 @@ fn a_query_with_more_hits_than_memory_is_refused_and_others_are_not() {
 }
 
 #[test]
-fn rows_of_the_store_find_all_but_themselves() {
+fn rows_as_queries_exclude_themselves() {
     let set = Set::of(Element::F32, 5, &values(700, 5, 10)).with_ids(&(1_000..1_700).collect::<Vec<_>>());
     for memory in [1 << 30, 20_000_000] {
         let setup = Setup { memory, ..Setup::default() }.with_buckets(31);
@@ -409,7 +409,7 @@ fn rows_of_the_store_find_all_but_themselves() {
 /// Checks that rows as queries, which are first compared with rows of their own bucket, find the hits of equal vectors
 /// from a source.
 #[test]
-fn rows_of_the_store_find_what_equal_queries_find_in_the_same_buckets() {
+fn rows_as_queries_equal_queries_with_their_vectors() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|of| [(of, Metric::L2), (of, Metric::Cosine)]) {
         let set = Set::of(element, 5, &values(900, 5, 20));
         let setup = Setup::default().with_metric(metric).with_buckets(150);
@@ -433,7 +433,7 @@ fn rows_of_the_store_find_what_equal_queries_find_in_the_same_buckets() {
 }
 
 #[test]
-fn a_query_finds_as_many_as_there_are_however_few_buckets_it_looks_into() {
+fn a_query_probes_more_buckets_until_it_has_k_hits() {
     let set = Set::of(Element::U8, 6, &values(500, 6, 11));
     let setup = Setup::default().with_buckets(100);
     let built = setup.build(&set).unwrap();
@@ -445,7 +445,7 @@ fn a_query_finds_as_many_as_there_are_however_few_buckets_it_looks_into() {
 }
 
 #[test]
-fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
+fn calibration_queries_give_the_recall_of_other_queries() {
     let (set, _) = large(Element::F32);
     // Vectors between the places of the set, where more buckets are near.
     let mut random = Random::new(3, "between");

@@ -82,7 +82,7 @@ fn served(element: Element, metric: Metric) -> (Setup, Built, Vec<f64>, Set) {
 }
 
 #[test]
-fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
+fn a_service_finds_search_hits_with_any_order_cache_and_threads() {
     let kinds = [
         (Element::F32, Metric::L2),
         (Element::U8, Metric::L2),
@@ -130,7 +130,7 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
 }
 
 #[test]
-fn a_batch_reads_no_bucket_twice_and_a_second_one_what_is_not_kept() {
+fn a_batch_reads_each_bucket_once_and_the_next_uses_the_cache() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);
     let service = open(&setup, &built, ServeOptions::default()).unwrap();
     let batch = || requests(&queries, QueryTarget::Nearest(5), SearchEffort::Probes(6));
@@ -148,7 +148,7 @@ fn a_batch_reads_no_bucket_twice_and_a_second_one_what_is_not_kept() {
 }
 
 #[test]
-fn a_recall_is_learned_once_and_leads_where_a_search_looks() {
+fn a_service_calibrates_once_and_probes_like_a_search() {
     let all = values(11_500, DIMENSIONS, 5);
     let (of_set, of_queries) = all.split_at(9_000 * DIMENSIONS);
     let setup = Setup::default().with_buckets(120);
@@ -171,7 +171,7 @@ fn a_recall_is_learned_once_and_leads_where_a_search_looks() {
 /// Checks that a service draws one sample, from which it derives the rule for each K and recall. Searches for many hits
 /// are exact and need no sample.
 #[test]
-fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
+fn a_service_derives_rules_from_one_calibration_sample() {
     let all = values(11_500, DIMENSIONS, 5);
     let (of_set, of_queries) = all.split_at(9_000 * DIMENSIONS);
     let setup = Setup::default().with_buckets(120);
@@ -202,7 +202,7 @@ fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
 /// Checks that a panic in the reply of a caller ends the thread of the service, and that other callers get an error at
 /// once.
 #[test]
-fn a_service_whose_thread_has_ended_says_so() {
+fn a_service_reports_the_end_of_its_thread() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);
     let service = open(&setup, &built, ServeOptions::default()).unwrap();
     assert!(!service.has_failed());
@@ -216,7 +216,7 @@ fn a_service_whose_thread_has_ended_says_so() {
 }
 
 #[test]
-fn what_is_no_query_is_refused_and_the_others_are_answered() {
+fn invalid_queries_are_refused_and_others_answered() {
     for metric in METRICS {
         let (setup, built, queries, set) = served(Element::U8, metric);
         let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
@@ -249,7 +249,7 @@ fn what_is_no_query_is_refused_and_the_others_are_answered() {
 }
 
 #[test]
-fn a_damaged_bucket_is_told_to_those_who_need_it_alone() {
+fn a_damaged_bucket_fails_only_the_queries_that_need_it() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
     let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(3));
     let expected = searched(&setup, &built, &set, wanted, effort);
@@ -283,7 +283,7 @@ fn a_damaged_bucket_is_told_to_those_who_need_it_alone() {
 }
 
 #[test]
-fn many_callers_at_once_get_their_own_answers() {
+fn concurrent_callers_get_their_own_answers() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
     let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
     let expected = searched(&setup, &built, &set, wanted, effort);
@@ -304,7 +304,7 @@ fn many_callers_at_once_get_their_own_answers() {
 }
 
 #[test]
-fn late_and_too_many_queries_are_refused() {
+fn late_and_excess_queries_are_refused() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);
     let gather = Duration::from_millis(300);
     let options = ServeOptions { waiting_max: 2, gather, ..ServeOptions::default() };
@@ -317,7 +317,7 @@ fn late_and_too_many_queries_are_refused() {
 }
 
 #[test]
-fn a_budget_that_is_too_small_is_refused_with_one_that_does() {
+fn a_refused_service_budget_names_a_sufficient_one() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
     let small = |memory| open(&Setup { memory, ..setup.clone() }, &built, ServeOptions::default());
     let error = error_of(small(16_000_000));

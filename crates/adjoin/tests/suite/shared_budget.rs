@@ -35,7 +35,7 @@ fn for_one(built: &Built, options: &JoinOptions) -> (Context, Arc<Notes>) {
 }
 
 #[test]
-fn two_joins_at_once_both_find_all_and_give_everything_back() {
+fn concurrent_joins_find_all_pairs_and_release_their_memory() {
     let (set, built) = built();
     let wanted = set.true_pairs(PREDICATE);
     let options = JoinOptions::exact(PREDICATE);
@@ -58,7 +58,7 @@ fn two_joins_at_once_both_find_all_and_give_everything_back() {
 }
 
 #[test]
-fn a_join_waits_for_the_memory_of_another_until_it_is_cancelled() {
+fn a_join_waits_for_memory_until_it_is_canceled() {
     let (_, built) = built();
     let options = JoinOptions::exact(PREDICATE);
     let (context, notes) = for_one(&built, &options);
@@ -85,7 +85,7 @@ fn a_join_waits_for_the_memory_of_another_until_it_is_cancelled() {
 
 /// Checks that a join does not wait for memory that is not held by a run: it is refused at once.
 #[test]
-fn a_join_that_would_not_fit_alone_is_refused_beside_others_too() {
+fn a_join_that_cannot_fit_is_refused_without_waiting() {
     let (_, built) = built();
     let options = JoinOptions::exact(PREDICATE);
     let (context, _) = for_one(&built, &options);
@@ -97,7 +97,7 @@ fn a_join_that_would_not_fit_alone_is_refused_beside_others_too() {
 }
 
 #[test]
-fn one_plan_can_be_run_twice_at_once() {
+fn a_plan_can_run_twice_concurrently() {
     let (set, built) = built();
     let options = JoinOptions::exact(PREDICATE);
     let (context, _) = for_one(&built, &options);

@@ -114,7 +114,7 @@ fn assert_sorted<K: Ord>(buckets: &[Vec<u64>], rows: usize, key: impl Fn(u64) ->
 }
 
 #[test]
-fn rows_lie_in_the_order_of_a_column_with_what_belongs_to_them() {
+fn sorted_builds_order_rows_with_their_ids_and_columns() {
     for (element, ids) in [(Element::F32, IdKind::Utf8), (Element::U8, IdKind::None), (Element::F16, IdKind::Int64)] {
         let data = Years::new(element, ids, 1);
         let setup = Setup::default().with_buckets(12);
@@ -164,7 +164,7 @@ const OF_YEARS: [OfYears; 8] = [
 ];
 
 #[test]
-fn joins_find_the_pairs_of_rows_that_pass_in_parts_of_buckets() {
+fn filtered_joins_of_sorted_stores_read_parts_of_buckets() {
     let within = Predicate::l2(105.0).unwrap();
     for (element, ids) in [
         (Element::F32, IdKind::None),
@@ -201,7 +201,7 @@ fn joins_find_the_pairs_of_rows_that_pass_in_parts_of_buckets() {
 }
 
 #[test]
-fn sorted_stores_give_what_others_give_whatever_passes() {
+fn sorted_stores_give_the_results_of_unsorted_ones_for_any_filter() {
     let data = Data::new(values(1_500, DIMENSIONS, 3), 3);
     let setup = Setup::default().with_buckets(2);
     let all = data.set().true_pairs(predicate(Metric::L2));
@@ -224,7 +224,7 @@ fn sorted_stores_give_what_others_give_whatever_passes() {
 }
 
 #[test]
-fn bytes_read_fall_with_the_rows_that_pass() {
+fn bytes_read_decrease_with_the_filtered_rows() {
     let data = Years::new(Element::F32, IdKind::Int64, 4);
     let setup = Setup::default().with_buckets(3);
     let built = sorted(&setup, "year").build(&data.set).unwrap();
@@ -274,7 +274,7 @@ fn a_sorted_store_does_not_depend_on_threads_or_memory() {
 }
 
 #[test]
-fn parts_that_are_not_as_written_are_never_believed() {
+fn damaged_parts_of_buckets_are_detected() {
     let data = Years::new(Element::F32, IdKind::Int64, 7);
     let setup = Setup::default().with_buckets(3);
     let built = sorted(&setup, "year").build(&data.set).unwrap();
@@ -325,7 +325,7 @@ fn parts_that_are_not_as_written_are_never_believed() {
 }
 
 #[test]
-fn a_sorted_build_that_was_ended_goes_on_to_the_same_bytes() {
+fn a_crashed_sorted_build_resumes_to_the_same_bytes() {
     let data = Data::new(values(500, DIMENSIONS, 9), 9);
     let set = std::fs::read(data.folder.path().join("set/1.parquet")).unwrap();
     let fresh = || {
@@ -367,7 +367,7 @@ fn a_sorted_build_that_was_ended_goes_on_to_the_same_bytes() {
 }
 
 #[test]
-fn what_cannot_be_sorted_by_is_refused_and_so_are_rows_that_come() {
+fn refuses_invalid_sort_columns_and_appends_to_sorted_stores() {
     let data = Years::new(Element::U8, IdKind::None, 8);
     let setup = Setup::default();
     let with_lists = Data::new(values(60, DIMENSIONS, 7), 7);

@@ -58,7 +58,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[test]
-fn work_that_is_cancelled_before_it_starts_does_nothing() {
+fn work_canceled_before_its_start_does_nothing() {
     let set = make(Shape::Clustered, Element::U8, 300, 8, 1);
     let setup = Setup::default();
     let built = setup.build(&set).unwrap();
@@ -74,7 +74,7 @@ fn work_that_is_cancelled_before_it_starts_does_nothing() {
 
 /// Cancels a build at the first report of progress, at the second, and so on, until one completes.
 #[test]
-fn a_cancelled_build_leaves_nothing() {
+fn a_canceled_build_leaves_no_files() {
     let set = make(Shape::Clustered, Element::F32, 400, 8, 1).in_batches_of(50);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
@@ -101,7 +101,7 @@ fn a_cancelled_build_leaves_nothing() {
 
 /// Checks that a canceled build leaves the old store unchanged.
 #[test]
-fn a_cancelled_rebuild_leaves_the_old_store() {
+fn a_canceled_rebuild_keeps_the_old_store() {
     let old = make(Shape::Clustered, Element::F32, 200, 8, 1);
     let new = make(Shape::Uniform, Element::U8, 300, 5, 2);
     let built = Setup::default().build(&old).unwrap();
@@ -117,7 +117,7 @@ fn a_cancelled_rebuild_leaves_the_old_store() {
 }
 
 #[test]
-fn a_cancelled_join_leaves_nothing() {
+fn a_canceled_join_leaves_no_files() {
     let set = make(Shape::Clustered, Element::F32, 1500, 8, 1);
     let built = Setup::default().with_buckets(150).build(&set).unwrap();
     let predicate = Predicate::L2 { eps: 1.0 };

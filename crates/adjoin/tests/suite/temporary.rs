@@ -29,7 +29,7 @@ const WRITES: [Operation; 8] = [
 
 /// Checks that planning writes nothing next to the store, which may be on a read-only medium.
 #[test]
-fn planning_writes_nothing_into_the_folder_of_the_store() {
+fn planning_writes_nothing_into_the_store_folder() {
     let set = make(Shape::Uniform, Element::U8, 3_000, 4, 1);
     let setup = Setup { memory: 32 << 20, ..Setup::default() };
     let built = Setup::default().with_buckets(500).build(&set).unwrap();
@@ -59,7 +59,7 @@ fn made_for(log: &[LoggedOperation], what: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_goes_where_the_caller_says() {
+fn spilled_data_is_written_to_the_temporary_folder() {
     for place in [None, Some(Path::new("scratch"))] {
         let device = SimulatedDevice::new(FaultPlan::None);
         device.put("scratch/mine", b"stays");
@@ -86,7 +86,7 @@ fn what_does_not_fit_into_memory_goes_where_the_caller_says() {
 }
 
 #[test]
-fn stores_and_pairs_of_a_join_go_where_the_caller_says() {
+fn temporary_files_of_a_join_are_in_the_temporary_folder() {
     let set = Set::of(Element::U8, 1, &[3.0; 300]).with_ids(&(0..300).collect::<Vec<_>>());
     for (named, folder) in [(None, "data"), (Some(Path::new("scratch")), "scratch")] {
         let device = SimulatedDevice::new(FaultPlan::None);
@@ -116,7 +116,7 @@ fn stores_and_pairs_of_a_join_go_where_the_caller_says() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_refused() {
+fn refuses_unwritable_temporary_folders() {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/file", b"");
     let refused = |folder: &str| {

@@ -187,12 +187,12 @@ fn in_rust(folder: &str, check: impl Fn(&str, &str) -> Vec<Finding>) -> Vec<Find
 }
 
 #[test]
-fn modules_use_only_what_lies_below_them() {
+fn modules_use_only_lower_modules() {
     none_of(&in_rust(modules::ENGINE, modules::edges_that_go_up));
 }
 
 #[test]
-fn modules_inside_a_module_use_one_another_in_no_circle() {
+fn modules_within_a_module_have_no_cyclic_uses() {
     let tree = Tree::of_repository();
     let mut uses = Default::default();
     for path in tree.files().filter(|path| path.contains("/src/") && path.ends_with(".rs")) {
@@ -204,24 +204,24 @@ fn modules_inside_a_module_use_one_another_in_no_circle() {
 }
 
 #[test]
-fn planning_does_no_io_and_knows_no_clock() {
+fn planning_does_no_io_and_reads_no_clock() {
     none_of(&in_rust(modules::ENGINE, modules::impurities));
 }
 
 #[test]
-fn unsafe_stays_in_its_two_homes() {
+fn unsafe_code_is_only_in_two_crates() {
     none_of(&in_rust("", scan::unsafe_outside_its_homes));
 }
 
 #[test]
-fn crates_depend_only_on_what_is_theirs() {
+fn crates_have_only_allowed_dependencies() {
     let tree = Tree::of_repository();
     let manifests = tree.files().filter(|path| path.ends_with("Cargo.toml"));
     none_of(&manifests.flat_map(|path| manifests::foreign_dependencies(path, &tree.read(path))).collect::<Vec<_>>());
 }
 
 #[test]
-fn every_crate_keeps_the_common_lints() {
+fn every_crate_uses_the_workspace_lints() {
     let tree = Tree::of_repository();
     let manifests = tree.files().filter(|path| path.ends_with("/Cargo.toml"));
     none_of(&manifests.filter_map(|path| manifests::lints_of_its_own(path, &tree.read(path))).collect::<Vec<_>>());
@@ -245,7 +245,7 @@ fn documents_name_files_that_exist() {
 }
 
 #[test]
-fn the_map_of_the_code_is_short() {
+fn the_architecture_document_is_short() {
     let tree = Tree::of_repository();
     if !tree.has("ARCHITECTURE.md") {
         return; // the document does not exist yet
@@ -259,7 +259,7 @@ fn the_map_of_the_code_is_short() {
 }
 
 #[test]
-fn there_is_one_arrow() {
+fn there_is_one_version_of_arrow() {
     let tree = Tree::of_repository();
     let locks = tree.files().filter(|path| path.ends_with("Cargo.lock"));
     none_of(&locks.flat_map(|path| manifests::doubled_packages(path, &tree.read(path))).collect::<Vec<_>>());
@@ -271,13 +271,13 @@ fn dependencies_are_permissive() {
 }
 
 #[test]
-fn the_project_speaks_of_itself_alone() {
+fn files_mention_nothing_outside_the_project() {
     let tree = Tree::of_repository();
     none_of(&tree.files().flat_map(|path| mentions::of_elsewhere(path, &tree.read_bytes(path))).collect::<Vec<_>>());
 }
 
 #[test]
-fn text_is_free_of_habits_that_make_it_hard_to_read() {
+fn text_has_no_banned_phrases() {
     let tree = Tree::of_repository();
     let is_prose =
         |path: &&str| [".rs", ".md", ".py", ".pyi"].iter().any(|end| path.ends_with(end)) && *path != "CHANGELOG.md";

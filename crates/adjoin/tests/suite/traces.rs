@@ -74,7 +74,7 @@ fn count_dependent(reads: &[&TracedOperation]) -> usize {
 }
 
 #[test]
-fn what_was_read_up_to_a_task_holds_the_buckets_of_all_tasks_so_far() {
+fn traced_reads_before_a_task_include_its_buckets() {
     let set = make(Shape::Uniform, Element::U8, 1_200, 64, 1);
     let setup = Setup { cache_bytes: Some(24 << 10), ..Setup::default() }.with_buckets(BUCKETS);
     let built = setup.build(&set).unwrap();
@@ -105,7 +105,7 @@ fn what_was_read_up_to_a_task_holds_the_buckets_of_all_tasks_so_far() {
 }
 
 #[test]
-fn passes_and_samples_of_planning_have_names_of_their_own() {
+fn traces_name_planning_passes_and_samples() {
     let set = make(Shape::Clustered, Element::F32, 6_000, 16, 1);
     let setup = Setup { rule: Rule::Union, aim: JoinEffort::Recall(0.9), ..Setup::default() }.with_buckets(BUCKETS);
     let built = setup.build(&set).unwrap();
@@ -120,7 +120,7 @@ fn passes_and_samples_of_planning_have_names_of_their_own() {
 
 /// Checks a task with two missing buckets: its step ends when both requests have ended.
 #[test]
-fn nothing_depends_on_a_step_of_which_a_request_is_under_way() {
+fn traced_reads_depend_only_on_completed_steps() {
     let set = make(Shape::Uniform, Element::U8, 1_200, 64, 1);
     let built = Setup::default().with_buckets(BUCKETS).build(&set).unwrap();
     for requests_ahead in 1..5 {

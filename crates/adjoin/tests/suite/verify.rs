@@ -231,7 +231,7 @@ fn holds(damage: &Damage, at: u64) -> bool {
 }
 
 #[test]
-fn every_flipped_byte_of_every_file_is_found_and_named() {
+fn flipped_bytes_of_every_file_are_detected_and_located() {
     let mut flips = 0;
     for (seed, built) in stores().iter().enumerate() {
         let report = Files::of(built).verify().unwrap();
@@ -261,7 +261,7 @@ fn canary_a_checker_that_ignores_a_part_is_caught() {
 }
 
 #[test]
-fn files_of_any_other_length_are_found() {
+fn files_of_another_length_are_detected() {
     for built in &stores() {
         let files = Files::of(built);
         for name in files.files.keys() {
@@ -280,7 +280,7 @@ fn files_of_any_other_length_are_found() {
 }
 
 #[test]
-fn missing_files_are_named_and_the_rest_is_still_checked() {
+fn missing_files_are_reported_and_other_files_checked() {
     let built = &stores()[1];
     let whole = Files::of(built);
     let vectors = whole.name("vectors-");
@@ -303,7 +303,7 @@ fn missing_files_are_named_and_the_rest_is_still_checked() {
 }
 
 #[test]
-fn buckets_are_found_by_their_headers_where_the_table_is_damaged() {
+fn buckets_are_located_by_headers_if_the_table_is_damaged() {
     for built in &stores()[..3] {
         let files = Files::of(built);
         let (table, vectors) = (files.name("buckets-"), files.name("vectors-"));
@@ -326,7 +326,7 @@ fn buckets_are_found_by_their_headers_where_the_table_is_damaged() {
 }
 
 #[test]
-fn all_damages_are_listed_and_padding_is_told_apart() {
+fn all_damages_are_listed_with_padding_distinguished() {
     let built = &stores()[2];
     let files = Files::of(built);
     let vectors = files.name("vectors-");
@@ -375,7 +375,7 @@ fn forged(files: &Files, change: impl FnOnce(&mut Manifest)) -> Vec<u8> {
 }
 
 #[test]
-fn manifests_of_a_newer_version_or_that_lie() {
+fn newer_manifests_are_refused_and_wrong_ones_detected() {
     let built = &stores()[0];
     let files = Files::of(built);
     let error = error_of(files.with(MANIFEST_FILE, forged(&files, |manifest| manifest.format_version += 2)));
@@ -393,7 +393,7 @@ fn manifests_of_a_newer_version_or_that_lie() {
 }
 
 #[test]
-fn a_table_that_is_said_to_be_huge_is_not_made_room_for() {
+fn memory_is_not_allocated_for_an_impossible_table() {
     let built = &stores()[0];
     let mut files = Files::of(built);
     let huge = forged(&files, |manifest| manifest.files[Role::Table].bytes = 1 << 50);
@@ -416,7 +416,7 @@ fn a_table_that_is_said_to_be_huge_is_not_made_room_for() {
 }
 
 #[test]
-fn a_device_that_fails_is_listed_and_the_rest_is_checked() {
+fn device_errors_are_listed_and_other_files_checked() {
     let built = &stores()[1];
     for start in [MANIFEST_FILE, "centers-", "buckets-", "vectors-"] {
         let mut files = Files::of(built);
@@ -431,7 +431,7 @@ fn a_device_that_fails_is_listed_and_the_rest_is_checked() {
 }
 
 #[test]
-fn what_the_manifest_does_not_name_is_left_over_and_harmless() {
+fn unlisted_files_are_leftovers_and_harmless() {
     let built = &stores()[0];
     for name in ["vectors.bin.partial", "vectors-by-hand-16-chars.bin", "centers-0123456789abcdef.bin"] {
         std::fs::write(built.path().join(name), b"whatever").unwrap();

@@ -265,7 +265,7 @@ mod tests {
 
     /// Measurements that come from a device model lead back to that device, as far as its times determine it.
     #[test]
-    fn figures_are_found_again_by_what_they_do() {
+    fn recovers_device_figures_from_measurements() {
         let mut disk = Config::preset("virtual-disk").unwrap();
         for (name, value) in
             [("timing.read", 70.0), ("link.host", 900.0), ("controller.request", 6.0), ("geometry.channels", 8.0)]

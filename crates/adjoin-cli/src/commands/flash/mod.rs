@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_figures_become_columns() {
+    fn nested_results_become_csv_columns() {
         let results = [json!({"a": 1, "b": {"c": 2.5, "d": "x"}}), json!({"a": 3, "b": {"c": 4, "d": "y, \"z\""}})];
         assert_eq!(as_csv(&results), "a,b.c,b.d\n1,2.5,x\n3,4,\"y, \"\"z\"\"\"\n");
         assert_eq!(as_csv(&[]), "");
     }
 
     #[test]
-    fn each_track_has_a_name_and_each_span_its_time() {
+    fn perfetto_traces_name_tracks_and_time_spans() {
         let spans = [
             Span { track: Track::Lun(3), name: "sense", begins: 1_000_000, ends: 3_500_000 },
             Span { track: Track::Channel(3), name: "page", begins: 0, ends: 1 },

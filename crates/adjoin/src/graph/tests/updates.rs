@@ -8,7 +8,7 @@ fn left(graph: &Graph, removed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     all.map(|vertex| (vertex, graph.neighbors(vertex).iter().copied().filter(is_left).collect())).collect()
 }
 #[test]
-fn what_is_removed_is_not_found_and_all_else_is_reached() {
+fn deleted_vertices_are_not_found_and_others_are_reachable() {
     let values = clustered(8, 2_000, 12, 25, 25.0);
     let panel = panel::<u8>(&values);
     let mut graph = built(&panel, &options(16, 40, 1.2));
@@ -36,7 +36,7 @@ fn what_is_removed_is_not_found_and_all_else_is_reached() {
 }
 
 #[test]
-fn inserts_begin_with_nothing_and_a_second_pass_is_no_harm() {
+fn inserts_build_a_graph_from_nothing_and_can_be_repeated() {
     let values = clustered(14, 1_000, 8, 15, 25.0);
     let panel = panel::<f32>(&values);
     let context = Context::default();
@@ -61,7 +61,7 @@ fn inserts_begin_with_nothing_and_a_second_pass_is_no_harm() {
 }
 
 #[test]
-fn inserts_beyond_the_memory_leave_the_graph_as_it_was() {
+fn inserts_beyond_the_budget_do_not_change_the_graph() {
     let values = clustered(15, 2_000, 4, 10, 25.0);
     let panel = panel::<u8>(&values);
     let mut graph = built(&panel, &options(16, 40, 1.2));

@@ -46,7 +46,7 @@ fn reached(lists: &[Vec<u32>], entry: u32) -> Vec<bool> {
 }
 
 #[test]
-fn what_was_not_reached_is_linked_and_nothing_is_cut_off() {
+fn unreached_vertices_are_linked_without_cutting_others_off() {
     let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
     let mut random = Random::new(1, "reach");
     for (vertices, degree) in [(1, 2), (2, 2), (40, 2), (300, 3), (300, 8)] {
@@ -69,7 +69,7 @@ fn what_was_not_reached_is_linked_and_nothing_is_cut_off() {
 }
 
 #[test]
-fn sources_are_where_edges_come_from() {
+fn incoming_edges_have_the_right_sources() {
     let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
     let mut random = Random::new(2, "sources");
     let windows = Windows::of_size(100, 13);
@@ -105,7 +105,7 @@ fn store_of(context: &Context, folder: &Path, bytes: &[u8]) -> Store {
 }
 
 #[test]
-fn equal_vectors_share_a_vertex_wherever_they_lie() {
+fn equal_vectors_of_all_buckets_share_a_vertex() {
     let mut random = Random::new(3, "equal vectors");
     for (rows, values) in [(1, 1), (500, 1), (500, 3), (3_000, 40), (3_000, 250)] {
         let bytes: Vec<u8> = (0..2 * rows).map(|_| random.below(values) as u8).collect();
@@ -158,7 +158,7 @@ fn near_places(context: &Context, near: NearRows<'_>) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn near_rows_are_the_nearest_others_whatever_memory_there_is() {
+fn near_rows_are_the_nearest_rows_with_any_memory() {
     let mut random = Random::new(5, "near rows");
     for (rows, values, count) in [(1, 9, 3), (2, 9, 5), (300, 16, 4), (1_400, 250, 10), (6_000, 250, 20)] {
         let bytes: Vec<u8> = (0..2 * rows).map(|_| random.below(values) as u8).collect();
@@ -217,7 +217,7 @@ fn write_numbered(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn attributes_lie_by_entry_and_stay_with_their_rows_in_any_order() {
+fn columns_are_ordered_by_entry_and_follow_their_rows() {
     let mut random = Random::new(4, "attributes");
     for values in [256, 12] {
         let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());

@@ -10,7 +10,7 @@ fn laid(lists: &Lists, records: usize) -> Arrangement {
 }
 
 #[test]
-fn the_order_holds_all_vertices_with_the_ratio_that_it_reports() {
+fn the_page_order_has_all_vertices_and_the_reported_ratio() {
     for (name, lists) in graphs() {
         for records in [1, 4, 15, 1_000] {
             let arrangement = laid(&lists, records);
@@ -24,7 +24,7 @@ fn the_order_holds_all_vertices_with_the_ratio_that_it_reports() {
 }
 
 #[test]
-fn edges_are_those_of_the_window_with_their_ranks() {
+fn edges_of_a_window_have_their_ranks() {
     for (name, lists) in graphs() {
         let window = lists.len() as u32 / 3..lists.len() as u32;
         let edges = Edges::of(window.clone(), |vertex| &lists[vertex as usize]);
@@ -50,7 +50,7 @@ fn edges_are_those_of_the_window_with_their_ranks() {
 
 /// Swaps do not decrease OR(G), and if a round gains nothing, no swap of two vertices would.
 #[test]
-fn swaps_gain_until_none_does() {
+fn swaps_increase_the_overlap_ratio_until_none_can() {
     for (name, lists) in graphs() {
         let all = 0..lists.len() as u32;
         let edges = Edges::of(all.clone(), |vertex| &lists[vertex as usize]);
@@ -81,7 +81,7 @@ fn swaps_gain_until_none_does() {
 }
 
 #[test]
-fn groups_that_fit_on_a_page_lie_on_one() {
+fn groups_that_fit_are_on_one_page() {
     let (_, lists) = graphs().swap_remove(3);
     assert!((laid(&lists, 9).overlap_ratio - 1.0).abs() < 1e-12);
 }
@@ -101,7 +101,7 @@ fn windows_have_whole_pages_and_all_vertices() {
 }
 
 #[test]
-fn windows_make_one_order() {
+fn windows_are_combined_into_one_order() {
     let vertices = 300_000;
     let of = |vertex: u32| [1, 2, 7, 60_000].map(|step| (vertex + step) % vertices);
     let lists: Lists = (0..vertices).map(|vertex| of(vertex).to_vec()).collect();

@@ -92,7 +92,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn numbers_are_those_of_a_list_into_which_new_vertices_are_put() {
+    fn new_numbers_equal_positions_in_the_merged_list() {
         let mut random = Random::new(7, "numbering");
         for (old, share, new) in [(1, 1, 0), (1, 1, 3), (200, 2, 0), (200, 2, 50), (1_000, 10, 700), (130, 130, 400)] {
             let mut kept = RowSet::new(old);

@@ -66,7 +66,7 @@ fn merged(context: &Context, indexed: &Indexed, share: u64, came: &Set, replacem
 }
 
 #[test]
-fn a_merged_index_has_the_rows_that_are_left_and_those_that_came() {
+fn a_merged_index_has_the_kept_and_inserted_rows() {
     let context = &Context::default();
     let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
     for (share, came, replacements) in [(0, 0, ALL_REPLACEMENTS), (0, 300, 1), (30, 0, ALL_REPLACEMENTS), (60, 900, 1)]
@@ -113,7 +113,7 @@ fn each_row_of_a_merged_index_is_found() {
 
 /// Copies of an old vector have no vertex of their own.
 #[test]
-fn inserted_copies_are_measured_apart_also_in_another_layout() {
+fn calibration_lists_inserted_copies_also_after_relayout() {
     let context = &Context::default();
     let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
     let copies = Set::of_stored(BYTES, indexed.index.vectors_of(context, &[5]).unwrap().repeat(100));
@@ -149,7 +149,7 @@ fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f6
 }
 
 #[test]
-fn rows_of_a_region_that_the_index_did_not_have_are_linked_with_each_other() {
+fn inserted_rows_of_a_new_region_are_linked_with_each_other() {
     let context = &Context::default();
     let vectors = VectorType { element: Element::F32, dimensions: 12 };
     let indexed = Indexed::new(Set::spread(vectors, 1_500, 1).with_ids(Ids::Int64((0..1_500).collect())), Metric::L2);
@@ -175,7 +175,7 @@ fn a_small_region_far_from_all_others_is_found() {
 }
 
 #[test]
-fn rows_that_come_to_copies_of_one_vector_are_linked_with_each_other() {
+fn rows_inserted_into_copies_of_one_vector_are_linked() {
     let context = &Context::default();
     let vectors = VectorType { element: Element::F32, dimensions: 12 };
     let one = Set::spread(vectors, 1, 1).stored(0).repeat(300);
@@ -189,7 +189,7 @@ fn rows_that_come_to_copies_of_one_vector_are_linked_with_each_other() {
 }
 
 #[test]
-fn a_merged_index_is_the_same_on_any_threads_in_any_memory() {
+fn a_merged_index_does_not_depend_on_threads_or_memory() {
     let indexed = Indexed::new(Set::drawn(BYTES, 3_000, 0, 1), Metric::L2);
     let came = Set::drawn(BYTES, 500, 100_000, 3);
     let manifest = |memory: &str, threads| {

@@ -194,7 +194,7 @@ mod tests {
 
     /// With little memory, many cells share a partition, which is processed in parts.
     #[test]
-    fn both_sides_of_an_edge_come_together_and_no_more_at_once_than_there_is_memory_for() {
+    fn edge_sides_are_grouped_within_memory() {
         let (buckets, context) = (3_000, Context::default());
         let mut random = Random::new(1, "sides");
         let memory = 1 << 20;

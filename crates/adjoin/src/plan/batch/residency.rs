@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_cache_holds_more_than_fits(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
+        fn no_cache_exceeds_its_capacity(uses in prop::collection::vec(0u32..9, 0..80), sizes in prop::collection::vec(1u64..7, 9)) {
             let mut residency = residency(10, &sizes);
             for &bucket in &uses {
                 take(&mut residency, bucket);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_batch_needs_stays_and_then_what_saves_most_reads_a_byte() {
+    fn evicts_the_latest_next_use_then_the_least_cost_per_byte() {
         let mut foreseen = residency(10, &[2, 4, 4, 2]);
         [0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut foreseen, bucket)));
         foreseen.expect(0, 7);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_uses_stay_finite_and_old_ones_fade() {
+    fn use_counts_remain_finite_and_decay() {
         let mut foreseen = residency(2, &[1; 3]);
         (0..100).for_each(|_| drop(take(&mut foreseen, 0)));
         (0..60_000).for_each(|_| drop(take(&mut foreseen, 1)));

@@ -15,7 +15,7 @@ fn alternating() -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn a_plan_by_buckets_reads_each_once_and_begins_with_those_in_memory() {
+fn a_batch_plan_loads_each_bucket_once_and_starts_with_cached_ones() {
     let mut cache = entries(3, 6);
     let plan = plan_batch(&alternating(), &mut cache);
     let expected = "\
@@ -42,7 +42,7 @@ uses 13, misses 6, prefetched 0, loads 6
 }
 
 #[test]
-fn large_buckets_come_first_and_small_ones_as_they_lie() {
+fn large_buckets_are_loaded_first_and_small_ones_in_order() {
     let costs = BucketCosts { sizes: vec![1, 300 << 10, 2, 1 << 20], reads: vec![1.0; 4] };
     let mut cache = Residency::new(2 << 20, costs);
     let plan = plan_batch(&[vec![2, 1], vec![0, 3]], &mut cache);
@@ -55,7 +55,7 @@ fn large_buckets_come_first_and_small_ones_as_they_lie() {
 
 proptest! {
     #[test]
-    fn every_plan_compares_all_and_holds_what_it_compares(
+    fn every_plan_compares_all_queries_with_loaded_buckets(
         batches in prop::collection::vec(
             prop::collection::vec(
                 prop::collection::btree_set(0u32..9, 1..=9).prop_map(|list| list.into_iter().collect::<Vec<u32>>()),

@@ -191,7 +191,7 @@ fn delete_where(collection: &Collection, rows: &mut Rows, case: Case) {
 /// Checks that searches find what a filter over all rows finds: in memory, on disk, in both with deleted and replaced
 /// rows, and after reopening. Rows keep their columns.
 #[test]
-fn searches_and_deletes_find_what_meets_a_condition() {
+fn filtered_searches_and_deletes_equal_a_scan_of_all_rows() {
     let folder = tempfile::tempdir().unwrap();
     let (live, context) = (folder.path().join("live"), Setup::default().context());
     let (mut random, mut rows) = (Random::new(1, "attributes"), Rows::new());
@@ -239,7 +239,7 @@ fn searches_and_deletes_find_what_meets_a_condition() {
 
 /// Checks that a collection reaches the promised recall of its index, with queries other than the calibration queries.
 #[test]
-fn a_promise_holds_for_rows_that_meet_a_condition() {
+fn filtered_collection_searches_reach_the_recall() {
     let folder = tempfile::tempdir().unwrap();
     let (live, context) = (folder.path().join("live"), Setup::default().context());
     let vectors = VectorType { element: Element::F32, dimensions: 16 };
@@ -283,7 +283,7 @@ fn a_promise_holds_for_rows_that_meet_a_condition() {
 }
 
 #[test]
-fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
+fn refuses_rows_with_invalid_columns_and_writes_nothing() {
     let device = device();
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -337,7 +337,7 @@ fn rows_without_the_right_attributes_are_refused_and_nothing_is_written() {
 
 /// Checks filtered deletes during writes: each deletes only existing rows, and all matching rows written before it.
 #[test]
-fn rows_are_deleted_by_a_condition_while_others_write() {
+fn filtered_deletes_work_during_concurrent_writes() {
     let folder = tempfile::tempdir().unwrap();
     let (live, context) = (folder.path().join("live"), Setup::default().context());
     let collection = create(&live, &context);

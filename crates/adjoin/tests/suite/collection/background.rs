@@ -52,7 +52,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn merges_come_by_themselves_and_writes_wait_for_them() {
+fn merges_start_automatically_and_writes_wait_for_them() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let context = Setup::default().context();
@@ -90,7 +90,7 @@ fn merges_come_by_themselves_and_writes_wait_for_them() {
 }
 
 #[test]
-fn a_merge_that_fails_is_told_of_and_tried_again() {
+fn a_failed_merge_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let context = Setup::default().context();
@@ -135,7 +135,7 @@ fn a_merge_that_fails_is_told_of_and_tried_again() {
 
 /// Checks that a write larger than the limit at which writes wait is accepted if no merge is due.
 #[test]
-fn a_write_of_any_size_waits_for_no_merge_that_is_not_due() {
+fn writes_of_any_size_wait_only_for_due_merges() {
     let folder = tempfile::tempdir().unwrap();
     let context = Setup::default().context();
     let collection = open(&context, &folder.path().join("live"));
@@ -154,7 +154,7 @@ fn a_write_of_any_size_waits_for_no_merge_that_is_not_due() {
 /// Checks that a write is refused, with a budget that suffices, if a merge of all rows would no longer fit into the
 /// budget. Accepted rows can be merged, searched and opened again.
 #[test]
-fn no_write_is_taken_that_could_not_be_merged() {
+fn writes_that_could_not_be_merged_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let context = Setup { memory: 60 << 20, ..Setup::default() }.context();
@@ -195,7 +195,7 @@ impl Progress for Panics {
 }
 
 #[test]
-fn the_end_of_the_thread_that_merges_is_told_and_nobody_waits_for_it() {
+fn the_end_of_the_merge_thread_is_reported_and_writes_do_not_wait() {
     let folder = tempfile::tempdir().unwrap();
     let mut context = Setup::default().context();
     context.progress = Arc::new(Panics);
@@ -213,7 +213,7 @@ fn the_end_of_the_thread_that_merges_is_told_and_nobody_waits_for_it() {
 
 /// Checks that a collection still accepts writes after a refused merge.
 #[test]
-fn a_refused_merge_ends_no_writes() {
+fn writes_are_accepted_after_a_refused_merge() {
     let folder = tempfile::tempdir().unwrap();
     let context = Setup::default().context();
     let collection = open(&context, &folder.path().join("live"));
@@ -234,7 +234,7 @@ fn a_refused_merge_ends_no_writes() {
 }
 
 #[test]
-fn a_merge_whose_index_could_not_be_opened_is_refused_before_its_work() {
+fn a_merge_is_refused_early_if_its_index_could_not_be_opened() {
     const MANY: usize = 3 * ROWS;
     const STEP: u64 = 64 << 10;
     let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ fn found(device: &SimulatedDevice, live: &str) -> Result<Model, String> {
 }
 
 #[test]
-fn a_copy_is_what_was_there_and_a_live_index_of_its_own() {
+fn a_backup_has_the_current_rows_and_is_independent() {
     let device = device();
     let context = &context_on(&device);
     let (mut model, mut random) = (Model::new(), Random::new(6, "writes"));
@@ -109,7 +109,7 @@ fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
 
 /// Checks that a failed operation leaves the whole copy or the old state, and no other files.
 #[test]
-fn a_copy_that_fails_leaves_nothing() {
+fn a_failed_backup_leaves_no_files() {
     for copied in [false, true] {
         let copy = |device: &SimulatedDevice| backup(&context_on(device), Path::new(LIVE), Path::new(COPY), copied);
         let (device, [_, older]) = with_copy(copied);
@@ -144,7 +144,7 @@ fn a_copy_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_copy_that_a_loss_of_power_ends_is_whole_or_not_there() {
+fn a_backup_is_atomic_under_power_loss() {
     for copied in [false, true] {
         let (device, _) = with_copy(copied);
         let first = device.operations().len();
@@ -181,7 +181,7 @@ fn a_copy_that_a_loss_of_power_ends_is_whole_or_not_there() {
 }
 
 #[test]
-fn a_copy_is_refused_where_it_would_do_harm() {
+fn harmful_backups_are_refused() {
     let (device, _) = with_copy(true);
     let context = &context_on(&device);
     let copy = |to: &str, force| error_of(backup(context, Path::new(LIVE), Path::new(to), force)).to_string();
@@ -222,7 +222,7 @@ fn a_copy_is_refused_where_it_would_do_harm() {
 
 /// Checks that each copy, made during writes and merges, has everything that was acknowledged before it began.
 #[test]
-fn copies_are_made_while_others_write_and_merge() {
+fn backups_during_writes_and_merges_have_acknowledged_rows() {
     let folder = tempfile::tempdir().unwrap();
     let (live, copy) = (folder.path().join("live"), folder.path().join("copy"));
     let context = Setup::default().context();

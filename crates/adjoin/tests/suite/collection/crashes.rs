@@ -217,7 +217,7 @@ fn undisturbed(workload: Workload) -> (Run, u64) {
 }
 
 #[test]
-fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
+fn no_acknowledged_write_is_lost_at_any_crash_point() {
     let (workload, mut random) = (LONG, Random::new(1, "trials"));
     let (_, operations) = undisturbed(workload);
     assert!(operations > 5_000, "{operations}");
@@ -246,7 +246,7 @@ fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
 /// Checks every operation of merges and of the log on names that determine the current state: as a failure, and as the
 /// last one before a loss of power.
 #[test]
-fn no_name_that_changes_or_fails_to_takes_a_row_along() {
+fn failed_or_lost_operations_on_names_lose_no_row() {
     let (workload, mut random) = (SHORT, Random::new(3, "trials"));
     let (undisturbed, _) = undisturbed(workload);
     let live = Path::new(LIVE);
@@ -289,7 +289,7 @@ fn canary_every_forgotten_sync_is_caught() {
 
 /// Checks that a full disk refuses a write as a whole, and that the next write is accepted once there is space.
 #[test]
-fn a_full_disk_ends_no_log_and_what_it_refused_is_not_found() {
+fn a_full_disk_refuses_a_whole_write_and_the_log_continues() {
     for durability in [Durability::Group, Durability::Buffered] {
         let (device, mut model) = (device(), Model::new());
         let context = &context_on(&device);
@@ -357,7 +357,7 @@ fn writers_of_a_group_that_fails_are_all_refused() {
 /// Checks that the first write after opening, which reads the last file of the log again, uses memory that was reserved
 /// at opening.
 #[test]
-fn the_first_write_needs_no_memory_that_others_hold() {
+fn memory_for_the_first_write_is_reserved_at_opening() {
     let device = device();
     let step = |id: i64| Step { insert: Model::from([(id, [1, 2, id as u8])]), ..Step::default() };
     let open = |context: &Context| Collection::open(context, Path::new(LIVE)).unwrap();

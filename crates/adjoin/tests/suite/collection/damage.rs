@@ -57,7 +57,7 @@ fn check(device: &SimulatedDevice, model: &Model, path: &Path, bytes: &[u8]) -> 
 }
 
 #[test]
-fn every_byte_that_flips_is_found_or_does_no_harm() {
+fn flipped_bytes_of_a_collection_are_detected_or_harmless() {
     let (device, model) = closed();
     let files = files(&device);
     assert_eq!(files.len(), 3, "{files:?}");
@@ -75,7 +75,7 @@ fn every_byte_that_flips_is_found_or_does_no_harm() {
 }
 
 #[test]
-fn a_file_that_is_cut_or_missing_is_named() {
+fn truncated_and_missing_files_are_reported() {
     let (device, model) = closed();
     for path in files(&device) {
         let bytes = device.bytes(&path).unwrap();

@@ -213,7 +213,7 @@ impl Step {
 
 /// Checks that impossible histories are distinguished from possible ones.
 #[test]
-fn canary_what_cannot_have_been_is_noticed() {
+fn canary_impossible_histories_are_detected() {
     let of = |id: i64| Model::from([(id, [id as u8; 3])]);
     let put = |id, sequence| {
         let step = Step { upsert: of(id), ..Step::default() };

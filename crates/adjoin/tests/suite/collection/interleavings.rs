@@ -76,6 +76,6 @@ fn all_at_once() {
 }
 
 #[test]
-fn no_order_of_threads_loses_or_doubles_a_row() {
+fn no_thread_interleaving_loses_or_duplicates_a_row() {
     check_all(all_at_once);
 }

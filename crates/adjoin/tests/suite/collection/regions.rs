@@ -242,7 +242,7 @@ fn run(seed: u64) -> [u64; 2] {
 }
 
 #[test]
-fn what_is_promised_after_merges_is_reached() {
+fn the_recall_is_reached_after_merges() {
     let usual = if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { HISTORIES_STRESS } else { HISTORIES };
     let asked = std::env::var("ADJOIN_HISTORIES").ok();
     let asked = asked.as_deref().and_then(|range| range.split_once(".."));

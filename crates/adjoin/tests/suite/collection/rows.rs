@@ -24,7 +24,7 @@ use crate::oracle::floats;
 const WRITES_AT_ONCE: usize = 250;
 
 #[test]
-fn writes_are_found_at_once_and_after_opening_again() {
+fn writes_are_visible_immediately_and_after_reopening() {
     let device = device();
     let context = &context_on(&device);
     let (mut model, mut random) = (Model::new(), Random::new(3, "writes"));
@@ -65,7 +65,7 @@ fn writes_are_found_at_once_and_after_opening_again() {
 }
 
 #[test]
-fn one_writes_and_many_read_what_was_there() {
+fn readers_open_a_collection_while_one_writer_writes() {
     let device = device();
     let context = &context_on(&device);
     let writer = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -82,7 +82,7 @@ fn one_writes_and_many_read_what_was_there() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_nothing_is_written() {
+fn invalid_writes_are_refused_and_write_nothing() {
     let device = device();
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -126,7 +126,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
 
 /// Checks that rows with NaN, or without a length under cosine, are refused with their row number.
 #[test]
-fn vectors_that_cannot_be_compared_are_refused() {
+fn refuses_nan_and_zero_vectors_with_their_row() {
     let context = Setup::default().context();
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
@@ -231,7 +231,7 @@ impl Exact {
 /// Compares hits with distances in f64, for element types, metrics and many blocks of rows: in memory, on disk, and
 /// with some rows changed in memory.
 #[test]
-fn hits_are_those_of_an_exact_scan() {
+fn hits_equal_an_exact_scan() {
     for (element, metric, shape) in [
         (Element::U8, Metric::L2, Shape::Clustered),
         (Element::I8, Metric::Cosine, Shape::Uniform),
@@ -268,7 +268,7 @@ fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
 
 /// Inserts more rows in one call than may be in memory.
 #[test]
-fn what_does_not_fit_into_memory_is_merged_meanwhile() {
+fn inserts_larger_than_memory_are_merged_in_between() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let context = Setup { memory: 200 << 20, ..Setup::default() }.context();
@@ -296,7 +296,7 @@ fn what_does_not_fit_into_memory_is_merged_meanwhile() {
 
 /// Checks that concurrent writes, searches, lookups, opens and merges are linearizable in the order of write numbers.
 #[test]
-fn what_is_done_at_the_same_time_can_have_been_one_after_the_other() {
+fn concurrent_operations_are_linearizable() {
     let folder = tempfile::tempdir().unwrap();
     let live = &folder.path().join("live");
     let context = || Setup::default().context();

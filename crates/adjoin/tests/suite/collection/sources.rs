@@ -32,7 +32,7 @@ pub(crate) fn scanned(source: &dyn VectorSource, batch_bytes: usize) -> Model {
 /// Checks a source of rows on disk, in memory and deleted. The source does not change while others write and merge,
 /// which removes the files that it reads.
 #[test]
-fn a_source_is_the_rows_of_the_moment_at_which_it_was_opened() {
+fn a_collection_source_is_a_snapshot() {
     let device = device();
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -56,7 +56,7 @@ fn a_source_is_the_rows_of_the_moment_at_which_it_was_opened() {
 }
 
 #[test]
-fn a_live_index_is_read_alone_and_with_its_own_ids() {
+fn a_collection_is_a_single_source_with_its_own_ids() {
     let device = device();
     let context = &context_on(&device);
     let refused = |names: &[&str], options: &SourceOptions| {
@@ -82,7 +82,7 @@ fn by_id(source: &dyn VectorSource) -> BTreeMap<String, Vec<u8>> {
 
 /// Checks that rows written as Parquet are read back equal, for every element type and for integer and text ids.
 #[test]
-fn rows_in_a_file_are_the_rows_of_the_moment() {
+fn snapshot_files_have_the_current_rows() {
     for (element, texts) in [(Element::F32, true), (Element::F16, false), (Element::U8, true), (Element::I8, false)] {
         let folder = tempfile::tempdir().unwrap();
         let (live, file) = (folder.path().join("live"), folder.path().join("rows.parquet"));

@@ -25,7 +25,7 @@ fn written_since(device: &SimulatedDevice, first: usize) -> u64 {
 }
 
 #[test]
-fn what_it_takes_is_what_is_on_disk() {
+fn statistics_match_the_files_on_disk() {
     let device = device();
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();

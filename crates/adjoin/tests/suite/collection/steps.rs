@@ -42,7 +42,7 @@ fn has_said_steps(notes: &Notes) -> bool {
 const PLENTY: u64 = 2 << 30;
 
 #[test]
-fn the_last_row_of_an_id_counts_wherever_the_rows_are() {
+fn the_last_row_of_an_id_wins_in_memory_and_on_disk() {
     for rows in [10, 40_000] {
         let folder = tempfile::tempdir().unwrap();
         let (_, collection, notes) = opened(folder.path(), PLENTY);
@@ -90,7 +90,7 @@ fn an_insert_that_is_refused_writes_nothing() {
 }
 
 #[test]
-fn deletes_by_a_condition_are_one_step_with_what_follows() {
+fn filtered_deletes_and_inserts_are_one_atomic_step() {
     let device = device();
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();

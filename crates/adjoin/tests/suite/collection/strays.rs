@@ -19,7 +19,7 @@ fn rows(ids: std::ops::Range<i64>) -> Model {
 }
 
 #[test]
-fn a_file_of_the_log_without_a_record_does_no_harm() {
+fn log_files_without_records_are_harmless() {
     for merged in [false, true] {
         for bytes in [0, 1, 63] {
             for zeros in [false, true] {
@@ -51,7 +51,7 @@ fn a_file_of_the_log_without_a_record_does_no_harm() {
 
 /// Checks a log file that follows lost records: its name states which records precede it.
 #[test]
-fn a_file_of_the_log_that_begins_after_lost_records_is_damage() {
+fn a_log_file_after_lost_records_is_damage() {
     let device = device();
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -65,7 +65,7 @@ fn a_file_of_the_log_that_begins_after_lost_records_is_damage() {
 }
 
 #[test]
-fn files_of_others_are_named_and_left_alone() {
+fn foreign_files_are_listed_and_not_changed() {
     let device = device();
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();

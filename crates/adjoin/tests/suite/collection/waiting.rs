@@ -52,7 +52,7 @@ fn a_search_waits_for_a_run_that_holds_the_memory() {
 }
 
 #[test]
-fn a_search_that_waits_gives_up_at_its_deadline() {
+fn a_waiting_search_ends_at_its_deadline() {
     let device = device();
     let context = context_on(&device);
     let collection = collection(&context);

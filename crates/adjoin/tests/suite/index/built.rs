@@ -55,7 +55,7 @@ fn built_by_inserts(setup: &Setup, set: &Set, options: &IndexOptions) -> Indexed
 }
 
 #[test]
-fn what_lies_close_together_far_away_or_twice_is_found_as_by_inserts() {
+fn built_indexes_match_the_recall_of_inserts_on_hard_sets() {
     let setup = Setup::default();
     for (name, vectors) in [
         ("clusters of fewer than a list", hard(150, 30, 0, 0, 1)),
@@ -85,7 +85,7 @@ fn what_lies_close_together_far_away_or_twice_is_found_as_by_inserts() {
 }
 
 #[test]
-fn the_files_are_the_same_within_the_least_memory_and_on_any_threads() {
+fn index_files_do_not_depend_on_memory_or_threads() {
     let set = set_of(&hard(40, 900, 100, 2_000, 7)).with_text_ids(&names(38_100));
     let options = IndexOptions { code_bytes: 8, ..options() };
     let setup = Setup::default();

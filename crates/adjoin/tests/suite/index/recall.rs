@@ -37,7 +37,7 @@ fn list_of(found: &Found) -> usize {
 }
 
 #[test]
-fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
+fn held_out_queries_reach_the_target_recall() {
     let (set, queries) = sets(20_000, 1_000);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
@@ -64,7 +64,7 @@ fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
 }
 
 #[test]
-fn queries_of_another_kind_are_promised_what_they_need() {
+fn calibration_queries_adapt_the_effort_to_other_queries() {
     let (set, queries) = sets(20_000, 1_000);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
@@ -84,7 +84,7 @@ fn queries_of_another_kind_are_promised_what_they_need() {
 }
 
 #[test]
-fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
+fn index_calibration_does_not_depend_on_threads_or_budget() {
     let (set, queries) = sets(6_000, 1_000);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
@@ -111,7 +111,7 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
 /// Checks that the first search of an open index calibrates the effort, and that later ones reuse it. Few queries with
 /// more hits than the index is calibrated for are answered exactly.
 #[test]
-fn a_promise_is_derived_once_and_many_hits_of_few_queries_are_found_exactly() {
+fn an_open_index_calibrates_once_and_answers_many_hits_exactly() {
     let (set, queries) = sets(6_000, 20);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
@@ -138,7 +138,7 @@ fn a_promise_is_derived_once_and_many_hits_of_few_queries_are_found_exactly() {
 }
 
 #[test]
-fn what_no_sample_supports_is_found_by_looking_everywhere_or_said_not_to_be_kept() {
+fn unsupported_recalls_search_everything_or_report_failure() {
     let (set, queries) = sets(600, 100);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());

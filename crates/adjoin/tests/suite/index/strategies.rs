@@ -27,7 +27,7 @@ fn indexed(set: &Set) -> Indexed {
 }
 
 #[test]
-fn what_is_under_way_together_and_what_is_held_changes_only_what_is_read() {
+fn walk_concurrency_and_caching_change_only_reads() {
     let (set, queries) = sets(12_000, 600);
     let indexed = indexed(&set);
     let list = SearchEffort::List(40);
@@ -63,7 +63,7 @@ fn what_is_under_way_together_and_what_is_held_changes_only_what_is_read() {
 }
 
 #[test]
-fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
+fn walk_strategies_reach_the_same_recall_with_a_long_list() {
     let (set, queries) = sets(12_000, 200);
     let indexed = indexed(&set);
     let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
@@ -89,7 +89,7 @@ fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
 }
 
 #[test]
-fn a_recall_is_promised_for_the_walks_that_are_asked_for() {
+fn the_recall_is_reached_by_the_requested_walk_strategy() {
     let (set, queries) = sets(12_000, 300);
     let indexed = indexed(&set);
     let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
@@ -117,7 +117,7 @@ fn a_larger_navigation_graph_saves_reads() {
 }
 
 #[test]
-fn an_index_opens_with_the_memory_that_a_refusal_names() {
+fn an_index_opens_with_the_suggested_memory() {
     let (set, _) = sets(12_000, 1);
     for navigation in [None, Some(12_000)] {
         let indexed = Indexed::build(&Setup::default(), &set, &IndexOptions { navigation, ..options() });

@@ -26,7 +26,7 @@ fn l2(eps: f64) -> Predicate {
 }
 
 #[test]
-fn a_promised_share_of_what_is_within_a_radius_is_found() {
+fn range_searches_of_an_index_reach_the_recall() {
     let (set, queries) = sets(20_000, 2_000);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
@@ -49,7 +49,7 @@ fn a_promised_share_of_what_is_within_a_radius_is_found() {
 }
 
 #[test]
-fn few_queries_are_compared_with_everything() {
+fn range_searches_of_few_queries_are_exact() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|element| [(element, Metric::L2), (element, Metric::Cosine)])
     {
         let mut rows = values(900, 6, 3);
@@ -79,7 +79,7 @@ fn few_queries_are_compared_with_everything() {
 }
 
 #[test]
-fn hits_do_not_depend_on_threads_or_on_memory_and_what_does_not_fit_is_refused() {
+fn range_hits_do_not_depend_on_threads_or_memory() {
     let (set, queries) = sets(8_000, 1_500);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
@@ -108,7 +108,7 @@ fn hits_do_not_depend_on_threads_or_on_memory_and_what_does_not_fit_is_refused()
 }
 
 #[test]
-fn a_radius_within_which_nothing_lies_gives_nothing() {
+fn a_radius_without_neighbors_has_no_hits() {
     let (set, _) = sets(20_000, 1);
     let far = Set::of(Element::U8, DIMENSIONS, &vec![255.0; 1_200 * DIMENSIONS]);
     let indexed = Indexed::build(&Setup::default(), &set, &options());

@@ -80,7 +80,7 @@ fn has_zeros(set: &Set) -> bool {
 }
 
 #[test]
-fn a_bound_leaves_out_no_hit_of_sets_that_are_hard() {
+fn bounds_exclude_no_hit_of_hard_sets() {
     let mut shares = Vec::new();
     for (element, metric) in ELEMENTS.into_iter().flat_map(|of| METRICS.map(|metric| (of, metric))) {
         for &shape in shapes(element) {
@@ -124,7 +124,7 @@ fn sampled(file: &str, header: usize, to: Element, scale: f64) -> Option<(Set, S
 }
 
 #[test]
-fn real_vectors_of_every_type_are_found_whatever_the_metric() {
+fn exact_search_finds_real_vectors_of_every_type_and_metric() {
     for (file, header, to, scale) in [
         ("sift-200k.u8bin", 8, Element::U8, 1.0),
         ("sift-stars-50k.u8bin", 8, Element::U8, 1.0),
@@ -162,7 +162,7 @@ fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set,
 }
 
 #[test]
-fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
+fn hits_with_a_bound_equal_a_full_scan_on_every_machine() {
     let within = |metric| match metric {
         Metric::L2 => Predicate::l2(2.0).unwrap(),
         _ => Predicate::cosine(0.9999).unwrap(),
@@ -200,7 +200,7 @@ fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
 }
 
 #[test]
-fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
+fn bounded_exact_searches_limit_repeated_reads() {
     let bytes_read = |set: &Set, queries: &Set, wanted, buckets| {
         let setup = Setup::default().with_buckets(buckets);
         let built = setup.build(set).unwrap();
@@ -236,7 +236,7 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
 }
 
 #[test]
-fn equal_vectors_are_found_by_row_whatever_bucket_they_lie_in() {
+fn equal_vectors_are_ordered_by_row_across_buckets() {
     // Among equal vectors in several buckets, the first rows are hits, even if a nearer bucket has enough others.
     let values: Vec<f64> = (0..400).flat_map(|row| [f64::from(row % 5), 0.0]).collect();
     let (set, queries) = (Set::of(Element::U8, 2, &values), Set::of(Element::U8, 2, &[2.0, 0.0, 1.0, 0.0]));

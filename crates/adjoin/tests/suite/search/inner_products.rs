@@ -38,7 +38,7 @@ fn around_zero(values: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn lengths_and_zeros_of_every_type_leave_out_no_hit() {
+fn inner_products_of_any_length_miss_no_hit() {
     for element in ELEMENTS {
         let signed = element != Element::U8;
         let [set, queries] = [(400, 1), (40, 2)].map(|(rows, seed)| {
@@ -52,7 +52,7 @@ fn lengths_and_zeros_of_every_type_leave_out_no_hit() {
 }
 
 #[test]
-fn sets_of_one_vector_are_found_by_row() {
+fn equal_vectors_are_ordered_by_row_for_inner_products() {
     for value in [0.0, 3.0] {
         let set = Set::of(Element::F32, 3, &[value; 900]);
         let queries = Set::of(Element::F32, 3, &[0.0, 0.0, 0.0, 1.0, 2.0, 3.0, -1.0, -2.0, -3.0]);
@@ -98,7 +98,7 @@ fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f
 }
 
 #[test]
-fn promises_are_kept_where_lengths_differ_widely() {
+fn inner_product_recall_is_reached_for_widely_different_lengths() {
     let dimensions = 16;
     let all = stretched(&around_zero(&values(14_500, dimensions, 5)), dimensions, WIDELY, 6);
     let (of_set, of_queries) = all.split_at(12_000 * dimensions);
@@ -109,7 +109,7 @@ fn promises_are_kept_where_lengths_differ_widely() {
 }
 
 #[test]
-fn promises_are_kept_for_real_vectors_of_all_lengths() {
+fn inner_product_recall_is_reached_for_scaled_real_vectors() {
     let Some((source, stored)) = first("wordnet-20k.f16.npy", 128) else { return };
     let dimensions = source.vectors().dimensions;
     let whole = Set::of_stored(source.vectors(), stored);
@@ -124,7 +124,7 @@ fn promises_are_kept_for_real_vectors_of_all_lengths() {
 }
 
 #[test]
-fn an_index_of_inner_products_has_the_same_bytes_on_any_number_of_threads() {
+fn inner_product_index_bytes_do_not_depend_on_threads() {
     let set = Set::of(Element::F32, 9, &stretched(&around_zero(&values(3_000, 9, 8)), 9, WIDELY, 9));
     let built = [1, 5].map(|threads| Indexed::build(&Setup { threads, ..setup() }, &set, &options()));
     let [one, other] = built.each_ref().map(|built| files_of(&built.path()));

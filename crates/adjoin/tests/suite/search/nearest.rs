@@ -43,7 +43,7 @@ fn true_neighbors(set: &Set, metric: Metric, k: u64, within: Option<f64>) -> Vec
 }
 
 #[test]
-fn each_row_finds_what_the_formula_says_and_not_itself() {
+fn neighbors_equal_brute_force_without_the_row_itself() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|element| METRICS.map(|metric| (element, metric))) {
         // Equal rows are neighbors at distance 0.
         let set = Set::of(element, 12, &values(120, 12, 6));
@@ -67,7 +67,7 @@ fn each_row_finds_what_the_formula_says_and_not_itself() {
 }
 
 #[test]
-fn the_recall_is_reached_and_neighbors_depend_on_no_threads_kernels_or_budgets() {
+fn neighbors_reach_the_recall_on_any_threads_kernels_and_budgets() {
     for (element, metric, within) in [(Element::U8, Metric::L2, Some(35.0)), (Element::F16, Metric::Cosine, None)] {
         let (set, _) = large(element);
         let setup = Setup::default().with_metric(metric).with_buckets(60);
@@ -97,7 +97,7 @@ fn the_recall_is_reached_and_neighbors_depend_on_no_threads_kernels_or_budgets()
 }
 
 #[test]
-fn one_row_has_no_neighbor_and_equal_rows_have_each_other() {
+fn a_single_row_has_no_neighbor_and_equal_rows_are_neighbors() {
     let setup = Setup::default();
     let alone = setup.build(&Set::of(Element::F32, 2, &[1.0, 2.0])).unwrap();
     assert_eq!(neighbors(&setup, &alone.store, &exact(3, None)).unwrap().0, [vec![]]);
@@ -107,7 +107,7 @@ fn one_row_has_no_neighbor_and_equal_rows_have_each_other() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn refuses_invalid_requests() {
     for (metric, options, words) in [
         (Metric::L2, exact(0, None), "asks for nothing"),
         (Metric::L2, exact(1, Some(-1.0)), "within -1 is no distance"),

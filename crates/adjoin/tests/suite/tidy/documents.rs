@@ -202,7 +202,7 @@ fn canary_dead_links_are_found() {
 }
 
 #[test]
-fn what_is_no_path_of_ours_is_left_alone() {
+fn paths_outside_the_repository_are_ignored() {
     let spans = [
         "I/O",
         "repo:src/db.rs",
@@ -225,7 +225,7 @@ fn what_is_no_path_of_ours_is_left_alone() {
 }
 
 #[test]
-fn documents_are_those_at_the_root_and_under_docs() {
+fn documents_are_at_the_root_and_under_docs() {
     assert!(is_document("README.md") && is_document("docs/decisions/one.md") && is_document("fixtures/README.md"));
     assert!(!is_document("crates/adjoin/notes.md") && !is_document("docs/plot.py") && !is_document("CHANGELOG.md"));
 }

@@ -149,7 +149,7 @@ impl Words {
 }
 
 #[test]
-fn canary_habits_are_found() {
+fn canary_banned_phrases_are_found() {
     let rust =
         "//! Reads.\n\n/// Bytes of so many rows.\nfn a() {} // fine\n\n/// Of rows.\n/// The same line goes on.\n";
     assert_eq!(banned("a.rs", rust).iter().map(|found| found.line).collect::<Vec<_>>(), [3]);

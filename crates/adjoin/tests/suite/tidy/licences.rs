@@ -114,7 +114,7 @@ impl<'a> Parser<'a> {
 }
 
 #[test]
-fn expressions_are_read_as_spdx_means_them() {
+fn license_expressions_follow_spdx() {
     let welcome = [
         "MIT",
         "MIT/Apache-2.0",
@@ -136,7 +136,7 @@ fn expressions_are_read_as_spdx_means_them() {
 }
 
 #[test]
-fn canary_packages_without_a_welcome_licence_are_found() {
+fn canary_packages_without_an_allowed_license_are_found() {
     let package = |licence: Value| serde_json::json!({"name": "x", "version": "1.0.0", "license": licence});
     let packages = [package("MIT".into()), package("GPL-3.0".into()), package(Value::Null), package("MIT OR".into())];
     let found = unwelcome(&serde_json::json!({ "packages": packages }));

@@ -102,7 +102,7 @@ fn quoted_value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn canary_foreign_dependencies_are_found_however_they_are_written() {
+fn canary_foreign_dependencies_are_found_in_any_notation() {
     let manifest = "[package]\nname = \"adjoin-device\"\n\n[dependencies]\nrustix.workspace = true\nadjoin-kernels = { path \
                     = \"../adjoin-kernels\" }\n[dev-dependencies.adjoin]\nworkspace = true\n[target.'cfg(unix)'.\
                     dependencies]\nterminal = { package = \"clap\", version = \"4\" }\n[features]\nadjoin = []\n";

@@ -64,7 +64,7 @@ fn canary_mentions_are_found() {
 }
 
 #[test]
-fn parts_of_paths_and_binary_files_are_left_alone() {
+fn parts_of_paths_and_binary_files_are_ignored() {
     let place = ["/wo", "rk/"].concat();
     for line in [format!("$OUT{place}x"), format!("./{place}"), format!("https://host{place}")] {
         assert_eq!(of_elsewhere("a.md", line.as_bytes()), [], "{line}");

@@ -149,7 +149,7 @@ fn lines_found(file: &str, source: &str) -> Vec<usize> {
 }
 
 #[test]
-fn canary_an_edge_that_goes_up_is_found_however_it_is_written() {
+fn canary_uses_of_higher_modules_are_found_in_any_notation() {
     let up = "use crate::error::Error;\nuse crate::load::Buckets;\n";
     assert_eq!(lines_found("store/reader.rs", up), [2]);
     assert_eq!(lines_found("join/mod.rs", up), NONE);
@@ -163,7 +163,7 @@ fn canary_an_edge_that_goes_up_is_found_however_it_is_written() {
 }
 
 #[test]
-fn canary_a_circle_inside_a_module_is_found_however_it_is_written() {
+fn canary_cyclic_uses_in_a_module_are_found_in_any_notation() {
     let found = |files: &[(&str, &str)]| {
         let mut uses = Uses::new();
         let folder = format!("{ENGINE}join");
@@ -202,7 +202,7 @@ fn canary_planning_may_use_the_vocabulary_only() {
 }
 
 #[test]
-fn comments_strings_and_tests_make_no_edge() {
+fn comments_strings_and_tests_are_no_uses() {
     let source = "// use crate::join;\n//! [`crate::join`]\nlet a = \"crate::join\";\n#[cfg(test)]\nmod tests {\n    use \
                   super::*;\n    use crate::join::Run;\n}\n";
     assert_eq!(lines_found("store/reader.rs", source), NONE);
@@ -211,7 +211,7 @@ fn comments_strings_and_tests_make_no_edge() {
 }
 
 #[test]
-fn canary_what_the_table_does_not_know_is_found() {
+fn canary_modules_missing_in_the_table_are_found() {
     let found = edges_that_go_up("crates/adjoin/src/misc/mod.rs", "");
     assert!(found[0].to_string().contains("`misc` is not in the table"), "{}", found[0]);
     assert_eq!(lines_found("store/mod.rs", "use crate::*;\nuse crate::Error;\nuse crate::error::Error;"), [1, 2]);

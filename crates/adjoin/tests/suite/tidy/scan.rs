@@ -345,7 +345,7 @@ fn canary_a_file_of_801_lines_is_found_and_tests_do_not_count() {
 }
 
 #[test]
-fn canary_unsafe_is_found_outside_its_homes_only() {
+fn canary_unsafe_is_found_only_outside_the_allowed_crates() {
     let source = "#![forbid(unsafe_code)]\n// unsafe\nlet a = \"unsafe\";\nunsafe { go() }\n";
     let found = unsafe_outside_its_homes("crates/adjoin/src/lib.rs", source);
     assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4]);
@@ -353,7 +353,7 @@ fn canary_unsafe_is_found_outside_its_homes_only() {
 }
 
 #[test]
-fn literals_and_comments_are_blanked_and_nothing_else() {
+fn only_literals_and_comments_are_blanked() {
     let cases = [
         ("a // fn\nb", "a      \nb"),
         ("a /* x /* y */ z\n */ b", "a                \n    b"),
@@ -385,7 +385,7 @@ fn functions_are_measured_from_signature_to_brace() {
 }
 
 #[test]
-fn tests_are_left_out_whatever_the_item() {
+fn skips_test_items_of_every_kind() {
     let source = "use a;\n#[cfg(test)]\nuse b::{c, d};\n#[cfg(all(test, unix))]\n#[inline]\nfn e() { f[0] }\n\
                   #[cfg(not(test))]\nfn g() {}\n#[cfg(test)]\nmod h;\nfn i() {}\n";
     let kept: Vec<_> = without_tests(source).split_whitespace().map(str::to_owned).collect();
@@ -393,7 +393,7 @@ fn tests_are_left_out_whatever_the_item() {
 }
 
 #[test]
-fn heads_of_groups_are_found() {
+fn heads_of_use_groups_are_found() {
     let code = "use crate::{ error::{Error, Result}, plan :: order,\n store::*, };";
     let names: Vec<_> = heads(code, 9).into_iter().map(|(_, name)| name).collect();
     assert_eq!(names, ["error", "plan", "store"]);

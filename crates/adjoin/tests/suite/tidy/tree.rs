@@ -103,7 +103,7 @@ fn walking_finds_what_git_lists() {
 }
 
 #[test]
-fn endings_begin_at_a_folder() {
+fn path_endings_start_at_a_component() {
     let tree = Tree::new(PathBuf::new(), ["crates/adjoin/src/plan/order.rs".to_owned()]);
     for present in ["plan/order.rs", "order.rs", "plan/", "crates", "crates/adjoin/src/plan/order.rs"] {
         assert!(tree.has_ending(present), "{present}");
