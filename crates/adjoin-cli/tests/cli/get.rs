@@ -21,9 +21,9 @@ const LINES: &str = r#"{"id": "a", "v": [0, 0], "lang": "en", "year": 2019}
 fn built() -> Place {
     let place = Place::new();
     place.write("set.jsonl", LINES.as_bytes());
-    place.done("build set.jsonl --attributes lang,year -o set.store --quiet");
-    place.done("index build set.jsonl --attributes lang,year -o set.index --quiet");
-    place.done("collection create set.live --dimensions 2 --ids text --attributes lang:text,year:int64");
+    place.done("build set.jsonl --columns lang,year -o set.store --quiet");
+    place.done("index build set.jsonl --columns lang,year -o set.index --quiet");
+    place.done("collection create set.live --dimensions 2 --ids text --columns lang:text,year:int64");
     place.write("first.jsonl", LINES.lines().take(3).collect::<Vec<_>>().join("\n").as_bytes());
     place.write("last.jsonl", LINES.lines().skip(3).collect::<Vec<_>>().join("\n").as_bytes());
     place.write("gone.jsonl", br#"{"id": "gone", "v": [5, 5], "lang": "en", "year": 2000}"#);

@@ -113,7 +113,12 @@ impl SourceFile {
         match self.format {
             Format::Parquet => parquet::tables_bytes(&self.path, file, places, batch_rows),
             Format::Arrow => arrow::tables_bytes(context, &self.path, file, places),
-            Format::JsonLines => Ok(self.line_facts()?.held_bytes()),
+            Format::JsonLines => {
+                let facts = self.line_facts()?;
+                // Opening refuses columns with values of several kinds.
+                drop(json_lines::tables(context, &self.path, file, places, 0, facts)?);
+                Ok(facts.held_bytes())
+            }
             Format::Npz => npz::tables_bytes(&self.path, file, places, self.arrays()?),
             Format::Dense(_) => Err(self.no_columns()),
         }
