@@ -120,10 +120,10 @@ pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> s
     Ok(match (ids, r#where) {
         (Some(GivenIds(Ids::None)), None) => Written { sequence: collection.facts().sequence, ..Written::default() },
         (Some(GivenIds(ids)), None) => {
-            collection.write_until(&Write { delete: Some(&ids), ..Write::default() }, durability.into(), cancel)?
+            collection.write_until(&Write { delete: Some(&ids), ..Write::default() }, durability, cancel)?
         }
         (None, Some(condition)) => {
-            collection.delete_where_until(&Condition::parse(&condition)?, durability.into(), cancel)?
+            collection.delete_where_until(&Condition::parse(&condition)?, durability, cancel)?
         }
         _ => return Err(Problem::bad_request("say which rows are to go: either `ids` or `where`")),
     })
