@@ -202,7 +202,7 @@ fn the_server_reports_damage_and_opens_a_new_store() {
     assert_eq!(serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1})).status, 200, "the one before goes on");
     assert!(open_files(&serving) <= before + 1);
     let (code, said) = serving.end();
-    assert!(code == Some(0) && said.contains("cannot be served, the one before goes on"), "{said}");
+    assert!(code == Some(0) && said.contains("cannot be served, the previous one is still served"), "{said}");
 }
 
 #[test]
