@@ -94,6 +94,7 @@ impl<T: Coordinate> TwoLevel<T> {
         let all: Vec<u32> = (0..members.len() as u32).collect();
         let pack = |members: &Vec<u32>| Group { columns: kernel.pack(centers, members), centers: members.clone() };
         let groups: Vec<Group<T>> = members.iter().map(pack).collect();
+        // Counts the means of all groups, and the centers of the groups that are searched.
         let searched = groups.len() + centers.rows() * GROUPS_SEARCHED.min(groups.len()) / groups.len();
         Self { kernel, means: kernel.pack(&means, &all), groups, dimensions: centers.dimensions(), searched }
     }
@@ -142,6 +143,7 @@ impl<T: Coordinate> TwoLevel<T> {
 
     /// Returns how many of `rows` vectors a worker takes at once.
     fn chunk_rows(&self, context: &Context, rows: usize) -> usize {
+        // Two chunks per thread, so that a slow thread delays the end by half of its work at most.
         let even = rows.div_ceil(2 * context.threads.max(1));
         chunk_rows::<T>(self.dimensions).min(even.max(CHUNK_ROWS_MIN))
     }
@@ -172,6 +174,7 @@ impl<'a, T: Coordinate> CenterSearch<'a, T> {
             self.levels.kernel.nearest(panel, searching, &group.columns, &mut self.found);
             for (&row, &(place, squared)) in searching.iter().zip(&self.found) {
                 let (best, center) = (&mut nearest[row as usize - rows.start], group.centers[place as usize]);
+                // Ties go to the lower number, so the result does not depend on the order of the groups.
                 if (squared, center) < (best.squared, best.center) {
                     *best = Nearest { center, squared, residual: 0.0 };
                 }
@@ -186,6 +189,7 @@ impl<'a, T: Coordinate> CenterSearch<'a, T> {
         let order: Vec<u32> = (rows.start as u32..rows.end as u32).collect();
         self.distances.resize(rows.len() * groups, T::Distance::default());
         self.levels.kernel.many_to_many(panel, &order, &self.levels.means, &mut self.distances);
+        // One pass over the distances per group: for four groups, this does less work than a sort.
         for (row, distances) in order.iter().zip(self.distances.chunks_exact_mut(groups)) {
             for _ in 0..GROUPS_SEARCHED.min(groups) {
                 let group = self.levels.kernel.first_least::<T>(distances);

@@ -37,6 +37,7 @@ impl AttributeRows {
             return Ok(Self { table: without_columns(rows.len())?, _memory: memory });
         };
         let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+        // The file is read once, from front to back, whatever order the caller asks for.
         order.sort_unstable_by_key(|&k| rows[k as usize]);
         let ascending: Vec<u32> = order.iter().map(|&k| rows[k as usize]).collect();
         let (mut tables, mut bytes) = (Vec::new(), 0);

@@ -58,6 +58,7 @@ pub(crate) fn least_bytes(rows: u64, columns: usize, reading: u64) -> u64 {
     let partition = rows.div_ceil(partitions(rows));
     let adding = reading + partition * size_of::<u64>() as u64 + BATCHES_BYTES;
     let writing = lengths_bytes(partition) + ORDERED_BYTES + writer_bytes(columns) + BATCHES_BYTES;
+    // Adding and writing happen one after the other; the buffers of the partitions are held during both.
     sizes(0, rows).memory_bytes() + adding.max(writing)
 }
 
@@ -81,6 +82,7 @@ fn sizes(memory: u64, rows: u64) -> PartitionSizes {
 
 /// Returns the part of `0..rows` that belongs to a partition.
 fn range(partition: usize, sizes: PartitionSizes, rows: u64) -> Range<u64> {
+    // Rounds up, as the inverse of `partition_of`, which rounds down. Both must agree on every number.
     let start = |partition: usize| (partition as u64 * rows).div_ceil(sizes.partitions as u64);
     start(partition)..start(partition + 1)
 }
@@ -115,6 +117,7 @@ impl<'a> Reordering<'a> {
         reading: u64,
     ) -> Result<Self> {
         let least = least_bytes(rows, schema.fields().len(), reading);
+        // Half of the spare memory is for partitions. The rest serves the rows that are put in order later.
         let spare = context.budget().free().saturating_sub(least);
         let sizes = sizes(spare / 2, rows);
         let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
@@ -145,6 +148,7 @@ impl<'a> Reordering<'a> {
     ) -> Result<()> {
         let mut first = 0;
         while first < table.num_rows() {
+            // Tables of a source may be large; their rows as bytes must fit in the reservation for a batch.
             let part = first_rows(&table.slice(first, table.num_rows() - first));
             self.add_part(&part, |k| place(first + k))?;
             first += part.num_rows();
@@ -198,6 +202,7 @@ fn first_rows(table: &RecordBatch) -> RecordBatch {
 /// Splits off the first row, with its position.
 fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
     let (head, rest) = records.split_at(PLACE_BYTES);
+    // The length is little-endian, so the last byte is the most significant.
     let length = head[ROW_BYTES..].iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
     let (row, rest) = rest.split_at(length);
     (unpacked(&head[..ROW_BYTES]), row, rest)
@@ -212,6 +217,8 @@ fn each_in_order(
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let count = (places.end - places.start) as usize;
+    // The first pass learns the length of each row. It gives the position of every row in the buffers of later
+    // passes.
     let _of_lengths = context.reserve(lengths_bytes(count as u64), PURPOSE)?;
     let mut lengths = vec![0u32; count];
     each_row(records, partition, |place, row| lengths[(place - places.start) as usize] = row.len() as u32)?;
@@ -228,6 +235,8 @@ fn each_in_order(
     while start < count {
         context.cancel.check()?;
         let (mut end, mut bytes) = (start, 0);
+        // As many rows as fit, but at least one: a row that is larger than the free memory is refused by the
+        // reservation.
         let mut ends: Vec<u64> = Vec::with_capacity(count - start);
         while end < count && (end == start || bytes + u64::from(lengths[end]) <= room) {
             bytes += u64::from(lengths[end]);
@@ -288,6 +297,7 @@ impl Write for Hashed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
+        // The writer of Parquet sees an I/O error only; `failed` finds the error of the device in it again.
         self.file.append(bytes).map_err(io::Error::other)?;
         Ok(bytes.len())
     }
@@ -383,6 +393,7 @@ impl RowPlaces {
     /// Fails if the disk refuses.
     pub(super) fn add(&mut self, rows: &[u64]) -> Result<()> {
         for row in rows {
+            // Old rows of an append have positions too, but their columns come from the store.
             if let Some(row) = row.checked_sub(self.first) {
                 let partition = partition_of(row, self.sizes, self.source_rows);
                 self.placed.push(partition, &[&packed(row), &packed(self.next)])?;
@@ -455,6 +466,7 @@ impl Lookup<'_> {
             self.loaded = range(partition, self.sizes, self.source_rows);
             let Self { loaded, places, .. } = self;
             places.clear();
+            // Rows without a position were skipped as unusable, or left out on request.
             places.resize((loaded.end - loaded.start) as usize, u64::MAX);
             self.records.read(partition, |records| {
                 for record in records.chunks_exact(2 * ROW_BYTES) {

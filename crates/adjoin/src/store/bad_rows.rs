@@ -126,6 +126,7 @@ impl Lengths {
         }
         self.right += (batch.rows - batch.faults.iter().filter(|(_, fault)| no_such_list(fault)).count()) as u64;
         for (_, fault) in &batch.faults {
+            // Bounded, since a damaged file may have as many lengths as rows.
             if let Fault::Length(length @ 1..) = fault
                 && (self.others.len() < LENGTHS_COUNTED || self.others.contains_key(length))
             {

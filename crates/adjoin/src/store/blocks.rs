@@ -62,6 +62,7 @@ impl BlockWriter {
     /// Fails if the disk refuses.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.ended.clear();
+        // The last block is complete too, since the file of buckets ends with a whole block.
         self.hasher.update(bytes, |sum| self.ended.extend_from_slice(&sum.to_le_bytes()));
         self.hash.update(&self.ended);
         self.bytes += self.ended.len() as u64;
@@ -101,6 +102,7 @@ impl BlockSums {
         let first = (offset / BLOCK_BYTES) as usize;
         let sums = self.sums.as_chunks::<8>().0.get(first..).unwrap_or_default();
         let blocks = blocks.chunks(BLOCK_BYTES as usize);
+        // A block without a checksum counts as damaged: the file of checksums is then too short.
         let sums = sums.iter().map(|&sum| Some(u64::from_le_bytes(sum))).chain(std::iter::repeat(None));
         let bad = blocks.zip(sums).position(|(block, sum)| sum != Some(checksum(block)));
         bad.map(|bad| offset + bad as u64 * BLOCK_BYTES)

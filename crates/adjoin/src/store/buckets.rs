@@ -41,6 +41,7 @@ pub(crate) const ARRIVAL_BYTES: u64 = 2 * size_of::<u32>() as u64;
 /// Returns the most rows of an extent. Further rows of a center go to further extents of the same center.
 pub(crate) fn extent_rows_max(rows: u64, buckets: u64, vectors: VectorType) -> u64 {
     let mean = rows.div_ceil(buckets);
+    // The multiple of the mean keeps large averages whole: otherwise each bucket of such a store would be in parts.
     (PART_BYTES_MAX / vectors.bytes() as u64).max(PART_TIMES_MEAN * mean).clamp(PART_ROWS_MIN, u64::from(u32::MAX))
 }
 
@@ -222,6 +223,7 @@ impl<'a> Places<'a> {
         // Earlier rows of the center belong to an extent of another load.
         let since = ordinal.checked_sub(self.parts[*first_part].first)?;
         let part = *first_part + (since / self.extent_rows_max) as usize;
+        // Rows beyond the last extent of the center in this load belong to a later load.
         let is_here = self.parts.get(part).is_some_and(|part| part.center == center);
         is_here.then_some((part, *start + since as usize))
     }
@@ -251,6 +253,8 @@ impl BucketWriter<'_> {
                 for load in loads {
                     let arranged = self.arrange(load, parts);
                     let failed = arranged.is_err();
+                    // Sending fails once the writer has stopped with an error. After an error here, no later load is
+                    // of use.
                     if sender.send(arranged).is_err() || failed {
                         return;
                     }
@@ -265,6 +269,7 @@ impl BucketWriter<'_> {
                 lies(&arranged.rows)?;
                 self.write_load(&arranged, parts, &mut writing, &mut out)?;
             }
+            // Makes the last extents durable before a manifest can name this file.
             self.keep(&mut writing)
         })?;
         let Writing { written, headers, blocks, .. } = writing;
@@ -278,6 +283,7 @@ impl BucketWriter<'_> {
         let (mut written, mut headers) = (Written::default(), Xxh3::new());
         let file = match kept {
             Some(WrittenExtents { file, bytes, listed }) => {
+                // The digest covers all headers, so those of earlier runs are hashed again, in the same order.
                 for (listed, part) in listed.iter().zip(parts) {
                     let (header, entry) = listed.split_at(HEADER_BYTES);
                     headers.update(header);
@@ -288,16 +294,19 @@ impl BucketWriter<'_> {
                 file
             }
             None => {
+                // The checkpoint must not name extents of a file that is about to be replaced.
                 self.kept.map_or(Ok(()), |kept| lock(kept).forget_extents())?;
                 self.context.device.create(path)?
             }
         };
+        // Starts empty even after a checkpoint: if rows are sorted, extents are not part of checkpoints.
         let blocks = self.sorted.map(|sorted| BlockWriter::create(self.context, sorted.blocks_path)).transpose()?;
         Ok(Writing { file, written, headers, blocks, leg: Leg::default() })
     }
 
     /// Makes everything written so far durable, and adds it to the checkpoint, if requested.
     fn keep(&self, writing: &mut Writing) -> Result<()> {
+        // Before the checkpoint, which may name durable bytes only.
         writing.file.sync()?;
         let Some(kept) = self.kept else { return Ok(()) };
         let Leg { listed, checksum, .. } = std::mem::take(&mut writing.leg);
@@ -356,12 +365,14 @@ impl BucketWriter<'_> {
             let ordinal = || self.sorted.map(|sorted| sorted.ordinals.of(record.row));
             let Some((part, place)) = places.next(record.center, ordinal) else { return };
             if self.sorted.is_some() {
+                // Texts have different lengths, so ids are pushed in the order of arrival and sorted afterwards.
                 came[part].push(place as u32);
             }
             numbers[place] = record.row;
             stored[place * bytes..][..bytes].copy_from_slice(record.vector);
             push_id(&mut ids[part], record.id);
         };
+        // Old rows precede new ones, which have higher numbers, so row numbers ascend within a bucket.
         if let Some(before) = self.before {
             let mut centers: Vec<u32> = parts.iter().map(|part| part.center).collect();
             // Extents of one center are consecutive.

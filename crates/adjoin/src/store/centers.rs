@@ -25,6 +25,7 @@ const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 /// buckets would leave fewer pairs to compare but more edges, which cost more time (decision 0010).
 pub fn default_buckets(rows: u64) -> u32 {
     let wanted = u128::from(rows).pow(2);
+    // A search in integers, since a cube root in floats may differ between platforms, and the store with it.
     let (mut low, mut high) = (1u64, (rows / 50).max(1));
     while low < high {
         let middle = (low + high).div_ceil(2);
@@ -59,6 +60,7 @@ const CODING_BYTES: u64 = 4 << 20;
 /// Returns the number of rows drawn to decide how floats are rounded, and their bytes as stored and as floats.
 fn coding_rows(vectors: VectorType) -> (u64, u64) {
     let a_row = vectors.bytes() as u64 + Panel::<f32>::bytes_for(1, vectors.dimensions);
+    // Two rows at least, since the choice depends on distances between rows.
     let rows = CODING_ROWS.min(CODING_BYTES / a_row).max(2);
     (rows, rows * a_row)
 }
@@ -86,6 +88,7 @@ impl TrainingSample {
         if !space.is_of_floats() || space.lift.is_some() {
             return Ok(None);
         }
+        // A random stream of its own, so that the number of rows drawn here does not affect the first centers.
         let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, Random::new(seed, "coding"))?;
         Ok(Coding::fit(kernel, &drawn))
     }
@@ -139,6 +142,7 @@ impl<'a, T: Coordinate> Coordinates<'a, T> {
         let (rows, dimensions) = (sample.rows as usize, space.dimensions());
         // Includes the results for all rows, which are held twice while they are concatenated.
         let found = 2 * rows * size_of::<Nearest<T::Distance>>();
+        // Not an error: without this memory, each round converts the sample again, block by block.
         let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions) + found as u64, "the build") else {
             return Ok(Self::Blocks(sample));
         };

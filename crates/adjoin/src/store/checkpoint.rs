@@ -138,6 +138,7 @@ impl BuildCheckpoint {
         options: &BuildOptions,
     ) -> Result<Option<Self>> {
         let Some(source_options) = &options.resume else { return Ok(None) };
+        // A checkpoint is valid only for the same files, read in the same way, with the same options.
         let mut facts = facts_of_files(source)?;
         facts.push(Fact::new("what is read of them", source_options.in_words()));
         facts.extend(options.facts());
@@ -198,6 +199,8 @@ impl BuildCheckpoint {
         (learned.centers_bytes, learned.centers) = (file.finish()?, centers.rows());
         let run = self.kept.runs();
         self.kept.keep(|state| {
+            // Earlier runs without a checkpoint may have trained centers too. How far is unknown, so each counts in
+            // full.
             state.repeated += learned.distances * (run - state.run.max(1));
             (state.learned, state.run) = (Some(learned), run);
         })
@@ -217,6 +220,7 @@ impl BuildCheckpoint {
         let Some(rows) = &self.kept.state().rows else {
             return Partitions::kept(context, &self.kept, sizes, &[]);
         };
+        // Rows on disk are divided into the partitions of the first run, so a smaller budget cannot choose fewer.
         let Some(sizes) = sizes.of(rows.partitions) else {
             return Err(context.too_small(PartitionSizes::least_for(rows.partitions as u64), "going on with the build"));
         };
@@ -260,6 +264,7 @@ impl BuildCheckpoint {
         let (usable_rows, run) = (tallies.iter().map(|tally| tally.rows).sum::<u64>(), self.kept.runs());
         let of_leg = usable_rows - before.map_or(0, |rows| rows.usable_rows);
         let partitions = records.count();
+        // The rows and tallies are durable by now. The state is replaced last, so it never names missing data.
         self.kept.keep(|state| {
             state.repeated += of_leg * distances_a_row * (run - state.run);
             state.run = run;
@@ -322,6 +327,7 @@ impl BuildCheckpoint {
                 return Err(damaged(&path, &format!("before byte {at}")));
             }
         }
+        // A device that cannot continue a file is no error: all buckets are written again.
         match context.device.continue_file(&path, bytes) {
             Err(error) if error.source.kind() == ErrorKind::Unsupported => Ok(None),
             file => Ok(Some(WrittenExtents { file: file?, bytes, listed })),
@@ -367,6 +373,7 @@ impl BuildCheckpoint {
     pub(super) fn finish(self) -> Result<BuildRepeated> {
         let (runs, rows_before) = (self.kept.runs(), self.rows_before);
         let center_distances_max = self.kept.state().repeated;
+        // The store is published by now. Until then, a killed run needs the checkpoints.
         self.kept.finish()?;
         Ok(BuildRepeated { runs, rows_before, center_distances_max })
     }

@@ -153,6 +153,7 @@ pub(crate) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
 
 /// Returns whether a name denotes a file directly in the folder, other than the manifest.
 fn is_plain(name: &str) -> bool {
+    // A damaged manifest must not make a cleanup remove files elsewhere.
     let outside = ["", ".", "..", MANIFEST_FILE].contains(&name) || name.contains(['/', '\0']);
     !outside && name.len() <= NAME_BYTES_MAX
 }
@@ -222,6 +223,7 @@ impl TryFrom<BTreeMap<String, serde_json::Value>> for Files {
         if !names.iter().all(|name| is_plain(name)) {
             return Err("it names a file outside of its folder".into());
         }
+        // One file cannot have two purposes: each role has a checksum and a length of its own.
         if names.iter().enumerate().any(|(k, name)| names[..k].contains(name)) {
             return Err("it names a file for two roles".into());
         }

@@ -131,6 +131,7 @@ impl<'a> StoredColumns<'a> {
     /// # Errors
     /// Fails if the file cannot be read.
     pub(crate) fn reading_bytes(self) -> Result<u64> {
+        // The file is verified first and then read, so the larger of the two suffices.
         Ok(kept_tables_bytes(&self.path(), self.file.file.clone(), &self.all()?)?.max(CHECKING_BYTES))
     }
 
@@ -164,6 +165,7 @@ impl<'a> StoredColumns<'a> {
         reordering: &mut Reordering<'_>,
         mut place: impl FnMut(u64) -> Option<u64>,
     ) -> Result<()> {
+        // A damaged value would otherwise be copied to a new file with a valid checksum.
         self.check(context)?;
         let mut row = 0;
         for table in self.tables(context, &self.all()?, 0)? {
@@ -252,6 +254,7 @@ impl<'a> StoredColumns<'a> {
         let mut left = rows;
         while let Some(&first) = left.first() {
             context.cancel.check()?;
+            // Opens the file at the next wanted row, so that pages between distant rows are not read.
             let table = self.tables(context, &all, first.into())?.next();
             let table = table.ok_or_else(|| self.too_few_rows())??;
             let (here, after) = left.split_at(left.partition_point(|row| ((row - first) as usize) < table.num_rows()));
@@ -278,6 +281,7 @@ impl<'a> StoredColumns<'a> {
         let mut set = RowSet::new(self.rows);
         self.each_table(context, &places, |first, table| {
             let (table, numbers) = without(table, left_out, first)?;
+            // A condition that is null does not pass, as in SQL.
             condition.is_true(&table)?.values().set_indices().for_each(|k| set.insert(numbers[k]));
             Ok(())
         })?;

@@ -121,6 +121,7 @@ impl Ascent {
         let mut unordered = self.unordered.take().unwrap_or_default();
         unordered.sort_unstable();
         unordered.into_iter().for_each(|number| self.look_at(number));
+        // The last end of the texts must be their length; otherwise some bytes would belong to no id.
         self.good && (self.step == 1 || self.least == self.most)
     }
 }
@@ -244,6 +245,7 @@ pub fn encode_bucket(
     out: &mut Vec<u8>,
 ) -> (u64, u64) {
     let start = out.len();
+    // Space for the header, which is written last because it has the checksums of the other parts.
     out.resize(start + HEADER_BYTES, 0);
     out.extend_from_slice(stored);
     out.resize(start + HEADER_BYTES + vector_section_bytes(rows.len() as u32, vectors) as usize, 0);
@@ -275,6 +277,7 @@ pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &
     let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part}: checksum mismatch"));
     let header = bytes.first_chunk().ok_or_else(|| broken("length"))?;
     let header = Header::decode(header).ok_or_else(|| broken("header"))?;
+    // A bucket with valid checksums may still be from another store or another place of the file.
     let as_listed = header.number == number
         && header.extent(extent.offset, vectors) == (Extent { radius: 0.0, ..*extent })
         && bytes.len() as u64 >= extent.body_bytes;
@@ -302,6 +305,7 @@ pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &
 /// Decodes the row numbers of a bucket or of some of its members.
 fn decode_rows(number: u32, facts: &BucketFacts, bytes: &[u8]) -> Result<Vec<u64>> {
     let rows: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
+    // Row numbers are used as indices later, so their range is checked even if the checksum matches.
     let mut ascent = Ascent::of_rows(facts.source_rows, facts.is_sorted);
     rows.iter().for_each(|&row| ascent.take(row));
     match ascent.holds() {
@@ -363,6 +367,7 @@ pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u6
         return Err(Error::corrupt("the bucket table has a wrong length"));
     }
     let extents: Vec<Extent> = entries.iter().map(|&entry| zerocopy::transmute!(entry)).collect();
+    // Extents have no gaps but padding, so no two overlap, and none points outside the file.
     let mut free_from = 0;
     for (number, extent) in extents.iter().enumerate() {
         let end = extent.offset.checked_add(extent.body_bytes).and_then(|end| end.checked_add(extent.id_bytes));

@@ -104,6 +104,7 @@ impl IdCheck {
                 records.extend(block.as_chunks::<RECORD_BYTES>().0.iter().map(words));
                 Ok(())
             })?;
+            // Equal hashes become neighbors with ascending rows, so all but the first of a group are duplicates.
             records.sort_unstable();
             for repeated in records.windows(2).filter(|two| two[0][..2] == two[1][..2]) {
                 let row = repeated[1][2];
@@ -121,6 +122,7 @@ impl IdCheck {
 /// Returns the error for `count` rows of a source with the id of an earlier row, the first of which is `row`. `remedy`
 /// is added to the advice to keep all rows.
 pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: Message) -> Result<Error> {
+    // The check holds hashes only, so the source is read again to show the id.
     let mut scan = source.scan(1 << 20)?;
     let mut id = String::new();
     while let Some(batch) = scan.next_batch()? {

@@ -120,6 +120,7 @@ impl Intake<'_> {
         let waited = SharedSeconds::default();
         let mut scanned = Scanned::default();
         std::thread::scope(|scope| {
+            // One batch waits, one is consumed and one is read: `BATCHES` counts them.
             let (sender, batches) = bounded::<Result<(UsableRows, u64)>>(1);
             spawn_scoped(scope, "adjoin source", move || {
                 let sent = self.read(&mut |batch| sender.send(Ok(batch)).is_ok());
@@ -148,10 +149,12 @@ impl Intake<'_> {
             self.context.cancel.check()?;
             let seen = batch.first_row + batch.rows as u64;
             lengths.add(&batch);
+            // Not an error here: the receiver has stopped with one of its own.
             if !send((self.usable(batch, &lengths)?, seen)) {
                 return Ok(());
             }
         }
+        // Only now are all lengths known. If most lists were skipped, the first one is more likely the wrong one.
         lengths.refusal(self.source).map_or(Ok(()), Err)
     }
 
@@ -174,6 +177,7 @@ impl Intake<'_> {
                 },
             }
         }
+        // The common case: the batch is passed on without a copy.
         if rows.len() == batch.rows {
             return Ok(UsableRows { stored: batch.bytes, rows, ids: batch.ids });
         }
@@ -218,6 +222,7 @@ pub(crate) fn read_all(
     let (on_bad, left_out) = (OnBad::Error, None);
     let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: BATCH_BYTES_MAX };
     let mut take = |mut usable: UsableRows| {
+        // Goes on counting without storing, so that the error can name a budget that suffices.
         if !long_ids.take(&usable.ids) {
             return;
         }
@@ -283,6 +288,7 @@ impl LongIds<'_> {
             return Ok(self.memory);
         }
         let budget = self.context.budget();
+        // The budget must hold everything else that is reserved now, too.
         let held = budget.total() - budget.free() - self.memory.bytes();
         Err(self.context.too_small(held + self.needed(), PURPOSE))
     }

@@ -50,6 +50,7 @@ pub fn sole_store<'a>(
         let Some(kind) = kind_of(context, Path::new(input))? else { continue };
         match kind {
             Kind::Store => {}
+            // A collection is read as a source, from a snapshot of its rows.
             Kind::Collection => continue,
             Kind::Index => return Err(kind.is_not(Kind::Store, Path::new(input))),
         }

@@ -262,6 +262,7 @@ fn not_understood(why: &str) -> Unreadable {
 pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
     let text = serde_json::to_string_pretty(blank).expect("a manifest has no map with other keys than text") + "\n";
     let digits = hexadecimal(checksum(text.as_bytes()));
+    // The checksum is the last field; an earlier one may hold the same digits.
     let at = text.rfind(NO_CHECKSUM).expect("it was put there");
     [&text[..at], &digits, &text[at + digits.len()..]].concat().into_bytes()
 }
@@ -288,6 +289,7 @@ fn shortened(text: &str) -> String {
 /// Reads the bytes of a folder's manifest.
 pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Vec<u8>> {
     let file = context.device.open(&folder.join(MANIFEST_FILE))?;
+    // Checked before the file is read: any file may have this name, and parsing takes a multiple of its length.
     if file.len() > Manifest::bytes_max() {
         return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
     }
@@ -302,6 +304,7 @@ pub(crate) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest
 /// Returns whether another manifest has replaced the one with this checksum: the folder was rebuilt, and old files may
 /// be missing.
 pub(crate) fn is_replaced(context: &Context, folder: &Path, digits: &str) -> bool {
+    // If the manifest cannot be read now, the error that the caller already has says more.
     let now = read_manifest_bytes(context, folder).ok().and_then(|bytes| Envelope::parse(&bytes).ok());
     now.is_some_and(|now| now.digits() != Some(digits))
 }

@@ -205,12 +205,14 @@ impl BuildMemory {
     /// bytes.
     fn fitting(context: &Context, purpose: &str, within: impl Fn(u64, u64) -> Self) -> Result<(Context, Self)> {
         let least_batch = intake::batch_bytes(0);
+        // Reserves everything that is free if the least plan fits, so no other run can make this one fail later.
         let run = context.for_run(within(0, least_batch).largest_phase(), purpose)?;
         let free = run.budget().free();
         // The memory of the source may leave little for batches, so shrink the batch until the plan fits.
         let mut batch = intake::batch_bytes(free);
         loop {
             let plan = within(free, batch);
+            // The smallest batch always fits: the least plan was computed with it, and `for_run` has reserved that.
             if plan.largest_phase() <= free || batch == least_batch {
                 return Ok((run, plan));
             }
@@ -258,6 +260,7 @@ impl BuildMemory {
         // A bucket with more rows is split, which bounds the memory of every later reader.
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * of_row;
         let writing = EXTENTS * extent + WRITE_BUFFER_BYTES as u64 + order.blocks;
+        // The phases that hold the records follow one another, so the largest decides.
         let beside_records = (comparing + scan).max(writing).max(order.finding + order.sorter);
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
         let records = PartitionSizes::least() + spare / 8 * 5;
@@ -306,6 +309,7 @@ impl BuildMemory {
             0 => (0, 0),
             _ => (RowPlaces::memory_bytes(coming), attributes::least_bytes(rows, kept, columns)),
         };
+        // Old buckets are read before the new rows are scanned, never at the same time.
         let beside_check = centers + comparing + scan.max(largest_read) + PartitionSizes::least();
         let id_check = match ids {
             IdKind::None => 0,

@@ -79,6 +79,7 @@ impl Ordinals {
     pub(super) fn by(context: &Context, temporary: &Path, rows: &RowsToRank<'_>, sorter_bytes: u64) -> Result<Self> {
         let &RowsToRank { column, source_rows, records, vectors, tallies } = rows;
         let memory = context.reserve(Self::memory_bytes(source_rows), PURPOSE)?;
+        // One array serves both: first the center of each row, then its rank, so a row takes 5 bytes instead of 10.
         let mut of = RowNumbers::new(source_rows, |_| NO_CENTER);
         for partition in 0..records.count() {
             context.cancel.check()?;
@@ -90,11 +91,13 @@ impl Ordinals {
         let mut counts = vec![0; tallies.len()];
         let _finding = context.reserve(size_of_val(&counts[..]) as u64 + sorter_bytes, PURPOSE)?;
         let mut sorter = Sorter::new(context, temporary, sorter_bytes);
+        // Rows without a center were skipped, but the column has values for them.
         each_key(context, column, source_rows, |row, key| match row < source_rows && of.get(row) != NO_CENTER {
             true => sorter.push_row(key, row),
             false => Ok(()),
         })?;
         let (mut sorted, mut payload) = (sorter.finish()?, Vec::new());
+        // Rows arrive in the order of the column, so counting them per center gives their ranks.
         while let Some(row) = sorted.next_row(&mut payload)? {
             let count: &mut u64 = &mut counts[of.get(row) as usize];
             of.set(row, *count);

@@ -204,10 +204,12 @@ impl Partitions {
     /// # Errors
     /// Fails if the device refuses.
     pub(crate) fn persist<S>(&mut self, kept: &Checkpoint<S>, number: usize) -> Result<Option<BlocksCheckpoint>> {
+        // Including blocks that are not full: the next run starts with nothing in memory.
         while self.blocks_held > 0 {
             self.spill()?;
         }
         let Some(mut file) = self.writer.take() else { return Ok(None) };
+        // The list must not name blocks that a loss of power could still remove.
         file.sync()?;
         drop(file);
         let mut list = kept.create(&list_file(number))?;
@@ -245,11 +247,13 @@ impl Partitions {
         let PartitionSizes { memory, block, .. } = self.sizes;
         let size = bytes.max(block);
         while size > block || self.spare.is_empty() {
+            // If nothing else is held, a record may take more than the memory: it must be somewhere.
             if self.allocated + size <= memory || self.allocated == 0 {
                 let new = Vec::with_capacity(size as usize);
                 self.allocated += new.capacity() as u64;
                 return Ok(new);
             }
+            // A block of unusual size needs memory that spare blocks occupy.
             match self.spare.pop() {
                 Some(spare) => self.allocated -= spare.capacity() as u64,
                 None => self.spill()?,
@@ -272,6 +276,7 @@ impl Partitions {
         for mut block in partition.held.drain(..) {
             file.append(&block)?;
             let (bytes, checksum) = (block.len() as u32, is_kept.then(|| format::checksum(&block)));
+            // The file gets its place in `files` when it is complete, so its number is known already.
             partition.written.push(Block { file: records.files.len() as u32, bytes, offset: self.written, checksum });
             let listed = |checksum: u64| ListedBlock {
                 partition: U32::new(number),
@@ -321,6 +326,7 @@ impl Records {
     fn begin_file(&mut self) -> Result<Box<dyn WriteFile>> {
         let device = &self.context.device;
         if let Place::Temporary { at, name, folder } = &mut self.place {
+            // Created at the first spill, so a build that fits in memory creates no folder.
             *folder = Some(OwnFolder::create(device, at, name)?);
         }
         Ok(device.create(&self.file_path())?)
@@ -342,6 +348,7 @@ impl Records {
             }
             take(&block)?;
         }
+        // Blocks in memory are always newer than written ones, because a spill writes all of a partition.
         held.iter().try_for_each(|block| take(block))
     }
 

@@ -37,6 +37,8 @@ pub(crate) fn check_target(context: &Context, store: &Path, kind: Kind, force: b
         Some(FileKind::Folder) if has_manifest(context, store)? => check_replaceable(context, store, kind, force),
         Some(FileKind::Folder) => {
             let names = context.device.list(store)?;
+            // Without a manifest, only leftovers of our own may be there; a user's files are never mixed with a
+            // store.
             if names.iter().all(|name| name.to_str().is_some_and(is_ours)) {
                 return Ok(());
             }
@@ -114,6 +116,7 @@ impl<'a> Drafts<'a> {
             };
             beginnings += 1;
             match WriterLock::take(device, self.store) {
+                // Another build created the folder, failed, and removed it again before this one had its lock.
                 Err(_) if beginnings < BEGINNINGS_MAX && device.kind(self.store)?.is_none() => {}
                 taken => return taken,
             }
@@ -184,6 +187,7 @@ impl<'a> Drafts<'a> {
             false => Vec::new(),
         };
         device.rename(&self.path(MANIFEST_FILE), &self.store.join(MANIFEST_FILE))?;
+        // The store exists from here on, so dropping the drafts must not remove it.
         self.made_store = false;
         let placed = std::mem::take(&mut self.placed);
         drop(self.folder.take());
@@ -221,6 +225,7 @@ impl<'a> Drafts<'a> {
     /// Returns the files that may be removed unless the manifest in force names them: files of the old store and of
     /// this build. If no other build can be in progress, leftovers of killed builds are included.
     fn removable(&self, mut known: Vec<String>) -> Result<Vec<String>> {
+        // Another build may have renamed a file to its place already, and not yet its manifest.
         if !self.lock.as_ref().is_some_and(WriterLock::is_exclusive) || self.is_shared()? {
             return Ok(known);
         }

@@ -77,11 +77,13 @@ impl Store {
         let table = manifest.files[Role::Table].bytes;
         let (count, space) = (manifest.buckets as usize, manifest.space());
         let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, space.dimensions()));
+        // Dropped at once: this only tests that the memory exists, and callers reserve what they hold.
         drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
         let memory = context.reserve(table, "opening the store")?;
         let files = FolderFiles { folder, kind: Kind::Store, files: &manifest.files };
         let table = files.read(context, Role::Table)?;
         let centers = files.open(context, Role::Centers)?;
+        // Verified now, so that a damaged center is reported when the store is opened and not in the middle of a run.
         read_checked(&*centers, files, Role::Centers, PIECE_BYTES, |_| ())?;
         let file = files.open(context, Role::Vectors)?;
         if !file.is_direct() {
@@ -155,6 +157,7 @@ impl Store {
     /// Fails if the store lacks the columns that the filter names, types do not match, the file of the columns is
     /// damaged, or memory does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<FilterBitmap> {
+        // Without a filter, whole buckets are read, and their own checksums suffice.
         if self.manifest.sorted_by.is_some() && self.blocks.get().is_none() {
             let _ = self.blocks.set(BlockSums::read(context, self.files())?); // another thread may have been first
         }
@@ -191,6 +194,7 @@ impl Store {
     /// # Errors
     /// Fails if their file is damaged or cannot be read, or memory does not suffice.
     pub(crate) fn attributes_at(&self, context: &Context, places: &[u64]) -> Result<AttributeRows> {
+        // Checks that positions fit in 32 bits, which the conversion below relies on.
         if self.attributes.is_some() {
             self.required_columns(Argument::Columns)?;
         }

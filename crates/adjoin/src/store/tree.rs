@@ -35,6 +35,7 @@ pub(super) fn groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>, largest:
             distances[0] <= distances[1]
         });
         let (first, second) = if left_first { (left, right) } else { (right, left) };
+        // A stack: the part that is pushed last is placed next on disk.
         waiting.push(second);
         waiting.push(first);
     }
@@ -55,9 +56,11 @@ fn as_floats<T: Coordinate>(centers: &Panel<T>) -> Panel<f32> {
 fn split(kernel: Kernel, points: &Panel<f32>, members: &[u32]) -> (Vec<u32>, Vec<u32>, Panel<f32>) {
     let part = gather(points, members);
     let mut means = Panel::zeroed(2, points.dimensions());
+    // Starts from two far points, found by two passes. No random numbers: equal centers give equal trees.
     copy_row(&part, farthest(kernel, &part, 0), &mut means, 0);
     copy_row(&part, farthest(kernel, &part, farthest(kernel, &part, 0)), &mut means, 1);
     let mut side = vec![0u32; members.len()];
+    // The last round only assigns: sides must belong to the means that are returned.
     for round in 0..=SPLIT_ROUNDS {
         let distances: Vec<Vec<f32>> = (0..2).map(|k| distances_to(kernel, means.row(k), &part)).collect();
         for (k, side) in side.iter_mut().enumerate() {
@@ -67,6 +70,7 @@ fn split(kernel: Kernel, points: &Panel<f32>, members: &[u32]) -> (Vec<u32>, Vec
             move_to_means(&part, &side, &mut means);
         }
     }
+    // The recursion must end, so equal centers are halved by their position.
     if side.iter().all(|&s| s == side[0]) {
         side.iter_mut().enumerate().for_each(|(k, side)| *side = u32::from(k >= members.len() / 2)); // all are equal
     }

@@ -242,6 +242,7 @@ impl Check<'_> {
     }
 
     fn files(&mut self, manifest: &Manifest) -> Result<()> {
+        // Files of later versions are verified too, since the manifest states their checksums.
         for (role, facts) in manifest.files.unknown(&Role::STORE) {
             self.report.unknown.push((facts.name.clone(), role.to_owned()));
             self.whole(DamagedPart::Unknown, facts)?;
@@ -258,12 +259,14 @@ impl Check<'_> {
         let mut pieces = Pieces::new(file);
         pieces.blocks = manifest.files.get(Role::Blocks).map(|_| BlocksRead::default());
         let mut buckets = Buckets { check: self, manifest, pieces, headers: Xxh3::new() };
+        // Buckets state their own number and lengths, so they can be verified without the table.
         match &table {
             Some(table) => buckets.all_listed(&table.extents)?,
             None => buckets.all_found()?,
         }
         let Buckets { pieces, headers, .. } = buckets;
         self.report.bytes_read += pieces.bytes_read;
+        // Only if all else is sound: after any other damage, a mismatch would be a consequence of it.
         if let (Some(table), Some(centers), true) = (table, &mut centers, self.report.is_sound()) {
             self.blocks_belong(manifest, pieces.blocks);
             self.belong_together(manifest, headers.digest(), centers, &table.extents)?;
@@ -301,6 +304,7 @@ impl Check<'_> {
 
     /// Checks a file by its length and by its checksum, if it has one. Returns the file if it can be read further.
     fn whole(&mut self, part: DamagedPart, facts: &FileFacts) -> Result<Option<Pieces>> {
+        // A file of another length cannot match its checksum, and its length is reported already.
         let Some(file) = self.open(part, facts)?.filter(|file| file.len() == facts.bytes) else { return Ok(None) };
         let mut pieces = Pieces::new(file);
         let Some(written) = facts.xxh3.as_ref() else { return Ok(Some(pieces)) };
@@ -494,6 +498,7 @@ impl Buckets<'_, '_> {
                 return Ok(());
             }
         };
+        // Also for a damaged header: the digest is compared only if there is no damage.
         self.headers.update(&bytes);
         let header_range = Some(start..start + HEADER_BYTES as u64);
         let Some(header) = Header::decode(&bytes) else {
@@ -509,6 +514,7 @@ impl Buckets<'_, '_> {
         let (rows, body) = (u64::from(extent.rows), start + HEADER_BYTES as u64..start + extent.body_bytes);
         let (facts, ids) = (self.manifest.bucket_facts(), self.manifest.ids);
         let ascent = Ascent::of_rows(facts.source_rows, facts.is_sorted);
+        // Unsorted row numbers are checked as they are read; those of a sorted store are collected first.
         let _unordered = self.check.context.reserve(if facts.is_sorted { 8 * rows } else { 0 }, "verifying")?;
         let impossible = format::impossible_rows(&facts);
         let rows_section = Section {
@@ -552,6 +558,7 @@ impl Buckets<'_, '_> {
             Ok(()) => impossible.to_owned(),
             Err(error) => error.to_string(),
         };
+        // Tells the user which rows of the source are affected, even if only some bytes are damaged.
         let rows = self.rows(extent)?;
         let file = self.manifest.files[Role::Vectors].name.clone();
         let bucket = Some(number);
@@ -561,6 +568,7 @@ impl Buckets<'_, '_> {
 
     /// Returns the first and last row of a bucket, if its row numbers are plausible.
     fn rows(&mut self, extent: &Extent) -> Result<Option<(u64, u64)>> {
+        // First and last say nothing if row numbers do not ascend.
         if extent.rows == 0 || self.manifest.sorted_by.is_some() {
             return Ok(None);
         }
@@ -568,6 +576,7 @@ impl Buckets<'_, '_> {
         let first = self.row(end - 8 * u64::from(extent.rows))?;
         let last = self.row(end - 8)?;
         Ok(first.zip(last).filter(|(first, last)| {
+            // The numbers may be what is damaged, so they are shown only if they can be true.
             let spread = last.checked_sub(*first);
             *last < self.manifest.source_rows && spread.is_some_and(|spread| spread + 1 >= u64::from(extent.rows))
         }))
@@ -645,6 +654,7 @@ impl Pieces {
     fn from(&mut self, offset: u64) -> std::result::Result<&[u8], DeviceError> {
         assert!(offset < self.file.len(), "only bytes of the file are asked for");
         if !(self.start..self.start + self.len as u64).contains(&offset) {
+            // Pieces start at multiples of their size, so that direct reads are aligned.
             let start = offset - offset % PIECE_BYTES as u64;
             let len = (self.file.len() - start).min(PIECE_BYTES as u64) as usize;
             self.len = 0; // if the read fails, nothing is in memory

@@ -217,6 +217,7 @@ pub fn build(
     if options.buckets == Some(0) {
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
+    // Fails early if possible. Publishing checks again, since another build may finish in the meantime.
     check_target(context, store, Kind::Store, options.force)?;
     let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
     let (columns, whose) = (options.kept_columns(), Argument::Columns.into());
@@ -292,6 +293,7 @@ impl Build<'_> {
         let plain = Space::plain(self.info.vectors, self.options.metric);
         if let Some(learned) = self.kept.and_then(|kept| lock(kept).learned()) {
             let plain = plain.up_to_length(learned.longest);
+            // The checkpoint is read from disk, so a coding of other dimensions is treated as damaged and not used.
             let coding = learned.coding.clone().filter(|coding| coding.fits(self.info.vectors.dimensions));
             let space = Space { coding: coding.as_ref(), ..plain };
             return with_coordinates!(space, T => {
@@ -306,6 +308,7 @@ impl Build<'_> {
         let plain = plain.up_to_length(survey.longest);
         let memory = self.context.reserve(self.memory.training, "the build")?;
         let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
+        // Only the choice of the coding needed it; training reserves the same memory again.
         drop(memory);
         let space = Space { coding: coding.as_ref(), ..plain };
         with_coordinates!(space, T => {
@@ -363,6 +366,7 @@ impl Build<'_> {
         let written = self.write_buckets(&assigned, ordinals.as_ref(), rows_max, places.as_mut())?;
         let Assigned { records, distances, waited, .. } = assigned;
         let spilled = learned.spilled + records.spilled() + ordinals.as_ref().map_or(0, |ordinals| ordinals.spilled);
+        // Columns are written in the memory of the records, which are on disk in their final order by now.
         drop((records, ordinals));
         let attributes = self.write_attributes(places)?;
         seconds.write = phase.lap();
@@ -401,6 +405,7 @@ impl Build<'_> {
             let sizes = self.memory.sample_sizes();
             Draw::new(picked, Partitions::new(self.context, &self.drafts.temporary(), "sample", sizes))
         };
+        // Assumes that all rows are usable, which saves a scan in the common case.
         let mut draw = draw_of(rows);
         self.context.progress.begin("check", "rows", rows);
         let mut longest = (self.options.metric == Metric::Ip).then_some(0.0_f64);
@@ -463,6 +468,7 @@ impl Build<'_> {
             None => Partitions::new(self.context, &self.drafts.temporary(), "rows", sizes),
         };
         let partitions = records.count();
+        // Partitions are ranges of the tree order, so buckets that follow one another on disk are read back together.
         let partition_of = |place: usize| place * partitions / order.len();
         let mut partition_of_center = vec![0; order.len()];
         order
@@ -495,9 +501,11 @@ impl Build<'_> {
         }
         self.context.progress.begin("assign", "rows", self.info.rows);
         let scanned = sorting.scan(&self.intake, levels, space, |_, _| Ok(()))?;
+        // Tallies and sizes were planned for the rows of the first scan.
         if scanned.usable_rows != usable_rows {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
+        // The last checkpoint of this phase: a later run skips the scan of the source.
         sorting.keep(self.info.rows, true)?;
         Ok((sorting, scanned.waited))
     }
@@ -625,6 +633,7 @@ impl Sorting<'_> {
                 receive.iter().try_for_each(|(usable, nearest)| self.add::<T>(&usable, &nearest, space))
             })?;
             let scanned = intake.scan(|mut usable| {
+                // A resumed build reads the source from its first row, but earlier rows are in the checkpoint.
                 let before = usable.rows.partition_point(|&row| row < first);
                 let mut usable = if before == 0 { usable } else { usable.split_off(before) };
                 let mut nearest = levels.nearest(intake.context, space, &usable.stored)?;
@@ -635,6 +644,7 @@ impl Sorting<'_> {
             });
             drop(send);
             let sorted = sorter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // The sorter's error first: if it failed, the scan failed only because it could not send.
             sorted.and(scanned)
         })
     }
@@ -669,6 +679,7 @@ impl Sorting<'_> {
             let tally = &mut self.tallies[nearest.center as usize];
             tally.rows += 1;
             tally.id_bytes += id.len() as u64;
+            // An upper bound: rounding of the distance up, plus the distance between the vector and its rounded form.
             let away = T::at_most(nearest.squared, space.dimensions()).sqrt() + f64::from(nearest.residual);
             tally.radius = tally.radius.max(away);
             let head = RecordHead::new(nearest.center, usable.rows[k], &id);
@@ -684,6 +695,7 @@ impl Sorting<'_> {
 
 /// Returns the manifest entries of the bucket files that were written, with these centers.
 pub(super) fn files_of(written: &Written, centers: &[u8]) -> Files {
+    // The names depend on all bytes of the generation, so files of two generations never have one name.
     let contents = format::checksum(&[&written.digest.to_le_bytes()[..], centers, &written.table].concat());
     let facts = |role: Role| match role {
         Role::Centers => FileFacts::of(&role.file_of(contents), centers),

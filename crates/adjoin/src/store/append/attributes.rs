@@ -25,6 +25,7 @@ pub(super) fn coming<'a>(
     let names: Vec<String> = kept.fields().iter().map(|field| field.name().clone()).collect();
     let whose = message![format!("the columns of {at}")];
     let attributes = Attributes::of(context, source, &names, &whose)?;
+    // Only types are compared here: each value is cast to the store's type when the rows are reordered.
     for (there, new) in kept.fields().iter().zip(attributes.schema().fields()) {
         let (kind, coming) = (there.data_type(), new.data_type());
         if common(kind, coming).as_ref() != Some(kind) {

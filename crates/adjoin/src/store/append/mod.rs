@@ -110,6 +110,8 @@ pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<
     let context = &context;
     let drafts = Drafts::begin(context, folder, Kind::Store)?;
     let work = Work { context, store: &store, changes, attributes, memory, drafts };
+    // Before the long part, so that a stale store is refused early. It is checked again before the manifest is
+    // replaced.
     work.check_current()?;
     let report = with_coordinates!(space, T => work.run::<T>(space, deleted)?);
     Ok(AppendReport { seconds: watch.seconds(), ..report })
@@ -137,6 +139,7 @@ fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) 
     // A damaged file is reported when the store is opened.
     let (columns, columns_bytes) = attributes::foreseen(context, files, manifest.rows, new).unwrap_or_default();
     let rows = extent_rows_max(manifest.rows, manifest.buckets.into(), manifest.vectors).min(manifest.rows);
+    // The average over a bucket file includes headers and padding, so this slightly overstates the length of ids.
     let id_bytes =
         (manifest.files[Role::Vectors].bytes / manifest.rows.max(1)).saturating_sub(row_bytes(space.vectors));
     let (stored, ids) = (rows * row_bytes(space.vectors), rows * id_bytes);
@@ -173,10 +176,12 @@ fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
     }
     check_same_kind(manifest.ids, info.ids)?;
     let rows = manifest.source_rows + info.rows;
+    // Row numbers are never reused, so deleted rows count too.
     if rows > ROWS_MAX {
         return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
     }
     let built = manifest.built_rows.unwrap_or(manifest.source_rows);
+    // The limit depends on data alone, so that equal inputs are always treated alike (decision 0025).
     if rows - built > built {
         let (came, built) = (format_count(rows - built, "row"), format_count(built, "row"));
         return Err(Error::input(message![
@@ -237,6 +242,7 @@ impl Work<'_> {
         let mut check = (store.manifest().ids != IdKind::None).then(|| self.id_check());
         let kept = old.survey(check.as_mut())?;
         let assigned = self.assign(space, &centers, kept, check)?;
+        // Centers stay in memory, but the levels and the check of ids do not, so the buckets can use their memory.
         drop(phase);
         if assigned.tallies.iter().all(|tally| tally.rows == 0) {
             return Err(Error::input("no row would be left; a store has at least one"));
@@ -259,6 +265,7 @@ impl Work<'_> {
         }
         let encoded = manifest.encode();
         let contents = [(Role::Centers, &*stored), (Role::Table, &*written.table)];
+        // The last moment at which another writer's generation can be noticed instead of lost.
         self.check_current()?;
         self.drafts.publish(&manifest.files, &encoded, &contents, true)?;
         bytes_written += (stored.len() + written.table.len() + encoded.len()) as u64;
@@ -314,11 +321,15 @@ impl Work<'_> {
         let mut sorting = Sorting { records, tallies, partition_of_center, kept: None, distances_a_row: 0 };
         let (mut scanned, mut distances) = (Scanned::default(), 0);
         if let Some(source) = self.changes.new {
+            // A bucket that was split has the same center several times. New rows belong to its last extent, since
+            // the others are full.
             let last_of_equal = last_of_equal(centers);
             let levels = TwoLevel::new(context.kernel, centers);
             context.progress.begin("assign", "rows", source.info().rows);
             scanned = sorting.scan(&self.intake(source), &levels, space, |usable, nearest| {
                 self.check_longest(source, usable)?;
+                // New rows are numbered after all rows that the store ever had, so numbers of removed rows are not
+                // reused.
                 usable.rows.iter_mut().for_each(|row| *row += self.store.manifest().source_rows);
                 nearest.iter_mut().for_each(|nearest| nearest.center = last_of_equal[nearest.center as usize]);
                 check.as_mut().map_or(Ok(()), |check| check.add(usable))
@@ -443,6 +454,7 @@ impl Work<'_> {
             source_rows: before.source_rows + self.coming(),
             skipped_rows: before.skipped_rows + old.removed() + scanned.skipped_rows,
             removed_rows: before.removed_rows + old.removed(),
+            // A store that was never appended to has no `built_rows`: all of its source rows are from the build.
             built_rows: before.built_rows.or(Some(before.source_rows)),
             duplicate_ids,
             rounded_from_f64: before.rounded_from_f64 || rounded,

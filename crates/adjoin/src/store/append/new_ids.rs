@@ -26,6 +26,7 @@ pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: 
     }
     let (first_new, rows) = (old.manifest().source_rows, old.manifest().rows + new.manifest().rows);
     let largest = |store: &Store| store.extents().iter().map(OldRows::bytes_read).max().unwrap_or(0);
+    // Reserved first, since the memory for the check is a fraction of what is still free.
     let _buckets = context.reserve(largest(old).max(largest(new)), PURPOSE)?;
     let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
     let memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
@@ -37,6 +38,7 @@ pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: 
     drop(memory);
     let Some(row) = found.first.map(|row| row - first_new) else { return Ok(()) };
     let mut id = String::new();
+    // The check knows hashes only. Reading the new rows again finds the text of the id for the message.
     each_hash(context, new, &mut |number, _, shown| {
         if number == row {
             id = shown();

@@ -47,6 +47,7 @@ impl DeletedRows {
             (IdKind::None, Ids::Int64(rows)) => rows.iter().map(|&row| key_of_row(row.cast_unsigned())).collect(),
             _ => (0..ids.len()).filter_map(|k| hash_of(ids, k)).collect(),
         };
+        // An id that is named twice would otherwise be counted as missing, since only one of its copies is found.
         keys.sort_unstable();
         keys.dedup();
         let (met, gone) = (RowSet::new(keys.len() as u64), RowSet::new(manifest.rows));
@@ -114,6 +115,7 @@ impl<'a> OldRows<'a> {
         let mut id = Vec::new();
         for (number, tally) in (0..).zip(&mut tallies) {
             context.cancel.check()?;
+            // Counted again below, since rows may be removed. The radius stays an upper bound without them.
             tally.rows = 0;
             let mut place = firsts[number as usize];
             read_bucket(store, number, bytes, |row, _, ids, k| {
