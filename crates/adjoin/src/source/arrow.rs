@@ -115,6 +115,7 @@ impl Layout {
         let present = file.len().min(6) as usize;
         file.read_at(0, &mut magic[..present])?;
         let ipc = IpcFile::read(path, file, Some(context))?;
+        // Columns are written again all together, so all of them are in memory.
         let all: Vec<ColumnPlace> = (0..ipc.schema.fields().len()).map(ColumnPlace::top).collect();
         let batch_bytes = ipc.scan_memory(&ipc.choose(&all), None)?.0.held;
         let compression = ipc.blocks.first().map(|block| ipc.compression(&block.place)).transpose()?.flatten();
@@ -183,6 +184,7 @@ impl IpcFile {
                 path.display()
             )));
         } else {
+            // A stream has no magic bytes. Anything that is not a message is refused when the first one is read.
             ipc.read_messages()?;
         }
         Ok(ipc)
@@ -220,6 +222,7 @@ impl IpcFile {
         let dictionaries = self.dictionary_memory(chosen)?;
         let blocks = self.blocks.len() * size_of::<BatchBlock>();
         let blocks = (blocks + self.dictionaries.len() * size_of::<DictionaryBlock>()) as u64;
+        // Sizes are claims of the file, so sums saturate; `ScanMemory::claimed` limits them.
         let held = batch.saturating_add(dictionaries.held).saturating_add(blocks + head_bytes);
         let memory = ScanMemory::claimed(held, batch.max(dictionaries.piece));
         Ok((memory, bytes_of_vectors / element_bytes as u64))
@@ -271,6 +274,7 @@ impl IpcFile {
     fn read_footer(&mut self) -> Result<()> {
         let place = "its Arrow footer";
         let lacking = || self.damaged(place, "it is not there, so the file is truncated");
+        // The footer's length is at the very end of the file, before the magic bytes.
         let trailer_start = self.file.len().checked_sub(TRAILER_BYTES).ok_or_else(lacking)?;
         let mut trailer = [0; TRAILER_BYTES as usize];
         self.file.read_at(trailer_start, &mut trailer)?;
@@ -291,6 +295,8 @@ impl IpcFile {
             Ok::<_, String>((native_schema(schema)?, footer.version(), dictionaries, places))
         })?;
         (self.schema, self.dictionary_of, self.version) = (schema, dictionary_of, version);
+        // A footer lists all dictionaries first, without the batches between them, so all are read before the first
+        // batch.
         for place in dictionaries {
             let head = self.read_head(&place)?;
             let block = self.dictionary(place, &head)?;
@@ -334,6 +340,7 @@ impl IpcFile {
             return Ok(None);
         }
         let place = format!("the message at byte {offset}");
+        // Fewer bytes than a length: neither a message nor the mark of the end.
         if offset + 4 > self.file.len() {
             return Err(self.damaged(place, "it is truncated"));
         }
@@ -345,6 +352,7 @@ impl IpcFile {
             MARKER => (8, i32::from_le_bytes([l0, l1, l2, l3])),
             length => (4, i32::from_le_bytes(length)),
         };
+        // A length of 0 marks the end of a stream. Bytes after it are not part of the stream.
         if length == 0 {
             return Ok(None);
         }
@@ -352,6 +360,7 @@ impl IpcFile {
             return Err(self.damaged(place, "its length is too large"));
         };
         let head = self.read_head(&Block::new(from, head_bytes, 0))?;
+        // The length of the body is known only from the header, so the header is read with an empty body first.
         let body = guarded(&self.path, &place, || {
             arrow_ipc::root_as_message(message_of(&head)).map(|message| message.bodyLength())
         })?;
@@ -385,6 +394,7 @@ impl IpcFile {
     /// Reads the header of a message, including the length before it.
     fn read_head(&self, place: &Block) -> Result<Vec<u8>> {
         self.check_place(place)?;
+        // The length is checked to lie within the file, so a damaged one cannot reserve more than the file's size.
         let _room = self.reserve(place.metaDataLength() as u64)?;
         let mut head = vec![0; place.metaDataLength() as usize];
         self.file.read_at(place.offset() as u64, &mut head)?;
@@ -430,6 +440,7 @@ impl IpcFile {
         let wanted = self.dictionaries_of(&chosen);
         let mut dictionaries = 0;
         Box::new((0..self.blocks.len()).map(move |k| {
+            // In a stream, a dictionary may change between batches: each batch is decoded with the values before it.
             while let Some(block) = self.dictionaries.get(dictionaries).filter(|block| block.batches_before <= k) {
                 dictionaries += 1;
                 if wanted.contains(&block.number) {
@@ -490,8 +501,10 @@ impl IpcFile {
         let grown = self.grown_bytes(place, columns, |range| {
             Ok(body[range.start..range.start + range.bytes].first_chunk().copied().unwrap_or_default())
         })?;
+        // The decoder allocates the decompressed buffers by these sizes, and it would abort the process if it failed.
         self.room(place, grown.iter().fold(0, |sum, grown| sum.saturating_add(*grown)))?;
         let taken = taken(place, head.len(), columns, &grown);
+        // The memory was planned when the file was opened, so a larger message means that the file has changed.
         if taken > piece_bytes_max {
             let fault =
                 format!("it takes {taken} bytes, when the file was opened none took more than {piece_bytes_max}");
@@ -516,6 +529,7 @@ impl IpcFile {
                 return Ok(0);
             }
             let claim = u64::try_from(i64::from_le_bytes(first_bytes(buffer)?)).unwrap_or(0); // -1 means not compressed
+            // Division, since a multiplication of the bytes could overflow.
             if claim / GROWTH_MAX > buffer.bytes as u64 {
                 let fault = format!("a buffer of {} bytes claims to grow to {claim}", buffer.bytes);
                 return Err(self.damaged(at(place), &fault));
@@ -563,6 +577,7 @@ fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result:
     let mut listed = batch.buffers().into_iter().flatten();
     let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
     let mut buffers = Vec::new();
+    // Buffers of columns that are not chosen are counted too, since only the order tells whose they are.
     for (column, field) in chosen.schema.fields().iter().enumerate() {
         let count = buffer_count(field, message.version(), &mut view_buffers);
         for _ in 0..count {
@@ -580,10 +595,12 @@ fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result:
 /// Returns the bytes of a message while it is decoded: its body, its decompressed buffers, and copies of buffers that
 /// are not aligned.
 fn taken(place: &Block, head_bytes: usize, columns: &ColumnBuffers, grown: &[u64]) -> u64 {
+    // Only buffers of chosen columns are read. The others cost memory only below the size that is mapped.
     let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
     let read = columns.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
     let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
     let copied = columns.buffers.iter().filter(|range| {
+        // Views are 128-bit values. The decoder copies a buffer that is not aligned for its type.
         let alignment = if range.may_be_view { 16 } else { 8 };
         !(head_bytes + range.start).is_multiple_of(alignment)
     });
@@ -650,6 +667,7 @@ fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl
     match field.data_type() {
         DataType::Null => 0,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => 3,
+        // Views have as many data buffers as the message says, so their number is read from it.
         DataType::Utf8View | DataType::BinaryView => {
             2 + view_buffers.next().and_then(|count| u32::try_from(count).ok()).unwrap_or(0) as usize
         }
@@ -659,6 +677,7 @@ fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl
         DataType::Struct(fields) => 1 + fields.iter().map(|field| inner(field)).sum::<usize>(),
         DataType::RunEndEncoded(ends, values) => inner(ends) + inner(values),
         DataType::Union(fields, mode) => {
+            // Unions had a validity buffer before version 5 of the format.
             let validity = usize::from(version < MetadataVersion::V5);
             let offsets = usize::from(*mode == UnionMode::Dense);
             validity + 1 + offsets + fields.iter().map(|(_, field)| inner(field)).sum::<usize>()

@@ -31,6 +31,7 @@ impl ArrowTable {
         let name = Path::new(name).to_owned();
         let file: Arc<dyn ReadFile> = Arc::new(BytesFile::new(&name, bytes));
         let facts = arrow::inspect(context, &name, file.clone(), &options())?;
+        // An estimate means that the budget did not suffice to read the first vector.
         if facts.dimensions.likely().is_some() {
             let takes = format_bytes(facts.memory.held);
             return Err(Error::budget(format!(

@@ -57,6 +57,7 @@ impl<'a> Attributes<'a> {
         purpose: &Message,
     ) -> Result<Self> {
         let mut seen = BTreeSet::new();
+        // Two columns of one name could not be told apart in a filter.
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
             return Err(Error::option(message![Argument::Columns.with(twice), " is named twice; name it once"]));
         }
@@ -69,6 +70,7 @@ impl<'a> Attributes<'a> {
         }
         let mut kinds: Option<Vec<DataType>> = None;
         let (mut found, mut reading_bytes) = (Vec::new(), 0);
+        // Files without rows may lack a schema, and their types cannot conflict with any values.
         for file in files.into_iter().filter(|file| file.rows > 0) {
             if !file.is_table() {
                 let at = file.path.display();
@@ -83,6 +85,7 @@ impl<'a> Attributes<'a> {
             let (ways, of_file): (Vec<ColumnPlace>, Vec<DataType>) =
                 ways.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             let mut places = ways.clone();
+            // Readers deliver columns in the order of the file; `order` restores the order of the names.
             places.sort_unstable();
             places.dedup();
             // Refuses unreadable columns before any work.
@@ -97,6 +100,7 @@ impl<'a> Attributes<'a> {
             let order = ways.iter().map(at).collect();
             found.push(TableFile { file, places, order });
         }
+        // No file has rows, so any type fits.
         let kinds = kinds.unwrap_or_else(|| vec![DataType::Null; names.len()]);
         let fields = names.iter().zip(kinds).map(|(name, kind)| Field::new(name, kind, true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
@@ -181,6 +185,7 @@ impl FileScan<'_> {
             None => open.insert((file.tables(context, places, BATCH_ROWS)?, file.first_row)),
         };
         let Some(table) = tables.next().transpose()? else {
+            // A table that ends early would shift all later rows to the wrong vectors.
             return file.check_rows(*row - file.first_row).map(|()| None);
         };
         let columns = order.iter().zip(attributes.schema.fields()).map(|(&at, field)| {
@@ -199,6 +204,7 @@ impl FileScan<'_> {
 /// Returns the bytes of the rows of a table, which may be a slice of a larger one. If that is unknown, returns the
 /// bytes of all rows.
 pub(crate) fn slice_bytes(table: &RecordBatch) -> u64 {
+    // Slices share the buffers of their table, so the size of the buffers would count other rows.
     let of = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
     table.columns().iter().map(of).sum::<usize>() as u64
 }

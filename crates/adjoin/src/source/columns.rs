@@ -130,6 +130,7 @@ impl TableColumns {
             None => match context.reserve_between_runs(memory.held, "the first vector") {
                 Ok(_room) => self.first_length(tables()?)?.map_or(Dimensions::Unknown, Dimensions::Seen),
                 Err(error) if error.kind() == ErrorKind::Budget => {
+                    // The estimate only serves the error message that names the memory of a scan.
                     Dimensions::Likely((likely_elements / rows).clamp(1, DIMENSIONS_MAX as u64) as usize)
                 }
                 Err(error) => return Err(error),
@@ -163,6 +164,7 @@ impl TableColumns {
     }
 
     fn lists<'a>(&self, table: &'a RecordBatch) -> Result<Lists<'a>> {
+        // Only the chosen columns are in the table, in the order of the file, so the vectors are first or second.
         let place = usize::from(self.id.as_ref().is_some_and(|id| id.place < self.vector));
         let column = table.columns().get(place).and_then(|column| Lists::new(column.as_ref()));
         column.ok_or_else(|| other_type(&self.path, &self.vector_name))
@@ -174,6 +176,7 @@ impl TableColumns {
         let lists = self.lists(table)?;
         let values = lists.values();
         let stored = stored_bytes(values, self.element).ok_or_else(|| other_type(&self.path, &self.vector_name))?;
+        // Looked up once per table, since hardly any file has null elements.
         let null_elements = values.nulls().filter(|nulls| nulls.null_count() > 0);
         let width = self.element.bytes();
         let mut bytes = Vec::with_capacity(rows * vectors.bytes());
@@ -191,6 +194,7 @@ impl TableColumns {
                 self.element.append(&stored[elements.start * width..elements.end * width], &mut bytes)
             };
             faults.extend(fault.map(|fault| (row, fault)));
+            // A row with a fault has zeros, so that the rows after it stay at their places.
             bytes.resize((row + 1) * vectors.bytes(), 0);
         }
         Ok(VectorBatch { first_row, rows, bytes, faults, ids: self.convert_ids(table, first_row)? })
@@ -210,6 +214,8 @@ fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: &ColumnPlace
         IdChoice::RowNumbers => None,
         IdChoice::Column(name) => Some((find(path, schema, name)?, name.as_str())),
         IdChoice::IfThere => {
+            // Only a column of the table itself is an id by its name alone; fields of structs must be named by the
+            // user.
             let place = schema.fields().iter().position(|field| field.name() == USUAL_ID_COLUMN);
             let usual = place.map(|place| ((ColumnPlace::top(place), schema.field(place)), USUAL_ID_COLUMN));
             usual.filter(|((place, _), _)| place != vector)
@@ -248,6 +254,7 @@ fn choose_vector(path: &Path, schema: &Schema, requested: Option<&str>) -> Resul
     let fields = schema.fields().iter().enumerate();
     let mut choices: Vec<_> =
         fields.filter_map(|(index, field)| Choice::of(ColumnPlace::top(index), field, field.name())).collect();
+    // With several candidates, guessing could silently join the wrong column.
     if let (Some(only), true) = (choices.pop(), choices.is_empty()) {
         return Ok(only);
     }
@@ -391,6 +398,7 @@ impl<'a> Lists<'a> {
 /// Returns the range of `size` elements from an offset.
 fn range_of(offset: i64, size: i64) -> Range<usize> {
     let offset = offset as usize;
+    // Saturates, so that a damaged size leads to an error about the range and not to a wrong one.
     offset..offset.saturating_add(size as usize)
 }
 
@@ -402,6 +410,7 @@ pub(super) fn rows_per_batch(vectors: VectorType, batch_bytes: usize) -> usize {
 /// Returns how many of the first `rows` rows have no more text than is planned for a batch, but at least one. Texts are
 /// ids, which are copied.
 fn rows_within(table: &RecordBatch, rows: usize) -> usize {
+    // The plan of a scan reserves this much for the texts of a batch, so a batch with longer ids has fewer rows.
     let limit = (COPIED_BYTES as usize).max(TEXT_BYTES_A_ROW * rows);
     let mut left = vec![limit; table.num_columns()];
     for row in 0..rows {
@@ -449,6 +458,7 @@ impl ColumnScan {
 
     /// Returns the next rows, not converted yet.
     fn next_piece(&mut self) -> Result<Option<RecordBatch>> {
+        // Tables without rows are legal in all formats; an empty batch would end the scan.
         let mut table = self.rest.take().filter(|rest| rest.num_rows() > 0);
         while table.as_ref().is_none_or(|table| table.num_rows() == 0) {
             match self.tables.as_mut().and_then(Iterator::next) {

@@ -49,6 +49,7 @@ impl RecordEnd {
         for (at, byte) in bytes.iter().enumerate() {
             self.0 = match (self.0, byte) {
                 (Place::Quoted, b'"') => Place::QuoteInQuoted,
+                // A doubled quote within quotes stands for a quote: the second one opens the quotes again.
                 (Place::Quoted, _) | (Place::FieldStart | Place::QuoteInQuoted, b'"') => Place::Quoted,
                 (_, b'\n' | b'\r') => {
                     self.0 = Place::FieldStart;
@@ -77,6 +78,7 @@ pub(super) fn schema(
     let mut lines = Lines::of_csv(context, path, file)?;
     let mut room = context.reserve((2 * INFERRED_BYTES) as u64, &format!("{}: its first records", path.display()))?;
     let mut first = Vec::new();
+    // One more line than records, for the header.
     for _ in 0..=INFERRED_RECORDS {
         let Some(line) = lines.next_line()?.filter(|_| first.len() < INFERRED_BYTES) else { break };
         // the records, twice while they grow, and the fields of one, which the library copies
@@ -135,6 +137,8 @@ impl CsvTables {
     ) -> Result<Self> {
         let lines = Lines::of_csv(context, path, file)?;
         let fields = schema.fields().len().max(1);
+        // The decoder allocates fields times records at once, so a table with many columns is decoded in smaller
+        // batches.
         let batch_records = (BATCH_BYTES / (FIELD_BYTES * fields)).clamp(1, BATCH_RECORDS);
         let room = context.reserve(decoding_bytes(fields), &format!("{}: its records", path.display()))?;
         let builder = arrow_csv::ReaderBuilder::new(schema).with_format(Format::default().with_header(true));
@@ -159,6 +163,7 @@ impl CsvTables {
                 context.grow(room, DECODED_BYTES_A_BYTE * bytes as u64, &format!("{}: {place}", path.display()))?;
             }
             let mut rest = line.bytes;
+            // The decoder stops at the end of each record it completes.
             while !rest.is_empty() {
                 let taken = guarded(path, &place, || decoder.decode(rest))?;
                 rest = &rest[taken..];

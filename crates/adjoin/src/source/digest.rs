@@ -21,6 +21,7 @@ impl Digest {
         match &batch.ids {
             Ids::None => {}
             Ids::Int64(ids) => ids.iter().for_each(|id| self.ids.update(&id.to_le_bytes())),
+            // The lengths separate the texts: without them, "ab" and "c" would equal "a" and "bc".
             Ids::Utf8(texts) => (0..texts.len()).for_each(|k| {
                 let text = texts.get(k);
                 self.ids.update(&(text.len() as u64).to_le_bytes());

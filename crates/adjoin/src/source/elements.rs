@@ -49,6 +49,7 @@ impl StoredElement {
             return None;
         }
         let (at, value) = values.enumerate().find(|(_, value)| is_lost(*value))?;
+        // An infinite element must not enter any distance; the caller skips or refuses the row.
         delivered[start..].fill(0);
         Some(Fault::TooLarge { at, value })
     }

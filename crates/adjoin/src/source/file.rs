@@ -135,6 +135,7 @@ impl SourceFile {
                 let file = self.open(context)?;
                 (json_lines::tables(context, &self.path, file, places, row, self.line_facts()?)?, 0)
             }
+            // Other formats cannot start at a row, so the rows before it are read and dropped.
             _ => (self.tables(context, places, 1)?, row),
         };
         for table in tables {
@@ -181,6 +182,7 @@ impl SourceFile {
         let request = Without { context, path: &self.path, rows: self.rows, is_removed, done };
         let memory = self.writing(context)?;
         let out = without::write(self.known(), memory, &request, file.clone(), out)?;
+        // After reading, since the file may have been changed while it was read.
         self.check(&*file)?;
         Ok(out)
     }
@@ -194,6 +196,7 @@ impl SourceFile {
             return Ok(None);
         }
         let ids = ids_of(&self.path, &*self.schema(context)?, options);
+        // A column with values of several kinds has no usable type in the schema. Its conflict is the better message.
         let conflict = || self.lines.as_ref().and_then(|lines| json_lines::conflict_of(&self.path, lines, options));
         let no_column = || self.arrays.as_ref().and_then(|arrays| arrays.no_column(&self.path, options));
         ids.map_err(|error| conflict().or_else(no_column).unwrap_or(error))

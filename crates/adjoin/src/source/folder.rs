@@ -34,6 +34,7 @@ impl FolderFiles {
         refuse_tables(&[folder.to_owned()])?;
         let mut found = Self::default();
         found.walk(folder, &mut Vec::new())?;
+        // The order of a folder's entries depends on the file system, and row numbers must not.
         found.files.sort_by(|(a, _), (b, _)| by_bytes(a, b));
         found.left_out.sort_by(|a, b| by_bytes(a, b));
         let within = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
@@ -99,6 +100,7 @@ impl FolderFiles {
     fn walk(&mut self, folder: &Path, way: &mut Vec<PathBuf>) -> Result<()> {
         let cannot_list =
             |error: io::Error| Error::device(format!("cannot list {}: {error}", folder.display())).caused_by(error);
+        // Only real paths reveal a cycle: each round through a link has a longer name.
         let place = folder.canonicalize().map_err(cannot_list)?;
         if way.contains(&place) {
             return Err(Error::input(format!(
@@ -108,6 +110,7 @@ impl FolderFiles {
         }
         way.push(place);
         refuse_table_at(folder)?;
+        // Folders of the datasets library also hold cached results of operations, which are not part of the set.
         let saved = saved_files(folder)?;
         let is_cache = |path: &Path| saved.as_ref().is_some_and(|files| !files.iter().any(|file| file == path));
         for entry in fs::read_dir(folder).map_err(cannot_list)? {
@@ -131,6 +134,7 @@ impl FolderFiles {
 
 /// Returns whether a file does not count as data: it is hidden, or a note of the writer such as `_SUCCESS`.
 pub(super) fn is_left_out(path: &Path) -> bool {
+    // As in Hadoop and Spark, which mark files that are not data in this way.
     matches!(path.file_name().unwrap_or_default().as_encoded_bytes().first(), Some(b'.' | b'_'))
 }
 

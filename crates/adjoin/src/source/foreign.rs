@@ -21,6 +21,7 @@ pub fn guarded<T, E: Display>(
     place: impl Display,
     read: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<T> {
+    // The guard ends before the error is built, so a panic in our own code is printed as usual.
     let caught = {
         let _guard = Guard::begin();
         catch_unwind(AssertUnwindSafe(read))
@@ -41,6 +42,7 @@ thread_local! {
 /// Returns whether this thread runs a third-party reader. Its panics become errors. A panic hook can call this, so as
 /// not to print the same text as the error.
 pub fn is_guarded() -> bool {
+    // Thread-local storage may be gone already if a thread panics while it ends.
     GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
 }
 

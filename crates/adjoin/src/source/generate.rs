@@ -39,6 +39,7 @@ pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<
     check(what)?;
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
     let header = header(what, ending)?;
+    // A draft, so that an interrupted run leaves no file that looks complete.
     let (draft, output) = Draft::create(context, path, *force)?;
     let written = output.written();
     let mut file = BufWriter::with_capacity(1 << 20, output);

@@ -78,6 +78,7 @@ impl Model {
         let number = core_number(&mut self.random);
         let spread = (self.hardness * self.random.uniform().sqrt()).min(1.0);
         self.set_core(number);
+        // Square weights add up to 1, so that all rows have the same variance whatever their spread.
         let kept = (1.0 - spread * spread).sqrt() as f32;
         let spread = spread as f32;
         for (x, deviation) in self.row.iter_mut().zip(&self.deviations) {
@@ -95,7 +96,9 @@ impl Model {
 
     /// Writes a core to `row`.
     fn set_core(&mut self, number: u64) {
+        // Small numbers are the cores with most rows, so a prefix of the numbers serves most draws.
         let held = usize::try_from(number - HEAVIEST as u64).ok().and_then(|place| self.cores.get_mut(place));
+        // A generator for each core: a core that is not held is drawn again with the same values.
         let mut random = Random::new(self.cores_seed.wrapping_add(number), "core");
         let drawn = self.deviations.iter().map(|deviation| deviation * random.rough_normal());
         match held {
@@ -107,6 +110,7 @@ impl Model {
 
 /// Draws the number of a core. Numbers of rare cores are limited only by 64 bits.
 fn core_number(random: &mut Random) -> u64 {
+    // `uniform` may return 0 but not 1, so this is never 0.
     let above_zero = 1.0 - random.uniform();
     (HEAVIEST / above_zero) as u64
 }
@@ -135,6 +139,7 @@ fn transform(row: &mut [f32]) {
 
 /// Converts an element to an integer around 128.
 fn integer(x: f32) -> u8 {
+    // Adding a half rounds to the nearest integer, and the cast clips at 0 and 255.
     (INTEGER_SCALE * x + 128.5) as u8
 }
 

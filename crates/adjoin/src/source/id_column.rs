@@ -77,6 +77,7 @@ impl IdColumn {
             }
             DataType::Dictionary(_, _) => {
                 let dictionary = column.as_any_dictionary();
+                // Keys come from the file, and an invalid one must not read beyond the values.
                 let checked = Some(TakeOptions { check_bounds: true });
                 let plain = take(dictionary.values(), dictionary.keys(), checked);
                 self.convert(&plain.map_err(|_| self.other_type())?, first_row)
@@ -95,6 +96,7 @@ fn kind(field: &Field) -> Option<IdKind> {
     match field.data_type() {
         DataType::Dictionary(_, values) => plain_kind(values),
         DataType::FixedSizeBinary(UUID_BYTES) => {
+            // Other columns of 16 bytes may be hashes or addresses, which have no canonical text.
             let is_uuid = field.metadata().get(EXTENSION_TYPE_NAME_KEY).is_some_and(|name| name == UUID_EXTENSION);
             is_uuid.then_some(IdKind::Utf8)
         }

@@ -72,6 +72,7 @@ impl LineFacts {
     }
 
     fn rows_at_once(&self) -> usize {
+        // By the largest line, so that any lines decoded at once stay within the plan.
         (DECODED_BYTES / self.decoded_bytes_max.max(1)).clamp(1, 1 << 12) as usize
     }
 }
@@ -90,6 +91,7 @@ pub(super) fn inspect(
     let columns = TableColumns::choose(path, &facts.schema, options);
     let columns = columns.map_err(|error| conflict_of(path, &facts, options).unwrap_or(error))?;
     let elements = seen.element_count(columns.vector().0.way());
+    // The facts are copied out; the tree of all names is no longer needed.
     drop(seen);
     let facts = Arc::new(facts);
     let memory = ScanMemory::claimed(facts.held_bytes(), 0);
@@ -144,6 +146,7 @@ fn read_through(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Resu
         let names_bytes = count.names_bytes;
         let text = line.text();
         seen.line(text, &mut count).map_err(|error| not_an_object(path, line.number, &error))?;
+        // Objects used as maps, with a key per row, would take memory without limit.
         if seen.is_cut() {
             return Err(Error::input(format!(
                 "{}: line {} and those before have too many different names to be columns; give the columns the same names in all lines",
@@ -297,9 +300,12 @@ impl Lines {
     /// Returns the next line. The last line needs no line break.
     pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>> {
         loop {
+            // Bytes that were searched before are skipped: a long line read in blocks would otherwise take quadratic
+            // time.
             let unsearched = self.present.start + self.searched;
             let end = self.ending.find(&self.buffer[unsearched..self.present.end]).map(|bytes| unsearched + bytes);
             let is_over = self.position == self.file.len();
+            // The last line needs no line break.
             let Some(end) = end.or((is_over && !self.present.is_empty()).then_some(self.present.end)) else {
                 if is_over {
                     return Ok(None);
@@ -316,6 +322,7 @@ impl Lines {
     }
 
     fn read_more(&mut self) -> Result<()> {
+        // The rest of a line moves to the front, so that lines are contiguous in the buffer.
         self.buffer.copy_within(self.present.clone(), 0);
         self.present = 0..self.present.len();
         if self.present.end == self.buffer.len() {
@@ -331,6 +338,7 @@ impl Lines {
 
     fn grow(&mut self) -> Result<()> {
         let (path, line) = (self.path.display(), self.number + 1);
+        // Without `growth`, the buffer was sized for the longest line of the file as it was.
         let Some((context, memory)) = &mut self.growth else { return Err(super::file::changed(&self.path)) };
         let bytes = 2 * self.buffer.len();
         if bytes > LINE_BYTES_MAX {
@@ -368,11 +376,13 @@ impl Rows {
         first_row: u64,
     ) -> Result<Self> {
         let ways: Vec<&[usize]> = places.iter().map(ColumnPlace::way).collect();
+        // The decoder parses only the fields of its schema and skips all others.
         let fields = pruned(facts.schema.fields(), &ways);
         let conflict = |conflict: &&Conflict| {
             let names = facts.schema.fields();
             places.iter().any(|place| conflict.column.split('.').next() == Some(names[place.top_index()].name()))
         };
+        // A conflict matters only if the column is read; other columns may hold anything.
         if let Some(Conflict { column, words }) = facts.conflicts.iter().find(conflict)
             && fields.iter().any(|field| holds_conflict(field))
         {
@@ -406,6 +416,7 @@ impl Rows {
                 continue;
             }
             rows += 1;
+            // Counting rows needs no decoder; the lines were parsed when the file was opened.
             if self.has_columns {
                 let decode = || self.decoder.decode(line.text()).map(drop);
                 guarded(&path, format!("line {}", line.number), decode)?;

@@ -147,6 +147,7 @@ impl Seen {
         if let (Some((kind, line)), Some((other, other_line))) = (self.first, self.other) {
             return add(format!("{kind} in line {line} and {other} in line {other_line}"));
         }
+        // Ids beyond 2^53 would silently become equal if they were read as floats.
         if let Some(line) = self.number.rounded() {
             return add(format!(
                 "numbers that only a 64-bit float holds and, in line {line}, an integer that it rounds"
@@ -167,6 +168,7 @@ impl Seen {
 
     /// Returns the type. Numbers in lists are always f64, since they are elements of vectors.
     fn data_type(&self, in_list: bool) -> DataType {
+        // Only nulls were seen, so every type fits.
         let Some((kind, _)) = self.first else { return DataType::Null };
         if self.other.is_some() || self.fields.is_cut {
             return CONFLICT;
@@ -179,6 +181,7 @@ impl Seen {
             Kind::Number => self.number.data_type(),
             Kind::List => {
                 let elements = self.elements.as_ref().map_or(DataType::Null, |elements| elements.data_type(true));
+                // Empty lists only: any element type fits, and lists of floats may be vectors.
                 let elements = if elements == DataType::Null { DataType::Float64 } else { elements };
                 DataType::List(Arc::new(Field::new_list_field(elements, true)))
             }
@@ -190,6 +193,7 @@ impl Seen {
     fn note(&mut self, kind: Kind, line: u64) {
         match self.first {
             None => self.first = Some((kind, line)),
+            // Only the first conflict is kept, since the message names one line of each kind.
             Some((first, _)) if first != kind => self.other = self.other.or(Some((kind, line))),
             Some(_) => {}
         }
@@ -222,6 +226,7 @@ struct Value<'a> {
 
 impl Value<'_> {
     fn note_inexact(&mut self, value: i128) {
+        // Not every integer above 2^53 has an exact f64.
         if value as f64 as i128 != value {
             self.seen.number.inexact.get_or_insert(self.count.line);
         }
@@ -318,6 +323,7 @@ impl Keys {
         if let Some(place) = self.places.get(name) {
             return Some(*place);
         }
+        // The name is held twice: in the list and as a key of the map.
         let bytes = COLUMN_BYTES + 2 * name.len() as u64;
         if count.names_bytes + bytes > bytes_max {
             self.is_cut = true;

@@ -23,6 +23,7 @@ impl Named {
     /// # Errors
     /// Fails if the names are of another kind.
     pub(crate) fn new(kind: IdKind, names: &Ids) -> Result<Self> {
+        // Without ids, rows are named by their numbers, which are integers.
         let kind_of_names = if kind == IdKind::None { IdKind::Int64 } else { kind };
         if names.kind() != kind_of_names {
             return Err(Error::input(match kind {
@@ -34,6 +35,7 @@ impl Named {
         let mut missing: HashMap<Vec<u8>, Vec<usize>> = HashMap::with_capacity(names.len());
         for k in 0..names.len() {
             let mut name = Vec::new();
+            // One form for all kinds of ids, so that rows and names are compared as bytes.
             names.append_bytes_of(k, &mut name);
             missing.entry(name).or_default().push(k);
         }
@@ -47,6 +49,7 @@ impl Named {
 
     /// Checks a row, given the bytes of its id ([`Ids::append_bytes_of`]).
     pub(crate) fn meet(&mut self, name: &[u8], place: u64) {
+        // Removing a name makes its first row the one that counts.
         for k in self.missing.remove(name).into_iter().flatten() {
             self.found[k] = Some(place);
         }

@@ -21,6 +21,7 @@ impl ColumnPlace {
 
     /// Finds the column of this name or, if there is none, the field that the dotted name leads to.
     pub(super) fn find<'a>(fields: &'a Fields, name: &str) -> Option<(Self, &'a FieldRef)> {
+        // An exact name goes first, since names of columns may contain dots.
         if let Some(index) = fields.iter().position(|field| field.name() == name) {
             return Some((Self::top(index), &fields[index]));
         }
@@ -72,6 +73,7 @@ pub(super) struct Flattening(Vec<Vec<usize>>);
 
 impl Flattening {
     pub(super) fn of(places: &[ColumnPlace]) -> Self {
+        // The position within the pruned struct: how many of its fields that are read come before this one.
         let among = |way: &[usize], depth: usize| {
             let siblings = places.iter().filter(|other| other.0.len() > depth && other.0[..depth] == way[..depth]);
             let mut before: Vec<usize> =
@@ -91,6 +93,7 @@ impl Flattening {
         let column = |way: &Vec<usize>| {
             let mut column = table.columns().get(way[0]).ok_or_else(other_type)?;
             let mut above = None;
+            // A field is null if any struct around it is, whatever its own validity says.
             for step in &way[1..] {
                 let outer = column.as_struct_opt().ok_or_else(other_type)?;
                 above = NullBuffer::union(above.as_ref(), outer.nulls());
@@ -159,6 +162,7 @@ impl Expanded {
 
     /// Returns whether a column is a struct without its fields.
     fn is_bare(&self, column: usize) -> bool {
+        // Columns are listed depth first, so the fields of a struct follow it at once.
         self.ways.get(column + 1).is_some_and(|next| next.len() > self.ways[column].len())
     }
 
@@ -183,6 +187,7 @@ fn expand(fields: &Fields, way: &mut Vec<usize>, places: &[ColumnPlace], columns
         way.push(index);
         // fields within a struct may be null if the struct is
         let field = if way.len() > 1 { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field.clone() };
+        // A struct is taken apart only if a requested field is inside it.
         let leads_on = places.iter().any(|place| place.0.len() > way.len() && place.0.starts_with(way));
         match field.data_type() {
             DataType::Struct(inner) if leads_on => {

@@ -34,6 +34,7 @@ pub(super) fn layout(path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
     let element = header.element().map_err(wrong)?;
     let (rows, columns) = header.rows_and_columns().map_err(wrong)?;
     let dimensions = check_dimensions(path, i128::from(columns))?;
+    // In 128 bits, since a damaged header may claim any number of rows.
     let expected = u128::from(start) + u128::from(rows) * (dimensions * element.bytes()) as u128;
     if u128::from(file.len()) != expected {
         return Err(wrong(format!(
@@ -60,6 +61,7 @@ pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -
 /// Creates a header of version 1.0, for a dtype without field names and an array in C order.
 pub(super) fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     let lengths: String = shape.iter().map(|length| format!("{length}, ")).collect();
+    // Python writes a tuple of one element with a trailing comma.
     let lengths = if let [_, _, ..] = shape { lengths.trim_end_matches(", ") } else { lengths.trim_end() };
     let mut dictionary = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({lengths}), }}");
     // Magic, version and length take 10 bytes. The whole is a multiple of 64 and ends in a line break.
@@ -111,6 +113,7 @@ impl Header {
         let (kind, number) = (self.descr.get(..2)?, self.descr.get(2..)?);
         let number: u64 = number.parse().ok()?;
         match kind {
+            // NumPy stores texts in UTF-32, and the number counts characters.
             "<U" | ">U" => number.checked_mul(4),
             "|O" => None,
             _ => Some(number),
@@ -218,6 +221,7 @@ impl<'a> Literal<'a> {
         if !self.take('[') {
             return self.string().map(str::to_owned);
         }
+        // Fields may be structured too, so brackets are nested. What they contain is not needed.
         let mut depth = 1;
         let end = self.rest.find(|c| {
             depth += i32::from(c == '[') - i32::from(c == ']');

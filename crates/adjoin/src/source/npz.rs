@@ -95,8 +95,10 @@ impl Stored {
     fn data_type(&self) -> DataType {
         let element = element_type(&self.header.descr);
         match (&self.header.shape[..], element) {
+            // A row is read as a whole, so its length is limited before anything else.
             _ if self.row_bytes().is_none_or(|bytes| bytes > ROW_BYTES_MAX) => NO_COLUMN,
             ([_], Some(element)) => element,
+            // In Fortran order, the values of a row are scattered over the array, which is read front to back.
             ([_, length], Some(element)) if !self.header.fortran_order && element.is_numeric() => {
                 match i32::try_from(*length) {
                     Ok(length) => DataType::FixedSizeList(Arc::new(Field::new_list_field(element, false)), length),
@@ -158,15 +160,18 @@ pub(super) fn inspect(
     file: Arc<dyn ReadFile>,
     options: &SourceOptions,
 ) -> Result<Facts> {
+    // Arrays are inspected one after the other, so one reader and one header are in memory.
     let room = DIRECTORY_BYTES as u64 + READER_BYTES + npy::HEADER_BYTES_MAX;
     let _room = context.reserve_between_runs(room, &format!("{}: its arrays", path.display()))?;
     let mut arrays = Arrays::read(path, file.clone())?;
     let columns = TableColumns::choose(path, &arrays.schema, options);
     let columns = columns.map_err(|error| arrays.no_column(path, options).unwrap_or(error))?;
+    // The vectors decide how many rows there are. Other arrays are columns only if they have as many.
     arrays.rows = arrays.arrays[columns.vector().0.top_index()].rows().unwrap_or(0);
     let places: Vec<usize> = columns.places().iter().map(ColumnPlace::top_index).collect();
     let memory = ScanMemory::claimed(arrays.held_bytes(&places), 0);
     let arrays = Arc::new(arrays);
+    // Checks all chosen arrays now, even if the first vector is not read.
     let rows = Rows::new(path, file, &arrays, &columns.places())?;
     let facts = columns.facts(context, arrays.rows, 0, memory, || Ok(Box::new(rows) as Tables))?;
     Ok(Facts { arrays: Some(arrays), ..facts })
@@ -205,6 +210,7 @@ pub(super) fn tables_bytes(
     places: &[ColumnPlace],
     arrays: &Arc<Arrays>,
 ) -> Result<u64> {
+    // Refuses arrays of other lengths when the source is opened, not in the middle of a scan.
     drop(Rows::new(path, file, arrays, places)?);
     let tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
     Ok(arrays.held_bytes(&tops))
@@ -424,6 +430,7 @@ impl Values {
 
     /// Skips bytes.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<()> {
+        // Reads instead of seeking: the checksum covers the skipped bytes too, and deflated ones cannot be skipped.
         let mut buffer = vec![0; bytes.min(BUFFER_BYTES as u64) as usize];
         let mut left = bytes;
         while left > 0 {
@@ -481,6 +488,7 @@ impl Rows {
             columns.push(Column { values, data_type, row_bytes, is_wide: array.header.descr.starts_with("<U") });
         }
         let row_bytes: u64 = columns.iter().map(|column| column.row_bytes).sum();
+        // Rows of all columns together stay within the memory that was planned.
         let rows_at_once = (DECODED_BYTES / row_bytes.max(1)).clamp(1, DECODED_ROWS_MAX);
         let fields: Vec<FieldRef> =
             places.iter().map(|place| arrays.schema.fields()[place.top_index()].clone()).collect();
@@ -540,6 +548,7 @@ impl Column {
         let text = if self.is_wide { characters() } else { String::from_utf8(bytes.to_vec()).ok() };
         let no_text =
             || refused(&self.values.path, &self.values.name, "has a text that is not UTF-8; save it with dtype <U");
+        // NumPy pads texts with zeros, so trailing zeros are not part of a text.
         Ok(text.ok_or_else(no_text)?.trim_end_matches('\0').to_owned())
     }
 }
@@ -563,6 +572,7 @@ fn numbers(kind: &DataType, bytes: Vec<u8>) -> ArrayRef {
 
 /// Copies bytes to an address that is aligned for numbers of any size.
 fn aligned(bytes: &[u8]) -> Buffer {
+    // Values follow a header of any length, so they are rarely aligned in the buffer that was read.
     Buffer::from_slice_ref(bytes)
 }
 

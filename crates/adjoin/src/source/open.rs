@@ -119,6 +119,7 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
         if path.is_dir() {
             let found = FolderFiles::read(path, options.split.as_deref())?;
             notes.extend(found.note(path));
+            // If a split is chosen, nothing is read together, so there is nothing to note.
             notes.extend(found.note_of_splits(path).filter(|_| options.split.is_none()));
             let within = |file: &Path| file.strip_prefix(path).unwrap_or(file).to_owned();
             files.extend(found.files.into_iter().map(|(file, format)| (within(&file), file, format)));
@@ -196,6 +197,7 @@ fn named_files(source: &str) -> Result<Vec<PathBuf>> {
 }
 
 fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
+    // As in a shell, a wildcard does not match a leading dot.
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let matches = glob::glob_with(pattern, options).map_err(|error| {
         Error::input(format!(
@@ -217,6 +219,7 @@ fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
             Error::device(format!("cannot list {folder}: {error}")).caused_by(error)
         })?);
     }
+    // A pattern that begins like the files to skip asks for them explicitly.
     let asks_for = |start: &str| {
         Path::new(pattern).file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
     };
@@ -246,6 +249,7 @@ pub(super) const ENDINGS: &str =
     ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
 pub(super) fn unsupported(path: &Path) -> Error {
+    // If the file is missing, its ending is not the problem to report.
     if matches!(path.try_exists(), Ok(false)) {
         return Error::input(format!("{}: there is no such file or folder; check the path", path.display()));
     }

@@ -67,6 +67,7 @@ pub(super) fn inspect(
     let columns = footer.choose(options)?;
     let (memory, elements) = (footer.scan_memory(&columns.places())?, footer.vector_elements(&columns));
     let of_ids = columns.text_ids().map(std::slice::from_ref);
+    // A damaged footer may claim any size, so the claim is limited before batches are planned with it.
     let id_bytes = of_ids.map_or(0, |ids| footer.bytes_a_row(ids).min(CLAIMED_BYTES_MAX));
     let memory = ScanMemory { id_bytes, row_bytes: footer.row_bytes().min(CLAIMED_BYTES_MAX), ..memory };
     let footer = footer.with_piece_bytes_max(memory.piece);
@@ -149,6 +150,7 @@ pub(super) fn schema_within(context: &Context, path: &Path, file: Arc<dyn ReadFi
 }
 
 fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result<Reservation> {
+    // The footer's bytes are reserved first, since counting its parts reads them; then the decoded form is known.
     let place = decode(path, file, FOOTER, || footer_place(file))?;
     let purpose = format!("{}: {FOOTER}", path.display());
     let mut memory = context.reserve_between_runs(place.end - place.start, &purpose)?;
@@ -257,9 +259,12 @@ impl Footer {
             let most = |of: &dyn Fn(&ColumnChunkMetaData) -> u64| {
                 groups.iter().map(|group| of(group.column(leaf))).max().unwrap_or(0)
             };
+            // A chunk cannot have a page larger than itself, so small columns do not reserve the largest page of the
+            // file.
             let page = page_bytes.min(most(&|chunk| chunk.uncompressed_size().unsigned_abs()));
             batch.pages = batch.pages.saturating_add(page);
             let column = schema.column(leaf);
+            // One list may have all elements of its row group, however many rows there are.
             if column.max_rep_level() > 0 {
                 let elements = most(&|chunk| chunk.num_values().unsigned_abs());
                 batch.pages = batch.pages.saturating_add(elements.saturating_mul(VALUE_BYTES));
@@ -285,9 +290,11 @@ impl Footer {
     /// all ids of a batch are decoded at once.
     fn scan_tables(self, columns: &TableColumns, rows: usize, id_bytes: u64) -> Result<Tables> {
         let places = columns.places();
+        // Without text ids, nothing in a batch has more bytes than the plan of the scan assumes.
         let Some(ids) = columns.text_ids().map(std::slice::from_ref) else { return self.tables(&places, rows) };
         let rows = rows.min((id_bytes / self.bytes_a_row(ids).max(1)) as usize).max(1);
         let takes_many = self.batch_memory(ids, rows, u64::MAX).takes_many;
+        // No limits: the plan of the scan has them already, by the largest page and the bytes of ids.
         let batch = BatchMemory { pages: u64::MAX, copied: u64::MAX, takes_many };
         Ok(Box::new(PiecewiseTables::new(self, &places, rows, 0, batch)?))
     }
@@ -306,6 +313,7 @@ impl Footer {
 
 /// Decodes the footer, without statistics.
 pub(super) fn metadata(file: &WindowedFile) -> std::result::Result<ParquetMetaData, ParquetError> {
+    // Statistics may take more memory than all else in the footer, and nothing here uses them.
     let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
     let bytes = read_footer(file, footer_place(file)?)?;
     ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))
@@ -319,6 +327,7 @@ pub(super) fn decode<T>(
     read: impl FnOnce() -> std::result::Result<T, ParquetError>,
 ) -> Result<T> {
     let decoded = guarded(path, place, read);
+    // The crate's error only quotes the device's, which has the path and the kind of the failure.
     conclude(path, place, file.take_failure(), decoded)
 }
 
@@ -398,6 +407,7 @@ impl PiecewiseTables {
                 }
                 self.pieces = None; // drop its pages before the next are read
             }
+            // Skipping reads pages of earlier rows too, so the first batch after a skip may exceed the limit.
             let is_bounded = self.batch_rows > 1 && !self.skips;
             file.begin_batch(is_bounded.then_some(self.batch.pages));
             self.skips = false;
@@ -405,6 +415,7 @@ impl PiecewiseTables {
             let next = || reader.next().transpose()?.map(|table| flattening.flatten(table)).transpose();
             let decoded = guarded(path, &place, next);
             match file.take_failure() {
+                // Rows are larger here than on average. A single row is always read, whatever its pages take.
                 Some(Failure::LargeBatch) => self.read_row_by_row()?,
                 failure => match conclude(path, &place, failure, decoded)? {
                     None => return Ok(None),

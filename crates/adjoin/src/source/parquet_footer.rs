@@ -53,6 +53,7 @@ pub(super) fn footer_place(file: &WindowedFile) -> Result<Range<u64>> {
         _ => return Err(fault("it is not there, so the file is truncated or no Parquet file")),
     }
     let length = length.iter().rev().fold(0, |length, &byte| length << 8 | u64::from(byte));
+    // A damaged length must not make the reader allocate a buffer of the size of the file.
     let longest = FOOTER_BYTES_USUAL.max(len / 4).min(FOOTER_BYTES_MAX);
     let start = trailer_start.checked_sub(length).filter(|_| length <= longest);
     let start = start.ok_or_else(|| fault(&format!("it should be {length} bytes long, in a file of {len}")))?;
@@ -76,6 +77,7 @@ pub(super) fn read_footer(file: &WindowedFile, place: Range<u64>) -> Result<Byte
 pub(super) fn decoded_bytes(file: &WindowedFile, place: Range<u64>) -> Result<u64> {
     let bytes = file.get_bytes(place.start, (place.end - place.start) as usize)?;
     let FooterCounts { elements, row_groups } = check_schema(&bytes)?;
+    // Each row group has a chunk for each column; elements also count groups, so this is an upper bound.
     let decoded = elements.saturating_mul(row_groups.saturating_mul(CHUNK_BYTES).saturating_add(ELEMENT_BYTES));
     // Texts about the file are copied. A footer that is shorter than it claims is bounded by its length.
     Ok(decoded.saturating_add(bytes.len() as u64).min(FOOTER_GROWTH * bytes.len() as u64))
@@ -111,14 +113,17 @@ pub(super) fn check_page(bytes: &[u8]) -> Result<PageSizes> {
     const STORED: i64 = 3;
     const VALUES: i64 = 7;
     let claims = Compact { rest: bytes }.page_claims();
+    // A repeated field counts with its last value, as in the Parquet crate.
     let claim = |field| claims.iter().rev().find(|(of, _)| *of == field).map_or(0, |(_, value)| *value);
     if claims.iter().any(|(_, value)| *value < 0) {
         return Err(fault("a page claims a negative length or number of values"));
     }
     let [grown, stored, values] = [GROWN, STORED, VALUES].map(|field| claim(field).unsigned_abs());
+    // The crate allocates the decompressed size before it decompresses, so a false claim would exhaust memory.
     if grown > PAGE_BYTES_USUAL.max(stored.saturating_mul(PAGE_GROWTH_MAX)) {
         return Err(fault(&format!("a page of {stored} bytes claims to grow to {grown}")));
     }
+    // Each value takes at least a byte, and the crate allocates space for as many as are claimed.
     if values > grown {
         return Err(fault(&format!("a dictionary of {grown} bytes claims to hold {values} values")));
     }
@@ -179,7 +184,9 @@ fn check_schema(footer: &[u8]) -> Result<FooterCounts> {
             if count > ROW_GROUPS_MAX {
                 return Err(fault(&format!("it has {count} row groups, more than {ROW_GROUPS_MAX}")));
             }
+            // Fields may be repeated; the largest claim bounds what the crate allocates.
             counts.row_groups = counts.row_groups.max(count);
+            // The list was opened to read its count; it is skipped as a whole from its start.
             footer.rest = start;
             footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
         } else if count > SCHEMA_ELEMENTS_MAX || element != Kind::Struct {
@@ -199,6 +206,7 @@ fn check_depth(children: impl Iterator<Item = Option<u64>>) -> Result<()> {
     let mut open: Vec<u64> = Vec::new(); // children left, of each enclosing group
     for children in children {
         let children = children.ok_or_else(cut_off)?;
+        // Groups whose children are all read end here, before the next element is counted.
         while open.last() == Some(&0) {
             open.pop();
         }
@@ -277,6 +285,7 @@ impl Compact<'_> {
 
     fn integer(&mut self) -> Option<i64> {
         let zigzag = self.unsigned()?;
+        // Zigzag encoding: the lowest bit is the sign, so that small negative numbers are short.
         Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
@@ -289,10 +298,12 @@ impl Compact<'_> {
             return Some(None);
         }
         let kind = Kind::of(head & 0x0F)?;
+        // A field is stored as the step from the field before it, or in full if the step has no room in four bits.
         *field = match head >> 4 {
             0 => self.integer()?,
             step => field.checked_add(i64::from(step))?,
         };
+        // Thrift numbers fields by 16 bits, and the Parquet crate reads no more.
         i16::try_from(*field).ok()?;
         Some(Some(kind))
     }

@@ -43,7 +43,9 @@ pub(super) fn page_memory(
     let columns: Vec<usize> = columns.collect();
     let chunks = |column: usize| metadata.row_groups().iter().map(move |group| group.column(column));
     let looked_at = columns.iter().flat_map(|column| chunks(*column)).filter(|chunk| is_looked_at(chunk)).count();
+    // Spreads the headers over all chunks, so that a wide file takes no longer to open than a narrow one.
     let headers_max = (HEADERS_MAX / (looked_at as u64).max(1)).max(HEADERS_A_CHUNK);
+    // Headers of small chunks are not read, so at least a page of the expected size may occur.
     let mut memory = PageMemory { held: 0, largest: 2 * PAGE_BYTES_GRANTED };
     for column in columns {
         let mut held = chunks(column).map(granted).max().unwrap_or(0);
@@ -81,6 +83,7 @@ struct ChunkPages {
 impl ChunkPages {
     /// Reads up to `headers_max` headers.
     fn look(&mut self, file: &WindowedFile, chunk: &ColumnChunkMetaData, headers_max: u64) -> Result<()> {
+        // Small windows: headers are far apart, and the pages between them are not needed.
         let file = Arc::new(file.for_headers());
         let mut pages = SerializedPageReader::new(file.clone(), chunk, 0, None)?;
         for _ in 0..headers_max {
@@ -106,10 +109,12 @@ impl ChunkPages {
         };
         let read = decoding.saturating_add(page.grown);
         self.largest = self.largest.max(page.stored.saturating_add(page.grown));
+        // While a page is decoded, the dictionary and the page before it are still in memory.
         self.held = self.held.max(self.dictionary.saturating_add(self.before).saturating_add(read));
         match page.dictionary {
             Some(values) => {
                 let values = values.saturating_mul(DICTIONARY_VALUE_BYTES);
+                // Twice: the page as read and its decoded values.
                 self.dictionary = page.grown.saturating_mul(2).saturating_add(values);
                 self.held = self.held.max(self.dictionary);
             }

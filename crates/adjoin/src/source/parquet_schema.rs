@@ -22,6 +22,7 @@ const OWN_KEYS: &str = "adjoin.";
 pub(super) fn plain_columns(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
     let schema = metadata.schema();
     let fields = plain_fields(schema.fields());
+    // Most files have no such columns, and decoding the metadata again is not free.
     if fields == *schema.fields() {
         return Ok(metadata);
     }
@@ -78,6 +79,7 @@ pub(super) fn leaves_at(schema: &Type, place: &ColumnPlace) -> Range<usize> {
     let (mut group, mut first) = (schema, 0);
     for step in place.way() {
         let fields = if group.is_group() { group.get_fields() } else { &[] };
+        // Leaves are numbered depth first, so those of earlier fields come before.
         first += fields.iter().take(*step).map(|field| leaf_count(field)).sum::<usize>();
         let Some(field) = fields.get(*step) else { return first..first };
         group = field;

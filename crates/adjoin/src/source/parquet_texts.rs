@@ -22,6 +22,7 @@ pub(super) fn with_views(metadata: &ArrowReaderMetadata) -> ArrowReaderMetadata 
     let schema = Arc::new(Schema::new_with_metadata(fields, metadata.schema().metadata().clone()));
     let viewed =
         ArrowReaderMetadata::try_new(metadata.metadata().clone(), ArrowReaderOptions::new().with_schema(schema));
+    // Plain texts are read in full batches instead; the limits of pages still apply.
     viewed.unwrap_or_else(|_| metadata.clone())
 }
 
@@ -70,6 +71,7 @@ impl TextPieces {
         let views: Vec<&ArrayRef> = self.table.columns().iter().filter(|column| is_view(column.data_type())).collect();
         let bytes_of = |row: usize| views.iter().map(|column| text_bytes(column, row)).sum::<u64>();
         let mut sum = bytes_of(first);
+        // Checked before texts are copied out: a few bytes of a page may stand for any amount of text.
         if sum > row_bytes_max.max(COPIED_BYTES) {
             return Err(ArrowError::ParquetError(format!("a row has {sum} bytes of text, more than its pages claim")));
         }

@@ -28,6 +28,7 @@ pub(super) fn counted_file(path: &Path, file: &dyn ReadFile, element: Element) -
     let [r0, r1, r2, r3, d0, d1, d2, d3] = header;
     let rows = u64::from(u32::from_le_bytes([r0, r1, r2, r3]));
     let dimensions = check_dimensions(path, i128::from(u32::from_le_bytes([d0, d1, d2, d3])))?;
+    // Cannot overflow: rows have 32 bits, and dimensions are bounded.
     let expected = HEADER_BYTES + rows * (dimensions * element.bytes()) as u64;
     if file.len() != expected {
         let fault = if file.len() < expected { "it is truncated" } else { "something follows the rows" };
@@ -54,6 +55,7 @@ pub(super) fn counted_rows(path: &Path, file: &dyn ReadFile, element: Element) -
         return Err(Error::input(format!("{}: {} bytes long, too few for a row", path.display(), file.len())));
     }
     file.read_at(0, &mut count)?;
+    // The first row decides. Rows that state another number are refused when they are read.
     let dimensions = check_dimensions(path, i128::from(i32::from_le_bytes(count)))?;
     let row_bytes = layout.row_bytes(dimensions) as u64;
     if !file.len().is_multiple_of(row_bytes) {

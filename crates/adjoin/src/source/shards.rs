@@ -50,6 +50,7 @@ impl Shards {
         let mut rows = 0u64;
         for (name, path, format) in files {
             let file = context.device.open(&path)?;
+            // Taken before the headers are read, so that a change after this moment is noticed by the first scan.
             let stamp = file.stamp()?;
             let facts = format.inspect(context, &path, file, options)?;
             let first_row = rows;
@@ -82,6 +83,7 @@ impl VectorSource for Shards {
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
         // One file is open at a time; its data are converted to a batch.
         let held = self.shards.iter().map(|shard| shard.facts.memory.held).max().unwrap_or(0);
+        // Twice: the batch as it is decoded, and the data that it is decoded from.
         held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
     }
 
@@ -121,6 +123,7 @@ impl VectorSource for Shards {
 
 /// Returns the files with known columns; all files if none has any.
 fn telling(shards: &[Shard]) -> Vec<&Shard> {
+    // An empty file of JSON lines has no columns at all, which contradicts no other file.
     let telling: Vec<&Shard> = shards.iter().filter(|shard| !shard.facts.says_nothing()).collect();
     if telling.is_empty() { shards.iter().collect() } else { telling }
 }
@@ -131,6 +134,7 @@ fn telling(shards: &[Shard]) -> Vec<&Shard> {
 fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
     let shards = telling(shards);
     let first = shards[0];
+    // A stated number outranks the length of a list, which may be the odd one of its file.
     let stating = shards.iter().find(|shard| matches!(shard.facts.dimensions, Dimensions::Stated(_)));
     let named = shards.iter().find(|shard| shard.facts.vector_column.is_some());
     for &shard in &shards {
@@ -266,6 +270,7 @@ impl Current<'_> {
     fn check_unchanged(&self) -> Result<()> {
         self.shard.check_stamp(&*self.file)?;
         let digest = self.digest.finish();
+        // The first complete scan sets the digest. Scans that end early neither set nor compare it.
         match self.shard.digest.get_or_init(|| digest) == &digest {
             true => Ok(()),
             false => Err(changed(&self.shard.path)),

@@ -49,6 +49,7 @@ pub(super) fn is_of(file: &Path, split: &str) -> bool {
 pub(super) fn note<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> Option<String> {
     let names: BTreeSet<String> = files.filter_map(|file| Parts::of(file).sure()).collect();
     let at = folder.display();
+    // With more names than that, they are hardly splits.
     (1 < names.len() && names.len() <= NAMES_LISTED).then(|| {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         format!("{at}: all splits are read as one set: {names}; the option split takes one of them")
@@ -76,6 +77,7 @@ impl Parts {
     fn sure(&self) -> Option<String> {
         let is_usual = |name: &&String| USUAL.contains(&name.as_str());
         let name = Some(&self.name);
+        // The innermost folder decides: `test/train/0000.parquet` belongs to `train`.
         let folder = self.folders.iter().rev().find(is_usual);
         let numbered = || name.filter(|name| self.is_numbered && !PARTS.contains(&name.as_str()));
         name.filter(is_usual).or(folder).or_else(numbered).cloned()

@@ -84,6 +84,7 @@ impl TableFile {
         columns: &[usize],
         take: &mut dyn FnMut(u64, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
+        // Readers deliver columns in the order of the file, each once; `project` restores the requested order.
         let mut ascending = columns.to_vec();
         ascending.sort_unstable();
         ascending.dedup();
@@ -129,6 +130,7 @@ impl TableFile {
         let bytes = self.file.len();
         Ok(match &self.kind {
             Kind::Parquet => parquet::size(&self.path, self.file.clone(), columns)?,
+            // A record has at least a byte and a separator for each field.
             Kind::Csv => (bytes / (2 * self.schema.fields().len() as u64).max(1), bytes),
             Kind::JsonLines(facts) => (facts.rows(), bytes),
         })

@@ -25,6 +25,7 @@ enum TableFormat {
 impl TableFormat {
     /// Returns the format of the table in this folder, if it is one.
     fn of(folder: &Path) -> Option<Self> {
+        // An unreadable folder is no table; reading it reports its own error.
         let has = |name: &str, ending: &str| {
             let names = fs::read_dir(folder.join(name)).into_iter().flatten().flatten().map(|entry| entry.file_name());
             names.into_iter().any(|name| name.as_encoded_bytes().ends_with(ending.as_bytes()))
@@ -60,6 +61,7 @@ impl TableFormat {
 pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
     let mut sound: HashSet<PathBuf> = HashSet::new();
     for path in paths {
+        // A link must not hide that a file belongs to a table.
         let place = path.canonicalize().unwrap_or_else(|_| path.clone());
         for folder in place.ancestors().skip_while(|folder| folder.is_file()) {
             // The folders above a checked one were checked too.
@@ -116,7 +118,9 @@ pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     let cannot_read = |error| Error::device(format!("cannot read {}: {error}", state.display())).caused_by(error);
     let mut text = Vec::new();
     let file = fs::File::open(&state).map_err(cannot_read)?;
+    // A limit, since any program may have written a file of this name.
     file.take(STATE_BYTES_MAX).read_to_end(&mut text).map_err(cannot_read)?;
+    // Another program's `state.json`: the folder is then read like any other.
     let Ok(SavedState { _data_files: files }) = serde_json::from_slice(&text) else { return Ok(None) };
     let files: Vec<PathBuf> = files.into_iter().map(|file| folder.join(file.filename)).collect();
     match files.iter().find(|file| !file.is_file()) {

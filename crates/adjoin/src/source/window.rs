@@ -93,6 +93,7 @@ impl WindowedFile {
 
     /// Starts a batch of rows with pages of up to `limit` decompressed bytes; `None` for no limit.
     pub(super) fn begin_batch(&self, limit: Option<u64>) {
+        // Pages that are still in memory from the last batch count as part of that batch.
         self.lock().batch = BatchPages { read: 0, limit };
     }
 
@@ -121,6 +122,7 @@ impl WindowedFile {
             return Err(io::Error::other("a page is larger than expected"));
         }
         windows.batch.read = windows.batch.read.saturating_add(page.grown);
+        // Not an error of the file: the caller reads this batch again, row by row.
         if windows.batch.limit.is_some_and(|limit| windows.batch.read > limit) {
             windows.failure = Some(Failure::LargeBatch);
             return Err(io::Error::other("the pages of a batch are larger than expected"));
@@ -133,6 +135,7 @@ impl WindowedFile {
         let mut windows = self.lock();
         let read = windows.read_at(self.file.as_ref(), self.window_bytes, offset, buffer);
         read.map_err(|error| {
+            // The Parquet crate cannot carry our error, so it is kept here, and the crate gets its text.
             let quoted = io::Error::other(error.to_string());
             windows.failure = Some(Failure::Device(error));
             quoted
@@ -151,6 +154,7 @@ impl Windows {
         let mut done = self.copy_kept(offset, buffer);
         while done < buffer.len() {
             let position = offset + done as u64;
+            // A read that is longer than a window goes to the caller's buffer, and leaves the windows to short reads.
             if (buffer.len() - done) as u64 >= window_bytes {
                 file.read_at(position, &mut buffer[done..])?;
                 return Ok(());
@@ -166,6 +170,7 @@ impl Windows {
         let holds =
             |window: &Window| offset.checked_sub(window.start).is_some_and(|skip| skip < window.bytes.len() as u64);
         let Some(place) = self.kept.iter().position(holds) else { return 0 };
+        // Moves the window to the front, so the least recently used one is replaced.
         self.kept[..=place].rotate_right(1);
         let window = &self.kept[0];
         let present = &window.bytes[(offset - window.start) as usize..];

@@ -27,6 +27,7 @@ pub(super) fn held_bytes(context: &Context, path: &Path, file: Arc<dyn ReadFile>
 }
 
 pub(super) fn write(request: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
+    // The result has the layout of the source: a file stays a file, with the same compression.
     let layout = Layout::of(request.context, request.path, file.clone())?;
     let reader = BufReader::new(Reading { file, position: 0 });
     let out = BufWriter::with_capacity(WRITE_BYTES, out);
@@ -122,6 +123,7 @@ struct Reading {
 
 impl Read for Reading {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The Arrow crate expects a short read at the end of the file, as the standard library gives it.
         let present = self.file.len().saturating_sub(self.position).min(buffer.len() as u64) as usize;
         self.file.read_at(self.position, &mut buffer[..present]).map_err(io::Error::other)?;
         self.position += present as u64;

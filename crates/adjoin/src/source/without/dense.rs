@@ -27,6 +27,7 @@ pub(super) fn write(
     let row_bytes = layout.row_bytes(dimensions).max(1);
     let rows_at_once = (BLOCK_BYTES / row_bytes).max(1);
     let mut out = BufWriter::with_capacity(rows_at_once * row_bytes, out);
+    // The header states the number of rows, so the kept rows are counted before the first is written.
     out.write_all(&header(format, &layout, request.count(0..layout.rows))?).map_err(cannot_write)?;
     let mut block = vec![0; rows_at_once * row_bytes];
     for first in (0..layout.rows).step_by(rows_at_once) {

@@ -32,6 +32,7 @@ pub(super) fn write(
         if !(is_row && (request.is_removed)(row)) {
             out.write_all(line.bytes).map_err(cannot_write)?;
         } else if line.number == 1 {
+            // The mark belongs to the file, not to its first row, so it is written even if that row is removed.
             out.write_all(line.mark()).map_err(cannot_write)?;
         }
         row += u64::from(is_row);

@@ -112,6 +112,7 @@ pub(super) fn write(
 /// Returns the error for a result that cannot be written. Uses the device's own message, which names the file, if it is
 /// beneath the error of a crate.
 fn cannot_write(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    // The crates wrap the device's error, whose message names the file.
     let under = error.source().map(ToString::to_string);
     let words = under.unwrap_or_else(|| format!("cannot write the rows that stay: {error}"));
     Error::device(words).caused_by(error)

@@ -49,6 +49,7 @@ pub(super) fn write(
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let mut target = ZipArchiveWriter::new(BufWriter::with_capacity(BLOCK_BYTES as usize, out));
+    // Headers state the number of rows, so they are counted before the first array is written.
     let kept = request.count(0..request.rows);
     for array in arrays.all() {
         let method = if array.is_deflated { CompressionMethod::DEFLATE } else { CompressionMethod::STORE };
@@ -69,6 +70,7 @@ pub(super) fn write(
         };
         entry.finish(descriptor).map_err(cannot_write)?;
     }
+    // All arrays have the same rows, so rows are counted once, at the end.
     request.advance(request.rows)?;
     let target: Target = target.finish().map_err(cannot_write)?;
     target.into_inner().map_err(|error| cannot_write(error.into_error()))
@@ -83,6 +85,7 @@ fn copy(
     mut values: Values,
     out: &mut impl Write,
 ) -> Result<()> {
+    // An array of another length has no value for each row, e.g. a description of the set, and is copied whole.
     let row_bytes = array.row_bytes().filter(|_| array.rows() == Some(rows));
     let Some(row_bytes) = row_bytes else { return copy_all(array.bytes, request, values, out) };
     values.skip(array.header_bytes)?;
@@ -100,6 +103,7 @@ fn copy(
             out.write_all(of_row(row)).map_err(cannot_write)?;
         }
         first += some;
+        // Only checks for cancellation: rows are complete when all their columns are.
         request.advance(0)?;
     }
     Ok(())

@@ -57,6 +57,7 @@ pub(super) fn write(
         wanted.advance(end - first)?;
         first = end;
     }
+    // Row numbers would otherwise refer to other rows than the ones that were compared.
     if first != wanted.rows {
         return Err(damaged(wanted.path, "its Parquet footer", "its row groups do not add up to its rows"));
     }
@@ -74,6 +75,7 @@ pub(super) fn memory(path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory>
 /// Returns the bytes held at once: footer, windows, pages that are read, values, pages that are written.
 fn memory_bytes(metadata: &ParquetMetaData, largest_page: u64) -> u64 {
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    // A chunk with a dictionary is written once it is complete, so the codes of all its values are held.
     let coded = columns.filter(|chunk| chunk.dictionary_page_offset().is_some() && !holds_vectors(chunk));
     let coded = coded.map(|chunk| chunk.num_values().unsigned_abs().saturating_mul(CODED_BYTES)).max().unwrap_or(0);
     let held = metadata.memory_size() as u64 + window::bytes() + VALUES_AT_ONCE * VALUE_BYTES + WRITING_BYTES;
@@ -154,6 +156,7 @@ impl Copy<'_> {
             let column = target.next_column().map_err(cannot_write)?;
             let Some(mut column) = column else { return Err(self.damaged("it has more columns than its schema")) };
             let rows = first..first + group.num_rows().unsigned_abs();
+            // Rows with long lists have many values each, so fewer rows are read at a time.
             let at_once = VALUES_AT_ONCE * (rows.end - rows.start) / chunk.num_values().unsigned_abs().max(1);
             let rows = Rows { next: rows.start, end: rows.end, at_once: at_once.clamp(1, VALUES_AT_ONCE) };
             self.any_column(reader, rows, &mut column)?;
@@ -193,6 +196,7 @@ impl Copy<'_> {
             let wanted = rows.at_once.min(rows.end - rows.next);
             let place = format!("the rows from {} on", rows.next);
             let read = decode(self.wanted.path, &self.file, &place, || records.read(&mut reader, wanted as usize))?;
+            // Without this check, a chunk that ends early would loop forever.
             if read == 0 {
                 return Err(self.damaged("a column has fewer rows than its row group"));
             }
@@ -266,6 +270,7 @@ impl<T: DataType> Records<T> {
                 stays = !is_removed(row);
                 row += 1;
             }
+            // Nulls and empty lists have levels but no value.
             let has_value = self.definition == 0 || self.definition_levels[level] == self.definition;
             if stays {
                 if self.definition > 0 {
@@ -276,6 +281,7 @@ impl<T: DataType> Records<T> {
                 }
                 level_end += 1;
                 if has_value {
+                    // Swaps instead of clones: removed values end up after the kept ones and are cut off below.
                     self.values.swap(value_end, value);
                     value_end += 1;
                 }
