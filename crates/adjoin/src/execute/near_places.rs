@@ -49,7 +49,9 @@ impl NearPlaces {
     /// Adds candidates of a query, except its own place.
     fn add(&self, query: usize, own: u32, candidates: impl Iterator<Item = u64>) {
         let mut found = lock(&self.found[query]);
+        // The query is a member of the bucket too, and is not its own neighbor.
         for one in candidates.filter(|&one| one as u32 != own) {
+            // Removing the farthest takes time in proportion to the list, so it is done for many entries at once.
             if found.len() == held_at_once(self.count) {
                 self.leave_out(query, &mut found);
             }
@@ -125,6 +127,7 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
         self.order.clear();
         self.order.extend(range);
         self.kernel.pack_into(&self.queries.panel, &self.order, &mut self.columns);
+        // Taken out, since the comparison borrows all of `self`.
         let (all, own) = (std::mem::take(&mut self.order), self.own);
         let place = |column: u32| own[all[column as usize] as usize];
         all.chunks(QUERIES_TOGETHER).for_each(|some| self.compare_some(some, place));
@@ -156,8 +159,10 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
             self.keys.clear();
             self.keys.extend(distances.iter().map(|&distance| T::distance_key(distance)));
             self.found.clear();
+            // Keys are compared as integers, which excludes most members before the lock is taken.
             kernel.at_most(&self.keys, near.most[at].load(Ordering::Relaxed), &mut self.found);
             if !self.found.is_empty() {
+                // Replaces the column in the lower half by the place; the key in the upper half stays.
                 let some = self.found.iter().map(|&one| one >> 32 << 32 | u64::from(place(one as u32)));
                 near.add(at, self.own[query as usize], some);
             }

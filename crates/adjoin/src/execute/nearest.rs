@@ -285,12 +285,14 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         self.order.extend(together.iter().flat_map(|(_, members)| members.clone()));
         let (all, start) = (self.order.len(), self.order[0]);
         let count = nearest.count(start - first);
+        // A query would need all others as hits, and it is one of them itself.
         if all <= count {
             return 0;
         }
         let columns = self.columns.as_mut().expect(THERE);
         kernel.pack_into(&queries.panel, &self.order, columns);
         let (mut distances, mut keys, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        // A few rows at a time, so that their distances stay in the CPU cache.
         for some in self.order.chunks(TILE_ROWS) {
             distances.resize(some.len() * all, T::Distance::default());
             kernel.many_to_many(&queries.panel, some, columns, &mut distances);
@@ -301,6 +303,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                     let others = members.clone().filter(|&other| other != query && counts(other));
                     found.extend(others.map(|other| (keys[(other - start) as usize], other)));
                 }
+                // Too few to bound the query: its hits may be in other buckets.
                 if found.len() < count {
                     continue;
                 }
@@ -363,6 +366,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
     ) -> (u64, u64) {
         let members = &bucket.members;
         let (mut compared, mut more) = (0, 0);
+        // Blocks bound the memory of the hits, however many queries probe the bucket.
         for some in queries.chunks(block_rows(members.len())) {
             let mut limits = std::mem::take(&mut self.limits);
             limits.clear();
@@ -415,6 +419,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         if most == f64::INFINITY {
             return T::FARTHEST;
         }
+        // Computed distances are between rounded vectors, so the limit grows by both roundings.
         let residuals = self.queries.residual + members.residual;
         T::tile_limit(&self.queries.threshold(query, most, self.space).widened(residuals))
     }

@@ -99,6 +99,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
             let mut new = members(hits, order, columns.order).filter(|&(x, y)| is_new(x, y));
             loop {
                 pairs.clear();
+                // In batches, since hits may be millions of pairs if a bucket is dense.
                 pairs.extend(new.by_ref().take(DECIDED_AT_ONCE));
                 if pairs.is_empty() {
                     return Ok(decided_pairs);

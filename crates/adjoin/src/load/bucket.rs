@@ -41,8 +41,10 @@ impl<T: Coordinate> LoadedBucket<T> {
     ) -> Result<Self> {
         let StoredMembers { first, vectors, rows, ids } = stored.members(buckets)?;
         let members = Members::new(kernel, buckets.space(), &vectors);
+        // A mismatch would pair vectors with the numbers of other rows.
         assert_eq!(members.len(), rows.len(), "a bucket has a row number for each vector");
         let mut own = vec![T::Distance::default(); members.len()];
+        // Computed here once: the rules that choose pairs need it for every edge of the bucket.
         kernel.one_to_many(centers.row(stored.number() as usize), &members.panel, &mut own);
         let number = stored.number();
         let ranks = match buckets.pairs() {
@@ -76,6 +78,7 @@ impl<T: Coordinate> LoadedBucket<T> {
     pub(crate) fn loading_bytes(buckets: &Buckets<'_>, with_ids: bool) -> u64 {
         let of = |number: u32| {
             let (extent, members) = (buckets.extent(number), buckets.members(number));
+            // Row numbers and ids of all members are decoded before the filter drops some of them.
             let of_all = u64::from(extent.rows) * size_of::<u64>() as u64 + if with_ids { extent.id_bytes } else { 0 };
             u64::from(members) * buckets.vectors().bytes() as u64 + of_all
         };

@@ -315,6 +315,7 @@ impl<'a> Buckets<'a> {
 
     /// Returns the position of a filtered member among all members of the bucket.
     pub(super) fn member_at(&self, number: u32, member: u32) -> u32 {
+        // Without a filter, all members are filtered members, so positions are equal.
         self.subset(number).map_or(member, |(subset, own)| subset.member(own, member))
     }
 
@@ -322,6 +323,7 @@ impl<'a> Buckets<'a> {
     pub(super) fn part(&self, number: u32, with_ids: bool) -> Option<Part> {
         let (subset, own) = self.subset(number).or_else(|| self.sought.map(|sought| (sought, number)))?;
         let store = self.at(number).0;
+        // Partial reads need the block checksums, since those of a bucket cover all of it.
         let last = (subset.rows(own) as u32).checked_sub(1).filter(|_| store.has_parts())?;
         let members = subset.member(own, 0)..subset.member(own, last) + 1;
         Part::of(self.extent(number), self.vectors(), self.ids(number), members, with_ids)
@@ -436,6 +438,7 @@ impl<'a> Buckets<'a> {
     }
 
     fn store_of(&self, number: u32) -> usize {
+        // The last store that starts at or before the number.
         self.firsts.partition_point(|&first| first <= number) - 1
     }
 

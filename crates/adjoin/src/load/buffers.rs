@@ -52,6 +52,7 @@ impl Drop for BorrowedBuffer {
         state.lent -= bytes;
         state.spare_bytes += bytes;
         state.spare.push(buffer);
+        // Before waking others, so that they do not wait for the lock again.
         drop(state);
         self.of.returned.notify_all();
     }
@@ -70,6 +71,7 @@ impl Buffers {
 
     /// A buffer larger than the limit may be taken while no other is lent.
     fn room_beside(&self, lent: u64) -> u64 {
+        // Otherwise a bucket larger than the limit could never be read.
         if lent == 0 { u64::MAX } else { self.memory.saturating_sub(lent) }
     }
 
@@ -84,6 +86,7 @@ impl Buffers {
             if bytes <= room {
                 return Ok(room);
             }
+            // A worker that failed may never return its buffers, so the wait must notice that the run has stopped.
             stop.check()?;
             (state, _) = self.returned.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner);
         }
@@ -92,6 +95,7 @@ impl Buffers {
     /// Takes buffers of these sizes, for which the caller has checked that there is room. Each is the smallest
     /// sufficient spare buffer, or a new one, for which spare buffers may be freed.
     pub(super) fn take_each(&self, bytes: &[u64]) -> Vec<AlignedBuffer> {
+        // Buffers are allocated in whole blocks, so the sum counts blocks too.
         let blocks = |bytes: &u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
         let mut left: u64 = bytes.iter().map(blocks).sum();
         let take = |bytes: &u64| {
@@ -104,8 +108,10 @@ impl Buffers {
     /// Takes a buffer such that others of `left` bytes in total still fit, unless the limit is too small for that.
     fn take_before(&self, bytes: u64, left: u64) -> AlignedBuffer {
         let mut state = lock(&self.state);
+        // A large spare buffer for a small read could leave too little for the other reads of the request.
         let room = if left == 0 { u64::MAX } else { self.memory.saturating_sub(state.lent + left) };
         let suffices = |buffer: &&AlignedBuffer| (bytes..=room).contains(&(buffer.capacity() as u64));
+        // The smallest that suffices, so that large buffers remain for large reads.
         let best = state.spare.iter().filter(suffices).map(AlignedBuffer::capacity).min();
         let found = best.and_then(|best| state.spare.iter().position(|buffer| buffer.capacity() == best));
         let buffer = match found {

@@ -75,6 +75,7 @@ impl<T: Coordinate> CachedBucket<T> {
     /// # Errors
     /// Fails if `load` does.
     pub(crate) fn load_ahead(&self, load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>) -> Result<()> {
+        // Taking the bytes decides which thread loads the bucket. The lock is not held while it does.
         let Some(stored) = lock(&self.stored).take() else { return Ok(()) };
         // Other threads wait for this bucket, so a failure or a panic must end their wait.
         let _on_failure = SetOnDrop(&self.loaded);

@@ -61,6 +61,7 @@ impl AsFloats<'_> {
         match self.values {
             Values::Floats(values) => &values[at..at + self.dimensions],
             Values::Stored(element, stored) => {
+                // Consecutive pairs often share a member, which is then converted once.
                 if self.converted.replace(member) != Some(member) {
                     self.floats.resize(self.dimensions, 0.0);
                     let bytes = element.bytes();
@@ -81,6 +82,8 @@ impl Exact {
                 as_floats(kernel, vectors.element, stored, &mut floats);
                 Values::Floats(floats)
             }
+            // Other types take less memory as stored, and are converted only for the few pairs that are decided
+            // exactly.
             element => Values::Stored(element, stored.to_vec()),
         };
         Self { values, squared_norms, dimensions: vectors.dimensions }
@@ -135,6 +138,7 @@ impl Exact {
         let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
         decided.extend(pairs.iter().map(|&pair| {
             let (a, b, length) = (a.member(pair.0), b.member(pair.1), pair_length(pair.0, pair.1));
+            // Sums in f32 settle most pairs. The others, and those whose values are needed, are computed in f64.
             match predicate.accepts_near(decider.near(a, b, length)) {
                 Some(false) => None,
                 Some(true) if detail == PairDetail::Members => Some(f32::NAN),
@@ -150,6 +154,7 @@ impl Decider {
     fn near(self, a: &[f32], b: &[f32], length: f64) -> Estimate {
         let Self { kernel, predicate } = self;
         let error = near_error(a.len());
+        // Products below the normal range of f32 lose all relative precision, so they get an absolute bound.
         let underflow = a.len() as f64 * f64::from(f32::MIN_POSITIVE);
         match predicate {
             Predicate::L2 { .. } => {
@@ -197,6 +202,7 @@ impl<T: Coordinate> Members<T> {
 
     /// Returns the bytes of `rows` vectors in memory.
     pub(crate) fn memory_bytes(rows: u64, space: Space<'_>) -> u64 {
+        // Floats compared as bytes keep their stored values, even if the space does not have its coding yet.
         let rounded = space.keeps_stored() || (!space.vectors.element.is_integer() && !T::is_float());
         let exact = if rounded { Exact::memory_bytes(rows, space.vectors) } else { 0 };
         MappedBlocks::block_bytes(Panel::<T>::bytes_for(rows as usize, space.dimensions())) + exact

@@ -27,6 +27,7 @@ pub(crate) fn places_named(context: &Context, store: &Store, names: &Ids) -> Res
     let mut ahead = ReadAhead::new(context, "names", &buckets, with_ids, ahead, loads, &context.cancel)?;
     let (mut place, mut name) = (0, Vec::new());
     context.progress.begin("look up", "rows", store.manifest().rows);
+    // Stops early: on average, a single name needs half of the store.
     while !named.is_complete()
         && let Some(stored) = ahead.next_bucket()?
     {
@@ -62,6 +63,7 @@ pub(crate) fn vectors_at(context: &Context, store: &Store, places: &[u64]) -> Re
     let mut ends: Vec<u64> = Vec::with_capacity(buckets.extents().len());
     buckets.extents().iter().for_each(|extent| ends.push(ends.last().unwrap_or(&0) + u64::from(extent.rows)));
     let mut order: Vec<usize> = (0..places.len()).collect();
+    // In bucket order, so each bucket is read once and the file front to back.
     order.sort_unstable_by_key(|&k| places[k]);
     let bucket_of = |&k: &usize| ends.partition_point(|&end| end <= places[k]) as u32;
     let mut needed: Vec<u32> = order.iter().map(bucket_of).collect();

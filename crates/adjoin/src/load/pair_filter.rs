@@ -76,12 +76,15 @@ impl PairFilter {
         let bound = condition.together((0..stores.len()).map(bind).collect::<Result<Vec<_>>>()?)?;
         let kinds: Vec<_> = sides.into_iter().map(|sides| kinds_of(&condition, sides)).collect();
         let bytes = |(store, kinds): (&&Store, &Vec<_>)| RowRanks::memory_bytes(store, kinds.len());
+        // Before any column is read: the size of the ranks follows from the number of rows.
         let memory = context.reserve(stores.iter().zip(&kinds).map(bytes).sum(), PURPOSE)?;
         let values = bound[0].kinds.iter().map(Values::new).collect::<Result<Vec<_>>>()?;
+        // One numbering for all stores: ranks of two stores are compared with each other.
         let mut numbering = Numbering { context, values, of_ranks: memory.bytes(), memory };
         let read = |((store, bound), kinds): ((&&Store, _), _)| RowRanks::read(store, bound, kinds, &mut numbering);
         let mut stores = stores.iter().zip(&bound).zip(kinds).map(read).collect::<Result<Vec<_>>>()?;
         let (ranks, memory) = numbering.ranks();
+        // Numbers become ranks only now, since a later row may have any value between two earlier ones.
         stores.iter_mut().for_each(|store| store.put_in_order(&ranks));
         drop(bound);
         let places = (0..condition.comparisons()).map(|comparison| places_of(&stores, comparison)).collect();
@@ -135,6 +138,7 @@ fn places_of(stores: &[RowRanks], comparison: usize) -> [usize; 2] {
     let place =
         |store: &RowRanks, side: usize| store.kinds.iter().position(|&kind| kind == RankKind { comparison, side });
     let left = place(&stores[0], 0).expect("the left row has a rank for each comparison");
+    // An expression that is the same for both sides has one rank, at the place of the left side.
     [left, place(&stores[stores.len() - 1], 1).unwrap_or(left)]
 }
 
@@ -165,6 +169,7 @@ impl RowRanks {
                     let to = ranks[first as usize * width..].iter_mut().skip(at).step_by(width);
                     numbering.number(bound, kind, table, to)?;
                 }
+                // After each table, so at most the values of one table are not yet reserved.
                 numbering.grow()
             })?;
         }
@@ -216,6 +221,7 @@ impl Numbering<'_> {
     fn ranks(self) -> (Vec<Vec<Rank>>, Reservation) {
         let Self { values, mut memory, of_ranks, .. } = self;
         let ranks = values.into_iter().map(Values::ranks).collect();
+        // The values are gone; only ranks are compared from now on.
         memory.shrink(of_ranks);
         (ranks, memory)
     }

@@ -45,6 +45,7 @@ impl Part {
         let reads = reads_of(wanted.into_iter().filter(|range| !range.is_empty()));
         let whole = blocks_of(&(extent.offset..extent.offset + extent.bytes(with_ids)));
         let cost = |blocks: &Range<u64>| blocks.end - blocks.start + REQUEST_COST_BYTES;
+        // Each read counts as many bytes as a disk could transfer in the time of a request (decision 0027).
         let is_less = reads.iter().map(|read| cost(&read.blocks)).sum::<u64>() < cost(&whole);
         is_less.then_some(Self { members, with_ids, reads })
     }
@@ -70,6 +71,7 @@ fn reads_of(ranges: impl Iterator<Item = Range<u64>>) -> Vec<PartRead> {
     for range in ranges {
         let (blocks, wanted) = (blocks_of(&range), range.end - range.start);
         match reads.last_mut() {
+            // Reading the gap is cheaper than a second request.
             Some(last) if blocks.start <= last.blocks.end + REQUEST_COST_BYTES => {
                 last.blocks.end = blocks.end;
                 last.wanted += wanted;

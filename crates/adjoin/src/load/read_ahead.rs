@@ -128,6 +128,7 @@ impl StoredBucket {
         let Run { first, vectors, mut rows, ids } = self.run(buckets)?;
         rows.iter_mut().for_each(|row| *row += buckets.first_row(self.number));
         let (bytes, count) = (buckets.vectors().bytes(), buckets.members(self.number) as usize);
+        // If all members pass, or only those that pass were read, nothing is copied.
         let Some(members) = buckets.members_at(self.number).filter(|_| count < rows.len()) else {
             let first = if buckets.is_part(self.number) { 0 } else { first };
             return Ok(StoredMembers { first, vectors: Cow::Borrowed(vectors), rows, ids });
@@ -151,6 +152,7 @@ impl StoredBucket {
         let ((store, number), extent, members) = (buckets.at(self.number), buckets.extent(self.number), &part.members);
         blocks.iter().try_for_each(|(offset, blocks)| store.check_blocks(*offset, blocks))?;
         let at = |range: Range<u64>| {
+            // Reads ascend and do not overlap, so the last one that starts before the range contains it.
             let (offset, bytes) = blocks.iter().rfind(|(offset, _)| *offset <= range.start).expect("it was read");
             &bytes[(range.start - offset) as usize..(range.end - offset) as usize]
         };
@@ -276,6 +278,7 @@ impl<'a> ReadAhead<'a> {
             Some(part) => Contents::Part(part, self.reads.range(..reads).map(Read::bytes).collect()),
             None => self.whole(number),
         };
+        // The buffer of the request is free once the caller drops its last bucket.
         if is_last {
             self.requests.pop_front();
             self.reads.drain(..reads);
@@ -287,6 +290,7 @@ impl<'a> ReadAhead<'a> {
     /// Returns a bucket of the first read.
     fn whole(&self, number: u32) -> Contents {
         let (extent, (offset, buffer)) = (self.buckets.extent(number), self.reads[0].bytes());
+        // A request may begin before the bucket: at its neighbor, or at the alignment.
         let start = (extent.offset - offset) as usize;
         let range = start..start + extent.bytes(self.with_ids) as usize;
         assert!(range.end <= buffer.len(), "a request holds its buckets whole");
@@ -301,6 +305,7 @@ impl<'a> ReadAhead<'a> {
                 return Ok(());
             };
             let part = self.part_of(first);
+            // A part takes several reads at once, and the queue must have room for all of them.
             if self.queue.in_flight() + part.as_ref().map_or(1, |part| part.reads.len()) > DEPTH {
                 return Ok(());
             }
@@ -323,6 +328,7 @@ impl<'a> ReadAhead<'a> {
             let cause = Cause { consumer: self.consumer, step: Some(request.step), after: self.ended };
             let bytes: Vec<u64> = reads.iter().map(|read| read.bytes).collect();
             for (read, buffer) in reads.into_iter().zip(self.buffers.take_each(&bytes)) {
+                // Reads finish in any order; tokens count up, so a token is an index into `reads`.
                 let token = self.first_token + self.reads.len() as u64;
                 self.queue.submit(token, cause, self.buckets.file(first), read.offset, buffer)?;
                 self.reads.push_back(read);
@@ -348,6 +354,7 @@ impl<'a> ReadAhead<'a> {
         let Load { bucket: first, step } = self.upcoming.next().expect("the caller has seen it");
         let mut buckets = first..first + 1;
         let until = self.until;
+        // Buckets that are next both on disk and in the schedule share a request.
         while self.upcoming.peek().is_some_and(|next| next.bucket == buckets.end && next.step <= until)
             && self.is_adjacent(buckets.end)
             && self.bytes_of(first..buckets.end + 1) <= bytes
@@ -379,6 +386,7 @@ impl<'a> ReadAhead<'a> {
 
     /// Returns the byte range of neighboring buckets in the file, extended to its alignment.
     fn span(&self, buckets: Range<u32>) -> Range<u64> {
+        // Direct reads must start and end at multiples of it.
         let alignment = self.buckets.file(buckets.start).alignment() as u64;
         let last = self.buckets.extent(buckets.end - 1);
         let start = self.buckets.extent(buckets.start).offset / alignment * alignment;
@@ -388,6 +396,7 @@ impl<'a> ReadAhead<'a> {
     fn wait_for_first(&mut self) -> Result<()> {
         let first = self.requests[0].reads;
         while self.reads.range(..first).any(|read| read.buffer.is_none()) {
+            // Later requests may finish first; their buffers are kept until their turn.
             let done = self.queue.wait().expect("the first request is in flight");
             let transferred = done.result?;
             let read = &mut self.reads[(done.token - self.first_token) as usize];

@@ -101,6 +101,7 @@ impl<T: Coordinate> DrawnVectors<T> {
             T::at_most(squared, centers.dimensions())
         };
         let own = places.iter().enumerate().map(own).collect();
+        // Row numbers decide only which row of a pair is the left one.
         let needs_rows = buckets.pairs().is_some() && !buckets.are_of_two_sets();
         let rows = if needs_rows { read_rows(context, buckets, places)? } else { Vec::new() };
         Ok(Self { members, places: places.to_vec(), own, rows })

@@ -40,6 +40,7 @@ pub(super) fn widen(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
         (DataType::UInt8, DataType::Int64) => Some(converted::<UInt8Type, Int64Type>(array, i64::from)),
         (DataType::UInt16, DataType::Int64) => Some(converted::<UInt16Type, Int64Type>(array, i64::from)),
         (DataType::UInt32, DataType::Int64) => Some(converted::<UInt32Type, Int64Type>(array, i64::from)),
+        // Exact in f64. Larger integers round, as in the cast that this replaces.
         (DataType::Int32, DataType::Float64) => Some(converted::<Int32Type, Float64Type>(array, f64::from)),
         (DataType::Int64, DataType::Float64) => Some(converted::<Int64Type, Float64Type>(array, |value| value as f64)),
         (DataType::Float32, DataType::Float64) => Some(converted::<Float32Type, Float64Type>(array, f64::from)),
@@ -99,6 +100,7 @@ impl<A: ArrayAccessor + Copy> Pair<A> {
     fn compare(self, test: impl Fn(A::Item, A::Item) -> bool) -> BooleanArray {
         let Self { left, right, is_scalar } = self;
         match is_scalar {
+            // Comparing with null gives null for every row, so no value is looked at.
             [false, true] if right.is_null(0) => BooleanArray::new_null(left.len()),
             [true, false] if left.is_null(0) => BooleanArray::new_null(right.len()),
             [false, true] => BooleanArray::from_unary(left, |value| test(value, right.value(0))),

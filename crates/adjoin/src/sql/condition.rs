@@ -48,9 +48,11 @@ impl Condition {
     pub(crate) fn bind(&self, schema: &Schema) -> Result<Vec<usize>> {
         let mut names = BTreeSet::new();
         self.expression.add_columns(&mut names);
+        // Two spellings of one name lead to one column, hence a set of indices.
         let places = names.into_iter().map(|name| place_of(name, schema)).collect::<Result<BTreeSet<usize>>>();
         let places: Vec<usize> = places.map_err(|error| self.failed(&error))?.into_iter().collect();
         let read = schema.project(&places).map_err(|error| self.failed(&error))?;
+        // Evaluates on no rows, so that wrong types are reported before any file is read.
         self.values(&RecordBatch::new_empty(read.into()))?;
         Ok(places)
     }
@@ -64,6 +66,7 @@ impl Condition {
         let truth = self.values(table)?;
         Ok(match truth.nulls() {
             None => truth,
+            // Values under a null are arbitrary, so they are masked instead of read.
             Some(nulls) => BooleanArray::new(truth.values() & nulls.inner(), None),
         })
     }

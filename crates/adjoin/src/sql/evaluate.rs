@@ -42,6 +42,7 @@ impl Expression {
         if !values.is_scalar {
             return Ok(values.array);
         }
+        // A scalar is repeated only at the end. Until then, kernels compare it with all rows at once.
         let first = Int64Array::from(vec![0; table.num_rows()]);
         arrow_select::take::take(&values.array, &first, None).map_err(|error| self.failed(&error))
     }
@@ -95,6 +96,7 @@ impl Expression {
 
     fn operate(&self, operator: Operator, left: &Values, right: &Values) -> std::result::Result<ArrayRef, ArrowError> {
         let truth = |array: BooleanArray| Arc::new(array) as ArrayRef;
+        // The fast path; Arrow's kernels handle all other types.
         if let Some(found) = compare(operator, left, right) {
             return Ok(truth(found));
         }
@@ -125,6 +127,7 @@ impl Expression {
 
     fn truth(&self, inner: &Self, table: &RecordBatch) -> Result<BooleanArray> {
         let array = inner.evaluate(table)?;
+        // A bare NULL has no boolean type, but is a valid operand of AND, OR and NOT.
         let array = if *array.data_type() == DataType::Null { cast(&array, &DataType::Boolean)? } else { array };
         let truth = array.as_boolean_opt().cloned();
         truth.ok_or_else(|| {
@@ -179,6 +182,7 @@ impl Expression {
         let (of_left, of_right) = (left.array.data_type(), right.array.data_type());
         let common = match (of_left, of_right) {
             (left, right) if let Some(common) = common(left, right) => common,
+            // A text next to another type is usually a constant, such as a date in quotes.
             (text, other) | (other, text) if text.is_string() => other.clone(),
             (left, right) if left.is_temporal() && right.is_temporal() => left.clone(),
             (left, right) => {
@@ -203,6 +207,7 @@ fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<Array
         let place = field_of(name, array.data_type())?;
         let outer = array.as_struct().clone();
         array = outer.column(place).clone();
+        // A field of a null struct is null, whatever its own validity says.
         if let Some(nulls) = outer.nulls() {
             let is_null = BooleanArray::new(!nulls.inner(), None);
             array = nullif(&array, &is_null).map_err(|error| Error::input(error.to_string()))?;
@@ -219,6 +224,7 @@ pub(crate) fn common(left: &DataType, right: &DataType) -> Option<DataType> {
     Some(match (left, right) {
         (left, right) if left == right => left.clone(),
         (DataType::Null, other) | (other, DataType::Null) => other.clone(),
+        // Also u64: a value beyond i64 fails in the strict cast instead of wrapping.
         (left, right) if left.is_integer() && right.is_integer() => DataType::Int64,
         (left, right) if left.is_numeric() && right.is_numeric() => DataType::Float64,
         (left, right) if left.is_string() && right.is_string() => DataType::LargeUtf8,
@@ -249,6 +255,7 @@ pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if let Some(widened) = widen(array, to) {
         return Ok(widened);
     }
+    // The default would turn a value that cannot be cast into null, and rows would silently fail the filter.
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let remedy = match array.data_type().is_string() && to.is_numeric() {
         true => "put the number in quotes to compare texts, such as '1'".to_owned(),

@@ -92,6 +92,7 @@ impl Expression {
     }
 
     fn build(parsed: &Expr, bounds: &Bounds) -> Result<Self> {
+        // Every level of an expression passes here, so nothing escapes the bounds.
         bounds.within(|| Self::build_within(parsed, bounds))
     }
 
@@ -103,6 +104,7 @@ impl Expression {
             Expr::CompoundIdentifier(names) => Self::Column(names.iter().map(Name::of).collect()),
             Expr::Nested(inner) => build(inner)?,
             Expr::Value(value) => Self::literal(&value.value).ok_or_else(|| unsupported(parsed))?,
+            // A long chain of AND or OR is left-deep in the parser's tree, so it is rebuilt as a balanced one.
             Expr::BinaryOp { op: BinaryOperator::And, .. } => Self::chain(parsed, Operator::And, build)?,
             Expr::BinaryOp { op: BinaryOperator::Or, .. } => Self::chain(parsed, Operator::Or, build)?,
             Expr::BinaryOp { left, op, right } => {
@@ -148,6 +150,7 @@ impl Expression {
 
     fn literal(value: &Value) -> Option<Self> {
         Some(match value {
+            // Integers stay exact; anything else that parses is a float.
             Value::Number(number, _) => match number.parse() {
                 Ok(integer) => Self::Integer(integer),
                 Err(_) => Self::Float(number.parse().ok()?),
@@ -171,6 +174,7 @@ impl Expression {
     /// Converts a chain of one logical operator, of any length.
     fn chain(parsed: &Expr, operator: Operator, build: impl Fn(&Expr) -> Result<Self>) -> Result<Self> {
         let (mut parts, mut first) = (Vec::new(), parsed);
+        // A loop instead of recursion: chains may have thousands of parts.
         while let Expr::BinaryOp { left, op, right } = first
             && self::operator(op) == Some(operator)
         {
@@ -281,12 +285,14 @@ impl Name {
     /// Returns the index of the field with exactly this name, or else of the only field with a name that differs only
     /// in case.
     pub(super) fn find<'a>(&self, mut fields: impl Iterator<Item = &'a Field> + Clone) -> Option<usize> {
+        // An exact name goes first, since a table may have two names that differ in case.
         let exact = fields.clone().position(|field| *field.name() == self.text);
         exact.or_else(|| {
             if self.is_quoted {
                 return None;
             }
             let alike = |field: &Field| field.name().eq_ignore_ascii_case(&self.text);
+            // Ambiguous names are refused, since a guess could filter by the wrong column.
             let several = fields.clone().filter(|field| alike(field)).count() > 1;
             if several { None } else { fields.position(alike) }
         })

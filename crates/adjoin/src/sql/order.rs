@@ -54,6 +54,7 @@ impl OrderBy {
     pub(crate) fn kinds(&self, schema: &Schema) -> Result<Vec<DataType>> {
         let places = self.places(schema)?;
         let read = SchemaRef::new(schema.project(&places).map_err(|error| Error::option(error.to_string()))?);
+        // No rows: only the types are of interest.
         let nothing = RecordBatch::new_empty(read);
         self.keys.iter().map(|(expression, _)| Ok(expression.evaluate(&nothing)?.data_type().clone())).collect()
     }
@@ -127,6 +128,7 @@ impl BoundOrder {
     /// Fails if a value cannot be computed.
     pub(crate) fn keys(&self, table: &RecordBatch) -> Result<SortKeys> {
         let keys = self.order.keys.iter().zip(&self.kinds);
+        // Cast to the types of all files, since encoded keys compare correctly only within one type.
         let columns = keys.map(|((expression, _), kind)| cast(&expression.evaluate(table)?, kind));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let rows = self.converter.convert_columns(&columns);

@@ -111,6 +111,7 @@ impl PairCondition {
     /// # Errors
     /// Fails if types do not match.
     pub(crate) fn together<'a>(&'a self, mut all: Vec<BoundPairs<'a>>) -> Result<Vec<BoundPairs<'a>>> {
+        // Ranks of all rows are compared with each other, so all must be of values of one type.
         for comparison in 0..self.comparisons.len() {
             let kinds = all.iter().map(|bound| bound.kinds[comparison].clone());
             let kind = kinds.map(Ok).reduce(|one, other| {
@@ -160,6 +161,7 @@ impl BoundPairs<'_> {
 
 /// Returns the type in which values of two types are compared.
 fn shared(left: &DataType, right: &DataType) -> Option<DataType> {
+    // Constants such as dates are written as text.
     let constant = |text: &DataType, other: &DataType| text.is_string() && other.is_temporal();
     common(left, right).or_else(|| match () {
         () if constant(left, right) => Some(right.clone()),
@@ -174,6 +176,7 @@ impl Tree {
             Expression::Binary(Operator::And, both) => Self::And(Self::of_both(*both, comparisons)?),
             Expression::Binary(Operator::Or, both) => Self::Or(Self::of_both(*both, comparisons)?),
             Expression::Not(inner) => Self::Not(Box::new(Self::of(*inner, comparisons)?)),
+            // If both sides read the same row, the comparison is an expression of that row.
             Expression::Binary(operator, both) if operator.compares() && sides_of(&both[0])? != sides_of(&both[1])? => {
                 Self::between_rows(operator, *both, comparisons)?
             }
@@ -194,6 +197,7 @@ impl Tree {
     ) -> Result<Self> {
         let is_of_one_row = |sides: [bool; 2]| sides != [true; 2];
         let [of_one, of_other] = [sides_of(&one)?, sides_of(&other)?];
+        // Ranks are computed once per row. An expression of two rows would have to be computed for each pair.
         if !is_of_one_row(of_one) || !is_of_one_row(of_other) {
             return Err(Error::option(
                 "either side of a comparison says something of one row alone: write left.a < right.b + 1 for \
@@ -204,6 +208,7 @@ impl Tree {
         let swap = of_one[1] || of_other[0];
         let (operator, mut both) = if swap { (operator.mirrored(), [other, one]) } else { (operator, [one, other]) };
         both.iter_mut().try_for_each(strip)?;
+        // Equal comparisons share their ranks, which take four bytes per row each.
         let known = comparisons.iter().position(|there| *there == both).unwrap_or_else(|| {
             comparisons.push(both);
             comparisons.len() - 1
@@ -227,6 +232,7 @@ impl Tree {
             Self::Not(inner) => inner.truth(ranks).map(|truth| !truth),
             Self::Comparison(number, operator) => {
                 let [left, right] = ranks(*number);
+                // As in SQL, a comparison with null is unknown, and NOT of it as well.
                 (left != NULL && right != NULL).then(|| operator.holds(left, right))
             }
         }

@@ -42,6 +42,7 @@ pub(super) fn parse<R: Send>(
             text.len()
         )));
     }
+    // A thread of its own, since the caller's stack may be small, e.g. a thread of Python or of the server.
     thread::scope(|scope| {
         let work = || read_all(text, kind, read);
         let thread = thread::Builder::new().name("adjoin sql".into()).stack_size(STACK_BYTES);
@@ -54,6 +55,7 @@ fn read_all<R>(text: &str, kind: &str, read: impl FnOnce(&mut Parser<'_>) -> Res
     let failed = |why: &dyn Display| Error::option(format!("cannot read {:?} as {kind}: {why}", quoted(text)));
     let mut parser = Parser::new(&GenericDialect {}).try_with_sql(text).map_err(|error| failed(&error))?;
     let read = read(&mut parser).map_err(|error| failed(&error))?;
+    // The parser stops at the end of an expression, and would ignore what follows it.
     match parser.peek_token().token {
         Token::EOF => Ok(read),
         next => Err(failed(&format!("{next} is not expected"))),
@@ -70,6 +72,7 @@ pub(super) fn refused(error: ParserError) -> Error {
 
 /// Returns the start of a text, as much as a one-line message should quote.
 pub(super) fn quoted(text: &str) -> String {
+    // By characters, since cutting bytes could split one.
     let mut cut: String = text.chars().take(QUOTED_MAX).collect();
     if cut.len() < text.len() {
         cut.push_str(" ...");
@@ -96,10 +99,12 @@ impl Bounds {
     /// # Errors
     /// Fails if there are too many levels or parts, or `build` fails.
     pub(super) fn within<R>(&self, build: impl FnOnce() -> Result<R>) -> Result<R> {
+        // Counted before building, so a text that expands exponentially is refused early.
         self.parts.set(self.parts.get() + 1);
         if self.parts.get() > PARTS_MAX {
             return Err(Error::option(format!("it has more than {PARTS_MAX} parts; nest fewer of BETWEEN and IN")));
         }
+        // Checked before the recursion, so that the stack holds however deep the text is.
         if self.depth.get() == DEPTH_MAX {
             return Err(too_deep());
         }
