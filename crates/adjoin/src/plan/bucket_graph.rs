@@ -59,6 +59,7 @@ pub fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: i
     for sides in sides.chunk_by(|a, b| a.edge() == b.edge()) {
         let (i, j) = sides[0].edge();
         let of = |bucket: u32| sides.iter().find(|side| side.from == bucket).map(|side| f64::from(side.margin));
+        // A missing side means that no member is in reach, so the sum is beyond any limit.
         if let (Some(of_i), Some(of_j)) = (of(i), of(j))
             && within(of_i + of_j, limit(i, j))
         {

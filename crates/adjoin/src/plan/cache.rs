@@ -129,6 +129,7 @@ impl<'a> Steps<'a> {
     pub fn new(tasks: &'a [Task], sizes: &'a [u64], start: CacheStart) -> Self {
         assert!((tasks.len() as u64) < u64::from(NEVER), "tasks are numbered in 32 bits");
         let CacheStart { capacity, policy } = start;
+        // Next uses take 8 bytes per task, which only Belady needs.
         let uses = if policy == Policy::Belady { next_uses(tasks, sizes.len()) } else { Vec::new() };
         Self {
             tasks,
@@ -163,10 +164,12 @@ impl<'a> Steps<'a> {
     fn bring(&mut self, bucket: u32, task: Task) -> Step {
         let size = self.sizes[bucket as usize];
         if self.held + size <= self.capacity {
+            // Its next use is the task that it is loaded for.
             let leave = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
             self.hold(bucket, leave);
             return Step::Load(bucket);
         }
+        // The buckets of the task itself stay, even if their next use is farthest away.
         let victim = self.by_leave.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
         self.evict(victim.expect("the two buckets of a task fit together"))
     }
@@ -180,6 +183,7 @@ impl<'a> Steps<'a> {
         self.resident[bucket as usize] = Some(leave);
         self.by_leave.remove(&(before, bucket));
         self.by_leave.insert((leave, bucket));
+        // Frees its memory now instead of when another bucket needs it.
         if self.policy == Policy::Belady && next_use == NEVER {
             self.finished.push(bucket);
         }
@@ -194,6 +198,7 @@ impl Iterator for Steps<'_> {
             return Some(self.evict(bucket));
         }
         let task = *self.tasks.get(self.at)?;
+        // One step per call: `bring` evicts until there is room, and then loads.
         if let Some(missing) = [task.0, task.1].into_iter().find(|&bucket| self.resident[bucket as usize].is_none()) {
             return Some(self.bring(missing, task));
         }
@@ -211,6 +216,7 @@ impl Iterator for Steps<'_> {
 fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
     let mut next = vec![NEVER; buckets];
     let mut uses = vec![(NEVER, NEVER); tasks.len()];
+    // Backward, so that the next use of each bucket is known when a task is visited.
     for (at, &(i, j)) in tasks.iter().enumerate().rev() {
         uses[at] = (next[i as usize], next[j as usize]);
         next[i as usize] = at as u32;

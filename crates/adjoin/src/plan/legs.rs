@@ -14,11 +14,13 @@ const LEGS_MAX: u64 = 1_024;
 /// number of tasks. `weight` returns the relative work of a task.
 pub fn leg_ends(tasks: &[Task], multiplications: u64, weight: impl Fn(Task) -> u64) -> Vec<usize> {
     let legs = (multiplications / LEG_WORK).clamp(LEGS_MIN, LEGS_MAX);
+    // At least 1: if no task had work, each would become a part of its own.
     let of_task = |&task: &Task| u128::from(weight(task).max(1));
     let all: u128 = tasks.iter().map(of_task).sum();
     let (mut ends, mut done) = (Vec::new(), 0);
     for (number, task) in tasks.iter().enumerate() {
         done += of_task(task);
+        // In 128 bits: the product of the work and the number of parts may exceed 64.
         if done * u128::from(legs) >= all * (ends.len() as u128 + 1) {
             ends.push(number + 1);
         }

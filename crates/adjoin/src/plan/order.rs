@@ -73,6 +73,7 @@ impl Order {
 /// edges, which may be the largest part of a plan.
 pub fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
     let mut tasks = graph.edges;
+    // Exactly, since doubling would hold the largest part of a plan twice.
     tasks.reserve_exact(with_themselves.len());
     tasks.extend(with_themselves.iter().map(|&bucket| (bucket, bucket)));
     tasks
@@ -86,12 +87,15 @@ pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order
             let together = together(sizes, capacity);
             tasks.sort_unstable_by_key(|&task| {
                 let (i, j) = lead.first(task);
+                // A few buckets i meet the same bucket j one after the other, so j is in the processor's caches.
                 (i / together, j, i)
             });
         }
         Order::BlockNested => {
             let largest = sizes.iter().copied().max().unwrap_or(0);
             let together = together(sizes, capacity);
+            // Buckets of other blocks pass through the cache one at a time, so the largest needs space next to the
+            // block.
             let block_of = blocks(sizes, capacity.saturating_sub(largest));
             // Inside a block in tree order; then each later bucket once, with all buckets of the block that it has
             // edges to.

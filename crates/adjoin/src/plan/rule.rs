@@ -208,6 +208,7 @@ impl ThresholdGraph {
             };
             let edge_t = edge_threshold(&parts(i, j), [of(i), of(j)], [rows(i), rows(j)]);
             if edge_t <= t_max {
+                // Rounded up, so that a run at exactly this threshold does not lose the edge.
                 self.edges.push((i, j, (edge_t as f32).next_up()));
             }
         }
@@ -223,11 +224,13 @@ impl ThresholdGraph {
 
 /// Returns the least threshold at which an edge has enough pairs, by rectangles of the members with stored ranks.
 fn edge_threshold(parts: &RuleParts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) -> f64 {
+    // Two small buckets may have fewer pairs than the least number, and all of them count.
     let enough = EDGE_PAIRS_MIN.min(rows[0].saturating_mul(rows[1]));
     let of = |(number, part): (usize, &Option<RulePart>)| {
         let part = part.as_ref()?;
         let side = |side: usize, rank: usize| f64::from(least[side][number][rank]);
         let ranks = (0..3).flat_map(|a| (0..3).map(move |b| (a, b)));
+        // The a-th least member of one side and the b-th of the other bound a rectangle of a times b pairs.
         let enough = ranks.filter(|&(a, b)| RANKS[a] * RANKS[b] >= enough);
         Some(enough.map(|(a, b)| part.threshold(side(0, a), side(1, b))).fold(f64::INFINITY, f64::min))
     };

@@ -62,6 +62,7 @@ impl Schedule {
     ) -> Self {
         let CacheStart { capacity, policy } = start;
         let mut listed_loads = Vec::new();
+        // The list takes 4 bytes per load; a second simulation would need another copy of the next uses.
         if policy == Policy::Belady {
             listed_loads.reserve_exact(counts.loads as usize);
             listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, start)));
@@ -111,6 +112,7 @@ impl Schedule {
 pub fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, leads: &[Lead]) -> Schedule {
     let buckets = buckets_of(&tasks, sizes.memory.len());
     let mut cost = |(order, lead)| {
+        // Sorting in place: the tasks may be the largest part of a plan, so no order has its own copy.
         sort_tasks(&mut tasks, &sizes.memory, start.capacity, order, lead);
         count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents)
     };
@@ -123,6 +125,7 @@ pub fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, le
         }
         let counts = cost(way);
         last = way;
+        // Strictly less, so that ties go to the first order, the order on disk.
         if counts.bytes < chosen.1.bytes {
             chosen = (way, counts);
         }

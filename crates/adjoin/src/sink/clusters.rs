@@ -70,6 +70,7 @@ impl PairSink for Clusters<'_> {
         let Self { rows, mut components, mut table } = *self;
         let mut members = rows.sorter();
         rows.each("clusters", |row, id, _| match components.is_paired(row) {
+            // Sorted by cluster and then by row, so the first row of a cluster comes first and gives its name.
             true => members.push((components.first(row), row), id),
             false => Ok(()),
         })?;
@@ -92,6 +93,7 @@ impl PairSink for Clusters<'_> {
                 ids.push(row, &id);
                 clusters.push(cluster, &first);
             }
+            // Without a target, only the sizes are counted, but the loop must still end.
             if (member.is_none() || ids.is_full())
                 && let Some(table) = &mut table
             {

@@ -132,6 +132,7 @@ impl HitSink for HitWriter<'_> {
         let mut some = Vec::with_capacity(BATCH_HITS.min(batch.rows.len()));
         let (mut start, mut id_bytes) = (0, 0);
         for (query, &end) in batch.ends.iter().enumerate() {
+            // The first query of a batch may continue the last one of the batch before, with its ranks.
             if query > 0 || batch.hits_before == 0 {
                 self.hits_of_query = 0;
             }
@@ -151,6 +152,7 @@ impl HitSink for HitWriter<'_> {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Written> {
+        // Creates the table even if there were no hits, so that a result always exists.
         self.table()?;
         self.table.map_or_else(|| Ok(Written::default()), TableWriter::finish)
     }

@@ -256,8 +256,10 @@ pub(super) fn decide(
         }
         let Some((row, near)) = pair else { return Ok(()) };
         let by = value_in(&record).0;
+        // A removed row removes no other: otherwise a chain of neighbors could lose all but its first row.
         if !removed.contains(near) && best.is_none_or(|(_, _, other)| is_nearer(metric, by, other)) {
             best = Some((row, near, by));
+            // Swaps buffers instead of copying; the next record overwrites the old one.
             std::mem::swap(&mut best_record, &mut record);
         }
     }
@@ -281,6 +283,7 @@ fn name(rows: &Rows<'_>, removed_rows: &RowSet, by_kept: Sorted, tables: &mut Ta
     drop(by_kept);
     let Some(table) = &mut tables.removed else { return Ok(spilled + names.spilled()) };
     let mut by_row = Records::new(by_row.finish()?)?;
+    // A second time through the ids, now for the removed rows themselves.
     names.restart();
     while let Some(row) = names.next(&mut id)? {
         by_row.each_of(row, |kept, record| {
@@ -316,6 +319,7 @@ fn first_of_each(
 ) -> Result<Removed> {
     let (vectors, metric) = (rows.store.manifest().vectors, rows.store.manifest().metric);
     let mut members = rows.sorter();
+    // If kept rows are written, rows without any pair belong to them too.
     rows.each("keep", |row, id, vector| match components.is_paired(row) || tables.kept.is_some() {
         true => members.push((components.first(row), row), &[vector, id].concat()),
         false => Ok(()),
@@ -328,6 +332,7 @@ fn first_of_each(
     while let Some((cluster, row)) = members.next(&mut member)? {
         let (vector, id) = member.split_at(vectors.bytes());
         if row == cluster {
+            // Members are sorted by row within a cluster, so its first row is always the first to arrive.
             first.clone_from(&member);
             size = 1;
             tables.kept.as_mut().map_or(Ok(()), |kept| kept.push(row, id))?;

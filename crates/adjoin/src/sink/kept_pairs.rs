@@ -75,6 +75,7 @@ fn decoded(frame: &[u8], kinds: [IdKind; 2]) -> Option<PairBatch> {
             rest = after;
         }
     }
+    // Bytes after the last id mean that the frame is not what was written.
     rest.is_empty().then_some(batch)
 }
 

@@ -73,7 +73,9 @@ impl PairSink for Deciding<'_> {
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
         for ((&left, &right), value) in batch.left_rows.iter().zip(&batch.right_rows).zip(&batch.values) {
             let (a, b) = ((self.place(left), left), (self.place(right), right));
+            // Of a pair, the row later in the requested order may be removed, whatever its number.
             let (earlier, later) = if a.0 < b.0 { (a, b) } else { (b, a) };
+            // Keys are positions in the order, so the row numbers travel in the payload.
             let mut record = [0; size_of::<f32>() + 2 * ROW_BYTES];
             record[..4].copy_from_slice(&value.to_le_bytes());
             record[4..][..ROW_BYTES].copy_from_slice(&packed(later.1));

@@ -87,6 +87,7 @@ impl<'a> Rows<'a> {
         let share = context.budget().free().saturating_sub(held(0) + join_bytes) / SHARE / needs.sorters_after;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
         let needed = held(sorter_bytes);
+        // Refuses now what the plan of the join would refuse later, with a message about all of it.
         drop(context.reserve(needed + join_bytes + EDGE_BYTES, purpose)?);
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
@@ -191,6 +192,7 @@ impl<'a> Rows<'a> {
     pub(super) fn are_numbers<'s>(sets: impl Into<Sets<'s>>) -> bool {
         sets.into().sides().all(|side| {
             let manifest = side.store().manifest();
+            // A missing row, e.g. one without a vector, must not be counted, so then rows are read.
             manifest.ids == IdKind::None && side.rows() == manifest.source_rows
         })
     }
@@ -201,6 +203,7 @@ impl<'a> Rows<'a> {
             return Ok(RowIds::numbers(Self::end(self.sets)));
         }
         let mut sorter = self.sorter();
+        // Buckets have rows in the order of centers, and results list them by number.
         self.each("ids", |row, id, _| sorter.push((row, 0), id))?;
         Ok(RowIds::Sorted(Box::new(sorter.finish()?)))
     }

@@ -162,6 +162,7 @@ impl TableWriter {
                 (TableFormat::Csv, None, output, "standard output".to_owned())
             }
             Target::File { path, force } => {
+                // Before the draft is created, so that a wrong name leaves nothing behind.
                 let format = TableFormat::of(path)?;
                 let (draft, output) = Draft::create(context, path, *force)?;
                 (format, Some(draft), output, path.display().to_string())
@@ -173,6 +174,7 @@ impl TableWriter {
             TableFormat::Parquet => Writer::Parquet(Box::new(parquet_writer(output, &schema, &place)?)),
             TableFormat::Csv => Writer::Csv(Box::new(arrow_csv::Writer::new(text(output)))),
             TableFormat::JsonLines => {
+                // Without this, an object would lack the names whose values are null.
                 let lines = arrow_json::WriterBuilder::new().with_explicit_nulls(true);
                 Writer::JsonLines(Box::new(lines.build(text(output))))
             }
@@ -223,6 +225,7 @@ impl TableWriter {
                 end_text(writer.into_inner())?
             }
         };
+        // Durable before it gets its name, so that a loss of power cannot leave a name without contents.
         output.sync()?;
         let bytes = self.written.load(Ordering::Relaxed);
         Ok(Ended { draft: self.draft, written: Written { rows: self.rows, bytes, ..Written::default() } })
@@ -248,6 +251,7 @@ impl Ended {
 
 impl Place {
     fn failed(&self, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        // A closed pipe, as with `head`, is no failure of this program.
         if self.reader_gone.load(Ordering::Relaxed) {
             return Error::reader_gone().caused_by(error);
         }

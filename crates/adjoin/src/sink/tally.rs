@@ -33,10 +33,12 @@ impl Tally {
     pub fn add(&self, row: u64, count: u32) -> Result<()> {
         let below = (u64::from(count) % WRAP) as u8;
         let before = self.counters[row as usize].fetch_add(below, Ordering::Relaxed); // wraps around
+        // The counter wrapped exactly if the sum does not fit in a byte.
         let wraps = u64::from(count) / WRAP + u64::from(before.checked_add(below).is_none());
         if wraps == 0 {
             return Ok(());
         }
+        // Reached once per 256 neighbors of a row, so threads rarely wait for this lock.
         let mut sorter = lock(&self.wraps);
         (0..wraps).try_for_each(|_| sorter.push((row, 0), &[]))
     }

@@ -58,6 +58,7 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
         let VectorBatch { first_row, rows, bytes, ids, .. } = batch;
         let numbers: Vec<u64> = (first_row..first_row + rows as u64).collect();
         let columns = [id_column(&numbers, &ids), vector_column(info.vectors, &bytes)];
+        // Vectors and other columns arrive in batches of different lengths, so rows are written in common parts.
         let mut done = 0;
         while done < rows {
             let some = others.take(source, rows - done)?;

@@ -110,7 +110,9 @@ impl Residency {
     /// Counts a use of a bucket, cached or not.
     pub fn note_use(&mut self, bucket: u32) {
         self.counts[bucket as usize] += self.next_counts;
+        // Later uses weigh more instead of earlier ones less, so that a use changes one count and not all of them.
         self.next_counts *= 1.0 + std::f64::consts::LN_2 / (USES_REMEMBERED * self.held.len() as f64);
+        // Ratios stay the same; only the range of f64 is limited.
         if self.next_counts > COUNT_MAX {
             self.counts.iter_mut().for_each(|count| *count /= COUNT_MAX);
             self.next_counts /= COUNT_MAX;
@@ -150,6 +152,7 @@ impl Residency {
     fn stay(&self, bucket: u32) -> Stay {
         let at = bucket as usize;
         let BucketCosts { sizes, reads } = &self.costs;
+        // The cost of a read that a use saves, per byte, so that small buckets with many uses are kept longest.
         Stay { soon: NEVER - self.next_uses[at], saved: self.counts[at] * reads[at] / sizes[at].max(1) as f64 }
     }
 
@@ -157,6 +160,7 @@ impl Residency {
     fn rank(&mut self, bucket: u32) {
         let stay = self.stay(bucket);
         if let Some(before) = &mut self.held[bucket as usize] {
+            // The set finds an entry by its priority, so it is removed under the old one.
             self.by_stay.remove(&(*before, bucket));
             *before = stay;
             self.by_stay.insert((stay, bucket));

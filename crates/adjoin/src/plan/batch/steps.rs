@@ -106,6 +106,7 @@ pub fn plan_batch(lists: &[Vec<u32>], cache: &mut Residency) -> BatchPlan {
     let mut queries = vec![0u64; cache.buckets()];
     lists.iter().flatten().for_each(|&bucket| queries[bucket as usize] += 1);
     let order = order(&queries, cache);
+    // Expectations of the last batch would otherwise keep buckets that this one does not use.
     (0..queries.len() as u32).for_each(|bucket| cache.expect(bucket, NEVER));
     (0..).zip(&order).for_each(|(at, &bucket)| cache.expect(bucket, at));
     let mut plan = BatchPlan { steps: Vec::new(), counts: BatchCounts::default() };
@@ -125,6 +126,7 @@ pub fn plan_batch(lists: &[Vec<u32>], cache: &mut Residency) -> BatchPlan {
             plan.steps.push(BatchStep::Load { bucket, turn: 2 * at + 1 });
         }
         plan.steps.push(BatchStep::Compare { bucket, query: None });
+        // All queries of the batch were compared with it, so it is the first to be evicted.
         cache.expect(bucket, NEVER);
     }
     plan
@@ -134,6 +136,8 @@ pub fn plan_batch(lists: &[Vec<u32>], cache: &mut Residency) -> BatchPlan {
 fn order(queries: &[u64], cache: &Residency) -> Vec<u32> {
     let mut buckets: Vec<u32> = (0..queries.len() as u32).filter(|&bucket| queries[bucket as usize] > 0).collect();
     let largest_first = |bucket: u32| std::cmp::Reverse(cache.size(bucket));
+    // Cached buckets first, before loads evict them. The sort is stable: small buckets keep the order on disk, in
+    // which neighbors share a read.
     buckets.sort_by_key(|&bucket| match (cache.holds(bucket), cache.size(bucket) >= ALONE_BYTES) {
         (true, _) => (0, largest_first(bucket)),
         (false, true) => (1, largest_first(bucket)),
