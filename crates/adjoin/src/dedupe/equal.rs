@@ -19,6 +19,7 @@ const HASH_REST_BYTES: usize = 16 - 2 * ROW_BYTES;
 
 /// Hashes some bytes; returns the part used as a record's sort key, and the rest.
 fn hashed(bytes: &[u8]) -> ((u64, u64), [u8; HASH_REST_BYTES]) {
+    // Big-endian, so that the numeric order of the parts is the order of the hash.
     let hash = xxh3_128(bytes).to_be_bytes();
     let (first, rest) = hash.split_at(2 * ROW_BYTES);
     let first = (number(&first[..ROW_BYTES]), number(&first[ROW_BYTES..]));
@@ -41,15 +42,18 @@ pub(super) fn rows(tables: &Tables<'_>, text: &OrderBy, places: Option<&RowNumbe
     let set_memory = tables.context.reserve(RowSet::memory_bytes(tables.rows), "rows with equal texts")?;
     let (mut sorter, _sorting) = tables.sorter(SORTING_SHARE)?;
     tables.each_key("texts", text, |row, key, is_null| {
+        // Rows without a text say nothing about each other.
         if is_null {
             return Ok(());
         }
         let (first, rest) = hashed(key);
+        // The place sorts rows of equal text, so the first in the requested order leads its group.
         let place = places.map_or(row, |places| places.get(row));
         sorter.push(first, &[&rest[..], &place.to_be_bytes(), &row.to_be_bytes()].concat())
     })?;
     let mut sorted = sorter.finish()?;
     let mut gone = RowSet::new(tables.rows);
+    // Half of the first sorter's share, since both exist at the same time.
     let (mut by_kept, memory) = tables.sorter(2 * SORTING_SHARE)?;
     let (mut kept, mut record) = (None, Vec::new());
     while let Some(key) = sorted.next(&mut record)? {

@@ -97,10 +97,12 @@ impl Dedupe<'_> {
     pub fn run(&self, context: &Context) -> Result<Deduped> {
         let watch = Stopwatch::start();
         self.refuse_stores(context)?;
+        // The join needs no ids, and two rows may have the same one.
         let by_number = SourceOptions { ids: IdChoice::RowNumbers, ..self.source.clone() };
         let source = source::open_nonempty(context, self.inputs, &by_number)?;
         let (rows, vectors) = (source.info().rows, source.info().vectors);
         let tables = Tables { context, files: source.files(), rows, vectors };
+        // All checks that need no row come first: a run of hours must not end with a refusal.
         let place = OutputPlace::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
@@ -115,11 +117,13 @@ impl Dedupe<'_> {
         let (places, _places_memory) = self.places(&tables)?.unzip();
         let places = places.map(Arc::new);
         let equal = self.exact_text.as_ref().map(|text| equal::rows(&tables, text, places.as_deref())).transpose()?;
+        // Its memory serves the join, which opens the files again.
         drop(source);
         let left_out = equal.as_ref().map(|equal| equal.gone.clone());
         let ((mut common, join), decided) = self.near(&tables, by_number, left_out, places)?;
         let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
         let near_rows = decided.gone.len();
+        // The join counts left-out rows as skipped, but these had vectors.
         common.skipped_rows -= equal_rows;
 
         let (mut gone, memory) = (decided.gone, decided._memory);
@@ -194,6 +198,7 @@ impl Dedupe<'_> {
             resume: false,
         };
         let opened = match job.open(context) {
+            // If all rows are skipped, nothing is a duplicate, and all rows are copied.
             Err(error) if is_for_want_of_rows(&error) && self.build.on_bad == OnBad::Skip => {
                 return self.nothing_near(tables);
             }

@@ -48,6 +48,7 @@ fn rows_at_once(table: &RecordBatch) -> usize {
 fn check_folders(path: &Path, column: &str) -> Result<()> {
     let is_key = |name: &&str| name.split_once('=').is_some_and(|(key, _)| key.eq_ignore_ascii_case(column));
     let names = path.iter().filter_map(|name| name.to_str());
+    // The last component is the name of the file.
     match names.rev().skip(1).find(is_key) {
         None => Ok(()),
         Some(folder) => Err(Error::option(format!(
@@ -97,6 +98,7 @@ impl Tables<'_> {
                 let mut rest = table?;
                 while rest.num_rows() > 0 {
                     self.context.cancel.check()?;
+                    // Keys take several times the bytes of their columns, so large tables are processed in parts.
                     let rows = rows_at_once(&rest);
                     let part = rest.slice(0, rows);
                     rest = rest.slice(rows, rest.num_rows() - rows);

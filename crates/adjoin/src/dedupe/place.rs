@@ -30,10 +30,12 @@ impl<'a> OutputPlace<'a> {
     /// # Errors
     /// If two files would have the same name, or the output's extension differs from the source's.
     pub(super) fn new(path: &'a Path, files: &[SourceFile], inputs: &[String], force: bool) -> Result<Self> {
+        // A folder with a single file stays a folder, so that the layout does not depend on the number of shards.
         let is_one_file = matches!(files, [_]) && matches!(inputs, [input] if !Path::new(input).is_dir());
         let at = path.display();
         if is_one_file {
             let ending = |path: &Path| path.extension().map(|ending| ending.to_ascii_lowercase());
+            // The extension decides how other programs read the file.
             if ending(path) != ending(&files[0].path) {
                 let source = files[0].path.display();
                 return Err(Error::option(format!(
@@ -86,15 +88,18 @@ impl<'a> OutputPlace<'a> {
             Self::File { path, force } => {
                 let (draft, out) = Draft::create(context, path, *force)?;
                 let bytes = write_file(context, &tables.files[0], removed, &AtomicU64::new(0), out)?;
+                // Before the data set: once that appears, the list of what is missing from it exists.
                 listed.map_or(Ok(()), Listed::publish)?;
                 draft.publish()?;
                 Ok(bytes)
             }
             Self::Folder { path } => {
+                // Next to the result, so that the rename stays within one file system.
                 let own = OwnFolder::create(&context.device, parent(path), "dedupe")?;
                 let folder = own.path().join("result");
                 let bytes = write_folder(tables, removed, &folder)?;
                 listed.map_or(Ok(()), Listed::publish)?;
+                // Another program may have created the folder during the run.
                 self.check(context)?;
                 context.device.rename(&folder, path)?;
                 drop(own);
@@ -115,6 +120,7 @@ fn largest(tables: &Tables<'_>) -> Result<u64> {
 fn write_folder(tables: &Tables<'_>, removed: &RowSet, folder: &Path) -> Result<u64> {
     let Tables { context, files, .. } = tables;
     let folders = make_folders(tables, folder)?;
+    // Each thread writes one file at a time with the memory of the largest.
     let fit = context.budget().free() / largest(tables)?.max(1);
     let threads = context.threads.min(files.len()).min(fit as usize).max(1);
     let done = AtomicU64::new(0);
@@ -129,6 +135,7 @@ fn write_folder(tables: &Tables<'_>, removed: &RowSet, folder: &Path) -> Result<
             write_file(context, file, removed, &done, out)
         },
     )?;
+    // Inner folders first: an outer one is durable only if it names durable folders.
     for folder in folders.iter().rev() {
         context.device.sync_folder(folder)?;
     }

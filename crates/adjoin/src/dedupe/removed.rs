@@ -55,6 +55,7 @@ impl Removed {
             all.push((row, kept), &value)?;
             let Some(equal) = &mut equal else { continue };
             equal.each_before(row, |kept, row| all.push((row, kept), &[]))?;
+            // The row kept for equal texts was itself removed, so its kept row takes over.
             equal.each_of(row, |equal_row, _| all.push((equal_row, kept), &[]))?;
         }
         if let Some(equal) = &mut equal {
@@ -85,6 +86,7 @@ impl Removed {
         let (mut by_row, _memory) = tables.sorter(SORTING_SHARE)?;
         tables.each_id(options, |kept, id| {
             by_kept.each_of(kept, |row, value| {
+                // The length comes first, since a row with an equal text has no value.
                 let record = [&[value.len() as u8], value, id].concat();
                 by_row.push((row, kept), &record)
             })
@@ -112,6 +114,7 @@ impl Removed {
             examples.sort_by(|a, b| nearness(a).total_cmp(&nearness(b)));
             examples.truncate(LEAST_NEAR);
             seen += 1;
+            // Spread over all rows without knowing their number: each example stands for twice as many rows.
             if seen.is_power_of_two() {
                 others.push(example);
             }

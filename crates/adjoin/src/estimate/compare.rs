@@ -71,6 +71,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         let chunks = (0..count).step_by(CHUNK_ROWS);
         let chunks = chunks.map(|first| Notes::new(first..count.min(first + CHUNK_ROWS), ladder.len()));
         let notes: Vec<Mutex<Notes>> = chunks.map(Mutex::new).collect();
+        // The farthest rung finds the pairs of all nearer ones.
         let predicate = ladder.predicate(ladder.len() - 1)?;
         let threshold = Threshold::new(predicate, self.space);
         let bytes = self.space.vectors.bytes();
@@ -152,6 +153,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                     Ok(())
                 },
             )?;
+            // By the later row, so that each row is decided after all earlier ones.
             found.sort_unstable();
             let mut left = &found[..];
             for &row in columns {

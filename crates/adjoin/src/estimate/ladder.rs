@@ -49,6 +49,7 @@ impl Ladder {
         let farthest = if metric == Metric::Cosine { farthest.clamp(DISTANCE_MIN_COSINE, 2.0) } else { farthest };
         let at = |k: usize| farthest * SPAN.powf(-(k as f64) / (RUNGS_MAX as f64));
         let mut rungs: Vec<f64> = (0..RUNGS_MAX).map(|k| threshold_of(metric, at(k))).collect();
+        // A ratio never reaches zero, the threshold of equal vectors.
         if metric == Metric::L2 {
             rungs.push(0.0);
         }
@@ -60,6 +61,7 @@ impl Ladder {
     fn of_rungs(metric: Metric, mut rungs: Vec<f64>, asked: Option<f64>) -> Self {
         rungs.retain(|rung| rung.is_finite());
         rungs.sort_unstable_by(|a, b| key(metric, *a).total_cmp(&key(metric, *b)));
+        // Rounding makes near rungs equal.
         rungs.dedup();
         let keys = rungs.iter().map(|&rung| key(metric, rung) as f32).collect();
         let asked = asked.and_then(|asked| rungs.iter().position(|&rung| rung == asked));
@@ -105,6 +107,7 @@ impl Ladder {
     /// does because of rounding.
     pub(super) fn rung_of(&self, value: f32) -> u8 {
         let key = key(self.metric, f64::from(value)) as f32;
+        // Keys have the precision of results, so a pair on the threshold counts as within it.
         self.keys.partition_point(|&rung| rung < key).min(self.keys.len() - 1) as u8
     }
 }
@@ -133,7 +136,9 @@ fn threshold_of(metric: Metric, distance: f64) -> f64 {
         }
         Metric::L2 => 0.0,
         _ => {
+            // For vectors of length 1, d^2 = 2 - 2 s.
             let similarity = (1.0 - distance * distance / 2.0).max(-1.0);
+            // Rounded down to a farther threshold, so that no pair at this distance is lost.
             (similarity * STEPS_OF_SIMILARITY).floor().max(-STEPS_OF_SIMILARITY) / STEPS_OF_SIMILARITY
         }
     }

@@ -151,6 +151,7 @@ fn surveyed<R>(
     let least = Sizes::new(source, question.build, 0).bytes(context, source, metric);
     let context = context.for_run(least, PURPOSE)?;
     let free = context.budget().free();
+    // A larger batch may not fit although the least one does; then the least sizes are used.
     let sizes =
         Some(Sizes::new(source, question.build, free)).filter(|sizes| sizes.bytes(&context, source, metric) <= free);
     let sizes = &sizes.unwrap_or_else(|| Sizes::new(source, question.build, 0));
@@ -209,10 +210,12 @@ impl Estimator<'_> {
         let at = |(k, &rung): (usize, &usize)| {
             let pairs = match whole {
                 true => certain(of[k].iter().sum::<u64>() as f64 / 2.0),
+                // Each pair is counted at both of its rows.
                 false => times(means[k], survey.scanned.usable_rows as f64 / 2.0),
             };
             let way = clock.way(&Threshold::new(ladder.predicate(rung)?, space));
             let seconds = clock.seconds(&way, pairs);
+            // A join with a recall below 1 may find only this fraction.
             let pairs = Interval { low: pairs.low * way.recall, ..pairs };
             Ok(AtThreshold {
                 threshold: ladder.threshold(rung),
@@ -245,6 +248,7 @@ impl Estimator<'_> {
         if whole || many <= NEIGHBORS_MANY {
             return Ok((ladder, all));
         }
+        // The time grows with the pairs that are found, so the number of rows shrinks as pairs grow.
         let fewer = (all as f64 * NEIGHBORS_MANY / many) as usize;
         Ok((ladder, fewer.max(COMPARED_MIN).min(all)))
     }

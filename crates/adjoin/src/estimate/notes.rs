@@ -88,6 +88,7 @@ impl Removal {
 
     /// Decides the next row. `earlier` has its earlier neighbors, each with the first rung within which it is one.
     pub(super) fn decide(&mut self, earlier: impl Iterator<Item = (u32, u8)>) {
+        // A row is removed at the rungs at which an earlier neighbor is within reach and is kept itself.
         let goes = earlier.fold(0, |goes, (row, rung)| goes | (from_rung(rung) & self.stays[row as usize]));
         self.stays.push(!goes);
     }

@@ -62,6 +62,7 @@ impl<'a> RemovalEstimate<'a> {
                 let has_earlier = |&first: &u8| f64::from(u8::from(first != NO_RUNG && usize::from(first) <= rung));
                 let with_earlier = means(&[first.map(has_earlier).collect()], false, *seed)[0];
                 let neighbors = notes.iter().flat_map(|notes| notes.neighbors(rung));
+                // A row at place p has about the fraction p of its neighbors before it.
                 let before = |place: u64| place as f64 / *rows as f64;
                 let earlier = neighbors.zip(*places).map(|(count, &place)| count as f64 * before(place));
                 times(traces.share(rung, with_earlier, &earlier.collect::<Vec<f64>>()), *rows as f64)

@@ -125,6 +125,7 @@ impl Estimator<'_> {
         let going = RemovalEstimate::new(compared, ladder, notes, &rungs, all, self.question.build.seed)?;
         let left = |&rung: &usize| {
             let Interval { estimate, low, high } = going.removed(rung);
+            // Fewer removed rows leave more, so the bounds change places.
             Interval { estimate: all as f64 - estimate, low: all as f64 - high, high: all as f64 - low }
         };
         Ok(rungs.iter().map(left).collect())
