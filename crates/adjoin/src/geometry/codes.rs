@@ -73,6 +73,8 @@ impl Coding {
         let away = |vector: &[f32]| vector.iter().zip(&origin).fold(0.0_f32, |most, (x, o)| most.max((x - o).abs()));
         let farthest = rows().map(away).fold(0.0, f32::max);
         let of_step = |k: i32| {
+            // The coarsest step of all covers every coordinate of the sample; finer ones clip some and round the rest
+            // less.
             let step = farthest / 127.0 * (-0.5 * k as f32).exp2();
             let mut coding = Self { origin: origin.clone(), step, residual: 0.0, nearest: 0.0 };
             let mut code = vec![0; dimensions];
@@ -178,6 +180,7 @@ fn scale_of_unit(vector: &mut [f32], length: f64) -> f32 {
     if SCALED.contains(&length) {
         return length.recip() as f32;
     }
+    // A power of two is exact, so only the range changes.
     let power = (-length.log2().round()).exp2();
     vector.iter_mut().for_each(|x| *x = (f64::from(*x) * power) as f32);
     (length * power).recip() as f32
@@ -190,6 +193,7 @@ fn half_are_farther(kernel: Kernel, drawn: &Panel<f32>) -> f64 {
     let mut nearest: Vec<f32> = (0..count)
         .map(|row| {
             kernel.one_to_many(drawn.row(row), drawn, &mut distances);
+            // A vector is not its own neighbor.
             distances[row] = f32::INFINITY;
             distances.iter().copied().fold(f32::INFINITY, f32::min)
         })

@@ -69,11 +69,14 @@ impl Lift {
             Side::Rows => (self.longest, 1.0 - squared_norm / (self.longest * self.longest)),
             Side::Queries => (squared_norm.sqrt(), 0.0),
         };
+        // A zero vector has no direction. As a row it gets the last coordinate, which no query has, so its score is
+        // 0.
         if length == 0.0 {
             *last = if self.side == Side::Rows { 1.0 } else { 0.0 };
             return squared_norm;
         }
         vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        // Rounding may leave slightly less than 0 for the longest row.
         *last = left.max(0.0).sqrt() as f32;
         squared_norm
     }
@@ -307,6 +310,7 @@ impl Threshold {
         if residuals == 0.0 {
             return self;
         }
+        // By the triangle inequality, rounded vectors are at most both residuals farther apart.
         let distance = self.distance + residuals;
         Self { distance, squared_integer: floor(distance * distance * F64_SLACK, self.dimensions), ..self }
     }
@@ -314,6 +318,7 @@ impl Threshold {
 
 /// Rounds a squared distance of bytes down to an integer.
 fn floor(squared: f64, dimensions: usize) -> u32 {
+    // More than the largest possible distance would not fit in 32 bits.
     squared.floor().min(255.0 * 255.0 * dimensions as f64) as u32
 }
 
@@ -423,6 +428,7 @@ impl Coordinate for u8 {
     fn measure_keys(other: &[u32], own: Option<&[u32]>, _dimensions: usize, keys: &mut Vec<u32>) {
         keys.clear();
         match own {
+            // Flipping the sign bit maps signed differences to unsigned keys in the same order.
             Some(own) => keys.extend(other.iter().zip(own).map(|(other, own)| other.wrapping_sub(*own) ^ SIGN)),
             None => keys.extend(other.iter().map(|other| other ^ SIGN)),
         }

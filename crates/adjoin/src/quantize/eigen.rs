@@ -61,11 +61,15 @@ fn tridiagonal(mut matrix: Square) -> (Vec<f64>, Vec<f64>, Square) {
     let side = matrix.side;
     let (mut beside, mut mirrors) = (vec![0.0; side], Vec::new());
     for (k, beside) in beside.iter_mut().enumerate().take(side.saturating_sub(1)) {
+        // The mirror maps the rest of the row to a multiple of the first axis, so that only one element next to
+        // the diagonal is left.
         let mut mirror = matrix.row(k)[k + 1..].to_vec();
         let length = dot(&mirror, &mirror).sqrt();
+        // The sign that adds in the next line, so that no digits cancel.
         *beside = if mirror[0] > 0.0 { -length } else { length };
         mirror[0] -= *beside;
         let squared = dot(&mirror, &mirror);
+        // A row that is zero already needs no reflection.
         if squared > 0.0 {
             reflect(&mut matrix, k + 1, &mirror, 2.0 / squared);
         }
@@ -89,6 +93,7 @@ fn reflect(matrix: &mut Square, from: usize, mirror: &[f64], factor: f64) {
     let mut along: Vec<f64> = (from..matrix.side).map(|row| factor * dot(&matrix.row(row)[from..], mirror)).collect();
     let half = factor / 2.0 * dot(&along, mirror);
     add(&mut along, -half, mirror);
+    // Both sides at once, as a symmetric update of rank two: half the work of two reflections.
     for (row, (&m, &a)) in (from..).zip(mirror.iter().zip(&along)) {
         let part = &mut matrix.row_mut(row)[from..];
         add(part, -m, &along);
@@ -102,6 +107,7 @@ fn ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square) {
     for first in 0..side {
         for _ in 0..STEPS_MAX {
             let negligible = |&k: &usize| beside[k].abs() <= f64::EPSILON * (diagonal[k].abs() + diagonal[k + 1].abs());
+            // A negligible element splits the matrix; only the part before it is reduced further.
             let last = (first..side - 1).find(negligible).unwrap_or(side - 1);
             if last == first {
                 break;
@@ -113,6 +119,8 @@ fn ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square) {
 
 /// Performs one step on the rows from `first` to `last`.
 fn ql_step(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square, first: usize, last: usize) {
+    // Wilkinson's shift, the eigenvalue of the first two rows nearer to the first element, makes the steps converge
+    // fast.
     let slope = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]);
     let shift = beside[first] / (slope + (slope * slope + 1.0).sqrt().copysign(slope));
     let mut bulge = diagonal[last] - diagonal[first] + shift;
@@ -121,6 +129,8 @@ fn ql_step(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square, first
         let (over, under) = (sine * beside[k], cosine * beside[k]);
         let length = (over * over + bulge * bulge).sqrt();
         beside[k + 1] = length;
+        // The rotation would divide by zero: the matrix has split here, and the next step continues with a smaller
+        // part.
         if length == 0.0 {
             diagonal[k + 1] -= moved;
             beside[last] = 0.0;

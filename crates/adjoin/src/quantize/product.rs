@@ -43,6 +43,8 @@ impl ProductQuantizer {
         if let Some(axes) = balanced {
             let mut turned = Panel::zeroed(0, 0);
             axes.turn(context.kernel, sample, &mut turned);
+            // Rotation pays only if it lowers the error on this sample; sets with few distinct values get worse by
+            // it.
             if learning.error(&turned)? < learning.error(sample)? {
                 return Ok(Self { chunks, axes: Some(axes), codebooks: learning.codebooks(&turned)? });
             }
@@ -193,6 +195,7 @@ fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) 
         kernel.nearest_centroids(points, 0, &Centroids::new(&centroids), &mut nearest);
         let of: Vec<u32> = nearest.iter().map(|&(centroid, _)| centroid).collect();
         move_to_means(points, &of, &mut centroids);
+        // Not after the last round: a centroid that has just been moved would have no points of its own yet.
         if round < rounds {
             move_idle(points, &mut nearest, &mut centroids);
         }
@@ -213,6 +216,7 @@ fn move_idle(points: &Panel<f32>, nearest: &mut [(u32, f32)], centroids: &mut Pa
         let of_largest = |&(own, distance): &(u32, f32)| if own as usize == largest { distance.into() } else { -1.0 };
         let farthest = last_largest(nearest.iter().map(of_largest));
         copy_row(points, farthest, centroids, centroid);
+        // The point now is a centroid itself, so the next idle one is moved elsewhere.
         nearest[farthest].1 = 0.0;
         errors[largest] /= 2.0; // about the error that a second centroid leaves
     }

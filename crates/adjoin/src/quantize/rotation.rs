@@ -67,6 +67,7 @@ impl Principal {
         }
         let column = |k: usize| &centered[k * rows..][..rows];
         let line = |(): &mut (), k: usize| {
+            // The matrix is symmetric, so half of it is computed.
             Ok((0..=k).map(|j| context.kernel.dot_wide(column(k), column(j)) / rows as f64).collect::<Vec<_>>())
         };
         let half = map_items(context.threads, dimensions, &context.cancel, || (), line)?;

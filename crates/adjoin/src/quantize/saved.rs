@@ -75,6 +75,8 @@ impl<'a> Fields<'a> {
         let mut panel = Panel::zeroed(rows, dimensions);
         for (row, floats) in floats.chunks_exact(dimensions).enumerate() {
             panel.row_mut(row).iter_mut().zip(floats).for_each(|(to, &x)| *to = f32::from_le_bytes(x));
+            // A value that is not finite would make every estimate of its chunk useless, and sums would compare as
+            // NaN.
             if let Some(bad) = panel.row(row).iter().find(|x| !x.is_finite()) {
                 return Err(Error::corrupt(format!("codebooks hold {bad} in row {row} of those at byte {at}")));
             }
