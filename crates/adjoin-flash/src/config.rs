@@ -130,6 +130,7 @@ impl Config {
             let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             FlashError::Syntax { line, why: error.message().to_owned() }
         })?;
+        // The preset is read first, wherever the text has `like`, so that the text's own figures override it.
         let mut config = match table.get("like") {
             Some(Value::String(name)) => Self::preset(name)?,
             Some(_) => return Err(FlashError::figure("like", "is no text; give the name of a preset")),
@@ -144,6 +145,7 @@ impl Config {
                 _ => return Err(FlashError::figure(section, "is no section; write figures below [section]")),
             }
         }
+        // Checked at the end, since a figure may be in the preset or in the text.
         match KNOWN.iter().find(|known| !config.figures.contains_key(known.0)) {
             Some(Known(missing, unit, ..)) => Err(FlashError::figure(
                 missing,
@@ -167,6 +169,7 @@ impl Config {
             let source = source.ok_or_else(|| FlashError::figure(&name, "has no source; say where it is from"))?;
             let value = field("value").and_then(|value| value.as_float().or(value.as_integer().map(|n| n as f64)));
             let value = value.ok_or_else(|| FlashError::figure(&name, "has no value; give a number"))?;
+            // A misspelled field would otherwise be ignored without a word.
             let odd = figure.as_table().and_then(|table| {
                 table.keys().find(|key| !["value", "unit", "source"].contains(&key.as_str())).cloned()
             });
@@ -229,6 +232,7 @@ impl Config {
         let mut last = "";
         for (name, unit, Figure { value, source }) in self.figures() {
             let (section, key) = name.split_once('.').expect("a figure has a section");
+            // Figures are ordered by name, so those of a section are adjacent.
             if section != last {
                 let _ = write!(text, "\n[{section}]\n");
                 last = section;
@@ -243,6 +247,7 @@ impl Config {
 fn known(name: &str) -> Result<&'static Known, FlashError> {
     KNOWN.iter().find(|known| known.0 == name).ok_or_else(|| {
         let section = name.split('.').next().unwrap_or_default();
+        // Most mistakes are in the key, so figures of the same section are suggested.
         let near: Vec<&str> = KNOWN.iter().map(|known| known.0).filter(|known| known.starts_with(section)).collect();
         let choice = if near.is_empty() { KNOWN.iter().map(|known| known.0).collect() } else { near };
         FlashError::figure(name, &format!("is no figure of a device; there are {}", choice.join(", ")))

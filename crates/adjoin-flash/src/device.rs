@@ -97,6 +97,7 @@ pub(crate) struct Rate {
 
 impl Rate {
     fn megabytes(per_second: f64) -> Self {
+        // One MB/s is one byte per microsecond, which is 1e6 ps.
         Self { ps_per_byte: 1e6 / per_second }
     }
 
@@ -121,6 +122,7 @@ impl Device {
             pages_per_block: count("geometry.pages_per_block"),
             page_bytes: count("geometry.page"),
         };
+        // A layout stores the number of a LUN in 16 bits, see `LunCsr`.
         let luns = [geometry.channels, geometry.chips_per_channel, geometry.luns_per_chip].map(u64::from);
         if luns.iter().product::<u64>() > u64::from(u16::MAX) {
             let why =
@@ -139,6 +141,7 @@ impl Device {
             let why = format!("is {sector_bytes} B, which does not divide the page of {} B", geometry.page_bytes);
             return Err(FlashError::figure("controller.sector", &why));
         }
+        // Microseconds and nanoseconds to picoseconds.
         let us = |name: &str| (config.value(name) * 1e6).round() as Ps;
         let ns = |name: &str| (config.value(name) * 1e3).round() as Ps;
         let rate = |name: &str| Rate::megabytes(config.value(name));

@@ -22,6 +22,8 @@ impl PlaneErrors {
     /// run.
     pub(crate) fn fails(&self, plane: u64, read: u64) -> bool {
         let share = self.shares[plane as usize];
+        // The number of the read takes the lower 40 bits, more than the reads of a run. A hash needs no state per
+        // plane.
         share > 0.0 && uniform(self.seed ^ mixed(plane << 40 ^ read)) < share
     }
 }
@@ -31,6 +33,7 @@ pub fn error_factors(planes: u64, spread: f64, seed: u64) -> Vec<f64> {
     // About normal: the sum of twelve uniform numbers with variance 1/12 each.
     let normal = |plane: u64| (0..12).map(|k| uniform(mixed(seed ^ (plane * 12 + k)))).sum::<f64>() - 6.0;
     let factors: Vec<f64> = (0..planes).map(|plane| (spread * normal(plane)).exp()).collect();
+    // The mean of log-normal factors is above 1, so they are divided by it to keep the configured mean.
     let mean = factors.iter().sum::<f64>() / planes.max(1) as f64;
     factors.into_iter().map(|factor| factor / mean).collect()
 }
@@ -44,6 +47,7 @@ pub(crate) fn mixed(number: u64) -> u64 {
 }
 
 fn uniform(number: u64) -> f64 {
+    // A double holds integers of 53 bits exactly.
     (mixed(number) >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -18,6 +18,7 @@ struct Event<E> {
     what: E,
 }
 
+// `at` contains the number of the event and is thus unique, so `what` needs no order.
 impl<E> PartialEq for Event<E> {
     fn eq(&self, other: &Self) -> bool {
         self.at == other.at
@@ -46,6 +47,7 @@ impl<E> Default for Events<E> {
 
 impl<E> Events<E> {
     pub(crate) fn add(&mut self, time: Ps, what: E) {
+        // A heap has no order among equal times. The number gives them one, so that a run is repeatable.
         self.added += 1;
         self.heap.push(Reverse(Event { at: (time, self.added), what }));
     }

@@ -67,11 +67,13 @@ impl LunCsr {
         let per_page = page_bytes / vector_bytes;
         let mut offsets = Vec::with_capacity(vertices as usize + 1);
         let mut all = Vec::new();
+        // One offset more than vertices, so that the last list has an end as well.
         offsets.push(0);
         for vertex in 0..vertices {
             all.extend_from_slice(neighbors(vertex));
             offsets.push(all.len() as u64);
         }
+        // A search would panic at such a number, so it is refused here.
         if entry >= vertices || all.iter().any(|&neighbor| neighbor >= vertices) {
             let said = format!("the graph has {vertices} vertices and names another one; give a graph that is whole");
             return Err(FlashError::Input(said));
@@ -94,6 +96,7 @@ impl LunCsr {
 
     fn place(&mut self, vertices: u32) -> Result<(), FlashError> {
         let (geometry, pages) = (self.geometry, self.pages_of(vertices));
+        // Both mappings divide pages equally among planes, so no plane has more than the mean, rounded up.
         let of_plane = pages.div_ceil(geometry.planes());
         let blocks = of_plane.div_ceil(geometry.pages_per_block.into());
         if blocks > geometry.blocks_per_plane.into() {
@@ -103,10 +106,12 @@ impl LunCsr {
         for vertex in 0..vertices {
             let (plane, page) = self.plane_and_page(vertex);
             let planes = u64::from(geometry.planes_per_lun);
+            // The cast is lossless, since `Device::new` accepts at most 65,535 LUNs.
             self.lun.push((plane / planes) as u16);
             let block = page / u64::from(geometry.pages_per_block);
             self.block.push((block * planes + plane % planes) as u32);
         }
+        // Descending, so that `pop` returns the lowest block.
         let free = (blocks as u32..geometry.blocks_per_plane).rev();
         self.free = vec![free.collect(); geometry.planes() as usize];
         Ok(())
@@ -149,9 +154,12 @@ impl LunCsr {
             RefreshTo::SamePlane => from_plane,
             RefreshTo::Anywhere => which % self.geometry.planes(),
         };
+        // Taken before the old block is returned, so that a block is never moved to itself.
         let Some(free) = self.free[to_plane as usize].pop() else { return false };
+        // At the end from which `pop` does not take, so the old block is used only after all others.
         self.free[from_plane as usize].insert(0, block / self.geometry.planes_per_lun);
         let (new_lun, new_block) = ((to_plane / planes) as u16, (u64::from(free) * planes + to_plane % planes) as u32);
+        // LUNCSR has no map from blocks to vertices, so all vertices are examined.
         for moved in 0..self.lun.len() {
             if (self.lun[moved], self.block[moved]) == (lun, block) {
                 (self.lun[moved], self.block[moved]) = (new_lun, new_block);
@@ -187,6 +195,7 @@ impl LunCsr {
     /// Returns the first `count` vertices of a breadth-first search from the entry, which are the most frequently
     /// visited ones.
     pub fn hottest(&self, count: usize) -> Vec<u32> {
+        // A vertex is marked when it is added, not when it is expanded, so that each is added once.
         let mut met = vec![false; self.vertices() as usize];
         let mut order = vec![self.entry];
         met[self.entry as usize] = true;

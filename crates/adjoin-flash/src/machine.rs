@@ -142,6 +142,7 @@ impl<'d> Machine<'d> {
     pub(crate) fn new(device: &'d Device, usage: Usage, timeline: Timeline) -> Self {
         let geometry = &device.geometry;
         let stations = |count: u32, servers: u32| vec![Station::new(servers); count as usize];
+        // Logic in a LUN needs no queue: it works on the page buffer, which keeps the LUN busy.
         let (accelerators, servers) = match usage.place {
             Place::Lun => (0, 1),
             Place::Chip => (geometry.chips(), 1),
@@ -271,6 +272,7 @@ impl<'d> Machine<'d> {
         let mut operation = self.requests[request as usize].first;
         while operation != NONE {
             let of = &mut self.operations[operation as usize];
+            // The link is cleared first, since `begin` uses it for the operations that are sensed together.
             let (lun, next) = (of.read.address.lun, std::mem::replace(&mut of.next, NONE));
             // The first operations of a request may begin while the others are still being queued.
             self.luns[lun as usize].waiting.push_back(operation);
@@ -282,6 +284,7 @@ impl<'d> Machine<'d> {
     /// Starts the next command of a LUN if it is free.
     fn begin(&mut self, lun: u32) {
         let of = &mut self.luns[lun as usize];
+        // A command occupies all planes of a LUN, so all buffers must be free before the next one.
         if of.held > 0 {
             return;
         }
@@ -325,6 +328,7 @@ impl<'d> Machine<'d> {
     fn together_with(&mut self, lun: u32, first: u32) -> u32 {
         // ONFI requires equal page numbers and different planes; blocks may differ.
         let page = self.operations[first as usize].read.address.page;
+        // A LUN has at most 64 planes, so a word is enough for the set.
         let mut planes = 1u64 << self.operations[first as usize].read.address.plane;
         let waiting = &mut self.luns[lun as usize].waiting;
         let (mut last, mut place) = (first, 0);
@@ -369,6 +373,7 @@ impl<'d> Machine<'d> {
         while member != NONE {
             let Operation { read, next, fails, .. } = self.operations[member as usize];
             let (lun, page_bytes) = (read.address.lun, u64::from(read.page_bytes));
+            // A LUN decodes and compares in the page buffer; all other places need the page first.
             match self.usage.place {
                 Place::Lun if fails => self.send_to_core(member),
                 Place::Lun => self.events.add(self.now + self.device.hard + read.compute, Stage::Computed(member)),
@@ -402,6 +407,7 @@ impl<'d> Machine<'d> {
     }
 
     fn soft_decoded(&mut self, operation: u32) {
+        // The page has left its chip already, so it does not travel back.
         if self.usage.place > Place::Chip {
             return self.decoded(operation);
         }
@@ -485,6 +491,7 @@ impl<'d> Machine<'d> {
         let (_, compared) = self.accelerators[0].serve(linked, read.compute);
         self.counts.link_bytes += bytes;
         self.timeline.add(Track::Link, "page", begins, linked);
+        // Latency delays the answer, but does not occupy the link.
         self.events.add(compared + latency, Stage::Done(operation));
     }
 
@@ -493,6 +500,7 @@ impl<'d> Machine<'d> {
         self.operations_free.push(operation);
         let of = &mut self.requests[request as usize];
         of.left -= 1;
+        // The number of a request is free only after its last page, since all its operations refer to it.
         (of.left == 0).then(|| {
             self.requests_free.push(request);
             of.token
@@ -505,6 +513,7 @@ impl<'d> Machine<'d> {
             name,
             servers: stations.iter().map(Station::servers).sum(),
             busy: stations.iter().map(Station::busy).sum(),
+            // The servers of a station share one queue, and only their sum is recorded.
             busiest: stations.iter().map(|station| station.busy() / u64::from(station.servers())).max().unwrap_or(0),
         };
         let luns = Use {

@@ -129,8 +129,10 @@ impl Platform {
         let cycles = |lanes: u64, clock: f64| u64::from(elements).div_ceil(lanes.max(1)) as f64 * 1e6 / clock;
         let logic = logic_lanes(device);
         let ps = match self {
+            // Nanoseconds. A walk jumps through memory, so each vector costs a cache miss.
             Self::Cpu | Self::CpuDram => 1e3 * (figure("cpu.miss") + figure("cpu.element") * f64::from(elements)),
             Self::Gpu => cycles(GPU_UNIT_LANES, figure("gpu.clock")),
+            // The sorter is on the same FPGA, so its clock is used.
             Self::SmartSsd => cycles(FPGA_UNIT_LANES, figure("sorter.clock")),
             Self::DeepStoreChannel => cycles(logic / u64::from(device.geometry.channels), figure("search.clock")),
             Self::DeepStoreChip => cycles(logic / u64::from(device.geometry.chips()), figure("search.clock")),

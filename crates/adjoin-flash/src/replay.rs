@@ -145,6 +145,7 @@ pub fn replay(
 ) -> Result<ReplayReport, FlashError> {
     let usage = Usage { place: options.place, multi_plane: true, units: options.units.max(1) };
     let mut machine = Machine::new(device, usage, Timeline::of(options.spans));
+    // The schedule takes reads without errors, so an error ends them and is returned after the loop.
     let mut failed = None;
     let reads = reads.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
     let mut schedule = Schedule::new(reads, options.depth);
@@ -165,6 +166,7 @@ pub fn replay(
         now = end;
         schedule.ended(slot as u32);
     }
+    // Ends the borrow of `failed`.
     drop(schedule);
     if let Some(error) = failed {
         return Err(error);
@@ -195,6 +197,7 @@ fn pages<'a>(
     (offset / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
         let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
         let wanted = to - from;
+        // A disk transfers whole sectors, even if a few bytes are read.
         let moved = (to.div_ceil(sector) - from / sector) * sector;
         let is_compared_inside = options.place < Place::Fpga;
         PageRead {

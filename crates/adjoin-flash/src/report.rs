@@ -61,6 +61,7 @@ impl Energy {
     /// Computes the energy of a run that took `elapsed` at `watts`.
     pub(crate) fn of(device: &Device, counts: &Counts, elapsed: Ps, watts: f64) -> Self {
         let figure = |name: &str| device.config.value(name);
+        // Milliamperes times volts times seconds are millijoules.
         let page = figure("power.read") * 1e-3 * figure("power.supply") * seconds(device.read);
         Self {
             sensing: page * counts.page_reads as f64,

@@ -73,6 +73,7 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
         if self.in_flight >= self.depth {
             return None;
         }
+        // The window limits memory if many reads wait for one step.
         while self.ready.is_empty() && !self.exhausted && self.held < self.depth * WINDOW_PER_DEPTH {
             match self.reads.next() {
                 Some(read) => self.take(read),
@@ -97,6 +98,7 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
             Some(step) => step.waiting.push(slot),
             None => self.ready.push_back(slot),
         }
+        // A read that waits counts as well, so that steps can form chains.
         if let Some(step) = read.step {
             self.steps.entry((read.consumer, step)).or_default().open += 1;
         }
@@ -111,6 +113,7 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
         let Some(step) = step else { return };
         let of = self.steps.get_mut(&(consumer, step)).expect("its step is open");
         of.open -= 1;
+        // Steps that have ended are removed. A later read that depends on one does not wait.
         if of.open == 0
             && let Some(step) = self.steps.remove(&(consumer, step))
         {

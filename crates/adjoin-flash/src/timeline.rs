@@ -41,6 +41,7 @@ impl Timeline {
     }
 
     pub(crate) fn add(&mut self, track: Track, name: &'static str, begins: Ps, ends: Ps) {
+        // A span without a duration would not be visible.
         if self.spans.len() < self.most && begins < ends {
             self.spans.push(Span { track, name, begins, ends });
         }

@@ -93,6 +93,8 @@ impl Allocation {
     fn group(&mut self, round: Range<usize>, together: bool) {
         let first_group = self.groups.len();
         let tasks = &mut self.tasks[round.clone()];
+        // `PageAddress` is ordered by LUN and page number before block and plane, so pages that planes can sense
+        // together are adjacent.
         match together {
             true => tasks.sort_unstable_by_key(|task| (task.address, task.query, task.vertex)),
             false => tasks.sort_by_key(|task| (task.query, task.address)),

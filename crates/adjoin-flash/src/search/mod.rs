@@ -169,6 +169,7 @@ pub fn search(
         hits.extend(run.batch(batch.clone()));
         let sort = run.sorting(batch.len() as u64);
         run.stages.sorting += sort;
+        // The sorter begins when it is free and the batch has ended; meanwhile the next batch runs.
         sorted = run.now.max(sorted) + sort;
         touched += run.touched.iter().filter(|touched| **touched).count() as f64 / run.touched.len() as f64;
         run.touched.fill(false);
@@ -263,6 +264,7 @@ impl<'a> Run<'a> {
         let share = if platform == Platform::CpuDram { 1.0 } else { options.memory_share };
         let mut is_in_memory = vec![false; layout.vertices() as usize];
         let held = (share * f64::from(layout.vertices())).floor() as usize;
+        // `hottest` omits vertices that cannot be reached from the entry, so "all" is a case of its own.
         match held == is_in_memory.len() {
             true => is_in_memory.fill(true),
             false => layout.hottest(held).into_iter().for_each(|vertex| is_in_memory[vertex as usize] = true),
@@ -296,6 +298,7 @@ impl<'a> Run<'a> {
         let mut walks = self.begin_walks(queries.clone());
         let mut wanted = Vec::new();
         loop {
+            // Queries advance in step, so that all their pages are requested at once (NDSearch, Algorithm 1).
             wanted.clear();
             let mut leading = Vec::new();
             let mut vertices = Vec::new();
@@ -419,6 +422,7 @@ impl<'a> Run<'a> {
                 let bytes = self.device.config.count("search.query_queue") as usize;
                 (bytes / self.layout.vector_bytes() as usize).max(1)
             }
+            // Elsewhere, vectors of queries are not sent to LUNs, so no queue limits a round.
             _ => usize::MAX,
         };
         Allocating { together: self.options.allocating && platform.can_allocate(), queue }
@@ -445,6 +449,7 @@ impl<'a> Run<'a> {
             }
             _ => (0, 0),
         };
+        // A disk transfers only the sectors that are needed; logic within the device receives whole pages.
         let page_bytes = match place {
             Place::Lun | Place::Chip | Place::Channel => self.device.geometry.page_bytes,
             _ => self.sector_bytes(allocation, group),
@@ -471,6 +476,7 @@ impl<'a> Run<'a> {
     fn finish(&mut self, allocation: &Allocation, mut groups: usize, found: &mut Found) {
         while groups > 0 {
             let (end, token) = self.machine.next_end().expect("groups are under way");
+            // A speculative read that ends only now is ignored: if its distance is needed, it was requested again.
             if token & SPECULATIVE == 0 {
                 groups -= 1;
                 self.now = self.now.max(end);
@@ -509,6 +515,7 @@ impl<'a> Run<'a> {
     /// Returns the distances of speculative reads that have ended, and drops the others if they have not begun.
     fn speculated_until_now(&mut self) -> HashMap<(u32, u32), f64> {
         let mut known = HashMap::new();
+        // The current step is counted already; the last speculation belongs to the one before.
         let ours = self.speculation_token(self.steps - 1);
         while let Some((_, token)) = self.machine.next_end_by(self.now) {
             if token >> STEP_BIT != ours >> STEP_BIT {
@@ -519,6 +526,7 @@ impl<'a> Run<'a> {
                 known.insert((task.query, task.vertex), self.distances.distance(task.query, task.vertex));
             }
         }
+        // Speculation must not delay the reads of this step.
         self.machine.give_up_waiting();
         self.speculations += known.len() as u64;
         known
@@ -544,9 +552,11 @@ impl<'a> Run<'a> {
         if self.options.platform.place() == Place::Host {
             return 0;
         }
+        // A bitonic network has a power of two of inputs.
         let list = (self.options.list as u64).next_power_of_two();
         let levels = u64::from(list.ilog2()) * (u64::from(list.ilog2()) + 1) / 2;
         let figure = |name: &str| self.device.config.value(name);
+        // Each level compares all elements in pairs.
         let cycles = (queries * levels * (list / 2)) as f64 / figure("sorter.comparators");
         let bytes = queries * self.options.list as u64 * self.device.config.count("search.result");
         (cycles * 1e6 / figure("sorter.clock")).round() as Ps + self.device.fpga_link.time(bytes)

@@ -70,6 +70,7 @@ impl Walk {
         let nearest = self.list.iter_mut().find(|candidate| !candidate.is_expanded)?;
         nearest.is_expanded = true;
         let vertex = nearest.hit.vertex;
+        // Marked when requested, so that no distance is computed twice, even if it does not enter the list.
         wanted.extend(layout.neighbors(vertex).iter().copied().filter(|&neighbor| self.seen.insert(neighbor)));
         Some(vertex)
     }
@@ -84,6 +85,7 @@ impl Walk {
             |other: &Candidate| other.hit.distance.total_cmp(&hit.distance).then(other.rank.cmp(&rank)).is_lt();
         let place = self.list.partition_point(before);
         if place < self.most {
+            // Makes room first, so that the list never exceeds its capacity.
             self.list.truncate(self.most - 1);
             self.list.insert(place, Candidate { hit, rank, is_expanded: false });
         }
