@@ -81,10 +81,12 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
     pub(crate) fn open(context: &Context, result: &Path, facts: Vec<Fact>, force: bool) -> Result<Self> {
         let device = context.device.clone();
         let folder = folder_beside(result)?;
+        // The folder of an earlier run is the normal case of a run that continues.
         match device.create_folder(&folder) {
             Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {}
             made => made?,
         }
+        // Before anything is read: another run may be replacing the state right now.
         let owned = match device.lock(&folder.join(OWNER_FILE))? {
             Lock::Ours(lock) => Some(lock),
             Lock::Unsupported => None,
@@ -111,11 +113,14 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
             Err(error) => return Err(error),
         };
         let mut kept = Self { device, folder, _owned: owned, envelope, is_of_use };
+        // Leftovers without a valid state are unknown, so they must not mix with new files.
         if !kept.is_of_use {
             kept.clear()?;
         }
+        // Counted before any work, so that the work of a run that is killed counts as possibly repeated.
         kept.envelope.runs += 1;
         kept.write_state()?;
+        // The folder itself must survive a loss of power, not only the files in it.
         kept.device.sync_folder(parent(&kept.folder))?;
         Ok(kept)
     }
@@ -160,11 +165,13 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
 
     fn write_state(&self) -> Result<()> {
         let text = serde_json::to_string(&self.envelope).expect("a state has no map with other keys than text");
+        // Written under another name first: a torn write must not damage the state in force.
         let mut file = self.device.create(&self.path(NEW_STATE_FILE))?;
         file.append(format!("{:016x}\n{text}", xxh3_64(text.as_bytes())).as_bytes())?;
         file.sync()?;
         drop(file);
         self.device.rename(&self.path(NEW_STATE_FILE), &self.path(STATE_FILE))?;
+        // The rename itself is durable only once the folder is.
         Ok(self.device.sync_folder(&self.folder)?)
     }
 }
@@ -202,6 +209,7 @@ impl<S> Checkpoint<S> {
             Err(error) if error.source.kind() == ErrorKind::NotFound => return Err(damaged(&path, "it is missing")),
             opened => opened?,
         };
+        // A longer file is expected: a killed run may have written more than its last state names.
         if file.len() < bytes {
             return Err(damaged(&path, "it is too short"));
         }
@@ -232,6 +240,7 @@ impl<S> Checkpoint<S> {
     fn clear(&self) -> Result<()> {
         if self.device.kind(&self.path(STATE_FILE))?.is_some() {
             self.device.remove(&self.path(STATE_FILE))?;
+            // Until the removal is durable, the state may return and name files that no longer exist.
             self.device.sync_folder(&self.folder)?;
         }
         for name in self.device.list_only(&self.folder, &|name| name != OWNER_FILE)? {
@@ -379,6 +388,7 @@ impl FrameReader {
         self.read(&mut head)?;
         let (length, checksum) = head.split_first_chunk().expect("it is longer");
         let length = u32::from_le_bytes(*length) as usize;
+        // Compared before the buffer grows, since a damaged length may be any number.
         if length as u64 > self.end - self.offset {
             return Err(self.damaged());
         }

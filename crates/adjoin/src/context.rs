@@ -102,6 +102,8 @@ impl Context {
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
         let beyond = memory_bytes.saturating_sub(KEPT_BEYOND);
+        // The allocator keeps freed blocks for reuse. They are resident without a reservation, so the budget leaves
+        // room for them.
         let kept = (beyond / KEPT_SHARE).clamp(MappedBlocks::KEPT_AT_FIRST, KEPT_BYTES_MAX);
         MappedBlocks::keep(kept);
         let runtime = self.runtime_bytes + (kept - MappedBlocks::KEPT_AT_FIRST);
@@ -167,6 +169,7 @@ impl Context {
             Some(_) => return Err(Error::device(message![named(), " is not a folder; name one"])),
             None => return Err(Error::device(message![named(), " is missing; make that folder first"])),
         }
+        // A trial, since permissions alone do not say whether the disk accepts files.
         if let Err(error) = OwnFolder::create(&self.device, folder, "trial") {
             let refused = message![named(), format!(" cannot be written; name another folder ({error})")];
             return Err(Error::device(refused).caused_by(error));
@@ -262,6 +265,7 @@ impl Context {
     /// As [`Context::for_run`].
     pub(crate) fn for_long_run(&self, enough: u64, purpose: &str) -> Result<Self> {
         let run = self.for_run(enough, purpose)?;
+        // Taken in full first, since only then is it known how much is free.
         run.budget.shrink((run.budget.total() / 4 * 3).max(enough));
         Ok(run)
     }
@@ -286,6 +290,8 @@ impl Context {
             if let Ok(reserved) = self.budget.reserve(bytes) {
                 return Ok(reserved);
             }
+            // Waits until other runs have ended. Another thread may take the memory first, so the reservation is
+            // tried again.
             drop(self.for_run(bytes, purpose)?);
         }
     }
@@ -308,6 +314,7 @@ impl Context {
     /// Returns the error of a buffer budget that needs `least` bytes. The budget that it names includes the memory
     /// outside of the buffers: the program itself, and other work.
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
+        // Users set the budget of the whole process, so the part for buffers would mislead them.
         let least = self.whole_budget(least);
         let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));
         Error::budget(message![
@@ -343,6 +350,7 @@ fn budget_of(
     let Some(text) = memory else {
         let Some(limit) = limit else { return Ok((DEFAULT_MEMORY_BYTES, None)) };
         let bytes = share_of(DEFAULT_MEMORY_SHARE, limit);
+        // On a machine with little memory, half of it may not even hold the program.
         let starts = bytes > runtime_bytes;
         return Ok(if starts { (bytes, Some((DEFAULT_MEMORY_SHARE, limit))) } else { (least * 1_000_000, None) });
     };

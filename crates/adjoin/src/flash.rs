@@ -200,6 +200,7 @@ impl Searches {
         let hit = |vertex| Hit { distance: self.vectors.distance(query, vertex), vertex };
         let mut all: Vec<Hit> = (0..self.vertices()).map(hit).collect();
         let order = |a: &Hit, b: &Hit| a.distance.total_cmp(&b.distance).then(a.vertex.cmp(&b.vertex));
+        // Selecting first is linear; only the K nearest are sorted.
         if k < all.len() {
             all.select_nth_unstable_by(k, order);
             all.truncate(k);

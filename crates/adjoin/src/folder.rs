@@ -188,6 +188,7 @@ impl Folder {
     /// As [`Self::open`], and if another process writes to the collection.
     pub fn open_to_write(context: &Context, path: &Path) -> Result<Self> {
         let closed = ClosedFolder::read(context, path)?;
+        // Stores and indexes are replaced as a whole, so only a collection is opened for writing.
         match closed.kind() {
             Kind::Collection => Ok(Self::Collection(Collection::open(context, path)?.into())),
             Kind::Store | Kind::Index => closed.open(context),

@@ -56,6 +56,7 @@ impl OwnFolder {
     /// # Errors
     /// If `parent` is missing, or the device refuses.
     pub fn create(device: &Arc<dyn Device>, parent: &Path, purpose: &str) -> Result<Self> {
+        // Several own folders of one process may exist in one place.
         for attempt in 0.. {
             let path = parent.join(format!("{START}{purpose}-{}-{attempt}{END}", std::process::id()));
             match device.create_folder(&path) {
@@ -67,6 +68,7 @@ impl OwnFolder {
             let owned = match device.lock(&path.join(OWNER_FILE)) {
                 Ok(Lock::Ours(lock)) => Some(lock),
                 Ok(Lock::Unsupported) => None,
+                // Another run took the folder for an abandoned one, and is about to remove it.
                 Ok(Lock::Others(_)) => continue,
                 Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
                 Err(error) => {
@@ -75,6 +77,7 @@ impl OwnFolder {
                 }
             };
             let folder = Self { device: device.clone(), path, creator: Creator::this_process(), owned };
+            // Without locks, a living run cannot be distinguished from a killed one, so nothing is removed.
             if folder.owned.is_some() {
                 remove_abandoned(&**device, parent, &folder.path)?;
             }
@@ -112,10 +115,12 @@ fn remove(device: &dyn Device, path: &Path) -> std::result::Result<(), DeviceErr
 fn remove_abandoned(device: &dyn Device, parent: &Path, ours: &Path) -> Result<()> {
     let is_another = |name: &OsStr| is_own_for("", name) && ours.file_name() != Some(name);
     let names = match device.list_only(parent, &is_another) {
+        // The folder may allow files but no listing. Leftovers of others are then kept, which is harmless.
         Err(error) if error.source.kind() == ErrorKind::PermissionDenied => return Ok(()),
         listed => listed?,
     };
     for path in names.into_iter().map(|name| parent.join(name)) {
+        // Renamed for removal already, so no run uses it.
         if path.as_os_str().as_encoded_bytes().ends_with(END_REMOVED.as_bytes()) {
             let _ = device.remove_folder(&path);
             continue;
@@ -142,6 +147,7 @@ pub(crate) fn is_own_for(purpose: &str, name: &OsStr) -> bool {
         let process = rest.rsplit_once('-').map_or(rest, |(_, process)| process);
         Some([process, attempt])
     };
+    // The whole name is checked: a user's folder with a similar name must never be removed.
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     numbers().is_some_and(|numbers| numbers.into_iter().all(is_number))
 }
@@ -186,6 +192,8 @@ impl WriterLock {
     /// If its file cannot be removed, which does not prevent others from taking the lock.
     pub(crate) fn release(mut self) -> Result<()> {
         check_creator(self.creator, self.path.display())?;
+        // The lock is held until after the file is removed; otherwise another process could lock the file that is
+        // removed.
         let Some(_held) = self.held.take() else { return Ok(()) };
         match self.device.remove(&self.path) {
             Err(error) if error.source.kind() != ErrorKind::NotFound => Err(error.into()),

@@ -117,6 +117,7 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
         _ => return Err(wrong()),
     };
     let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
+    // The limit keeps sums of sizes within 64 bits.
     if bytes < 1.0 || bytes > (1u64 << 60) as f64 {
         return Err(wrong());
     }
@@ -140,6 +141,7 @@ pub fn parse_memory(text: &str) -> Result<MemorySize> {
     let Some(number) = text.strip_suffix('%') else { return parse_bytes(text).map(MemorySize::Bytes) };
     let wrong =
         || Error::option(format!("{text} is no share of the memory; write it like 80%, above 0% and up to 100%"));
+    // `parse` accepts more than users mean, such as `inf` and exponents.
     let is_plain = |number: &&str| number.chars().all(|c| c.is_ascii_digit() || c == '.');
     let percent: Option<f64> = Some(number.trim_end()).filter(is_plain).and_then(|number| number.parse().ok());
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);

@@ -51,11 +51,13 @@ pub(crate) struct Draft {
 impl Draft {
     /// Starts a file; its bytes are written to the returned writer.
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
+        // Refused now if possible; publishing checks again.
         check_free(&*context.device, path, force)?;
         if path.file_name().is_none() {
             let at = path.display();
             return Err(Error::option(format!("{at} is not a file name; name a file for the result")));
         }
+        // In the same folder as the result, so that the rename does not cross file systems.
         let folder = OwnFolder::create(&context.device, parent(path), "result")?;
         let draft = Self { device: context.device.clone(), folder, path: path.to_owned(), force };
         let file = context.device.create(&draft.partial())?;
@@ -71,6 +73,7 @@ impl Draft {
         check_free(&*self.device, &self.path, self.force)?;
         self.device.rename(&self.partial(), &self.path)?;
         let Self { device, folder, path, .. } = self;
+        // Removed before the sync, so that the sync makes the removal durable too.
         drop(folder);
         Ok(device.sync_folder(parent(&path))?)
     }
@@ -225,6 +228,7 @@ impl OutputWriter {
             self.sink = Sink::Nobody;
             return Ok(());
         }
+        // Callers see only a failed write; with the flag, they end quietly.
         self.reader_gone.store(true, Ordering::Relaxed);
         done
     }

@@ -146,6 +146,7 @@ impl Predicate {
     /// value could change the result, which is rare: near the threshold, and near the boundary between two f32.
     pub(crate) fn accept_near(&self, estimate: Estimate, exactly: impl FnOnce() -> f64) -> Option<f32> {
         let Estimate { value, error } = estimate;
+        // If both ends of the interval give the same f32, so does every value between them.
         let low = self.accept(value - error);
         if low == self.accept(value + error) { low } else { self.accept(exactly()) }
     }
@@ -168,6 +169,7 @@ impl Predicate {
     pub(crate) fn nearness_of(&self, value: f32) -> f64 {
         match self {
             Self::L2 { .. } => f64::from(value) * f64::from(value),
+            // Subtracting from zero turns -0 into 0, so both are equally near.
             Self::Cosine { .. } | Self::InnerProduct { .. } => 0.0 - f64::from(value),
         }
     }
@@ -194,6 +196,7 @@ impl Predicate {
     pub(crate) fn accepts_near(&self, estimate: Estimate) -> Option<bool> {
         let Estimate { value, error } = estimate;
         let belongs = self.accept(value - error).is_some();
+        // A NaN would be refused at both ends, which is no decision.
         (value.is_finite() && belongs == self.accept(value + error).is_some()).then_some(belongs)
     }
 }
@@ -272,6 +275,7 @@ pub(crate) fn sums<X, const N: usize>(
     term: impl Fn(f64, f64) -> f64,
 ) -> [f64; N] {
     let dimensions = pairs.first().map_or(0, |(x, _)| x.len());
+    // Slices of one length, so that the compiler drops the bounds checks in the loop.
     let pairs = pairs.map(|(x, y)| (&x[..dimensions], &y[..dimensions]));
     let mut sums = [0.0; N];
     for k in 0..dimensions {

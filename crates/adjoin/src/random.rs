@@ -9,6 +9,7 @@ pub struct Random(Xoshiro256PlusPlus);
 impl Random {
     /// Creates the stream of a seed; streams with different `purpose` are independent.
     pub fn new(seed: u64, purpose: &str) -> Self {
+        // The purpose separates streams, so that one more draw in one place changes no other place.
         Self(Xoshiro256PlusPlus::seed_from_u64(seed ^ xxhash_rust::xxh3::xxh3_64(purpose.as_bytes())))
     }
 
@@ -20,6 +21,7 @@ impl Random {
 
     /// Returns a number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
+        // 53 bits are the precision of f64, so every result is exact and below 1.
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -53,6 +55,7 @@ impl Random {
             if missing == 0 {
                 break;
             }
+            // Each number is chosen with the probability that is left for it, so all samples are equally likely.
             if self.below(end - number) < missing {
                 picked.push(number);
             }

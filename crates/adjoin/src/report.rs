@@ -48,6 +48,7 @@ impl Cancel {
     /// [`crate::error::ErrorKind::Cancelled`] if cancellation was requested, [`crate::error::ErrorKind::Late`] if the
     /// deadline has passed.
     pub fn check(&self) -> Result<()> {
+        // Cancellation outranks the deadline: the user asked for it.
         if self.is_cancelled() {
             return Err(Error::cancelled());
         }
@@ -149,6 +150,7 @@ impl MemoryWatch {
                     });
                     every *= 2;
                 }
+                // The wait is the pause between samples, and ends at once when the watch is finished.
                 if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
                     return looks;
                 }

@@ -91,6 +91,7 @@ impl RowSet {
     /// Returns the complement within the first `rows` rows.
     pub(crate) fn others(&self, rows: u64) -> Self {
         let mut words: Vec<u64> = self.0[..rows.div_ceil(64) as usize].iter().map(|word| !word).collect();
+        // The last word may have bits beyond the last row.
         if let Some(last) = words.last_mut() {
             *last &= u64::MAX >> (rows.next_multiple_of(64) - rows);
         }
@@ -156,6 +157,7 @@ impl RankedSet {
     pub(crate) fn at_rank(&self, rank: u32) -> u32 {
         let word = self.before.partition_point(|&before| before <= rank) - 1;
         let mut rows = self.rows.0[word];
+        // Each step clears the lowest bit of the word.
         (self.before[word]..rank).for_each(|_| rows &= rows - 1);
         word as u32 * u64::BITS + rows.trailing_zeros()
     }

@@ -86,6 +86,8 @@ impl HeldRecords {
     fn sort(&mut self) {
         let payloads = &self.payloads;
         let by_payload = |a: &Entry, b: &Entry| a.payload(payloads).cmp(b.payload(payloads));
+        // Payloads decide between equal keys, so the order of records does not depend on memory or on the order of
+        // arrival.
         self.entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then_with(|| by_payload(a, b)));
     }
 
@@ -102,6 +104,7 @@ impl Sorter {
     /// Creates a sorter that holds about `memory` bytes, and writes the rest to a folder of its own inside `parent`.
     pub(crate) fn new(context: &Context, parent: &Path, memory: u64) -> Self {
         let disk = Disk { context: context.clone(), parent: parent.to_owned(), folder: None, written: 0, names: 0 };
+        // Entries refer to payloads by 32 bits, hence the upper limit.
         let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
         Self { disk, memory, held: HeldRecords::default(), runs: Vec::new(), payload: Vec::new() }
     }
@@ -116,6 +119,7 @@ impl Sorter {
     /// # Errors
     /// If the disk refuses.
     pub(crate) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
+        // At least one record is held, however large it is.
         if self.held.bytes_with(payload.len()) > self.memory && !self.held.entries.is_empty() {
             self.spill()?;
         }
@@ -164,6 +168,7 @@ impl Sorter {
     /// # Errors
     /// If the disk refuses.
     pub(crate) fn finish(mut self) -> Result<Sorted> {
+        // Everything fit in memory: no file is written.
         if self.runs.is_empty() {
             self.held.sort();
         } else {
@@ -179,6 +184,7 @@ impl Sorter {
     fn merge_to(&mut self, at_once: usize) -> Result<()> {
         let at_once = at_once.max(2);
         while self.runs.len() > at_once {
+            // Merges only as many as needed to reach the limit, so that most records are written once.
             let few: Vec<PathBuf> = self.runs.drain(..at_once.min(self.runs.len() - at_once + 1)).collect();
             self.runs.push(self.disk.merge(&few)?);
         }
@@ -289,6 +295,7 @@ impl Disk {
             run.append(key, &payload)?;
         }
         drop(merge);
+        // Their records are in the new run, and space on disk may be short.
         runs.iter().try_for_each(|path| self.context.device.remove(path))?;
         run.finish(self)
     }
@@ -308,6 +315,7 @@ impl RunWriter {
         self.block.extend_from_slice(&packed(key.0));
         self.block.extend_from_slice(&packed(key.1));
         let mut bytes = payload.len();
+        // Seven bits per byte, the highest bit marks that more follow: short payloads need one byte.
         while bytes >= 0x80 {
             self.block.push(bytes as u8 | 0x80);
             bytes >>= 7;
@@ -377,6 +385,7 @@ impl Merge {
     fn least_payload(&mut self, key: Key, first: usize) -> Result<usize> {
         let mut least = first;
         let mut others = Vec::new();
+        // Rarely more than one run has the same key, so comparing payloads one by one is cheap enough.
         while let Some(Reverse((_, run))) = self.next.peek().copied().filter(|Reverse((next, _))| *next == key) {
             self.next.pop();
             let payload = self.runs[run].peek_payload()?.to_vec();
@@ -442,6 +451,7 @@ impl RunReader {
     fn bytes(&mut self, from: usize, bytes: usize) -> Result<&[u8]> {
         let end = from + bytes;
         if self.block.len() - self.at < end {
+            // Records may cross blocks, so the rest of the last block stays in front.
             self.block.drain(..self.at);
             self.at = 0;
             let more = (end - self.block.len()).max(BLOCK_BYTES) as u64;

@@ -83,6 +83,7 @@ fn map_items_by<S, R: Send>(
     let run = || {
         let mut own = state();
         loop {
+            // Items are taken one at a time, so a slow item delays only its own thread.
             let item = next.fetch_add(1, Ordering::Relaxed);
             if item >= items || stop.load(Ordering::Relaxed) {
                 return;
@@ -111,6 +112,7 @@ fn run_on_threads(builder: &dyn Fn() -> Builder, threads: usize, fail: &dyn Fn(E
                 return fail(error);
             }
         }
+        // The calling thread works too, so one thread needs no spawn.
         run();
     });
 }
@@ -159,6 +161,8 @@ fn map_stream_by<I: Send, S, R: Send>(
                 let mut own = state();
                 for (place, item) in items {
                     if stop.load(Ordering::Relaxed) {
+                        // Drains the channel without working, so that the producer does not wait for a worker that
+                        // has ended.
                         continue;
                     }
                     match work(&mut own, item) {
@@ -171,6 +175,7 @@ fn map_stream_by<I: Send, S, R: Send>(
                 return fail(error); // dropping the sender ends the workers that wait for items
             }
         }
+        // Only the workers hold receivers now, so a send fails once they have all ended.
         drop(items);
         for place in 0.. {
             if stop.load(Ordering::Relaxed) {
@@ -178,6 +183,7 @@ fn map_stream_by<I: Send, S, R: Send>(
             }
             match next() {
                 Ok(Some(item)) => {
+                    // The place exists before a worker can finish the item.
                     lock(&done).push(None);
                     if sender.send((place, item)).is_err() {
                         return;

@@ -162,7 +162,7 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
             // Keys are compared as integers, which excludes most members before the lock is taken.
             kernel.at_most(&self.keys, near.most[at].load(Ordering::Relaxed), &mut self.found);
             if !self.found.is_empty() {
-                // Replaces the column in the lower half by the place; the key in the upper half stays.
+                // Replaces the column in the lower half by the place; the key in the upper half is kept.
                 let some = self.found.iter().map(|&one| one >> 32 << 32 | u64::from(place(one as u32)));
                 near.add(at, self.own[query as usize], some);
             }

@@ -221,7 +221,7 @@ impl Numbering<'_> {
     fn ranks(self) -> (Vec<Vec<Rank>>, Reservation) {
         let Self { values, mut memory, of_ranks, .. } = self;
         let ranks = values.into_iter().map(Values::ranks).collect();
-        // The values are gone; only ranks are compared from now on.
+        // The values are no longer held; only ranks are compared from now on.
         memory.shrink(of_ranks);
         (ranks, memory)
     }

@@ -577,7 +577,7 @@ fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result:
     let mut listed = batch.buffers().into_iter().flatten();
     let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
     let mut buffers = Vec::new();
-    // Buffers of columns that are not chosen are counted too, since only the order tells whose they are.
+    // Buffers of columns that are not chosen are counted too, since only the order shows their columns.
     for (column, field) in chosen.schema.fields().iter().enumerate() {
         let count = buffer_count(field, message.version(), &mut view_buffers);
         for _ in 0..count {

@@ -57,7 +57,7 @@ impl<'a> Attributes<'a> {
         purpose: &Message,
     ) -> Result<Self> {
         let mut seen = BTreeSet::new();
-        // Two columns of one name could not be told apart in a filter.
+        // Two columns of one name could not be distinguished in a filter.
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
             return Err(Error::option(message![Argument::Columns.with(twice), " is named twice; name it once"]));
         }

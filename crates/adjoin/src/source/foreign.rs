@@ -42,7 +42,7 @@ thread_local! {
 /// Returns whether this thread runs a third-party reader. Its panics become errors. A panic hook can call this, so as
 /// not to print the same text as the error.
 pub fn is_guarded() -> bool {
-    // Thread-local storage may be gone already if a thread panics while it ends.
+    // Thread-local storage may be destroyed already if a thread panics while it ends.
     GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
 }
 

@@ -21,7 +21,7 @@ impl ColumnPlace {
 
     /// Finds the column of this name or, if there is none, the field that the dotted name leads to.
     pub(super) fn find<'a>(fields: &'a Fields, name: &str) -> Option<(Self, &'a FieldRef)> {
-        // An exact name goes first, since names of columns may contain dots.
+        // An exact name is tried first, since names of columns may contain dots.
         if let Some(index) = fields.iter().position(|field| field.name() == name) {
             return Some((Self::top(index), &fields[index]));
         }

@@ -154,7 +154,7 @@ impl Windows {
         let mut done = self.copy_kept(offset, buffer);
         while done < buffer.len() {
             let position = offset + done as u64;
-            // A read that is longer than a window goes to the caller's buffer, and leaves the windows to short reads.
+            // A read longer than a window is read into the caller's buffer, and leaves the windows to short reads.
             if (buffer.len() - done) as u64 >= window_bytes {
                 file.read_at(position, &mut buffer[done..])?;
                 return Ok(());

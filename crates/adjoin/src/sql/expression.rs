@@ -285,7 +285,7 @@ impl Name {
     /// Returns the index of the field with exactly this name, or else of the only field with a name that differs only
     /// in case.
     pub(super) fn find<'a>(&self, mut fields: impl Iterator<Item = &'a Field> + Clone) -> Option<usize> {
-        // An exact name goes first, since a table may have two names that differ in case.
+        // An exact name is tried first, since a table may have two names that differ in case.
         let exact = fields.clone().position(|field| *field.name() == self.text);
         exact.or_else(|| {
             if self.is_quoted {
