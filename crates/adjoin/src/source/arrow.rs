@@ -314,6 +314,7 @@ impl IpcFile {
     /// Reads schema and blocks from the headers of a stream's messages.
     fn read_messages(&mut self) -> Result<()> {
         let mut offset = 0;
+        // A stream has no footer, so each message is found by the length of the one before.
         while let Some((place, head)) = self.read_stream_head(offset)? {
             if offset == 0 {
                 ((self.schema, self.dictionary_of), self.version) = guarded(&self.path, at(&place), || {
@@ -371,6 +372,7 @@ impl IpcFile {
 
     /// Checks that a message lies within the file.
     fn check_place(&self, place: &Block) -> Result<()> {
+        // Places are signed numbers in the file. Negative ones, and sums that overflow, are refused as well.
         let lies_within = || {
             let offset = u64::try_from(place.offset()).ok()?;
             let head = u64::try_from(place.metaDataLength()).ok().filter(|head| *head >= MESSAGE_BYTES_MIN)?;

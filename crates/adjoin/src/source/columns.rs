@@ -83,6 +83,7 @@ pub fn columns_read(
         places.push(attributes::find(path, schema, name, &Argument::Columns.into())?.0);
     }
     let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
+    // Several columns may be fields of one struct.
     tops.sort_unstable();
     tops.dedup();
     Ok(tops)

@@ -191,6 +191,8 @@ pub(super) fn conflict_of(path: &Path, facts: &LineFacts, options: &SourceOption
         IdChoice::IfThere => Some("id"),
         IdChoice::RowNumbers => None,
     };
+    // A conflict matters only in a requested column. If none is named and no column holds vectors, any column with a
+    // conflict may be the one with vectors.
     let is_meant = |conflict: &&Conflict| match &options.vector_column {
         Some(name) => *name == conflict.column || id == Some(&conflict.column),
         None => id == Some(&conflict.column) || !has_vectors(facts),

@@ -349,6 +349,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<usize>, D::Error> {
+        // With a visitor, the name is compared in place instead of being copied.
         struct Name<'a>(Key<'a>);
 
         impl Visitor<'_> for Name<'_> {

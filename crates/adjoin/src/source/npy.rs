@@ -78,6 +78,7 @@ pub(super) fn header_range(start: &[u8], bytes: u64) -> std::result::Result<Rang
     if start.len() < 10 || !head.starts_with(MAGIC) {
         return Err("is not a NumPy file, which starts with the bytes 93 4E 55 4D 50 59; write it with np.save".into());
     }
+    // Version 2.0 has a longer length than 1.0, and 3.0 differs from it only in the text encoding.
     let (start, length) = match (head[6], head[7]) {
         (1, 0) => (10, u64::from(u16::from_le_bytes([head[8], head[9]]))),
         (2 | 3, 0) => (12, u64::from(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))),
@@ -133,6 +134,7 @@ impl Header {
                 "shape" => shape = Some(literal.integers()?),
                 _ => return Err(format!("there is no key {}", shorten(key))),
             }
+            // NumPy writes a comma after the last entry as well; other programs may not.
             if !literal.take(',') {
                 literal.expect('}')?;
                 break;

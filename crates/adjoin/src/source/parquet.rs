@@ -105,6 +105,7 @@ pub(super) fn tables(
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
+    // Reserved before any page is read, so a budget that is too small is noticed early.
     let held = context.reserve(batch.held_with(&memory), &format!("{}: some columns", path.display()))?;
     let footer = footer.with_piece_bytes_max(memory.piece);
     let tables = PiecewiseTables::new(footer, places, batch_rows, first_row, batch)?;

@@ -322,6 +322,7 @@ impl Compact<'_> {
 
     /// Skips a value. `depth` limits the nesting of lists and structs.
     fn skip(&mut self, kind: Kind, depth: usize) -> Option<()> {
+        // The deep nesting of a damaged footer could otherwise overflow the stack.
         let depth = depth.checked_sub(1)?;
         let bytes = match kind {
             Kind::Bool => 0,
@@ -365,6 +366,7 @@ impl Compact<'_> {
                 _ => None,
             };
             claims.extend(claim.map(|claim| (field, claim)));
+            // Fields ascend, and nothing is needed after the header of the page's kind.
             if claim.is_none() || field > 4 {
                 break;
             }

@@ -59,6 +59,7 @@ fn marked(fields: &Fields, types: &[TypePtr]) -> Fields {
         let stored = types.get(index);
         let logical = stored.and_then(|stored| stored.get_basic_info().logical_type_ref());
         let mut field = field.as_ref().clone();
+        // Arrow has a UUID as 16 bytes. The extension type distinguishes it from other values of this length.
         if logical == Some(&LogicalType::Uuid) {
             field.metadata_mut().insert(EXTENSION_TYPE_NAME_KEY.to_owned(), UUID_EXTENSION.to_owned());
         }
