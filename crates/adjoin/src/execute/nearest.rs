@@ -335,6 +335,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         if self.order.is_empty() {
             return (0, 0);
         }
+        // Taken out, since `compare_with` borrows all of `self`.
         let mut columns = self.columns.take().expect(THERE);
         self.kernel.pack_into(&members.panel, &self.order, &mut columns);
         let found = self.compare_with(number, bucket, &columns, &|_| true, queries);

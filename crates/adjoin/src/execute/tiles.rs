@@ -127,6 +127,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         is_new: impl Fn(u32, u32) -> bool,
         mut take: impl FnMut(u32, u32) -> Result<()>,
     ) -> Result<Compared> {
+        // Rounded coordinates only give candidates, which are decided from the stored elements.
         if !rows.members.are_exact() {
             return self.decide(PairDetail::Members, rows, columns, reach, is_new, |x, y, _| take(x, y));
         }

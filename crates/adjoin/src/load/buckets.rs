@@ -132,6 +132,7 @@ impl<'a> Buckets<'a> {
             firsts.push(u32::try_from(extents.len()).map_err(|_| Error::option("too many buckets for one run"))?);
             extents.extend_from_slice(store.extents());
         }
+        // The loop checks the first bucket of each store, but not the last bucket of the last one.
         u32::try_from(extents.len()).map_err(|_| Error::option("too many buckets for one run"))?;
         Ok(Self::numbered(stores.to_vec(), firsts, Cow::Owned(extents)))
     }
@@ -496,6 +497,7 @@ pub fn check_comparable(name: &str, vectors: VectorType, other_name: &str, other
         return Ok(());
     }
     let words = |of: VectorType| format!("{} {}", of.dimensions, of.element);
+    // Different dimensions mean different models. With equal ones, the vectors may only be stored differently.
     let remedy = match vectors.dimensions == other.dimensions {
         true => "convert one to the element type of the other",
         false => "make both with one model",

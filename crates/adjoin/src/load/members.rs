@@ -236,6 +236,7 @@ impl<T: Coordinate> Members<T> {
         mut take: impl FnMut(u32, f64) -> Predicate,
     ) {
         match (&self.exact, &other.exact) {
+            // Stored elements are held only if coordinates were rounded; otherwise, coordinates are exact.
             (Some(a), Some(b)) => a.each_nearness(decider, x, b, ys, take),
             _ => {
                 let (x, mut predicate) = (self.panel.row(x as usize), decider.predicate);

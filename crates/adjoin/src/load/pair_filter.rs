@@ -244,6 +244,7 @@ impl Values {
 
     /// Numbers the values of a column. Nulls get no number.
     fn number<'r>(&mut self, column: &ArrayRef, to: impl Iterator<Item = &'r mut Rank>) -> Result<()> {
+        // Equal values have equal bytes in this format, so one map suffices for all types.
         let rows = self.converter.convert_columns(std::slice::from_ref(column));
         let rows = rows.map_err(|error| Error::input(error.to_string()))?;
         for (_, (row, to)) in rows.iter().zip(to).enumerate().filter(|(k, _)| column.is_valid(*k)) {

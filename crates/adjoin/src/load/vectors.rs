@@ -70,6 +70,7 @@ fn read_parts(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)], p
         if reads.is_full() {
             take(&mut reads, buckets, places, part, &mut stored)?;
         }
+        // Reads end in any order, so the token is the place of the part in the result.
         reads.submit(k as u64, buckets, bucket, part.span(buckets, bucket, place))?;
     }
     while !reads.is_empty() {
