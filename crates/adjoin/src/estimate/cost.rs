@@ -88,6 +88,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         let size = SetSize { rows, buckets: sizes.buckets };
         let foresight = Foresight::new(context.kernel, space, vectors, nearest, &trained.centers, size);
 
+        // The weights were measured on one machine. The time of a distance on this machine scales all of them.
         let weights = Weights::of(!T::is_float(), dimensions);
         let speed = nanoseconds / weights.sampled() * 1e-9;
         let rate = speed / context.threads as f64;

@@ -60,6 +60,7 @@ impl Sizes {
         let (rows, vectors) = (info.rows, info.vectors);
         let floats = (vectors.dimensions * size_of::<f32>()) as u64;
         let of_rows = (COMPARED as u128 * u128::from(ROWS_OF_ALL_COMPARED) / u128::from(rows.max(1))) as u64;
+        // At least two rows, since a single one has no pairs.
         let compared = of_rows.clamp(COMPARED_MIN, COMPARED).min(COMPARED_BYTES / floats).max(2).min(rows);
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).clamp(1, rows.max(1));
         let affordable = TRAINING_ROWS_MAX.min(TRAINING_BYTES / floats).max(2);

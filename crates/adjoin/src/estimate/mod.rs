@@ -259,6 +259,7 @@ impl Estimator<'_> {
 fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> {
     let means: Vec<f64> = (0..ladder.len()).map(mean).collect();
     let nearest = |wanted: f64| {
+        // By ratio: half as many neighbors are as far off as twice as many.
         let off = |rung: &usize| (means[*rung] / wanted).ln().abs();
         let some = (0..ladder.len()).filter(|&rung| means[rung] > 0.0);
         some.min_by(|a, b| off(a).total_cmp(&off(b)))

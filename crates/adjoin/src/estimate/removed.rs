@@ -93,6 +93,7 @@ impl Traces {
         notes: &mut [Notes],
         rungs: &[usize],
     ) -> Result<Self> {
+        // Several rows may have noted the same neighbor. The map holds it once, ordered by place.
         let mut wanted: BTreeMap<u64, Box<[u8]>> = BTreeMap::new();
         let mut traced = Vec::new();
         for notes in notes {
@@ -108,6 +109,7 @@ impl Traces {
         };
         let (places, vectors): (Vec<u64>, Vec<Box<[u8]>>) = wanted.into_iter().unzip();
         let stored = vectors.concat();
+        // `stored` holds the same bytes.
         drop(vectors);
         let neighbors = Compared::<T>::new(compared.scans, compared.space, &stored, &places);
         drop(stored);

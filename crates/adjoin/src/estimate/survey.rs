@@ -102,6 +102,7 @@ impl Draws {
     /// Draws from `rows` usable rows.
     fn new(scans: &Scans<'_>, rows: u64) -> Self {
         let Scans { context, options, sizes, .. } = *scans;
+        // The purposes differ, so the samples are independent of each other.
         let pick = |purpose, count: u64| Random::new(options.seed, purpose).ascending_sample(count.min(rows), rows);
         let draw = |picked, name, bytes| {
             let sizes = PartitionSizes::within(bytes, 1);

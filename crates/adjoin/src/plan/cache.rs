@@ -176,6 +176,7 @@ impl<'a> Steps<'a> {
 
     fn note_use(&mut self, bucket: u32, next_use: u32) {
         let before = self.resident[bucket as usize].expect("the task's buckets are in the cache");
+        // With LRU, later uses have smaller numbers, so the bucket to evict is the last one, as with Belady.
         let leave = match self.policy {
             Policy::Belady => next_use,
             Policy::Lru => NEVER - self.at as u32,

@@ -162,6 +162,7 @@ impl Facts {
         let (rows, buckets, admitted) = (rows as f64, buckets as f64, admitted as f64);
         let of_bucket = rows / buckets.max(1.0);
         let edges = (admitted / (ADMITTED_OF_EDGE * of_bucket * of_bucket)).min(bucket_pairs as f64);
+        // An edge visits the members of both of its buckets.
         admitted * weights.pair + 2.0 * edges * of_bucket * weights.member_of_edge
     }
 }

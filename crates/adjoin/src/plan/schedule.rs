@@ -18,6 +18,7 @@ impl BucketSizes {
     /// Returns the least cache for a join with these edges: the two largest buckets with an edge between them.
     pub fn least_cache(&self, edges: &[(u32, u32)]) -> u64 {
         let of = |bucket: u32| self.memory[bucket as usize];
+        // Both buckets of a task are in memory at once.
         let edges = edges.iter().filter(|(i, j)| i != j).map(|&(i, j)| of(i) + of(j)).max().unwrap_or(0);
         edges.max(self.memory.iter().copied().max().unwrap_or(0))
     }

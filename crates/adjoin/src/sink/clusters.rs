@@ -49,6 +49,7 @@ impl<'a> Clusters<'a> {
         let store = sets.left();
         let end = Rows::end(store);
         let bytes = Components::memory_bytes(end);
+        // Pairs only connect rows in memory. Rows are sorted once, when all clusters are known.
         let needs = SinkNeeds { bytes, sorters_during: 0, sorters_after: 1, join_bytes, purpose: "finding clusters" };
         let column = id_field("cluster", store.manifest().ids);
         let (rows, table) = Rows::with_table(context, sets, target, needs, column)?;

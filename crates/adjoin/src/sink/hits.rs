@@ -123,6 +123,7 @@ impl HitSink for HitWriter<'_> {
 
     fn memory_bytes(&self) -> u64 {
         let HitSchema { query_ids, ids, .. } = self.hits;
+        // Texts need the most memory, so they decide if either column has them.
         let ids = if query_ids == IdKind::Utf8 { query_ids } else { ids };
         // If the extension is unknown, creating the table fails later.
         TableWriter::memory_bytes(self.target, ids).map_or(0, |bytes| bytes.written)
@@ -189,6 +190,7 @@ impl CollectHits {
             let mut start = 0;
             for (query, end) in ends.into_iter().enumerate() {
                 let hits = rows[start..end].iter().copied().zip(values[start..end].iter().copied());
+                // The first query of a batch may continue the last one of the batch before.
                 match all.last_mut().filter(|_| query == 0 && hits_before > 0) {
                     Some(last) => last.extend(hits),
                     None => all.push(hits.collect()),

@@ -206,6 +206,7 @@ fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables) -> Result<Rem
         by_kept.push((near, row), &record[..size_of::<f32>()])
     })?;
     removed.spill_bytes = pairs.spilled();
+    // Frees its memory and its runs on disk before the next sort.
     drop(pairs);
     // Ids come in the order of rows, so removed rows are sorted by the kept row to get its id, then by their own row.
     let mut by_kept = by_kept.finish()?;

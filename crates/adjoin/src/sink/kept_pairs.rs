@@ -35,6 +35,7 @@ pub(crate) fn keep_pairs(batch: &PairBatch, to: &mut FrameWriter) -> Result<()> 
     batch.values.iter().for_each(|value| frame.extend_from_slice(&value.to_le_bytes()));
     for ids in [&batch.left_ids, &batch.right_ids] {
         for k in 0..ids.len() {
+            // Room for the length, which is known only when the id has been appended.
             let at = frame.len();
             frame.extend_from_slice(&[0; LENGTH_BYTES]);
             ids.append_bytes_of(k, &mut frame);

@@ -42,6 +42,7 @@ impl RemovedTable {
         metric: Metric,
         has_reasons: bool,
     ) -> Result<Self> {
+        // Rows that were removed for an equal text have no value, so the column has nulls.
         let value = value_field(metric).with_nullable(has_reasons);
         let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
         let fields =

@@ -51,6 +51,7 @@ impl SinkNeeds {
         let writing = self.sorters_after * Sorter::bytes_when_sorted(sorter);
         let begun: u64 = tables.iter().map(|table| table.begun).sum();
         let written: u64 = tables.iter().map(|table| table.written).sum();
+        // Joining, reading and writing follow each other, so only the largest of them counts.
         self.bytes + (joining.max(reading) + begun).max(writing + written)
     }
 }
@@ -84,6 +85,7 @@ impl<'a> Rows<'a> {
         let tables = targets.into_iter().flatten().map(bytes_of).collect::<Result<Vec<_>>>()?;
         let read_ahead = least_read_ahead(sets.buckets()?.extents(), true);
         let held = |sorter| needs.held(sorter, read_ahead, &tables);
+        // The sorters get a share of what the join and the other buffers of the sink leave.
         let share = context.budget().free().saturating_sub(held(0) + join_bytes) / SHARE / needs.sorters_after;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
         let needed = held(sorter_bytes);
