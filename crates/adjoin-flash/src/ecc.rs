@@ -22,8 +22,7 @@ impl PlaneErrors {
     /// run.
     pub(crate) fn fails(&self, plane: u64, read: u64) -> bool {
         let share = self.shares[plane as usize];
-        // The number of the read takes the lower 40 bits, more than the reads of a run. A hash needs no state per
-        // plane.
+        // The number of the read has the lower 40 bits, more than any run needs. A hash needs no state per plane.
         share > 0.0 && uniform(self.seed ^ mixed(plane << 40 ^ read)) < share
     }
 }
