@@ -142,6 +142,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
     pub(crate) fn keep(&mut self, change: impl FnOnce(&mut S)) -> Result<()> {
         change(&mut self.envelope.state);
         self.write_state()?;
+        // Set only now: without durable progress, the folder is removed when the run ends.
         self.is_of_use = true;
         Ok(())
     }
@@ -155,6 +156,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
                 Error::stopped(format!("{at} keeps what was done; give the same command again to go on"))
             }
             error::ErrorKind::Corrupt => {
+                // Kept in the state, so that later runs are refused without reading the damaged bytes again.
                 self.envelope.is_damaged = true;
                 let _ = self.write_state(); // the earlier error is the one to report
                 error
@@ -265,6 +267,7 @@ impl<S> Drop for Checkpoint<S> {
 impl<S> Envelope<S> {
     /// Describes the first difference from `now`.
     fn differing(&self, now: &Self) -> Option<String> {
+        // of|First, since only the first difference is named and another version may explain all others.
         let version = |of: &Self| Fact::new("the version", &of.version);
         let then = [&[version(self)], &self.facts[..]].concat();
         let now = [&[version(now)], &now.facts[..]].concat();
@@ -301,6 +304,7 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
         return Ok(None);
     }
     let file = device.open(&path)?;
+    // Checked before the buffer is allocated, since a damaged file may have any length.
     if !(SEAL_BYTES as u64..=STATE_BYTES_MAX).contains(&file.len()) {
         return Err(damaged(&path, "it has an impossible length"));
     }

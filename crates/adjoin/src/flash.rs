@@ -99,6 +99,7 @@ impl<T: Coordinate> Vectors for Loaded<T> {
 
     fn nearest(&self, graph: &Graph, query: u32, list: usize, k: usize) -> Vec<Hit> {
         let mut search = GreedySearch::new(graph);
+        // A graph without layers has no start for the query, so its own entry is used.
         let from = self.start(query).row.or(graph.entry());
         search.run_from(self.kernel, graph, from, &self.base, self.queries.row(query as usize), list);
         let near = search.nearest(k);
@@ -143,6 +144,7 @@ impl Searches {
             };
             let memory = context.reserve(panels + above, PURPOSE)?;
             let load = |source: &dyn VectorSource| -> Result<Panel<T>> {
+                // The vectors as stored are held only until they are converted.
                 let _reading = context.reserve(read_all_bytes(source), PURPOSE)?;
                 let (all, _of_ids) = read_all(context, source, Metric::L2)?;
                 let mut panel = Panel::zeroed(all.rows.len(), space.dimensions());
@@ -260,6 +262,7 @@ impl Searches {
         let memory = context.reserve(u64::from(self.vertices()) * of_vertex, PURPOSE)?;
         let mut place_of = vec![0; order.len()];
         (0..).zip(&order).for_each(|(place, &row)| place_of[row as usize] = place);
+        // The layout numbers vertices by their places, so neighbors are renumbered.
         let neighbors: Vec<Vec<u32>> = order
             .iter()
             .map(|&row| self.graph.neighbors(row).iter().map(|&neighbor| place_of[neighbor as usize]).collect())
@@ -294,6 +297,7 @@ impl LaidOut<'_> {
     /// # Panics
     /// If it did not: then the model lost something.
     pub fn check(&self, report: &SearchReport, expected: &[Vec<Hit>]) {
+        // Distances are compared exactly, since both sides compute them with the same kernel.
         let is_same = |(hit, other): (&Hit, &Hit)| self.row(*hit) == other.vertex && hit.distance == other.distance;
         for (query, (hits, expected)) in report.hits.iter().zip(expected).enumerate() {
             let is_same = hits.len() == expected.len() && hits.iter().zip(expected).all(is_same);

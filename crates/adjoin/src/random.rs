@@ -35,6 +35,7 @@ impl Random {
     /// 3.5 of 0.
     pub fn rough_normal(&mut self) -> f32 {
         const DEVIATION: f32 = 37837.227; // 2^16 / sqrt(3)
+        // The sum of four uniform numbers of 16 bits, from a single draw.
         let bits = self.0.next_u64();
         let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
         (sum as f32 - 131_070.0) / DEVIATION

@@ -283,6 +283,7 @@ impl JoinStatistics {
         let Self { common: CommonStatistics { seconds, io, .. }, written, .. } = self;
         let took = watch.seconds();
         seconds.total += took;
+        // Writing the result is a part of the execution, so the time counts in both.
         for part in [&mut seconds.execute, &mut seconds.write] {
             *part.get_or_insert(0.0) += took;
         }

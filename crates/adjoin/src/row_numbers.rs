@@ -155,6 +155,7 @@ impl RankedSet {
     /// # Panics
     /// If the set has no more rows than that.
     pub(crate) fn at_rank(&self, rank: u32) -> u32 {
+        // Empty words repeat the count of the word before. The last word with a count of at most `rank` has the row.
         let word = self.before.partition_point(|&before| before <= rank) - 1;
         let mut rows = self.rows.0[word];
         // Each step clears the lowest bit of the word.

@@ -93,6 +93,7 @@ impl HeldRecords {
 
     /// Returns the bytes held after another payload of `payload` bytes was added.
     fn bytes_with(&self, payload: usize) -> u64 {
+        // A full vector at least doubles, so its capacity after the push counts instead of its length.
         let grown =
             |capacity: usize, wanted: usize| if wanted > capacity { wanted.max(2 * capacity) } else { capacity };
         let entries = grown(self.entries.capacity(), self.entries.len() + 1) * size_of::<Entry>();
@@ -143,6 +144,7 @@ impl Sorter {
         let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
         payload.extend_from_slice(rest);
+        // Big-endian bytes have the order of their numbers.
         payload.extend_from_slice(&row.to_be_bytes());
         let pushed = self.push((number(a), number(b)), &payload);
         self.payload = payload;
@@ -182,6 +184,7 @@ impl Sorter {
 
     /// Merges runs, oldest first, until they are few enough to be merged at once.
     fn merge_to(&mut self, at_once: usize) -> Result<()> {
+        // Merging single runs would never reduce their number.
         let at_once = at_once.max(2);
         while self.runs.len() > at_once {
             // Merges only as many as needed to reach the limit, so that most records are written once.
@@ -199,6 +202,7 @@ impl Sorted {
     /// If the disk fails.
     pub(crate) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
         if !self.runs.is_empty() {
+            // Created with the first record, so its buffers are not held before they are needed.
             let merge = match &mut self.merge {
                 Some(merge) => merge,
                 None => self.merge.insert(Merge::new(&self.disk, &self.runs)?),
@@ -278,6 +282,7 @@ impl Records {
 impl Disk {
     fn begin(&mut self) -> Result<RunWriter> {
         let device = &self.context.device;
+        // Created with the first run, so a sort within memory writes nothing to disk.
         let folder = match &self.folder {
             Some(folder) => folder,
             None => self.folder.insert(OwnFolder::create(device, &self.parent, "sorted")?),
@@ -294,6 +299,7 @@ impl Disk {
         while let Some(key) = merge.next(&mut payload)? {
             run.append(key, &payload)?;
         }
+        // Closes the runs before they are removed.
         drop(merge);
         // Their records are in the new run, and space on disk may be short.
         runs.iter().try_for_each(|path| self.context.device.remove(path))?;

@@ -79,6 +79,7 @@ fn map_items_by<S, R: Send>(
         stop.store(true, Ordering::Relaxed);
         lock(&failed).get_or_insert(error);
     };
+    // By item, so that the order of the results does not depend on the threads.
     let done: Mutex<Vec<Option<R>>> = Mutex::new((0..items).map(|_| None).collect());
     let run = || {
         let mut own = state();
@@ -109,6 +110,7 @@ fn run_on_threads(builder: &dyn Fn() -> Builder, threads: usize, fail: &dyn Fn(E
         // The calling thread works too.
         for _ in 1..threads {
             if let Err(error) = spawn_by(builder(), scope, "adjoin work", run) {
+                // This also stops the threads that have started; the scope waits for them.
                 return fail(error);
             }
         }
