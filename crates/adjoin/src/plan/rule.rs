@@ -65,8 +65,8 @@ impl Gap {
     /// Returns a lower bound on a measure of members towards the other center, in a bucket of this radius.
     pub fn least(self, measure: Measure, radius: f64) -> f64 {
         let distance = self.distance();
-        // By the triangle inequality, a member at distance r of its own center is at least D - r from the other one. The
-        // squares of both thus differ by at least D (D - 2 r).
+        // By the triangle inequality, a member at distance r of its own center is at least D - r from the other one.
+        // The squares of both thus differ by at least D (D - 2 r).
         match measure {
             Measure::Distance => (distance - radius).max(0.0).powi(2),
             Measure::Margin => distance * (distance - 2.0 * radius),
