@@ -267,7 +267,7 @@ impl<S> Drop for Checkpoint<S> {
 impl<S> Envelope<S> {
     /// Describes the first difference from `now`.
     fn differing(&self, now: &Self) -> Option<String> {
-        // of|First, since only the first difference is named and another version may explain all others.
+        // First, since only the first difference is named and another version may explain all others.
         let version = |of: &Self| Fact::new("the version", &of.version);
         let then = [&[version(self)], &self.facts[..]].concat();
         let now = [&[version(now)], &now.facts[..]].concat();
