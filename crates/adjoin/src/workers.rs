@@ -177,7 +177,6 @@ fn map_stream_by<I: Send, S, R: Send>(
                 return fail(error); // dropping the sender ends the workers that wait for items
             }
         }
-        // Only the workers hold receivers now, so a send fails once they have all ended.
         drop(items);
         for place in 0.. {
             if stop.load(Ordering::Relaxed) {
