@@ -122,9 +122,7 @@ pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> s
         (Some(GivenIds(ids)), None) => {
             collection.write_until(&Write { delete: Some(&ids), ..Write::default() }, durability, cancel)?
         }
-        (None, Some(condition)) => {
-            collection.delete_where_until(&Condition::parse(&condition)?, durability, cancel)?
-        }
+        (None, Some(condition)) => collection.delete_where_until(&Condition::parse(&condition)?, durability, cancel)?,
         _ => return Err(Problem::bad_request("say which rows are to go: either `ids` or `where`")),
     })
 }
