@@ -157,6 +157,7 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
     if *column.data_type() == to {
         return Ok(column.clone());
     }
+    // A source without any value in a column has no type for it.
     if *column.data_type() == DataType::Null {
         return Ok(new_null_array(&to, column.len()));
     }
@@ -166,6 +167,8 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
         (k, format!("{cut:?}, which no {kind} is; correct it, or leave it out"))
     };
     let cast = |column: &ArrayRef, to: &DataType| {
+        // A safe cast yields null for a value that it cannot convert, which shows the row; a strict one would fail
+        // without it.
         let lenient = CastOptions { safe: true, ..CastOptions::default() };
         cast_with_options(column, to, &lenient).map_err(|_| refused(0))
     };
@@ -203,10 +206,12 @@ fn is_exact_time(text: &str, kind: AttributeKind) -> bool {
     let digits = fraction.split(|character: char| !character.is_ascii_digit()).next().unwrap_or_default();
     match kind {
         AttributeKind::Date => {
+            // A date takes the first 10 characters. Digits of a time after it would be lost.
             let time = text.trim_start().get(10..).unwrap_or_default();
             let zone = time.rfind(['Z', 'z', '+', '-']).unwrap_or(time.len());
             !time.bytes().take(zone).any(|byte| (b'1'..=b'9').contains(&byte))
         }
+        // Microseconds have six digits; further ones would be lost.
         AttributeKind::Timestamp => digits.bytes().skip(6).all(|digit| digit == b'0'),
         _ => true,
     }

@@ -177,6 +177,7 @@ impl Drop for Merger {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic hook has reported it already
         }
+        // Waiting writers see that there is no merger, and continue.
         lock(&writer.pressure.state).merger = None;
         writer.pressure.changed.notify_all();
     }
@@ -396,6 +397,8 @@ impl Pacing {
         let (room, came) = (most.saturating_sub(before).max(1) as f64, after.saturating_sub(before) as f64);
         let elapsed = begun.elapsed().as_secs_f64();
         let expected = self.last_seconds.max(elapsed + MORE_SECONDS);
+        // Beyond the free fraction, writes may use the room at the rate at which the merge proceeds: a write that
+        // fills all of it waits until the expected end.
         let at = (came / room - FREE_SHARE) / (1.0 - FREE_SHARE) * expected;
         (at > elapsed).then(|| Duration::from_secs_f64((at - elapsed).min(LOOK_AFTER.as_secs_f64())))
     }

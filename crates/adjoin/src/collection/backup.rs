@@ -54,6 +54,7 @@ pub struct BackupReport {
 /// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
 /// or disk space does not suffice. No part of the copy is left then.
 pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
+    // A killed backup may have left the only old copy under its temporary name.
     settle_replaced(context, target)?;
     let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end
     check(context, source, target, force)?;
@@ -67,9 +68,11 @@ pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> R
             format_bytes(free)
         )));
     }
+    // Next to the target, so that the rename is within one file system.
     let drafts = OwnFolder::create(&context.device, parent(target), "backup")?;
     let copy = drafts.path().join(COPY);
     let bytes = parts.copy(context, &copy)?;
+    // Read back before it replaces anything: a damaged copy must not replace a sound backup.
     let report = verify(context, &copy)?;
     if !report.is_sound() {
         let at = source.display();
@@ -138,6 +141,7 @@ fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> 
                 "{at} is there, by whose name a backup to {target} calls what it replaces; move it or remove it"
             )));
         }
+        // No other process may open the old collection for writing while its folder is renamed.
         let lock = WriterLock::take(device, target)?;
         // Marks the old collection, so that a later backup recognizes it if this process is killed before the end.
         device.create(&target.join(MARK))?.sync()?;
@@ -224,6 +228,7 @@ impl Parts {
         }
         bytes += copy_log(context, &self.manifest, self.log, to)?;
         index.iter().try_for_each(|folder| device.sync_folder(folder))?;
+        // The manifest is written last; without it the folder is not a collection.
         self.manifest.publish(context, to)?;
         Ok(bytes)
     }
@@ -249,6 +254,7 @@ fn copy_log(context: &Context, manifest: &CollectionManifest, log: Segments, to:
         None if found.files == 0 => return Ok(0),
         None => SegmentWriter::draft(context, to, salt, found.point)?,
     };
+    // A log that was closed already ends in such a record.
     if !is_closed {
         let (Point { next, previous }, mut closing) = (found.point, Vec::new());
         push_frame(&mut closing, salt, RecordLinks { sequence: next, previous, durable: next - 1 }, &nothing);

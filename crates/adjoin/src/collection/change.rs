@@ -71,9 +71,11 @@ impl Change {
         let ids = take_ids(rows.ids, count_of(&counts[4..]), &mut rest)?;
         let stored = rest.split_off(..ids.len().checked_mul(rows.vector_bytes)?)?.to_vec();
         let mut attributes = PackedRows::default();
+        // Packed rows have no length field. Parsing a row finds its end and checks its values.
         if !rows.attributes.is_empty() {
             (0..ids.len()).try_for_each(|_| next_row(rows.attributes, &mut rest).map(|row| attributes.push(row)))?;
         }
+        // Bytes that are left over belong to rows of another type.
         rest.is_empty().then_some(Self { deleted, ids, stored, attributes })
     }
 }

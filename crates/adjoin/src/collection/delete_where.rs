@@ -75,6 +75,7 @@ impl Collection {
     fn put_where(&self, writer: &Writer, incoming: Incoming<'_>, condition: &Condition) -> Result<(Written, Appended)> {
         let context = &self.context;
         let bytes = self.state().temporary.bytes_of(&incoming.change);
+        // Only inserted rows take memory until the next merge, so deletes alone do not wait for it.
         if bytes > 0 {
             self.keep_pace(bytes, &context.cancel)?;
         }
@@ -95,6 +96,7 @@ impl Collection {
         condition: &Condition,
         put: impl FnOnce(&Ids) -> Result<(Written, Appended)>,
     ) -> Result<(Written, Appended)> {
+        // A search that holds the lock stops all writers, so that is the last resort under steady writes.
         for _ in 0..LOOKS_MAX {
             let era = writer.log.era();
             let moment = self.state().moment();
@@ -146,6 +148,7 @@ impl Collection {
         let passing = long_term.index.passing_without(context, condition, Some(&moment.deleted.entries))?;
         long_term.index.each_id_of(context, &mut passing.iter(), &mut |_, id| {
             ids.push_bytes(id);
+            // The number of ids is not known beforehand, so the reservation grows with them.
             match ids.len() % IDS_TOGETHER {
                 0 => context.grow(&mut held, ids.held_bytes(), PURPOSE),
                 _ => Ok(()),

@@ -59,6 +59,7 @@ pub(super) fn push_frame(
     let mut head = Head { checksum: 0, bytes: payload.len() as u32, zero: 0, sequence, previous, durable };
     out.extend_from_slice(head.as_bytes());
     out.extend_from_slice(payload);
+    // The padding is under the checksum too, so no byte of the log is unchecked.
     out.resize(start + frame_bytes(payload.len()), 0);
     head.checksum = xxh3_64_with_seed(&out[start + size_of::<u64>()..], salt);
     out[start..start + HEAD_BYTES].copy_from_slice(head.as_bytes());
@@ -69,6 +70,7 @@ impl Head {
     /// Parses the first bytes of a record; returns `None` if no record can begin with them.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let head = Self::read_from_prefix(bytes).ok()?.0;
+        // No record is durable when it is written, so `durable` is always less than its own number.
         let makes_sense = head.zero == 0
             && head.bytes as usize <= PAYLOAD_BYTES_MAX
             && head.sequence > 0

@@ -92,16 +92,19 @@ impl Collection {
         self.check_creator()?;
         check_kind(self, ids.kind())?;
         let manifest = self.manifest();
+        // Numbers and view are taken under one lock: a write in between could replace the rows.
         let (in_memory, view, long_term, deleted) = {
             let state = self.state();
             let in_memory: Vec<Option<u32>> = (0..ids.len()).map(|k| state.temporary.number(ids, k)).collect();
             (in_memory, state.temporary.view(), state.long_term.clone(), state.deleted.clone())
         };
+        // Without the lock, since this reads the disk.
         let entries =
             long_term.as_ref().map_or_else(|| Ok(vec![None; ids.len()]), |long_term| long_term.entries(ids))?;
         let (mut places, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
         for (k, (number, entry)) in in_memory.into_iter().zip(entries).enumerate() {
             let on_disk = entry.filter(|&entry| !deleted.has(entry)).map(RowPlace::OnDisk);
+            // A row in memory replaces the row on disk with its id.
             match number.map(RowPlace::InMemory).or(on_disk) {
                 Some(place) => places.push(place),
                 None => missing.push(k),

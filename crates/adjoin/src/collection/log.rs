@@ -106,6 +106,7 @@ impl Segments {
                 None => empty.push((folder.join(file_name(first)), first)),
             }
         }
+        // A collection has no log file before its first write, so the first record may be missing then.
         let begins = whole.first().map_or(Point::START.next, |segment| segment.start.next);
         if begins != first {
             let missing = folder.join(file_name(first));
@@ -373,9 +374,12 @@ impl Log {
             if state.undo_after.is_some() {
                 return Ok(None);
             }
+            // A record above the limit is appended if it is alone; it would wait forever otherwise.
             if state.waiting.len() + more <= WAITING_BYTES_MAX || state.waiting.is_empty() {
                 break;
             }
+            // A write to the operating system suffices to empty the buffer. Syncs are left to threads that asked for
+            // one.
             let taken = state.taken;
             state = self.commit_more(state, taken, Durability::Buffered);
         }
@@ -522,6 +526,7 @@ impl Log {
         // No other thread can end the epoch: the state is locked.
         let _ = era.set(Cut { written, why: why.clone() });
         state.waiting = Vec::new();
+        // Later records get the numbers of the dropped ones, since records follow each other without gaps.
         (state.end, state.taken) = (state.written, written);
         state.undo_after = Some(written);
         if is_final {
@@ -578,6 +583,7 @@ impl Log {
         state.taken = end.next - 1;
         let unsynced_bytes = state.unsynced_bytes + frames.len() as u64;
         let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
+        // The lock is not held during the write, so other threads append the next group meanwhile.
         drop(state);
         let (file, written) = self.write(file, &frames, syncs);
         // The next file begins after these records, which are durable.
@@ -599,6 +605,7 @@ impl Log {
                     state.durable = end.next - 1;
                     state.syncs += 1;
                 }
+                // The records of this group are durable; only later ones cannot be written.
                 if let Err(Failure { error, .. }) = begun {
                     self.drop_unwritten(&mut state, error.to_string(), true);
                 }
@@ -627,6 +634,7 @@ impl Log {
             },
             File::Taken => unreachable!("who writes has the file"),
         };
+        // Before the append, which counts bytes that the file may not get.
         let tail = writer.tail();
         let written = writer.append(frames).map_err(Failure::from).and_then(|()| writer.hand_over(syncs));
         let Err(failure) = written else {
@@ -634,6 +642,8 @@ impl Log {
             return (File::Open(writer), Ok(()));
         };
         drop(writer);
+        // After a failed sync, the kernel may have dropped the pages and report success to the next one (Rebello et
+        // al., "Can applications recover from fsync failures?", 2020). So the file is not written again.
         if failure.is_final {
             return (File::Cut(tail), Err(failure));
         }
@@ -649,6 +659,7 @@ impl Log {
     fn roll(&self, writer: SegmentWriter, end: Point) -> (File, std::result::Result<(), Failure>) {
         match self.new_file(end) {
             Ok(next) => (File::Open(next), Ok(())),
+            // A full disk is temporary. Until then, this file grows beyond its usual size.
             Err(Failure { is_final: false, .. }) => (File::Open(writer), Ok(())),
             Err(failure) => (File::Open(writer), Err(failure)),
         }

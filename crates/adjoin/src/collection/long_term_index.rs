@@ -52,6 +52,7 @@ impl LongTermIndex {
     pub(super) fn open(context: &Context, collection: &Path, sequence: u64, attributes: &[Attribute]) -> Result<Self> {
         let folder = collection.join(folder_name(sequence));
         let index = Index::open(context, &folder)?;
+        // Entries have 32 bits in the id lookup and in memory.
         if index.facts().rows > u64::from(u32::MAX) {
             return Err(Error::corrupt(format!("{} has more rows than a collection has", folder.display())));
         }

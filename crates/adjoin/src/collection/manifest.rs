@@ -121,6 +121,7 @@ impl CollectionManifest {
         let is_new = device.kind(folder)?.is_none();
         if is_new {
             device.create_folder(folder)?;
+            // The folder's name must be durable before its content counts.
             device.sync_folder(parent(folder))?;
         }
         let lock = WriterLock::take(device, folder)?;
@@ -134,6 +135,7 @@ impl CollectionManifest {
             metric,
             ids,
             attributes: attributes.clone(),
+            // Records of a removed log may remain in blocks that the disk uses again; the salt excludes them.
             salt: format!("{:016x}", RandomState::new().hash_one(0)),
             degree,
             build_list,

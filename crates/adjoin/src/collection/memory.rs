@@ -104,12 +104,15 @@ impl Manifests {
                 let of_columns = if manifest.attributes.is_empty() { 0 } else { COLUMNS_BYTES };
                 Ok(opened + vectors_bytes(manifest.vectors) + SCAN_BYTES + of_columns)
             }
+            // The collection is closed before its index is verified.
             CollectionWork::Verify => Ok(opened.max(index.as_ref().map_or(0, index::verifying_bytes))),
             CollectionWork::Merge => Ok(opened + merging_bytes(context, manifest, rows)),
             CollectionWork::Write { rows: more, bytes, source_bytes } => {
                 let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
                 let unmerged = opened + more * row + 3 * bytes + writing;
                 let merging = opened + writing + merging_bytes(context, manifest, rows + more);
+                // Either all rows fit unmerged, or `load` merges once they take a quarter of the budget; then the
+                // other three quarters must hold the merge.
                 Ok(unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE))
             }
         }
@@ -201,9 +204,11 @@ impl Collection {
     /// # Errors
     /// If memory does not suffice, or the work is cancelled.
     pub(super) fn make_room(&self, context: &Context, rows: u64, bytes: u64) -> Result<Reservation> {
+        // A write that only deletes leaves no more rows to merge.
         if rows > 0 && self.has_merger() {
             let mut was_merged = false;
             while let Err(error) = self.check_left(rows, bytes, PURPOSE_WRITE) {
+                // A merge moves all rows. If the write does not fit after that, another merge does not help.
                 if was_merged || !self.wait_for_merge(&context.cancel)? {
                     return Err(error);
                 }

@@ -76,6 +76,7 @@ impl Collection {
         let moment = {
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
+            // The view ends where the new file begins, so the files before it can be removed after the merge.
             writer.log.begin_file().inspect_err(|_| self.undo_dropped(writer))?;
             self.state().moment()
         };
@@ -109,6 +110,7 @@ impl Collection {
         // If the free space is unknown, the merge tries.
         let Ok(free) = self.context.device.free_bytes(self.folder()) else { return Ok(()) };
         let CollectionManifest { vectors, degree, code_bytes, .. } = self.manifest();
+        // A lower bound: columns and the texts of ids are not counted.
         let row = (vectors.bytes() + degree * size_of::<u32>() + code_bytes + size_of::<u64>()) as u64;
         let (index, log) = (moment.rows * row, self.state().temporary.held_bytes());
         if index + log <= free {
@@ -184,12 +186,15 @@ impl Collection {
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
             writer.log.flush().inspect_err(|_| self.undo_dropped(writer))?;
+            // All records are written, so none can be dropped now, and undo records refer to the old state.
             writer.forget_undo();
             match era.get() {
                 None => drop(state.replay(context, folder, &manifest, Some(&found))?),
                 // Some of the records read may have been dropped since.
                 Some(_) => (state, _) = self.read_state(&manifest)?,
             }
+            // A crash before the rename finds the old index and the whole log, a later one the new index and the log
+            // since.
             let published = manifest.publish(context, folder);
             // After its rename, the manifest is in force for all who open the collection, even if the rename could not
             // be made durable.

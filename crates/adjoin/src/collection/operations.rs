@@ -154,8 +154,10 @@ impl Collection {
         // Checked before the lock, which creates a file: the folder may be something else.
         CollectionManifest::read(context, folder)?;
         let lock = WriterLock::take(&context.device, folder)?;
+        // The manifest is read again under the lock: a merge may have ended since the first read.
         let (mut opened, found) = Self::read(context, folder, CollectionManifest::read(context, folder)?)?;
         let manifest = opened.manifest();
+        // Only under the lock: files that this manifest does not name could belong to the merge of another writer.
         remove_unnamed(context, folder, &manifest)?;
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().salt, found)?;
@@ -258,6 +260,7 @@ impl Collection {
         let writer = self.writer()?;
         let committed = writer.log.commit(record, durability);
         if committed.is_err() {
+            // A write that is being applied must have its undo record in the list before the list is processed.
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
         } else {
@@ -272,6 +275,7 @@ impl Collection {
         let Some(written) = writer.log.undo_after() else { return };
         let mut undo = lock(&writer.undo);
         let mut state = self.state_mut();
+        // In reverse order, since a later change may have deleted rows that an earlier one inserted.
         while let Some(last) = undo.pop_back_if(|last| last.sequence > written) {
             state.undo(last);
         }
@@ -293,11 +297,13 @@ impl Collection {
                 may_merge = self.merge_if_possible()?;
             }
             let (written, record) = self.put(&self.context, &incoming)?;
+            // One sync at the end makes all of them durable.
             self.commit(&record, Durability::Buffered)?;
             all = all.and(written);
             last = Some(record);
             Ok(())
         });
+        // Also after an error: the rows before it are reported as written, so they must be durable.
         if let Some(last) = &last {
             self.commit(last, durability)?;
         }
@@ -353,6 +359,8 @@ impl Collection {
             self.undo_dropped(writer);
             let (entries, missing) = self.check_change(incoming)?;
             if change.ids.is_empty() && missing == change.deleted.len() as u64 {
+                // Nothing is logged, but the caller waits for the last record: the rows may be missing because of a
+                // write that is not durable yet.
                 let sequence = self.state().sequence;
                 return Ok((Written { sequence, missing, ..Written::default() }, writer.log.last()));
             }
@@ -362,9 +370,11 @@ impl Collection {
             }
         };
         writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
+        // After the log accepted the record: if it refuses it, memory is unchanged.
         let undo = self.state_mut().apply(change, room, entries.into_iter(), record.sequence);
         let written =
             Written { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
+        // Kept until the record is written, since a failed write of its group drops it.
         lock(&writer.undo).push_back(undo);
         Ok((written, record))
     }
@@ -374,6 +384,7 @@ impl Collection {
     fn check_change(&self, incoming: &Incoming<'_>) -> Result<(Vec<u32>, u64)> {
         let change = &incoming.change;
         let (of_deleted, of_rows) = (self.entries_of(&change.deleted)?, self.entries_of(&change.ids)?);
+        // `order` is held, so no other write and no merge changes the entries before they are used.
         let state = self.state();
         incoming.check(|k| state.has(&change.ids, k, of_rows[k]))?;
         let is_missing = |k: &usize| !state.has(&change.deleted, *k, of_deleted[*k]);
@@ -419,6 +430,7 @@ impl Collection {
     pub fn close(self) -> Result<()> {
         self.check_creator()?;
         let Some(writer) = &self.writer else { return Ok(()) };
+        // Without a write since opening, the log would only grow by an empty record.
         if writer.log.flush()? == writer.opened_at {
             return Ok(());
         }

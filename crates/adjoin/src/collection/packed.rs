@@ -87,9 +87,11 @@ pub(super) fn table_of<'a>(
     let wanted: Vec<Attribute> = places.iter().map(|&place| attributes[place].clone()).collect();
     let column = |&place: &usize| {
         let kind = attributes[place].kind;
+        // Values have no offsets, so those before the column are parsed too.
         let values = rows.clone().map(move |row| values(attributes, row).nth(place).flatten());
         column_of(kind, values)
     };
+    // A condition may name no column. Then the table has no column to infer its number of rows from.
     let options = RecordBatchOptions::new().with_row_count(Some(rows.clone().count()));
     let columns = places.iter().map(column).collect();
     RecordBatch::try_new_with_options(schema(&wanted), columns, &options).expect("columns are made for the schema")
@@ -100,6 +102,7 @@ fn column_of<'a>(kind: AttributeKind, values: impl Iterator<Item = Option<&'a [u
     match kind {
         AttributeKind::Text => {
             let mut texts = StringBuilder::new();
+            // The texts were checked when the row was parsed or packed, so nothing is replaced here.
             values.for_each(|value| texts.append_option(value.map(String::from_utf8_lossy)));
             Arc::new(texts.finish())
         }

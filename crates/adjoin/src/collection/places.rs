@@ -83,8 +83,11 @@ pub(super) fn write(context: &Context, index: &Index, path: &Path) -> Result<()>
         let mut some: Vec<Record> = Vec::with_capacity(2 * held);
         index.each_id(context, &mut |entry, id| {
             let record = (key_of_bytes(kind, id), entry);
+            // Records are compared by entry too, since records with equal keys may be divided between two passes.
             if above.is_none_or(|above| record > above) {
                 some.push(record);
+                // The buffer is cut back to half only when it is full, so selection takes constant time per record on
+                // average.
                 if some.len() == 2 * held {
                     some.select_nth_unstable(held - 1);
                     some.truncate(held);
@@ -201,6 +204,7 @@ impl Places {
         if u64::from(entry) >= index.facts().rows {
             return Err(self.damaged("it names a row that the index has not"));
         }
+        // An integer is its own key. Texts with equal hashes may differ.
         let Ids::Utf8(texts) = ids else { return Ok(true) };
         let of_entry = index.ids_of(IdKind::Utf8, &[entry])?;
         Ok(matches!(&of_entry, Ids::Utf8(of_entry) if of_entry.get(0) == texts.get(k)))
@@ -217,6 +221,7 @@ impl Places {
             }
             let records = self.block(number as u64, block)?;
             let from = records.partition_point(|&(other, _)| other < key);
+            // The id -1 has the same key as unused records; only the entry distinguishes them.
             let same = records[from..].iter().take_while(|record| record.0 == key && **record != NONE);
             found.extend(same.map(|&(_, entry)| entry));
         }

@@ -61,6 +61,7 @@ impl Collection {
         for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
+        // All queries search the same view, whatever is written meanwhile.
         let StateView { long_term, deleted, mut view, rows, .. } = self.state().moment();
         if let Some(condition) = &options.filter {
             self.check_attributes(Argument::Where.into())?;
@@ -207,6 +208,7 @@ impl BatchSearch for TemporaryScan<'_> {
         let mut naming = Naming::new(kind, places);
         while let Some((number, _)) = naming.place() {
             if !self.view.append_id(number, naming.ids(), room) {
+                // The ids do not fit into memory; the caller asks for fewer at a time.
                 return Ok(None);
             }
             naming.advance();
@@ -224,6 +226,7 @@ impl TemporaryScan<'_> {
             ..ran.counts(options.target, work)
         };
         let common = CommonStatistics {
+            // Every row was compared, so no recall has to be estimated.
             recall: options.effort.recall().map(RecallStatistics::proved_at_k),
             seconds: ran.seconds(0.0, false),
             strategy: StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() },

@@ -143,6 +143,7 @@ impl Segment {
         }
         let header = Header::read_from_bytes(&bytes).expect("as many bytes");
         let is_sound = checksum(&bytes[..HEADER_BYTES - size_of::<u64>()]) == header.checksum && header.magic == MAGIC;
+        // A newer version is checked before the rest, so that it is not reported as damage.
         if is_sound && header.version > LOG_VERSION {
             return Err(Error::input(format!(
                 "{} has version {} of the log, this adjoin reads up to {LOG_VERSION}; use a newer adjoin",
@@ -194,6 +195,7 @@ impl Segment {
             end.bytes += bytes;
         }
         match until {
+            // The next file is created only once all records of this one are durable.
             Some(until) if end.point == until => end.durable = until.next - 1,
             Some(_) => {
                 let why = format!("the record at byte {} is not as it was written", end.bytes);
@@ -233,6 +235,7 @@ impl Segment {
     /// Returns the record at a byte offset, if a valid one is there that follows `point`.
     fn frame_at<'w>(&self, window: &'w mut Window<'_>, offset: u64, point: Point) -> Result<Option<Frame<'w>>> {
         let Some(head) = window.get(offset, HEAD_BYTES)?.and_then(Head::of) else { return Ok(None) };
+        // Records of an earlier log or file may be at this place; the chain of checksums excludes them.
         if head.sequence != point.next || head.previous != point.previous {
             return Ok(None);
         }
@@ -244,6 +247,7 @@ impl Segment {
     /// any bytes of the records that were being written, and none of those states that another is durable.
     fn check_cut(&self, window: &mut Window<'_>, end: End) -> Result<()> {
         let lost = end.point.next;
+        // The length of a damaged record cannot be trusted, so the next one may begin at any aligned offset.
         for at in (end.bytes..self.file.len()).step_by(ALIGNMENT) {
             let Some(head) = window.get(at, HEAD_BYTES)?.and_then(Head::of) else { continue };
             if head.durable < lost {
@@ -403,6 +407,7 @@ impl SegmentWriter {
     /// If the device fails. A failed sync of the draft loses nothing. A failed rename is final, since the file may or
     /// may not be part of the log.
     pub(super) fn place(&mut self, context: &Context, folder: &Path) -> std::result::Result<(), Failure> {
+        // Converted to an error that is not final: the draft is not part of the log yet.
         self.file.sync().map_err(Error::from)?;
         let device = &context.device;
         let placed = device.rename(&folder.join(DRAFT), &folder.join(file_name(self.first)));

@@ -101,6 +101,7 @@ impl State {
                 for ids in [&change.deleted, &change.ids] {
                     (0..ids.len()).for_each(|k| touched.push_from(ids, k));
                 }
+                // Ids are looked up together, since a block of the lookup that holds several of them is read once.
                 if touched.bytes() >= IDS_TOGETHER_BYTES {
                     state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
                 }
@@ -128,6 +129,7 @@ impl State {
         entries: impl Iterator<Item = u32>,
         sequence: u64,
     ) -> Undo {
+        // Entries that were deleted before this change stay deleted when it is undone.
         let entries = entries.filter(|&entry| self.deleted.add(entry)).collect();
         self.sequence = sequence;
         Undo { sequence, entries, temporary: self.temporary.apply(change, room) }

@@ -83,7 +83,9 @@ impl Collection {
             )
         };
         let index_bytes = long_term.as_ref().map_or(0, |long_term| long_term.bytes());
+        // Without an index there is nothing to divide; 1 avoids a division by zero.
         let rows_on_disk = long_term.as_ref().map_or(1, |long_term| long_term.index.facts().rows);
+        // Deleted rows are taken to have the mean size of all rows of the index.
         let dead_bytes = (index_bytes as f64 * deleted_rows as f64 / rows_on_disk as f64) as u64 + deleted_bytes;
         let (mut came_bytes, mut merges) = (0, Merges::default());
         let (mut written_bytes, mut waits, mut merging) = (0, Waits::default(), false);

@@ -56,12 +56,14 @@ impl Collection {
         durability: Durability,
     ) -> Result<Written> {
         self.check_write(write, condition)?;
+        // A merge first: it frees memory, so that the write may still fit into one step.
         if !self.has_merger() && self.is_full() {
             self.merge_if_possible()?;
         }
         let has_rows = write.insert.is_some() || write.upsert.is_some();
         match self.write_at_once(write, condition, durability) {
             Ok(Some(written)) => return Ok(written),
+            // A write without rows has nothing to divide, so its lack of memory is final.
             Err(error) if error.kind() != ErrorKind::Budget || !has_rows => return Err(error),
             Ok(None) | Err(_) => {}
         }
@@ -99,6 +101,7 @@ impl Collection {
         durability: Durability,
     ) -> Result<Option<Written>> {
         let most = (self.context.budget().total() / ONE_STEP_FRACTION).min(ONE_STEP_BYTES_MAX);
+        // Sizes are compared before anything is read, so that a large source is not read in vain.
         if rows_of(write).saturating_mul(self.manifest().vectors.bytes() as u64) > most {
             return Ok(None);
         }
@@ -142,6 +145,7 @@ impl Collection {
         let met = condition.map(|condition| self.ids_now_where(condition)).transpose()?;
         for ids in [write.delete, met.as_ref()].into_iter().flatten() {
             deleted._memory.join(self.context.reserve(BYTES_OF_HASH * ids.len() as u64, PURPOSE)?);
+            // Hashes of 128 bits stand for ids, so that memory does not depend on the length of texts.
             deleted.hashes.extend((0..ids.len()).filter_map(|k| hash_of(ids, k)));
         }
         Ok(deleted)
@@ -154,6 +158,7 @@ impl Collection {
         let _memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
         let mut ids = IdCheck::new(context, &context.temporary(Some(parent(self.folder()))), rows, bytes);
         Incoming::each(context, self, source, Put::Insert, "check", &mut |incoming| {
+            // Deletes are applied before inserts, so a deleted id may be inserted again by the same write.
             let is_deleted = |k| hash_of(&incoming.change.ids, k).is_some_and(|hash| deleted.hashes.contains(&hash));
             let is_there = self.ids_there(&incoming.change.ids)?;
             incoming.check(|k| is_there[k] && !is_deleted(k))?;
@@ -167,6 +172,7 @@ impl Collection {
 
     /// Returns the error of a row with the id of an earlier row in the same write.
     fn twice(&self, context: &Context, source: &dyn VectorSource, row: u64) -> Error {
+        // The check for duplicates knows only row numbers. Another pass finds the id and the file for the message.
         let mut refusal = None;
         let found = Incoming::each(context, self, source, Put::Upsert, "check", &mut |incoming| {
             if refusal.is_none()

@@ -155,6 +155,7 @@ impl TemporaryIndex {
     pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> Undo {
         self.memory.join(room);
         let (first, mut deleted) = (self.rows, Vec::new());
+        // Deletes first: a write may delete an id and insert it again.
         for k in 0..change.deleted.len() {
             deleted.extend(self.numbers.remove(&change.deleted, k));
         }
@@ -196,6 +197,7 @@ impl TemporaryIndex {
             self.last.attributes.push(attributes.get(k));
         }
         self.rows += 1;
+        // Columns end a block too: a filter decodes those of a whole block at a time.
         if self.last.ids.len() == self.block_rows || self.last.attributes.bytes.len() >= BLOCK_BYTES {
             let next = Block::new(self.rows, Ids::empty(ids.kind()));
             self.full.push(Arc::new(Full::new(std::mem::replace(&mut self.last, next))));
@@ -203,7 +205,7 @@ impl TemporaryIndex {
     }
 
     fn mark_deleted(&mut self, number: u32) {
-        // Copied if a search still holds the previous set.
+        // A search may hold the set of its moment. Then this copies the set before it changes.
         let deleted = Arc::make_mut(&mut self.deleted);
         deleted.grow(u64::from(number) + 1);
         deleted.insert(number.into());
@@ -259,6 +261,7 @@ impl Full {
 
     /// Returns all rows, including deleted ones, in the form that queries are compared with, by row number.
     fn packed<T: Coordinate + 'static>(&self, kernel: Kernel, space: Space<'static>) -> &PackedBucket<T> {
+        // The first query computes it. A collection that is only written to saves that work and its time.
         let packed = self.packed.get_or_init(|| {
             let members = Members::<T>::new(kernel, space, &self.stored);
             let bucket = LoadedBucket::of_rows(members, self.rows().map(u64::from).collect());
@@ -402,11 +405,13 @@ impl TemporaryView {
         let places = condition.bind(&schema(attributes))?;
         let rows = self.rows_ever();
         let memory = context.reserve_between_runs(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
+        // Rows that fail count as deleted, so the comparison with queries needs no knowledge of filters.
         let (mut deleted, mut live) = (RowSet::clone(&self.deleted), 0);
         deleted.grow(rows);
         for block in &self.blocks {
             context.cancel.check()?;
             let _columns = context.reserve_between_runs(Self::columns_bytes(block), PURPOSE_SEARCH)?;
+            // Only the columns that the condition names are decoded.
             let table = table_of(attributes, &places, self.here(block).map(|number| block.attributes_of(number)));
             let truth = condition.is_true(&table)?;
             for (number, is_met) in self.here(block).zip(truth.values()) {
@@ -466,6 +471,7 @@ impl TemporaryView {
         let numbered = NumberedQueries { members: queries, first: 0 };
         let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest, None);
         map_items(context.threads, self.blocks.len(), &context.cancel, state, |search, number| {
+            // The hits of the batch do not fit. The other blocks are skipped, and the caller divides the batch.
             if full.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -481,6 +487,7 @@ impl TemporaryView {
         if full.into_inner() {
             return Ok(None);
         }
+        // Rows are numbered after those of the index. The place keeps the number in memory, by which the id is found.
         let numbered = |hit: Hit| Hit { row: first_row + hit.row, place: (hit.row as u32, 0), ..hit };
         let found = nearest.into_sorted(context)?;
         Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))

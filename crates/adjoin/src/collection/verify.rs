@@ -46,6 +46,7 @@ impl CollectionVerifyReport {
 /// log or the id lookup is damaged. Damage to the long-term index is in the report.
 pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
     let context = &collection_context(context, folder, CollectionWork::Verify);
+    // Closed before the index is verified, so memory need only hold the larger of both.
     let (facts, manifest) = {
         let collection = Collection::open_read_only(context, folder)?;
         (collection.facts(), collection.manifest())

@@ -104,6 +104,7 @@ impl<'a> Incoming<'a> {
             let mut rows = arriving.scan(context)?;
             for start in (0..usable.rows.len()).step_by(ROWS_TOGETHER) {
                 rows.take((usable.rows.len() - start).min(ROWS_TOGETHER), &mut change.attributes)?;
+                // The size of columns is known only once they are read, so the bound is checked every few rows.
                 if change.attributes.bytes.len() as u64 > attribute_bytes_max {
                     return Ok(None);
                 }
