@@ -140,6 +140,7 @@ impl Graph {
         for vertex in 0..vertices {
             let start = vertex * from;
             assert!(self.slots[start] as usize <= room, "vertex {vertex} has more than {room} out-neighbors");
+            // Slots shrink, so each is copied to a lower position and overwrites none that is still to be copied.
             self.slots.copy_within(start..start + to, vertex * to);
         }
         self.slots.truncate(vertices * to);

@@ -84,6 +84,7 @@ impl Graph {
             self.present.remove(vertex.into());
         }
         lists.iter().for_each(|(vertex, neighbors)| self.set_neighbors(*vertex, neighbors));
+        // If the entry was removed, searches start at the vertex that is nearest to it.
         if let Some(entry) = self.entry.filter(|&entry| !self.is_live(entry)) {
             self.entry = nearest_live(context, panel, self, entry)?;
         }
@@ -96,6 +97,7 @@ impl Graph {
         let options = *self.options();
         let purpose = format!("building a graph of {} vectors", self.vertices());
         let _working = context.reserve(working_bytes(context.threads, self.vertices(), &options), &purpose)?;
+        // The first vertex of an empty graph has no neighbors to find. It becomes the entry.
         let others = match (self.entry, order.split_first()) {
             (None, Some((&first, others))) => {
                 self.entry = Some(first);
@@ -106,8 +108,10 @@ impl Graph {
         };
         let insertion = Insertion::new(context, panel, &options);
         insertion.insert(self, others)?;
+        // Lists may be longer than the degree, since slots have slack until here.
         insertion.prune_all(self)?;
         self.narrow();
+        // Pruning may have removed the last edge to a vertex.
         reach::repair(context, panel, self)
     }
 }
@@ -177,6 +181,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
             lock(&self.idle).push(search);
             lists
         })?;
+        // Only after all searches, so that no member sees another, whatever the number of threads.
         for (&vertex, neighbors) in batch.iter().zip(found.iter().flatten()) {
             graph.set_neighbors(vertex, neighbors);
             graph.present.insert(vertex.into());
@@ -195,6 +200,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         let Vectors { kernel, panel } = self.vectors;
         search.run(kernel, graph, panel, panel.row(vertex as usize), self.options.build_list);
         pruner.begin(vertex);
+        // A vertex that is inserted again keeps its neighbors as candidates.
         pruner.add_vertices(self.vectors, graph.neighbors(vertex));
         pruner.add(search.expanded().iter().copied());
         pruner.prune(self.vectors).to_vec()
@@ -203,6 +209,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
     /// Adds a back edge for each out-neighbor of the batch.
     fn add_back_edges(&self, graph: &mut Graph, batch: &[u32]) -> Result<()> {
         let part_vertices = part_len(graph);
+        // Edges are divided by the part of their target, so that one thread changes each part.
         let mut edges = vec![Vec::new(); PARTS];
         for &vertex in batch {
             for &neighbor in graph.neighbors(vertex) {
@@ -210,9 +217,12 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
             }
         }
         let parts: Vec<_> = graph.parts(part_vertices).zip(edges).filter(|(_, edges)| !edges.is_empty()).collect();
+        // Locks of parts are never contended, since each item has a part of its own.
         let parts: Vec<_> = parts.into_iter().map(Mutex::new).collect();
         self.on_threads(parts.len(), |pruner, part| {
             let (part, edges) = &mut *lock(&parts[part]);
+            // Sorted by target, so that a vertex gets all of its new edges at once, in an order that no thread
+            // influences.
             edges.sort_unstable();
             edges.dedup();
             for group in edges.chunk_by(|a, b| a.0 == b.0) {

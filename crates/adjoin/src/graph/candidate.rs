@@ -12,6 +12,7 @@ pub(super) struct Candidate(u64);
 impl Candidate {
     /// Creates a candidate that was not expanded; `vertex` is below 2^31.
     pub(super) fn new<T: Coordinate>(distance: T::Distance, vertex: u32) -> Self {
+        // The distance has the upper bits, so comparing integers compares distances first, then vertices.
         Self(u64::from(T::distance_key(distance)) << 32 | u64::from(vertex) << 1)
     }
 

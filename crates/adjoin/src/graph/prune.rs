@@ -142,6 +142,7 @@ impl<T: Coordinate> Pruner<T> {
         let mut left = place;
         for (other, &distance) in (place + 1..).zip(&self.distances) {
             let mut open = self.open[other];
+            // Converted by way of the key, as the distances of candidates are.
             open.least = open.least.min(T::distance_of(T::distance_key(distance)));
             if !open.is_removed::<T>(self.alpha_squared) {
                 self.open[left] = open;

@@ -62,6 +62,7 @@ pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: 
             context.cancel.check()?;
             search.run(context.kernel, graph, panel, panel.row(vertex as usize), list);
             link(context, panel, graph, vertex, &search);
+            // Vertices that are reachable from this one need no link of their own.
             reached.flood(graph, vertex);
         }
     }
@@ -86,6 +87,7 @@ fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, v
     replace(graph, nearest, Some(passed_on.vertex()), vertex);
     let own = graph.neighbors(vertex);
     if !own.contains(&passed_on.vertex()) {
+        // If the list is full, its farthest neighbor is replaced.
         let farthest = sorted(own).into_iter().max().filter(|_| own.len() == degree);
         replace(graph, vertex, farthest.map(Candidate::vertex), passed_on.vertex());
     }

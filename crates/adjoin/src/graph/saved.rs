@@ -38,6 +38,7 @@ impl Graph {
         let [vertices, degree, entry] = [next()?, next()?, next()?];
         let options = GraphOptions { degree: degree as usize, build_list: degree as usize, ..GraphOptions::default() };
         options.check().map_err(|error| damaged(&error.to_string()))?;
+        // Before memory is reserved for the vertices: a damaged number may be huge.
         if vertices as usize > bytes.len() / NUMBER_BYTES || (vertices > 0 && entry >= vertices) {
             return Err(damaged("it has fewer vertices than it says"));
         }
@@ -62,6 +63,7 @@ impl Graph {
         if numbers.next().is_some() || !rest.is_empty() {
             return Err(damaged("something follows it"));
         }
+        // The slots of an empty graph have slack for inserts, which this graph does not need.
         graph.narrow();
         Ok(graph)
     }

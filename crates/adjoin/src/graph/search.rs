@@ -82,15 +82,18 @@ impl<T: Coordinate> GreedySearch<T> {
             let vertex = self.list[place].vertex();
             self.visited.push(self.list[place]);
             self.list[place].expand();
+            // The list of the likely next vertex is prefetched while the neighbors of this one are compared.
             if let Some(likely) = self.first_from(place + 1) {
                 prefetch(graph.slot(self.list[likely].vertex()));
             }
+            // All candidates before the first changed position are expanded already.
             next = self.look_at(kernel, panel, x, graph.neighbors(vertex), list).min(place + 1);
         }
     }
 
     /// Clears the previous search.
     fn begin(&mut self) {
+        // A search sees a small part of a large graph, so clearing single bits is faster than clearing the set.
         for &vertex in &self.order_seen {
             self.seen.remove(vertex.into());
         }

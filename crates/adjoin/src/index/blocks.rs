@@ -55,6 +55,7 @@ impl BlockWriter {
 
     fn write(&mut self) -> Result<()> {
         self.block.resize(BLOCK_BYTES, 0);
+        // The number is the seed, so a block at another place does not match its checksum.
         let checksum = xxh3_64_with_seed(&self.block[CHECKSUM_BYTES..], self.number);
         self.block[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
         self.draft.append(&self.block)?;
@@ -125,7 +126,9 @@ impl<'a> BlockReader<'a> {
         if self.number == Some(number) {
             return Ok(());
         }
+        // A failed read leaves unknown bytes in the buffer.
         self.number = None;
+        // A block that is cut off at the end of the file counts as damaged.
         if number >= self.file.len() / BLOCK_BYTES as u64 {
             return Err(Unreadable::Damaged(number));
         }

@@ -103,12 +103,14 @@ impl PageCache {
 
     /// Copies a verified page into `page` if it is cached. Returns whether it is.
     pub(super) fn get(&self, number: u32, page: &mut [u8]) -> bool {
+        // Without room for pages, no thread takes a lock in vain.
         if self.pages_max == 0 {
             return false;
         }
         let part = &mut *lock(self.part(number));
         let Some(&place) = part.places.get(&number) else { return false };
         part.held[place].requested = true;
+        // Copied under the lock, since the place may be given to another page afterward.
         page.copy_from_slice(part.page(place, self.page_bytes));
         true
     }
@@ -128,6 +130,7 @@ impl PageCache {
         }
         let place = part.place(self.pages_max, self.page_bytes);
         part.places.insert(number, place);
+        // Not marked as requested: a page that is needed only once is evicted at the next visit of the hand.
         part.held[place] = Held { number, requested: false };
         part.page(place, self.page_bytes).copy_from_slice(page);
     }
@@ -144,6 +147,7 @@ impl Part {
             self.held.push(Held { number: 0, requested: false });
             return place;
         }
+        // Each visit clears a mark, so this ends after one round at most.
         while std::mem::take(&mut self.held[self.hand].requested) {
             self.hand = (self.hand + 1) % pages_max;
         }

@@ -132,6 +132,8 @@ impl Calibration {
                 from.push(self.from[at]);
             }
             queries += 1;
+            // Hits that nothing is known about count as missed by every list. The entry of the query stands in for
+            // theirs.
             if noted.len() < queries * hits {
                 lost += 1;
                 noted.resize(queries * hits, entry);
@@ -140,6 +142,7 @@ impl Calibration {
         }
         let mut inserted = self.inserted.clone();
         inserted.entries.retain(|&entry| is_left(entry));
+        // A few unknown hits lower the measured recall a little. With many, it would say nothing about the index.
         let is_enough = queries > inserted.entries.len() && lost * LOST_SHARE <= queries;
         let (walks, hits_of_query, lists) = (self.walks, hits as u32, self.lists.clone());
         is_enough.then_some(Self { walks, hits_of_query, lists, noted, from, queries, inserted })
@@ -180,6 +183,7 @@ impl Calibration {
         assert_eq!(found.len(), self.noted.len(), "of each hit is said whether it is found");
         assert!(self.longest().is_none_or(|longest| longest < list), "a ladder ascends");
         self.lists.push(list as u32);
+        // A hit counts from the list after the last one that misses it.
         let lists = self.lists.len() as u8;
         self.from.iter_mut().zip(found).filter(|(_, found)| !**found).for_each(|(from, _)| *from = lists);
     }
@@ -189,6 +193,7 @@ impl Calibration {
         let mut sample = NeighborSample { whole, ..NeighborSample::default() };
         let of_query = self.noted_of_query();
         let hits = k.min(self.hits_of_query.into());
+        // If more hits are wanted than are recorded, the recorded ones represent all.
         let counted = of_query.min(hits as usize);
         for query in queries {
             sample.vectors += 1;
@@ -255,6 +260,7 @@ impl Calibration {
         let Inserted { entries, whole } = &self.inserted;
         let inserted = [entries.len() as u32, u32::from(*whole)];
         let inserted = inserted.iter().chain(entries).flat_map(|number| number.to_le_bytes());
+        // Nothing is appended without inserted rows; the decoder takes an empty rest as none.
         bytes.chain(inserted.take_while(|_| !entries.is_empty())).collect()
     }
 
@@ -282,6 +288,7 @@ impl Calibration {
         let holds = [
             rest.is_empty() && inserted.entries.is_sorted_by(|a, b| a < b) && inserted.entries.len() < queries,
             inserted.entries.iter().all(|&entry| u64::from(entry) < entries),
+            // A position in the ladder is a byte; the length of the ladder means that no list finds the hit.
             lists.len() < usize::from(u8::MAX),
             lists.is_sorted_by(|a, b| a < b),
             lists.first().is_none_or(|&first| first > 0) && queries as u64 <= 2 * entries,

@@ -101,6 +101,7 @@ pub(super) fn decide<T: Coordinate>(
             within::decide::<T>(context, index, queries, target, options, thinned, running)
         }
     }?;
+    // The list of a walk also keeps vertices that cannot be hits, since these are expanded too.
     if let (SearchMethod::Walk(aim), Some(admitted)) = (&mut decided.method, admitted)
         && !aim.by_codes
     {

@@ -74,6 +74,7 @@ fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
     let of = |role: Role| all.iter().find(|(with, ..)| *with == role).expect("every role has a file");
     let roles: Vec<Role> = Role::INDEX.into_iter().filter(|role| !role.is_optional()).collect();
     let checksums: Vec<u8> = roles.iter().flat_map(|&role| of(role).2.to_le_bytes()).collect();
+    // Names change with contents, so a new index never overwrites a file that the manifest in force names.
     let tag = checksum(&checksums);
     Files::new(&roles, |role| {
         let &(_, bytes, checksum) = of(role);

@@ -59,6 +59,7 @@ impl FilteredVertices {
         let vertices = index.facts().vertices.into();
         let memory = context.reserve_between_runs(2 * RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
         let mut admitted = RowSet::new(vertices);
+        // A vertex can be a hit if any of its rows passes.
         rows.iter().for_each(|entry| admitted.insert(index.vertex_of(entry).into()));
         Ok(Self { rows, vertices: RankedSet::new(admitted), by_condition: true, _memory: memory })
     }
@@ -74,7 +75,9 @@ impl FilteredVertices {
         let (entries, vertices) = (index.facts().rows, u64::from(index.facts().vertices));
         let rows = FilterBitmap::others(context, deleted, entries, PURPOSE_SEARCH)?;
         let memory = context.reserve_between_runs(RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
+        // The first rows of vertices have the numbers of the vertices, so the first bits are those of vertices.
         let mut admitted = deleted.others(vertices);
+        // The first row of a vertex may be deleted while another of its rows remains.
         for vertex in index.duplicates.vertices().filter(|&vertex| deleted.contains(vertex.into())) {
             if index.further_entries(vertex).any(|entry| rows.contains(entry)) {
                 admitted.insert(vertex.into());
@@ -113,6 +116,7 @@ impl FilteredVertices {
     /// Returns the approximate number of candidates in a walk that keeps `list` candidates that can be hits.
     pub(super) fn held(&self, index: &Index, list: usize) -> usize {
         let vertices = u64::from(index.facts().vertices);
+        // If one vertex in s can be a hit, a walk holds about s candidates for each that can.
         (list as u64 * vertices).div_ceil(u64::from(self.vertices.len()).max(1)).min(vertices.max(list as u64)) as usize
     }
 
@@ -122,6 +126,7 @@ impl FilteredVertices {
         if self.rows.contains(vertex) {
             return first;
         }
+        // Rows of a vertex ascend, so the first that can be a hit is the smallest.
         let mut further = index.further_entries(vertex).zip(index.duplicates.of(vertex).1);
         further.find(|&(entry, _)| self.rows.contains(entry)).map_or(first, |(_, &row)| row)
     }
@@ -145,6 +150,7 @@ impl FilteredVertices {
     pub(super) fn is_by_codes(&self, index: &Index, list: usize) -> bool {
         let admitted = f64::from(self.vertices.len());
         let rarity = f64::from(index.facts().vertices) / admitted.max(1.0);
+        // By codes, the pages of the list are read too, so only the reads beyond these count.
         let reads_in_vain = READS_OF_CANDIDATE * list as f64 * (rarity - 1.0);
         admitted < READ_COST * reads_in_vain
     }

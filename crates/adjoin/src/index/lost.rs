@@ -55,6 +55,7 @@ pub(super) fn lead_in<T: Coordinate>(
         return Ok(manifest);
     }
     let role = Role::Navigation;
+    // Each round searches with the navigation graph of the previous one, so it finds only rows that are still lost.
     for _ in 0..ROUNDS_MAX {
         if context.budget().free() < least_bytes::<T>(context, &manifest) {
             break;
@@ -100,9 +101,11 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
             stored.extend_from_slice(pieces.vector(vertex)?);
             neighbors.clear();
             pieces.neighbors(vertex, &mut neighbors)?;
+            // Neighbors are stored nearest first.
             nearest.push(neighbors.first().copied());
         }
         let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
+        // No vertex is hidden, since the walk must be able to find the row's own vertex.
         let hidden = vec![None; some.len()];
         let found = walks.search(&queries, &hidden, 0..some.len() as u32)?;
         for (found, (&vertex, nearest)) in found.expect("their number is bounded").iter().zip(some.iter().zip(nearest))

@@ -246,6 +246,7 @@ fn find(
         let needs = SearchNeeds { context, facts, source: queries.queries, sought, strategy, handing };
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
         let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), changes);
+        // The open index holds memory already, so a refusal names a budget for both.
         let held = context.budget().total() - context.budget().free();
         let context = &context.naming_at_least(held + bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes));
         // A budget that is too small is refused before the filter is evaluated, which may take long.
@@ -264,6 +265,7 @@ fn find(
         let plan = decide::decide::<T>(context, index, queries, options, admitted, &running)?;
         let context = &context.for_run(running(plan.method), PURPOSE_SEARCH)?;
         let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
+        // Memory that queries do not need caches pages, unless queries must not share them.
         let keep = if strategy.shares { enough } else { u64::MAX };
         let cache = &PageCache::leaving(context, index, keep)?;
         let planning = watch.seconds();

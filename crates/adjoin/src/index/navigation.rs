@@ -79,6 +79,7 @@ impl Navigation {
         let mut sample: Vec<u32> =
             sample.into_iter().map(|vertex| vertex as u32).chain(islands.iter().copied()).collect();
         sample.sort_unstable();
+        // The vertex of an island may have been drawn too.
         sample.dedup();
         sample
     }
@@ -99,6 +100,7 @@ impl Navigation {
 
     /// Returns whether a vertex is in the graph.
     pub(super) fn has(&self, vertex: u32) -> bool {
+        // Vertices that were added later follow the drawn ones, so the list is not sorted.
         self.vertices.contains(&vertex)
     }
 

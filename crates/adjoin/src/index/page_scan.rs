@@ -64,6 +64,7 @@ impl<T: Coordinate> PageScan<'_, T> {
         let (shape, space) = (facts.shape(), facts.space());
         let together = piece_pages(shape.bytes());
         let (pages, of_piece) = (shape.pages(facts.vertices) as usize, (together * shape.records()) as u32);
+        // A piece of consecutive pages takes the role of a bucket: a place is a piece and a number within it.
         let place = |vertex: u32| (vertex / of_piece, vertex % of_piece);
         let found = range.clone().map(|query| wanted.nearest(space.metric, hidden(query).map(place)));
         let nearest = AllNearest::new(found);
@@ -82,6 +83,7 @@ impl<T: Coordinate> PageScan<'_, T> {
         context.progress.begin(self.phase, "pages", pages as u64);
         let read = map_items(context.threads, pieces, &context.cancel, state, |(search, buffer), piece| {
             let is_left_out = subset.is_some_and(|subset| subset.rows(piece as u32) == 0);
+            // Once memory is full, the other pieces are skipped, and the caller divides the queries.
             if is_left_out || full.load(Ordering::Relaxed) {
                 return Ok(0);
             }
@@ -105,6 +107,7 @@ impl<T: Coordinate> PageScan<'_, T> {
         let (mut left, mut found) = (room, Vec::with_capacity(range.len()));
         for hits in nearest.into_sorted(context)? {
             let hits: Vec<Hit> = hits.into_iter().map(vertex).collect();
+            // A vertex may have many rows, which take memory as hits of their own.
             let further = index.duplicates.further(hits.iter().map(|hit| hit.place.0));
             let Some(rest) = left.checked_sub(further) else { return Ok(None) };
             left = rest;

@@ -107,6 +107,7 @@ pub(super) fn least_bytes<T: Coordinate>(
     k: u64,
     longest: usize,
 ) -> u64 {
+    // One more hit, since a drawn row may find itself.
     let aim = WalkAim::nearest(k.min(index.rows) as usize + 1, longest);
     let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, aim, WalkStrategy::default());
     sample::least_bytes::<T>(context, index, vectors, k) + walks
@@ -154,10 +155,12 @@ pub(super) fn decide<T: Coordinate>(
     let QuerySources { queries, calibrate_with } = queries;
     if let Some(admitted) = admitted {
         let drawn = sample::drawn(index, calibrate_with);
+        // A calibration would compare at least as many queries with all rows. Comparing these queries is also exact.
         if queries.info().rows <= drawn || admitted.rows() <= promise.k.max(drawn) {
             return Ok(SearchPlan::whole(promise.recall, None));
         }
     }
+    // Only these promises are remembered: others depend on more than K, recall and seed.
     let by_default = strategy.finds_the_same(&WalkStrategy::default());
     let is_usual = calibrate_with.is_none() && admitted.is_none() && thinned.is_none() && by_default;
     if !is_usual {
@@ -192,6 +195,7 @@ fn learn<T: Coordinate>(
     let rows_max = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
     let is_usual = calibrate_with.is_none() && apart.is_none() && strategy.finds_the_same(&WalkStrategy::default());
+    // A calibration of walks that worked in another way does not apply to these.
     let mut known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(rows_max));
     if let Some(admitted) = thinned {
         // After deletes, the calibration uses the remaining rows that were queries or hits before.
@@ -287,9 +291,11 @@ impl RecallQuestion<'_> {
     ) -> SearchPlan {
         let Promise { k, recall: target, seed } = self.promise;
         let vertices = index.facts().vertices as usize;
+        // No list suffices for the rows that can be hits. Comparing all of them is exact.
         if list.is_none() && self.admitted.is_some() {
             return SearchPlan::whole(target, reads);
         }
+        // A list of all vertices finds everything.
         if list.is_none() && vertices <= longest(k) {
             let method = SearchMethod::Walk(WalkAim::nearest(self.hits(index), vertices));
             return SearchPlan { method, recall: Some(RecallStatistics::proved_at_k(target)), reads };
@@ -297,6 +303,7 @@ impl RecallQuestion<'_> {
         let list_is_enough = list.is_some();
         let list = list.or(calibration.longest()).unwrap_or(LONGEST);
         let reached = calibration.reached(k, list, seed);
+        // If no list suffices, the longest one is used, and the promise is reported as not kept.
         let kept = list_is_enough && reached.at_k.low >= target;
         let recall = recall_of(reached, target, kept, self.queries.calibrate_with.is_some());
         let hits = self.hits(index);
@@ -383,6 +390,7 @@ impl<'a> ListSearch<'a> {
         let cache = match cache {
             Some(cache) => cache,
             None => {
+                // The same queries walk with one list after another, so a cached page is used many times.
                 let of_walk = Walks::<T>::walk_bytes(index.facts(), aim, *strategy);
                 let walks = (context.threads * strategy.walks) as u64 * of_walk;
                 let held = PageCache::leaving(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?;

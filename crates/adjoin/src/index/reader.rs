@@ -154,6 +154,7 @@ impl Index {
         let of_graph = navigation::graph_bytes(vertices.into(), &manifest.options());
         let memory = context.reserve_between_runs(all - of_graph, PURPOSE)?;
         let damaged = |role| {
+            // A lack of memory is not damage.
             move |error: Error| match error.kind() {
                 ErrorKind::Budget => error,
                 _ => files.damaged(role, &error.to_string()),
@@ -178,6 +179,7 @@ impl Index {
             }
         };
         let ids = files.open(context, Role::Ids)?;
+        // Blocks are verified when they are read, but a file that is too short is found at once.
         if ids.len() < least_id_bytes(manifest.ids, manifest.rows) {
             return Err(files.damaged(Role::Ids, "it has fewer ids than there are rows"));
         }
@@ -371,6 +373,7 @@ impl Index {
         let mut id = Vec::new();
         loop {
             context.cancel.check()?;
+            // Some ids at a time, so that memory does not grow with the index.
             let entries: Vec<u32> = entries.take(at_once).collect();
             if entries.is_empty() {
                 return Ok(());

@@ -267,6 +267,8 @@ impl Relayout<'_> {
     /// Returns the new entry of a row.
     fn new_entry(&self, EntryOrder { places, duplicates }: EntryOrder<'_>, old: u32) -> u32 {
         let (index, vertices) = (self.index, self.index.facts().vertices);
+        // Further rows are numbered by vertex, in an order that does not change within a vertex. So an entry moves by
+        // as much as the first further row of its vertex.
         let Some(further) = old.checked_sub(vertices) else { return places.by_vertex[old as usize] };
         let vertex = index.duplicates.vertex_of(further as usize);
         let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.by_vertex[vertex as usize]).0);
@@ -325,6 +327,7 @@ impl Relayout<'_> {
     /// Converts a stored vector to floats, scaled to length 1 under cosine.
     fn load(&self, stored: &[u8], to: &mut [f32]) {
         let (kernel, facts) = (self.context.kernel, self.index.facts());
+        // Vectors are stored with their lengths, but compared by direction.
         as_floats(kernel, facts.vectors.element, stored, to);
         if facts.metric == Metric::Cosine {
             let length = kernel.dot_wide(to, to).sqrt();
@@ -394,6 +397,7 @@ impl Relayout<'_> {
         pages.fill(0);
         self.each_record(scan, window, &mut |vertex, page, slot| {
             let place = places[vertex as usize];
+            // Any vertex of the window may belong to this part, so the whole window is read for each part.
             if !part.contains(&place) {
                 return Ok(());
             }

@@ -114,6 +114,7 @@ impl Duplicates {
     pub(super) fn expand(&self, vertices: u32, hits: Vec<Hit>, k: usize, counts: impl Fn(u32) -> bool) -> Vec<Hit> {
         let mut nearest: BinaryHeap<Hit> = BinaryHeap::with_capacity(hits.len().min(k));
         for hit in hits {
+            // Hits ascend, so nothing after a hit that is farther than the farthest of K held ones can be nearer.
             let is_beyond = |farthest: &Hit| farthest.nearness < hit.nearness;
             if nearest.len() == k && nearest.peek().is_none_or(is_beyond) {
                 break;
@@ -157,6 +158,7 @@ impl IdDraft {
         kind: IdKind,
         purpose: &str,
     ) -> Result<Self> {
+        // A single partition keeps the texts in their order.
         let sizes = PartitionSizes::within(0, 1);
         let memory = context.reserve(if kind == IdKind::Utf8 { sizes.memory_bytes() } else { 0 }, purpose)?;
         let texts = (kind == IdKind::Utf8).then(|| (Partitions::new(context, temporary, "adjoin-ids", sizes), 0));
@@ -172,6 +174,7 @@ impl IdDraft {
             None => self.blocks.append(id),
             Some((texts, end)) => {
                 *end += id.len() as u64;
+                // The ends of all texts precede the texts in the file, so texts are held back until then.
                 texts.push(0, &[id])?;
                 self.blocks.append(&end.to_le_bytes())
             }
@@ -219,6 +222,8 @@ impl<'a> IdReader<'a> {
         if self.kind == IdKind::None {
             return Ok(ids);
         }
+        // Entries are read in ascending order, so that each block is read once, and then returned in the order of the
+        // caller.
         let mut order: Vec<u32> = (0..entries.len() as u32).collect();
         order.sort_unstable_by_key(|&hit| entries[hit as usize]);
         let mut found = Ids::empty(self.kind);

@@ -195,11 +195,13 @@ impl<'a, T: Coordinate> Walks<'a, T> {
             full: AtomicBool::new(false),
         };
         let work = |(): &mut (), _: usize| Worker::new(self, queries, hidden, &shared)?.run();
+        // One item per thread: a worker takes queries from the shared order until none is left.
         let found = map_items(*threads, *threads, cancel, || (), work)?;
         if shared.full.into_inner() {
             return Ok(None);
         }
         let mut found: Vec<WalkHits> = found.into_iter().flatten().collect();
+        // Threads finish queries in any order.
         found.sort_unstable_by_key(|found| found.query);
         Ok(Some(found))
     }
@@ -209,6 +211,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     fn order(&self, queries: &Members<T>, range: Range<u32>) -> Result<Vec<u32>> {
         let Self { context, navigator, strategy, at_once, .. } = self;
         let (first, mut order) = (range.start, range.collect::<Vec<u32>>());
+        // Few queries are all in progress at the same time, so their order does not matter.
         if strategy.near_together && order.len() > at_once * context.threads {
             let chunks: Vec<&[u32]> = order.chunks(ENTERED_TOGETHER).collect();
             let state = || (navigator.search(), Vec::new());
@@ -383,6 +386,7 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
         let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
         let own = QueryVectors { vectors: *vectors, stored };
         let hits = self.sought.add_unmerged(self.context, self.index, own, hits)?;
+        // A batch whose hits do not fit is repeated in halves. Counting it here would count its work twice.
         if hits.is_some() {
             self.totals += totals;
         }
@@ -568,6 +572,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             for k in 0..self.walks[slot].needed.len() {
                 self.ask(slot, self.walks[slot].needed[k])?;
             }
+            // After the requests for needed pages, so that those are read first.
             self.look_ahead(slot)?;
             if !self.walks[slot].may_go_on() {
                 return Ok(());
@@ -584,6 +589,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             let page = asked.swap_remove(place).1.expect("it has come");
             let before = walk.hits();
             walk.take(&self.searched, self.queries, number, Page::of_checked(self.searched.shape, &page))?;
+            // The buffer is reused unless another walk still holds the page.
             self.spare.extend(Arc::into_inner(page));
             let more = walk.hits() - before;
             if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.shared.room {
@@ -597,6 +603,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     fn end(&mut self, slot: usize) {
         let UnderWay { walk, query, asked, pages_read, begun, .. } = &mut self.walks[slot];
         let hits = walk.end(&self.searched);
+        // Pages that were prefetched and not needed.
         self.spare.extend(asked.drain(..).filter_map(|(_, page)| Arc::into_inner(page?)));
         let latency_ms = (begun.seconds() * 1e3) as f32;
         let (query, counts, pages_read) = (*query, walk.counts, *pages_read);

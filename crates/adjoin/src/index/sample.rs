@@ -309,6 +309,7 @@ impl<'a> Sample<'a> {
                     let query = part.start + member as usize;
                     let hits = self.without_own(query, hits);
                     truth.counts.push(hits.len() as u64);
+                    // Each query draws its recorded hits independently of the others.
                     let entries = noted(hits.iter().map(|hit| hit.place.0).collect(), seed ^ query as u64);
                     vertices.clear();
                     vertices.extend(entries.iter().map(|&entry| index.vertex_of(entry)));
@@ -384,6 +385,8 @@ impl Truth {
         for query in (0..self.counts.len()).filter(|&query| takes(query) && self.counts[query] > 0) {
             let noted = self.noted_of(query);
             let of_query = 1.0 / noted.len() as f64;
+            // The first weight counts each hit once among all, the second counts each query once, however many hits
+            // it has.
             let weights = [self.counts[query] as f64 * of_query, of_query];
             hits.extend(self.codes[noted].iter().map(|&code| (code, weights)));
         }
@@ -392,6 +395,7 @@ impl Truth {
         let mut within = [0.0; 2];
         let enough = hits.iter().find(|(_, of)| {
             within = [within[0] + of[0], within[1] + of[1]];
+            // Sums of fractions are rounded, so a fraction that is reached exactly may seem a little smaller.
             within.iter().zip(&all).all(|(within, all)| *within >= share * all * (1.0 - 1e-9))
         });
         enough.or(hits.last()).map(|&(code, _)| code)

@@ -115,6 +115,7 @@ impl<'a> Pieces<'a> {
         if !self.held.contains(&number) {
             self.held = 0..0; // a failed read may leave a part of a page in the buffer
             let at_once = self.buffer.len() / shape.bytes();
+            // Pages after the announced end would be read in vain.
             let some = at_once.min(self.end.saturating_sub(number).max(1) as usize);
             self.index.read_pages(number, &mut self.buffer[..some * shape.bytes()])?;
             self.held = number..number + some as u32;

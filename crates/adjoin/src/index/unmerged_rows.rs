@@ -91,9 +91,11 @@ impl ChangedTarget<'_> {
         else {
             return Ok(Some(found));
         };
+        // The hits in the index are held while the other rows are searched.
         let held = self.wanted.held_bytes(found.iter().map(|hits| hits.len() as u64).sum());
         let Ok(_held) = context.budget().reserve(held) else { return Ok(None) };
         let wanted = self.wanted.among(unmerged.rows());
+        // Numbered after the rows of the index, so that of equally near hits those in the index are first.
         let Some(more) = unmerged.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };
         for (hits, more) in found.iter_mut().zip(more) {
             hits.extend(more.into_iter().map(|hit| Hit { place: (hit.place.0, UNMERGED), ..hit }));

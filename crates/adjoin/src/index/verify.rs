@@ -183,6 +183,7 @@ impl<'a> Check<'a> {
         let facts = self.index.facts();
         let mut rows = RowSet::new(facts.source_rows);
         self.context.progress.begin("verify", "pages", self.shape.pages(self.vertices));
+        // Further rows are inserted into the set first, so that a page that repeats one is reported.
         for row in self.index.duplicates.rows() {
             if *row < facts.source_rows {
                 rows.insert(*row);
@@ -211,6 +212,7 @@ impl<'a> Check<'a> {
                 }
             }
         })?;
+        // A number of rows that differs is an error of its own only if no other damage explains it.
         if rows.len() != facts.rows && self.report.is_sound() {
             self.report.add(None, None, format!("{} rows are there instead of {}", rows.len(), facts.rows));
         }
@@ -224,6 +226,7 @@ impl<'a> Check<'a> {
         reached.insert(self.index.facts().entry.into());
         let (shape, vertices) = (self.shape, self.vertices);
         let mut before = 0;
+        // Pages are read in order, so an edge to an earlier page is followed in the next pass.
         while reached.len() > before {
             before = reached.len();
             self.each_page(&mut |number, page, _| {

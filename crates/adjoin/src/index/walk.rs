@@ -181,6 +181,7 @@ impl<T: Coordinate> Walk<T> {
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
+        // A vertex that counts as seen is never added to the list.
         if let Some(vertex) = hidden {
             self.seen.insert(vertex);
         }
@@ -190,6 +191,7 @@ impl<T: Coordinate> Walk<T> {
         if searched.strategy.entry == Entry::Navigation {
             self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
         }
+        // All vertices are reachable from this entry, unlike from a sample, so a list of all vertices misses none.
         self.new.push(searched.index.facts().entry);
         self.see(searched);
     }
@@ -240,6 +242,7 @@ impl<T: Coordinate> Walk<T> {
         let vertices = searched.shape.vertices(number, searched.index.facts().vertices);
         self.compare(searched, queries, page, vertices.clone());
         self.new.clear();
+        // By codes, the list is complete before the first page is read.
         if !searched.aim.by_codes {
             self.new.extend(vertices.clone());
             self.see(searched);
@@ -248,6 +251,7 @@ impl<T: Coordinate> Walk<T> {
         self.on_page.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let count = (self.on_page.len() as f64 * searched.strategy.expanded).round() as usize;
         self.leading.extend(self.on_page[..count].iter().map(|&(_, vertex)| vertex));
+        // All candidates on this page are expanded now, so that the page is never read again.
         for candidate in self.list.iter_mut().filter(|candidate| vertices.contains(&candidate.vertex)) {
             candidate.expanded = true;
             if !self.leading.contains(&candidate.vertex) {
@@ -304,6 +308,8 @@ impl<T: Coordinate> Walk<T> {
             }
             all
         });
+        // The first pass compared without a threshold, to order the vertices for expansion. Hits are decided by the
+        // exact rule of the threshold.
         if let QueryTarget::Within(within) = aim.wanted {
             let found = (0..count as u32).filter(|member| searched.admits(first + member));
             let decider = Decider { kernel, predicate: within };
@@ -339,6 +345,8 @@ impl<T: Coordinate> Walk<T> {
             if neighbor >= vertices {
                 return Err(impossible());
             }
+            // Whether neighbors were seen is checked later, for all of them together. The prefetch hides the cache
+            // miss.
             self.seen.prefetch(neighbor);
             self.new.push(neighbor);
         }
@@ -366,6 +374,7 @@ impl<T: Coordinate> Walk<T> {
                 true => self.insert(searched, candidate),
                 false => Some(candidate),
             };
+            // Vertices within reach are visited even if the list has no room for them.
             let is_within = |dropped: &Candidate| !dropped.expanded && dropped.distance <= aim.reach;
             self.beyond.extend(dropped.filter(is_within).map(|dropped| dropped.vertex));
         }

@@ -55,6 +55,8 @@ pub(super) fn decide<T: Coordinate>(
     let ThresholdRecall { predicate, recall } = target;
     let whole = |reads| SearchPlan::whole(recall, reads);
     let facts = index.facts();
+    // A calibration would compare at least as many queries with all pages. In a small index, the longest list would
+    // hold all vertices.
     if queries.info().rows <= drawn(index, calibrate_with) || facts.vertices as usize <= LONGEST {
         return Ok(whole(None));
     }

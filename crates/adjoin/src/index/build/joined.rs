@@ -93,6 +93,7 @@ impl<T: Coordinate> JoinBuild<'_, T> {
             let mut found = (first..).zip(found);
             let mut next = |all: &mut Vec<u32>| {
                 let Some((vertex, places)) = found.next() else { return Ok(None) };
+                // Vertices ascend in the order of buckets, so the bucket only moves forward.
                 while vertex >= map.of_bucket(bucket).end {
                     bucket += 1;
                 }

@@ -255,6 +255,8 @@ impl Sources {
                 Ok(())
             })
         };
+        // A counting sort by target in two passes over the records: the first counts, the second stores. It keeps the
+        // order in which edges were pushed, so the result does not depend on memory.
         each(&mut |to, _| ends[to] += 1)?;
         let mut end = 0;
         ends.iter_mut().for_each(|count| {

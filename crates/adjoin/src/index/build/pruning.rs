@@ -76,9 +76,11 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         loop {
             let mut wanted = VectorsToGather::none(if self.all.is_some() { 0 } else { self.origin.vertices() });
             let mut some = PruneBatch::default();
+            // Each vertex may need as many vectors as `candidates_max`, so a group ends while that many still fit.
             while wanted.len() + self.candidates_max <= vectors && some.ends.len() < vertices_max {
                 let start = some.all.len();
                 let Some(next) = next(&mut some.all)? else { break };
+                // Lists that are kept as they are need no vectors.
                 if self.all.is_none() && !next.is_kept {
                     wanted.add(next.vertex);
                     some.all[start..].iter().for_each(|&candidate| wanted.add(candidate));
@@ -122,11 +124,13 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
                 }
                 sorted.clear();
                 sorted.extend_from_slice(of_vertex);
+                // Rows of the panel ascend with the vertices, so the vertex of a row is found by a binary search.
                 sorted.sort_unstable();
                 rows.clear();
                 rows.extend(sorted.iter().map(|&candidate| row_of(candidate)));
                 pruner.begin(row_of(next.vertex));
                 pruner.add_vertices(compared, rows);
+                // A list that fits needs no pruning; its neighbors are only sorted by distance.
                 let chosen = match of_vertex.len() <= self.options.degree {
                     true => pruner.sorted(),
                     false => pruner.prune(compared),

@@ -124,6 +124,8 @@ pub(in crate::index) fn repair(context: &Context, lists: Lists, entry: u32, degr
     flood.take(entry);
     flood.run()?;
     for vertex in 0..vertices {
+        // The link may go to another vertex of the island, from which this one is not reachable. Then it is linked
+        // too.
         while !flood.reached.contains(vertex.into()) {
             context.cancel.check()?;
             let (first, before) = (flood.innermost(vertex)?, flood.count);
@@ -132,6 +134,7 @@ pub(in crate::index) fn repair(context: &Context, lists: Lists, entry: u32, degr
             flood.run()?;
             if flood.count - before >= ISLAND_MIN {
                 islands.push((flood.count - before, first));
+                // Only the largest islands are held, however many there are.
                 islands.sort_unstable_by_key(|&(size, vertex)| (Reverse(size), vertex));
                 islands.truncate(ISLANDS_MAX);
             }
@@ -168,6 +171,7 @@ impl Flood<'_> {
     fn run(&mut self) -> Result<()> {
         let windows = self.graph.lists.windows();
         while let Some(window) = self.open_in.iter().position(|&open| open > 0) {
+            // All open vertices of a window are expanded before another window is read.
             let mut stack: Vec<u32> =
                 windows.vertices(window as u32).filter(|&vertex| self.open.contains(vertex.into())).collect();
             while let Some(vertex) = stack.pop() {
@@ -176,6 +180,7 @@ impl Flood<'_> {
                 for neighbor in self.neighbors(vertex)? {
                     let is_new = !self.reached.contains(neighbor.into());
                     self.take(neighbor);
+                    // Vertices of other windows are expanded when their window is read.
                     if is_new && windows.of(neighbor) as usize == window {
                         stack.push(neighbor);
                     }
@@ -216,6 +221,7 @@ impl Flood<'_> {
         if own.contains(&passed_on) {
             return Ok(());
         }
+        // The list has its nearest neighbors first, so the farthest one is replaced.
         own.truncate(degree - 1);
         own.push(passed_on);
         self.graph.change(self.context, vertex, own)

@@ -87,6 +87,7 @@ impl VertexMap {
         let nearest = hash_all(context, buckets, centers, free / 8, &mut |number, seen| {
             let place = starts[number as usize];
             (place..).zip(&seen.hashes).try_for_each(|(place, &(hash, row))| {
+                // Equal vectors have equal hashes, so they are in the same partition.
                 let partition = (hash >> 64) as u64 % sizes.partitions as u64;
                 partitions.push(partition as usize, &[&hash.to_le_bytes(), &packed(row), &place.to_le_bytes()])
             })
@@ -97,6 +98,7 @@ impl VertexMap {
         for partition in 0..sizes.partitions {
             context.cancel.check()?;
             let (mut some, _of_some) = read(context, &records, partition)?;
+            // By hash, then by row: the smallest row of equal vectors represents the vertex.
             some.sort_unstable();
             for equal in some.chunk_by(|a, b| a.0 == b.0) {
                 let first = equal[0].2;
@@ -108,6 +110,7 @@ impl VertexMap {
         drop((records, of_partitions));
         let places = RankedSet::new(places);
         others.sort_unstable();
+        // Vertices are numbered by place, which is known only once all partitions are read.
         others.iter_mut().for_each(|other| other.1 = places.rank(other.1));
         let mut map = Self { places, others, starts, representatives: Vec::new(), _memory: memory };
         let vertex = |(&start, member): (&u32, Option<u32>)| member.map(|member| map.vertex_at(start + member));

@@ -96,6 +96,7 @@ impl<O: Origin> Writing<'_, O> {
         let of_vertex = bytes_of_vertex(id_bytes, self.shape, self.quantizer.code_bytes());
         let GatherRoom { vectors, work_bytes } = self.origin.room();
         let together = vectors.min((work_bytes / of_vertex) as usize);
+        // Whole pages, so that no page is divided between two parts.
         let together = (together / records).max(1) * records;
         context.progress.begin("write", "pages", self.shape.pages(self.origin.vertices()));
         for window in windows {
@@ -109,6 +110,7 @@ impl<O: Origin> Writing<'_, O> {
         }
         let duplicates = self.others(&mut out)?;
         let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
+        // Entries of further rows follow those of all vertices, and places within a part are not in order.
         out.inserted.sort_unstable();
         let inserted = InsertedEntries { entries: out.inserted, _memory: of_inserted };
         Ok(Written { drafted, duplicates, inserted })
@@ -177,6 +179,7 @@ impl<O: Origin> Writing<'_, O> {
         }
         let memory = SORTER_BYTES_MIN.max(context.budget().free() / 2);
         let _memory = context.reserve(memory, PURPOSE)?;
+        // Sorted by place, then by row: the order in which entries of further rows are numbered.
         let mut sorter = Sorter::new(context, self.temporary, memory);
         let mut id = Vec::new();
         self.origin.each_other(true, &mut |row| {
@@ -186,6 +189,7 @@ impl<O: Origin> Writing<'_, O> {
         })?;
         let mut sorted = sorter.finish()?;
         let mut of_place: (u32, Vec<u64>) = (0, Vec::new());
+        // Further rows are numbered after all vertices.
         let mut entries = self.origin.vertices()..;
         while let Some((place, row)) = sorted.next(&mut id)? {
             if u64::from(of_place.0) != place {

@@ -95,6 +95,8 @@ impl Edges {
             starts[vertex] = joined as u32;
             for at in range {
                 let tie = ties[at];
+                // The two directions between the same vertices are adjacent after the sort. Their ranks have
+                // different bits.
                 if joined > starts[vertex] as usize && ties[joined - 1].other() == tie.other() {
                     ties[joined - 1].0 |= tie.0;
                     continue;

@@ -68,6 +68,7 @@ struct Growth<'a> {
 impl Growth<'_> {
     /// Removes and returns the vertex with the heaviest ties to the page.
     fn nearest(&mut self) -> Option<u32> {
+        // Of equal weights the vertex with the lowest number, since `near` has no particular order.
         let weight = |vertex: u32| (self.weights[vertex as usize], Reverse(vertex));
         let at = (0..self.near.len()).max_by_key(|&at| weight(self.near[at]))?;
         Some(self.near.swap_remove(at))

@@ -61,6 +61,7 @@ impl Places {
         let (mut by_vertex, mut sum) = (vec![0; vertices as usize], 0.0);
         for (first, Arrangement { order, overlap_ratio }) in windows {
             (first..).zip(&order).for_each(|(place, &vertex)| by_vertex[vertex as usize] = place);
+            // Weighted by vertices, since windows differ in size.
             sum += overlap_ratio * order.len() as f64;
         }
         Self { by_vertex, overlap_ratio: sum / f64::from(vertices.max(1)) }

@@ -107,6 +107,7 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         self.count_to_page(page, 1);
         for at in self.members(page) {
             if let Some(other) = self.best_swap(at) {
+                // The counts are of the page's members, so they are removed before the swap and added again after it.
                 self.count_to_page(page, -1);
                 self.swap(at, other);
                 count += 1;

@@ -132,11 +132,13 @@ impl<T: Coordinate> Linking<'_, T> {
     ) -> Result<Candidates> {
         let numbering = self.mixed.numbering;
         let vertices: Vec<Vertex> = numbers.clone().map(|number| numbering.vertex(first + number as u32)).collect();
+        // Pages after the last of these vertices would be read in vain.
         until_last(pieces, &vertices);
         let (mut found, mut old) = (Candidates::default(), Vec::new());
         for (number, vertex) in numbers.zip(vertices) {
             let (back, all) = (back_edges.of(number), &mut found.all);
             let before = all.len();
+            // A list without an edge back and without a deleted neighbor does not change, so it is not pruned.
             let mut is_kept = back.is_empty();
             match vertex {
                 Vertex::New(new) => all.extend_from_slice(own.of(new)),

@@ -163,6 +163,7 @@ impl Origin for Mixed<'_> {
             let entries: Vec<u32> = some.iter().map(|&(_, entry)| entry).collect();
             let ids = if with_ids { self.index.ids_of(kind, &entries)? } else { Ids::empty(kind) };
             for (k, &(vertex, entry)) in some.iter().enumerate() {
+                // The vector is the one of the vertex, which is written already.
                 take(Gathered { vertex, stored: &[], row: self.row_of(entry), ids: &ids, id_at: k })?;
             }
         }

@@ -185,6 +185,7 @@ impl Merge<'_> {
         let (lists, spilled) = self.link::<T>(&mixed, survey, near, &places, temporary)?;
         let (vertices, entry) = (numbering.vertices(), navigation.entry());
         let graph = reach::repair(context, lists, entry, facts.degree)?;
+        // Islands are known only after the repair, so the navigation graph is built again with them.
         if !graph.islands().is_empty() {
             // Dropped first, so that both graphs are not in memory at once.
             drop((navigation, _of_navigation));
@@ -193,6 +194,7 @@ impl Merge<'_> {
         let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
         let places = &arranged(context, &graph, vertices, facts.degree, facts.shape())?;
         let (learned, sample) = finishing::quantizer::<T>(&mixed, options)?;
+        // If the old codes are about as good as new ones, old vertices keep theirs and are not encoded again.
         mixed.keeps_codes =
             index.quantizer.error(context, &sample)? <= CODES_WORSE * learned.error(context, &sample)?;
         let quantizer = if mixed.keeps_codes { &index.quantizer } else { &learned };

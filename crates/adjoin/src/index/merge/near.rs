@@ -92,6 +92,7 @@ impl Near {
         for some in walking.chunks((together as usize).max(1)) {
             let stored: Vec<u8> = some.iter().flat_map(|&newcomer| newcomers.vector(newcomer)).copied().collect();
             let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
+            // Inserted rows are not in the index, so no vertex is hidden from their walks.
             let hidden = vec![None; some.len()];
             let found = walks.search(&queries, &hidden, 0..some.len() as u32)?;
             for found in found.expect("the buffer has room for all hits") {

@@ -107,6 +107,7 @@ impl Survey {
                 Stands::WithOld(old) => return Some((newcomer, numbering.of_old(old))),
                 Stands::WithNewcomer(first) => first,
             };
+            // The earlier row may itself share a vertex of the old index.
             match self.stands[first as usize] {
                 Stands::WithOld(old) => Some((newcomer, numbering.of_old(old))),
                 _ => Some((newcomer, numbering.of_new(new_of[&first]))),
@@ -119,6 +120,7 @@ impl Survey {
 fn kept(index: &Index, deleted: &RowSet) -> RowSet {
     let vertices = index.facts().vertices;
     let mut kept = deleted.others(vertices.into());
+    // Entries ascend, and those below the number of vertices are first rows.
     for vertex in deleted.iter().map(|entry| entry as u32).take_while(|&entry| entry < vertices) {
         if index.further_entries(vertex).any(|entry| !deleted.contains(entry.into())) {
             kept.insert(vertex.into());
