@@ -136,6 +136,7 @@ impl CalibrationSamples {
         let Ok(_drawing) = searcher.context.reserve(bytes_of(draw.count, all), PURPOSE) else { return Ok(None) };
         let Ok(memory) = searcher.context.reserve(kept_bytes(draw.count), PURPOSE) else { return Ok(None) };
         let sampled = match sample(searcher, draw, all) {
+            // A sample for fewer hits may still fit, so this is not an error yet.
             Err(error) if error.kind() == ErrorKind::Budget => return Ok(None),
             sampled => sampled?,
         };
@@ -156,6 +157,7 @@ fn calibrate_with<T: Coordinate>(
     let count = sampled.vectors.len() as u64;
     let sets = setting_half(sampled.vectors.len(), seed);
     let rules = WEIGHTS.into_iter().filter_map(|weight| {
+        // If all margins are 0, they do not distinguish buckets, and the rank alone decides.
         let per_margin = if sampled.margin > 0.0 { weight / sampled.margin } else { 0.0 };
         let t = sampled.of(per_margin, |k| sets[k]).calibrate(recall, seed)?;
         Some(ProbeRule { per_margin, t })
@@ -257,6 +259,7 @@ fn sample<T: Coordinate>(
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
                 let place = |&hit: &u64| {
                     let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
+                    // Rounded up, so that a threshold that is computed from it admits the bucket.
                     (rank as u32, (margin as f32).next_up())
                 };
                 let noted: Vec<Noted> = chosen.iter().map(place).collect();
@@ -282,6 +285,7 @@ impl Sampled {
         let mut start = 0;
         for &(count, end) in &self.vectors {
             let count = count.min(k);
+            // All hits are recorded, nearest first, so the first ones are the nearest.
             nearest.noted.extend_from_slice(&self.noted[start..start + count as usize]);
             nearest.vectors.push((count, nearest.noted.len()));
             start = end;

@@ -56,6 +56,7 @@ impl ProbePlan {
         };
         let draw = CalibrationDraw { queries: calibration_queries, count: calibration::VECTORS, seed };
         let Some(Calibrated { rule, at_k, p5, vectors }) = calibrate(searcher, draw, target, recall, samples)? else {
+            // The calibration is reported although it did not support the promise, since its time was spent.
             return Ok(Self { calibrated: true, ..Self::everywhere(recall) });
         };
         let drawn_from = match calibration_queries {

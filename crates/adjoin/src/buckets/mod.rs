@@ -88,6 +88,7 @@ fn search_for(
     let least = least_bytes(context, &buckets, search, options, may_round);
     let context = &context.for_run(least.saturating_add(handing), PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
+    // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
     let passing = options.filter.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
     let starts = if passing.is_some() { starts(store.extents()) } else { Vec::new() };

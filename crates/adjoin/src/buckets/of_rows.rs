@@ -81,6 +81,7 @@ impl NearRows<'_> {
                 let QueryBatch { vectors, stored, rows, places, .. } = batch;
                 let _memory = context.reserve(rows.len() as u64 * of_row, PURPOSE)?;
                 let queries = &Queries::new(searcher, vectors, &stored, places);
+                // From here on, only the converted vectors are needed.
                 drop(stored);
                 let find = |range| self.find(searcher, queries, range, probes);
                 in_halves(context, buckets.rows(), rows.len() as u32, find, |range, found| take(first + range.start, found))?;
@@ -108,6 +109,7 @@ impl NearRows<'_> {
                 searcher.visits(queries, range.clone(), probes, least_rows, &Counts::default())?
             }
             None => {
+                // Without a rule, every row is compared with every bucket.
                 let all = vec![true; buckets.count() as usize];
                 Some((Visits::All(range.clone().collect(), all), context.reserve(0, PURPOSE)?))
             }
@@ -118,6 +120,8 @@ impl NearRows<'_> {
         let near = NearPlaces::new(range.len(), count as usize);
         let numbered = NumberedQueries { members: &queries.members, first: range.start };
         let comparison = || NearComparison::new(context.kernel, numbered, &own, &near, subset);
+        // A bucket whose members are all queries is compared with itself first. Each row then has a limit before
+        // other buckets are read, and few of their rows are near enough to be examined.
         let groups = self.whole_buckets(&own, range.clone());
         map_items(context.threads, groups.len(), &context.cancel, comparison, |comparison, number| {
             comparison.compare_own(groups[number].1.clone());
@@ -127,6 +131,7 @@ impl NearRows<'_> {
         searcher.look(&visits, state, |(comparison, others), number, bucket, looking| {
             let own = groups.binary_search_by_key(&number, |group| group.0).map_or(0..0, |at| groups[at].1.clone());
             others.clear();
+            // Queries that are members of this bucket were compared with it above.
             others.extend(looking.iter().filter(|query| !own.contains(query)));
             comparison.compare(number, bucket, others);
             Ok(())

@@ -135,11 +135,13 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         let are_others = go_ahead && scouts.len() < self.range.len();
         // The radius of a bucket bounds distances only if coordinates are not rounded.
         if buckets.coding().is_some() || (are_others && !self.is_worth_it(&scouts)?) {
+            // All queries probe all other buckets, so each bucket is read once in total.
             looked.iter_mut().for_each(|looked| *looked = !*looked);
             self.look(&Visits::All(self.range.clone().collect(), looked))?;
             return Ok(true);
         }
         let bytes = Marks::bytes(buckets.count(), &self.range);
+        // For fewer queries, the marks take less memory.
         if self.range.len() > 1 && bytes > context.budget().free() {
             return Ok(false);
         }
@@ -259,6 +261,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         self.measure(queries, |query, measured| {
             let most = self.nearest.most(query - self.range.start);
             let members = &self.queries.members;
+            // A query without K hits yet has no bound, so no bucket is excluded.
             let threshold = (most < f64::INFINITY).then(|| members.threshold(query, most, buckets.space()));
             for bucket in 0..buckets.count() {
                 let reached = |threshold: &Threshold| {

@@ -121,6 +121,7 @@ impl Measured<'_> {
             Probes::Nearest(count) => {
                 self.find_all();
                 let count = (count as usize).clamp(1, self.found.len());
+                // Only the set of the nearest buckets matters, not their order.
                 self.found.select_nth_unstable(count - 1);
                 self.found.truncate(count);
             }
@@ -167,6 +168,7 @@ impl Measured<'_> {
         self.found.clear();
         self.kernel.at_most(self.keys, most.map_or(key_of_rank(0), |(_, key)| key), self.found);
         self.found.sort_unstable();
+        // At least the nearest bucket is probed, whatever the threshold.
         rule.count(self.found.iter().map(|&found| T::measure_of(key_of(found)) - nearest)).max(1)
     }
 
@@ -180,6 +182,7 @@ impl Measured<'_> {
     pub(super) fn place_of<T: Coordinate>(&self, bucket: u32) -> (u64, f64) {
         let key = self.keys[bucket as usize];
         let nearer = if key == 0 { 0 } else { self.kernel.count_at_most(self.keys, key - 1) };
+        // Buckets with equal keys are ranked by their numbers, as they are sorted elsewhere.
         let equal = self.keys[..bucket as usize].iter().filter(|&&other| other == key).count();
         (nearer + equal as u64, T::measure_of(key) - self.nearest)
     }

@@ -133,6 +133,7 @@ impl QuerySet<'_> {
         let loads = Load::each(buckets.count());
         let memory = least_read_ahead(buckets.extents(), true);
         let ahead = ReadAhead::new(context, "queries", buckets, true, memory, loads, &context.cancel)?;
+        // With a filter, only the parts of buckets that have rows that pass are read.
         let mut ahead = if only.is_some() { ahead.in_parts() } else { ahead };
         while let Some(stored) = ahead.next_bucket()? {
             let members = stored.members(buckets)?;

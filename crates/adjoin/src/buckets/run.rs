@@ -75,6 +75,7 @@ impl<T: Coordinate> StoreSearch<'_, T> {
         let (count, calibration_queries) = (queries.count(searcher), self.calibration_queries);
         let plan = ProbePlan::of(searcher, count, calibration_queries, options.goal(), options.seed, None)?;
         let planning_seconds = watch.lap();
+        // From here on, only the work for the queries is counted.
         let calibration = searcher.counts.take(buckets.read_counts());
         let at_once = searcher.queries_at_once(query_bytes) as usize;
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(searcher, at_once, answer);

@@ -212,6 +212,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             let mut list: Vec<u32> = measured.probed::<T>(probes, least_rows, |bucket| self.rows(bucket)).collect();
             list.shrink_to_fit();
             let bytes = list.len() as u64 * BYTES_OF_VISIT;
+            // Threads share the free memory. A list that does not fit ends the attempt, unless there is only one
+            // query.
             let fits = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok();
             // A single query cannot be split further: if its list does not fit, reserving it below is refused.
             if fits || range.len() == 1 { Some(list) } else { None }
@@ -278,6 +280,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             return Ok(None);
         }
         let (found, counts) = looking.into_found()?;
+        // Counted only if the hits fit; otherwise the attempt is repeated in halves, and its work would count twice.
         self.counts.add(&counts);
         Ok(Some(found))
     }

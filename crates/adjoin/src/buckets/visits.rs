@@ -18,6 +18,7 @@ pub(crate) enum Visits {
 impl Visits {
     /// Inverts `lists`, the buckets that each query probes; the first query is number `first`.
     pub(crate) fn of_lists(lists: &[Vec<u32>], first: u32, buckets: u32) -> Self {
+        // A counting sort by bucket, which keeps the queries of a bucket in ascending order.
         let mut ends = vec![0; buckets as usize];
         lists.iter().flatten().for_each(|&bucket| ends[bucket as usize] += 1);
         let mut end = 0;
@@ -109,6 +110,7 @@ impl Marks {
 
     pub(super) fn set(&self, bucket: u32, query: u32) {
         let (word, bit) = self.place(bucket, query);
+        // Relaxed suffices: other threads read the mark only after this pass has ended.
         word.fetch_or(bit, Ordering::Relaxed);
     }
 

@@ -267,6 +267,7 @@ impl JoinPlan {
         let manifest = sets.left().manifest();
         let at = sets.stores().map(|store| store.folder().display().to_string()).collect::<Vec<_>>().join(" and ");
         let refused = |why: &str| Err(Error::input(format!("this plan {why} {at}; plan again")));
+        // With another store, a plan might name buckets that do not exist, or miss pairs without an error.
         if self.sets != sets.checksums() || self.decided.predicate.metric() != manifest.metric {
             return refused("is for another store than");
         }
@@ -283,6 +284,7 @@ impl JoinPlan {
             return refused("rounds other vectors than those of");
         }
         let Spent { center_distances, sample_distances, reads, .. } = self.decided.spent;
+        // Counts are added up later, so the ones of a damaged plan must not overflow.
         let counts = [center_distances, sample_distances, reads.reads, reads.bytes_requested, reads.bytes_read];
         if counts.iter().any(|count| *count > COUNT_MAX) {
             return refused("took more than it can have taken for");
@@ -292,6 +294,7 @@ impl JoinPlan {
             return refused("watches vectors that are not in");
         }
         let Admission { rule, t } = self.decided.admission;
+        // Exact rules have no threshold, and all other rules have one.
         if t.is_none() != rule.is_exact() || t.is_some_and(f64::is_nan) {
             return refused("has a threshold that its rule cannot have for");
         }

@@ -80,6 +80,7 @@ impl Watched {
 
     /// Returns the index of a row among the watched vectors; the row is on the left (0) or right (1) side of pairs.
     pub(super) fn position(&self, side: usize, row: u64) -> Option<usize> {
+        // With one set, the same vectors are watched on both sides.
         self.sets[side % self.sets.len()].position(row)
     }
 
@@ -116,8 +117,10 @@ impl Watched {
         let per_vector = bounded(measured.per_vector, told.per_vector);
         let per_right_vector = bounded(measured.per_right_vector, told.per_right_vector);
         let every = || [pair, per_vector, per_right_vector].into_iter().flatten();
+        // Recalls are quotients of rounded sums, so one that reaches the target may be a little below it.
         let least = told.target * (1.0 - 1e-9);
         let kept = match every().all(|recall| is_certain(&recall)) {
+            // Without a sampling error, the estimates are the recalls themselves.
             true => every().all(|recall| recall.estimate >= least),
             false => told.kept && every().all(|recall| recall.high >= least),
         };
@@ -179,6 +182,7 @@ impl WatchedSet {
     /// Returns the word and bit of a row in the filter.
     fn hash(&self, row: u64) -> (usize, u64) {
         let hash = row.wrapping_mul(SPREAD) >> 32;
+        // The lowest 6 bits select the bit in a word, the bits above them the word.
         (hash as usize >> 6 & (self.filter.len() - 1), 1 << (hash & 63))
     }
 

@@ -78,11 +78,13 @@ impl<'a> HitDelivery<'a> {
             let searching = spawn_scoped(scope, "adjoin search", move || {
                 work(&|batch| {
                     let memory = memory_beyond(context, &batch)?;
+                    // If the receiver was dropped, the sink has failed, and its error is the one to report.
                     sender.send((batch, memory)).map_err(|_| Error::cancelled())
                 })
             })?;
             for (batch, memory) in batches {
                 let HitBatch { query_rows, hits_before, rows, .. } = &batch;
+                // A query that continues from the previous batch was counted there.
                 delivered.queries += query_rows.len() as u64 - u64::from(*hits_before > 0);
                 delivered.hits += rows.len() as u64;
                 writing.measure(|| sink.accept(&batch))?;
@@ -162,6 +164,7 @@ impl Filling<'_> {
     /// Adds the next `count` hits with their ids.
     fn add(&mut self, named: &NamedHits, count: usize) -> Result<()> {
         for k in 0..count {
+            // Queries without further hits end before the next hit is added.
             while self.hit == self.queries.hits[self.query].len() {
                 self.end_query()?;
             }
@@ -196,6 +199,7 @@ impl Filling<'_> {
         if self.is_full() {
             self.give_batch()?;
         }
+        // Only the first query of a batch can continue from the previous one.
         if self.batch.query_rows.is_empty() {
             self.batch.hits_before = self.hit as u64;
         }
@@ -215,6 +219,7 @@ impl Filling<'_> {
     }
 
     fn is_full(&self) -> bool {
+        // A query that has begun may fill the batch with its hits, but adds no other query.
         let HitBatch { rows, query_rows, .. } = &self.batch;
         rows.len() >= BATCH_HITS
             || self.id_bytes >= BATCH_ID_BYTES

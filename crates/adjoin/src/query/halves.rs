@@ -29,6 +29,7 @@ pub(crate) fn in_halves<R>(
             None if range.len() == 1 => return Err(too_many_hits(context, rows)),
             None => {
                 let middle = range.start + (range.end - range.start) / 2;
+                // The first half is on top, so ranges are answered in the order of the queries.
                 ranges.extend([middle..range.end, range.start..middle]);
             }
         }

@@ -94,6 +94,7 @@ impl<'a> IdMemory<'a> {
         while done < total {
             let count = self.at_once.load(Ordering::Relaxed).min(total - done);
             let mut room = IdRoom { context: self.context, bytes: 0, set_aside: SET_ASIDE_BYTES, beyond: None };
+            // The lookup takes memory for each hit too, before any id is read.
             let named = if room.take(count as u64 * BYTES_OF_HIT) {
                 let mut places = Vec::with_capacity(count);
                 places.extend(found.iter().flatten().skip(done).take(count).map(|hit| hit.place));
@@ -107,6 +108,7 @@ impl<'a> IdMemory<'a> {
                     done += count;
                 }
                 None if count == 1 => return Err(room.refused()),
+                // Halved for the rest of the search, since the ids of other hits are probably as long.
                 None => self.at_once.store(count / 2, Ordering::Relaxed),
             }
         }
@@ -128,6 +130,7 @@ impl IdRoom<'_> {
             return true;
         }
         let budget = self.context.budget();
+        // In large steps, so that the budget is not locked for each id. Near its limit, only what is missing.
         let Ok(reserved) = budget.reserve(more.max(STEP_BYTES)).or_else(|_| budget.reserve(more)) else { return false };
         match &mut self.beyond {
             Some(beyond) => beyond.join(reserved),
@@ -150,6 +153,7 @@ impl IdRoom<'_> {
 
 impl<'a> Naming<'a> {
     pub(crate) fn new(kind: IdKind, places: &'a [(u32, u32)]) -> Self {
+        // Ids are looked up in the order of places, so that each part of the file is read once.
         let mut order: Vec<u32> = (0..places.len() as u32).collect();
         order.sort_unstable_by_key(|&hit| places[hit as usize]);
         Self { places, order, next: 0, named: NamedHits { ids: Ids::empty(kind), positions: vec![0; places.len()] } }
@@ -209,6 +213,7 @@ pub(crate) fn name_places(
     let read_ahead = least_read_ahead(buckets.extents(), true);
     let mut naming = Naming::new(kind, places);
     let mut numbers: Vec<u32> = naming.order.iter().map(|&hit| places[hit as usize].0).collect();
+    // Places are sorted, so equal buckets are adjacent.
     numbers.dedup();
     let loads = numbers.iter().map(|&bucket| Load { bucket, step: bucket.into() });
     let mut ahead = ReadAhead::new(context, "ids", buckets, true, read_ahead, loads, &context.cancel)?.in_parts();
@@ -241,6 +246,7 @@ pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, pla
     let fits = room.take(places.len() as u64 * BYTES_OF_HIT);
     let named = if fits { name_places(context, buckets, kind, places, &mut room)? } else { None };
     let Some(named) = named else { return Err(room.refused()) };
+    // Hits of one row share an id, but the result has an id for each of them.
     for &position in &named.positions {
         if !room.take_id(named.ids.bytes_of(position as usize)) {
             return Err(room.refused());

@@ -151,10 +151,12 @@ impl<'a> SearchRun<'a> {
     ) -> Result<()> {
         let Self { context, target, ids: id_memory, .. } = self;
         let _memory = context.reserve(rows.len() as u64 * query_bytes, PURPOSE)?;
+        // Converted once, even if the batch is answered in several ranges.
         let batch = searched.prepare(StoredQueries { vectors, stored, places });
         let (metric, kind, rows_max) = (searched.metric(), id_memory.kind(), searched.rows());
         let answer_some = |range: Range<u32>| {
             let Some(hits) = searched.find(&batch, range.clone())? else { return Ok(None) };
+            // The number of hits within a threshold is known only now.
             let _found = context.reserve(target.found_bytes(&hits), PURPOSE)?;
             let own_rows = &rows[range.start as usize..range.end as usize];
             let queries = AnsweredQueries { rows: own_rows, ids: &ids, first_id: range.start as usize, hits: &hits };
@@ -185,6 +187,7 @@ impl RanSearch {
     /// Returns the counts of the search, as means per query.
     pub(crate) fn counts(&self, target: QueryTarget, work: SearchWork) -> SearchCounts {
         let Delivered { queries, hits } = self.delivered;
+        // A search without queries has means of 0.
         let per_query = |count: u64| count as f64 / queries.max(1) as f64;
         SearchCounts {
             queries,

@@ -60,6 +60,7 @@ impl QueryBatch {
             stored.extend_from_slice(&self.stored[k * bytes..][..bytes]);
             ids.push_from(&self.ids, k);
         }
+        // Places have no row numbers of their own, so they follow the rows, which are removed after them.
         let mut kept = self.rows.iter().map(|&row| keep(row));
         self.places.iter_mut().for_each(|places| places.retain(|_| kept.next() == Some(true)));
         self.rows.retain(|&row| keep(row));
@@ -136,6 +137,7 @@ impl SourceQueries<'_> {
         let Self { source, space } = self;
         let empty = QueryBatch::empty(self.vectors(), source.info().ids, false);
         let mut all = Gathering::new(context, at_once, empty, take);
+        // Each query gets an answer, so an invalid one is an error, whatever the treatment of bad rows elsewhere.
         let (metric, on_bad, left_out, batch_bytes) = (space.metric, OnBad::Error, None, batch_bytes(0));
         tell(context, source);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes };
@@ -157,6 +159,7 @@ impl SourceQueries<'_> {
             stored.extend_from_slice(vector);
             return Ok(());
         }
+        // Converted by way of floats, so that no conversion between each two types is needed.
         let mut floats = vec![0.0; from.dimensions];
         as_floats(kernel, from.element, vector, &mut floats);
         query_as_stored(&floats, to, stored).map_err(|unfit| {
@@ -181,6 +184,7 @@ impl<'a> Gathering<'a> {
         take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
     ) -> Self {
         let more = (context.budget().free() / ID_BYTES_PART).saturating_sub(ID_BYTES);
+        // If the memory for more ids is not free, batches with long ids have fewer queries.
         let of_ids = if empty.ids.kind() == IdKind::Utf8 { context.budget().reserve(2 * more).ok() } else { None };
         let id_bytes = ID_BYTES + if of_ids.is_some() { more } else { 0 };
         Self { at_once, id_bytes, _of_ids: of_ids, waiting: empty, take }
@@ -239,6 +243,7 @@ pub(crate) fn query_as_stored(
     for (place, &value) in query.iter().enumerate() {
         match to {
             Element::F32 => stored.extend(value.to_le_bytes()),
+            // Integers are not rounded to fit, since that would change distances.
             _ => stored.push(byte_of(value, to).ok_or(UnfitElement { place, value, stored: to })?),
         }
     }

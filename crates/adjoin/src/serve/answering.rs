@@ -109,6 +109,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let Searcher { context, buckets, .. } = *searcher;
         let of_tables = context.reserve(tables_bytes::<T>(buckets), PURPOSE)?;
         let worked_on = worked_on::<T>(buckets, context.threads);
+        // The other half is for queries, their hits, and calibrations.
         let half = (context.budget().free() / 2).saturating_sub(worked_on);
         let capacity = capacity::<T>(options, buckets, half);
         let buckets_memory = MemoryBudget::within(context.reserve(capacity + worked_on, PURPOSE)?);
@@ -144,6 +145,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let mut open: Vec<usize> = (0..batch.requests.len()).collect();
         while !open.is_empty() {
             let (goals, asked) = self.choose(batch, &mut open);
+            // Queries without a rule read nearly the whole store, so they are answered after the others.
             let is_everywhere = |asked: &&AskedQuery<'_>| goals[asked.goal].plan.probes == Probes::Bound;
             let (everywhere, by_rule): (Vec<&AskedQuery<'_>>, Vec<&AskedQuery<'_>>) =
                 asked.iter().partition(is_everywhere);
@@ -174,6 +176,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let Searcher { context, buckets, .. } = *self.searcher;
         let answer_some = |range: Range<u32>| {
             let some = &asked[range.start as usize..range.end as usize];
+            // Checked before each attempt, since earlier attempts took time.
             some.iter().for_each(|asked| batch.refuse_late(asked.number));
             let open: Vec<&AskedQuery<'_>> = some.iter().copied().filter(|asked| batch.is_open(asked.number)).collect();
             if open.is_empty() {
@@ -203,6 +206,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             let request = &batch.requests[number];
             let goal = SearchGoal { target: request.target, effort: request.effort };
             let known = goals.iter().position(|known| known.goal == goal);
+            // Goals beyond the limit are left for the next round.
             if known.is_none() && goals.len() == GOALS_TOGETHER {
                 return true;
             }
@@ -252,6 +256,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// Plans the probes of a goal, with a calibration if it is new.
     fn decide(&mut self, goal: SearchGoal) -> Result<PlannedGoal> {
         if let Some(position) = self.known.iter().position(|known| known.goal == goal) {
+            // The list is in the order of use, so the first goal is the one to forget.
             let known = self.known.remove(position);
             self.known.push(known);
         } else if let Some(recall) = exact_recall(goal) {
@@ -341,6 +346,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             done: &done,
         };
         if let Err(error) = pass.run(&mut self.cache) {
+            // The cache may have buckets that the planner does not know of, or lack some that it assumes.
             self.forget();
             return Err(error);
         }

@@ -77,6 +77,7 @@ impl Names {
         // Rarely, since looking up the hits locks and copies the query's list.
         if own.places.len() > 2 * SPARE {
             let held = held();
+            // Ids of hits that nearer ones have displaced are removed once they are the majority.
             if own.places.len() > 2 * held.len() + SPARE {
                 *own = own.select(&held);
             }

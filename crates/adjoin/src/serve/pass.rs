@@ -80,6 +80,7 @@ impl<T: Coordinate> Pass<'_, T> {
         }
         let mut own = state();
         while let Some(step) = steps.peek() {
+            // Buckets up to the next comparison are loaded on several threads; this thread compares.
             if !matches!(step, BatchStep::Compare { .. }) {
                 let next = || match steps.peek() {
                     Some(BatchStep::Compare { .. }) => Ok(None),

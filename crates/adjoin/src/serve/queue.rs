@@ -96,6 +96,7 @@ impl Queue {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             let until = state.waiting.front().map(|first| first.arrived + gather);
+            // If the time has passed already, the batch starts at once.
             let left = until.and_then(|until| until.checked_duration_since(Instant::now())).unwrap_or_default();
             if !left.is_zero() && !state.closed {
                 (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
@@ -123,6 +124,7 @@ fn take_batch(waiting: &mut VecDeque<Waiting>, queries_max: usize, now: Instant)
         // The sort is stable, so it keeps the order of arrival.
         in_time.sort_by_key(|waiting| (waiting.request.deadline.is_none(), waiting.request.deadline));
         waiting.extend(in_time.drain(queries_max..));
+        // The queries that wait for the next batch are in the order of arrival again.
         waiting.make_contiguous().sort_by_key(|waiting| waiting.arrived);
         in_time.sort_by_key(|waiting| waiting.arrived);
     }

@@ -126,6 +126,7 @@ impl RowCounts<'_> {
         for (number, (side, bucket, other)) in [(&self.sides[0], a, b), (&self.sides[1], b, a)].into_iter().enumerate()
         {
             for (counts, first) in side.chunks(COUNTS_AT_ONCE).zip((0..).step_by(COUNTS_AT_ONCE)) {
+                // Most members have no pair, so one test skips several of them.
                 if counts.iter().fold(0, |any, count| any | count) == 0 {
                     continue;
                 }
@@ -137,12 +138,14 @@ impl RowCounts<'_> {
                     if let Some((watched, found)) = self.watched
                         && let Some(at) = watched.position(number, bucket.row(member))
                     {
+                        // All rows of the other bucket count alike: a bucket has either old or new rows.
                         let weight = watched.weight_of(other.row(0));
                         found[at].fetch_add(weight * u64::from(count), Ordering::Relaxed);
                     }
                 }
             }
         }
+        // Each pair was counted on both sides.
         Ok(pairs / 2)
     }
 }

@@ -335,6 +335,7 @@ impl<T: Coordinate> BatchConsumer<PairBatch, Counts> for Keeping<'_, T> {
     }
 
     fn end_leg(&mut self, tasks: usize, reports: Vec<Counts>) -> Result<()> {
+        // Reports are of one leg, and a checkpoint covers all legs so far.
         let done = self.run.done(reports.into_iter().chain([self.counts]), self.waits, self.watch);
         self.counts = done.counts;
         self.keeper.end_leg(tasks, done)

@@ -83,6 +83,7 @@ impl Selection {
     /// Returns the largest measure of a member that may take part, given the least measure of the other side.
     fn most(&self, least_other: f64) -> f64 {
         let most = self.limit - least_other;
+        // If both are infinite, the difference is NaN. Then any member may take part.
         if most.is_nan() { f64::INFINITY } else { most }
     }
 }
@@ -171,6 +172,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.computed.note(&self.rows.order, &self.others.order, &self.reach, [a.len(), b.len()]);
         self.compare(a, b, |_, _| true, emit)?;
         self.select(second, visit);
+        // Pairs that both parts of the rule admit count once.
         self.counts.candidate_pairs -= self.admitted_by(first, visit);
         // Pairs computed for the first part, admitted or in its tiles, must be reported only once.
         let computed = std::mem::take(&mut self.computed);
@@ -211,6 +213,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let rows = Ordered { members: &a.members, order: &self.rows.order };
         let columns = Ordered { members: &b.members, order: &self.others.order };
         let filter = self.pair_filter;
+        // The filter is evaluated for the few pairs that the kernel leaves, before these are decided exactly.
         let is_new = |x, y| is_new(x, y) && filter.is_none_or(|filter| a.is_accepted(x, b, y, filter));
         let compared = match &mut self.found {
             FoundPairs::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
@@ -297,6 +300,7 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
         self.counts.center_distances += self.views.look(self.centers, visits);
         visits.iter().enumerate().try_for_each(|(number, visit)| {
             let sides = [&mut self.rows.distances, &mut self.others.distances];
+            // The vectors are swapped instead of copied; the next visits overwrite their contents.
             sides.into_iter().zip(self.views.of(number)).for_each(|(side, view)| std::mem::swap(side, view));
             self.verify(visit, emit)
         })

@@ -96,6 +96,7 @@ impl<T: Coordinate> Views<T> {
         self.tile.resize(rows * wanted.len(), T::Distance::default());
         self.kernel.many_to_many(panel, &self.order, &self.columns, &mut self.tile);
         for (place, &BucketView { visit, side, .. }) in wanted.iter().enumerate() {
+            // The tile has a row for each member and a column for each center.
             let of_center = self.tile.iter().skip(place).step_by(wanted.len());
             self.distances[visit][side].iter_mut().zip(of_center).for_each(|(to, &from)| *to = from);
         }
