@@ -105,12 +105,14 @@ impl JoinCheckpoint {
         job.output.announce(context, sets, prepared.predicted_results(), job.yes)?;
         self.check_room(context, job, prepared.predicted_results().saturating_mul(kept_bytes_of_a_pair(ids)))?;
         let done_before = plan.tasks_before(legs_before);
+        // Ends of the remaining legs are counted from the first remaining task.
         let ends: Vec<usize> = plan.legs[legs_before..].iter().map(|end| end - done_before).collect();
         if !ends.is_empty() {
             let done = self.0.state().done.clone();
             let mut legs = Legs { kept: &mut self.0, before: done, pairs: None };
             run_in_legs(context, sets, &prepared, done_before as u64, &ends, &mut legs)?;
         }
+        // The pairs are on disk now, so the sink can use this memory.
         drop(memory);
 
         let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets), Ok)?;
@@ -140,6 +142,7 @@ impl JoinCheckpoint {
         let prepared = prepare(context, sets, &job.join, job.output.wants_ids())?;
         let plan = self.write_plan(&prepared, sets)?;
         let run = self.0.runs();
+        // The state names the plan only once its files are complete.
         self.0.keep(|state| (state.plan, state.run) = (Some(plan.clone()), run))?;
         Ok((prepared, plan))
     }
@@ -173,6 +176,7 @@ impl JoinCheckpoint {
                 number += 1;
             }
         }
+        // Each frame has a checksum, but a missing frame shows only in the number of tasks.
         if number != plan.tasks() {
             return Err(file.damaged());
         }
@@ -244,6 +248,7 @@ impl SaveCheckpoints for Legs<'_> {
     }
 
     fn end_leg(&mut self, _tasks: usize, done: Done) -> Result<()> {
+        // A leg without pairs has an empty file.
         self.pairs()?;
         let bytes = self.pairs.take().expect("it is there now").finish()?;
         let (run, before) = (self.kept.runs(), self.before.clone());
@@ -251,6 +256,7 @@ impl SaveCheckpoints for Legs<'_> {
             let mut now = before;
             now += done;
             let of_leg = now.verified_pairs() - state.done.verified_pairs();
+            // Each run that ended within this leg may have compared all of its pairs.
             state.repeated += of_leg * (run - state.run);
             (state.done, state.run) = (now, run);
             state.pairs.push(bytes);

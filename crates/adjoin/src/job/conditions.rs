@@ -31,6 +31,7 @@ impl Conditions {
     /// Returns the columns that the filters read of the first set (0) or the other set (1).
     pub fn columns(&self, set: usize, are_two_sets: bool) -> Vec<String> {
         let rows = [&self.rows, &self.other_rows][set].iter().flat_map(Condition::columns);
+        // With one set, both rows of a pair are of this set.
         let sides = if are_two_sets { set..set + 1 } else { 0..2 };
         let of_pairs = |condition| sides.clone().flat_map(move |side| PairCondition::columns(condition, side));
         let all: BTreeSet<String> = rows.chain(self.pairs.iter().flat_map(of_pairs)).collect();

@@ -153,6 +153,7 @@ impl Opened {
         let (store, built, _temporary) = match (named, kept) {
             (Named::Store(store), _) => (*store, None, None),
             (Named::Source(source), Some(at)) => {
+                // A store appears only when it is complete, so an earlier run has built all of it.
                 let built = has_manifest(context, &at)?;
                 let report = if built { None } else { Some(store::build(context, &*source, &at, build)?) };
                 // Otherwise the next run would find the same store although it was told to start again.
@@ -228,6 +229,7 @@ impl Job<'_> {
         let first = open(self.inputs)?;
         let second = (!beside.is_empty()).then(|| open(beside)).transpose()?;
         let builds = [Some(&first), second.as_ref()].into_iter().flatten().any(|of| matches!(of, Named::Source(_)));
+        // Nothing is built, so an option that applies only to builds would have no effect.
         if !builds {
             sole_store(context, self.inputs, only_for_builds(&self.source, &build))?;
         }
@@ -255,6 +257,7 @@ impl Job<'_> {
                 None => error,
             })?;
             opened.among(context, condition.as_ref()).map_err(|error| match error.kind() {
+                // The message names the set, since each set has columns of its own.
                 ErrorKind::Option => error.after(&format!("{}: ", names.join(", "))),
                 _ => error,
             })
@@ -262,6 +265,7 @@ impl Job<'_> {
         let first = opened((0, self.inputs), first, rows)?;
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
         let second = second.map(|second| opened((set, beside), second, condition)).transpose()?;
+        // New rows must not repeat ids of the old ones, unless duplicate ids are kept.
         if let Some(second) = second.as_ref().filter(|_| is_grown && build.on_duplicate_id == OnDuplicateId::Error) {
             check_new_ids(context, &first.store, &second.store, &beside.join(", "), builds)?;
         }
@@ -291,6 +295,7 @@ impl Job<'_> {
         let (rows, held) = (sets.sides().map(JoinSide::rows).sum(), context.budget().total() - context.budget().free());
         let bound = memory_bound(sets, &self.join, self.output.wants_ids())? + self.output.bound(rows);
         let context = &context.naming_at_least(held + bound);
+        // The checkpoints belong to one run, which removes them at its end.
         let kept = lock(&opened.kept).take();
         let mut statistics = match kept {
             Some(kept) => kept.run(context, self, opened),

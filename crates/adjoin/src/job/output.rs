@@ -101,12 +101,14 @@ impl Output<'_> {
     }
 
     pub(super) fn wants_ids(&self) -> bool {
+        // Results about rows look up ids at the end, for the rows of the result alone.
         matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
     }
 
     /// Returns an approximate bound on the memory of the result for `rows` rows, in addition to the join's.
     pub(super) fn bound(&self, rows: u64) -> u64 {
         match self {
+            // Pairs pass through the writer, whose memory is part of the join's.
             Self::Pairs(_) | Self::Sink(_) => 0,
             _ => ROWS_BYTES + rows * BYTES_A_ROW,
         }

@@ -70,6 +70,7 @@ impl NeighborSample {
         };
         let mut shares: Vec<f64> = (0..self.neighbors.len()).map(share).collect();
         shares.sort_unstable_by(f64::total_cmp);
+        // Without neighbors, nothing is missed.
         shares.get(shares.len() / 20).copied().unwrap_or(1.0)
     }
 
@@ -89,6 +90,7 @@ impl NeighborSample {
             return self.whole.then_some(f64::NEG_INFINITY);
         }
         let order = self.steps();
+        // Nothing is left to chance, so no bootstrap is needed.
         if self.whole {
             let ones = vec![1.0; self.neighbors.len()];
             return self.least_threshold(&order, &ones, 0.0, target);
@@ -120,6 +122,7 @@ impl NeighborSample {
         let count = self.neighbors.len() as f64;
         let pairs: f64 = self.neighbors.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
         let vectors: f64 = weights.iter().sum();
+        // The additional vector has the mean number of pairs.
         let wanted_pairs = target * (pairs + missed * self.pairs() as f64 / count);
         let wanted_vectors = target * (vectors + missed);
         // Sums of many fractions are slightly too small.
@@ -128,6 +131,7 @@ impl NeighborSample {
         let mut steps = steps.iter().peekable();
         while let Some(&(threshold, vector)) = steps.next() {
             let vector = vector as usize;
+            // The noted neighbors of a vector represent all of them.
             let share = weights[vector] / self.noted(vector).len() as f64;
             found += share * self.neighbors[vector].0 as f64;
             shares += share;
@@ -174,6 +178,7 @@ pub fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
     let (pairs, shares) = (0..5 * REPLICATES).map(replicate).map(|[pair, per_vector]| (pair, per_vector)).unzip();
     let sum = |of: fn(f64) -> f64| vectors.iter().map(|vector| of(vector.neighbors)).sum::<f64>();
     let squares = sum(|neighbors| neighbors * neighbors);
+    // Kish's effective sample size: if a few vectors have most of the pairs, they count as few.
     let effective = if squares > 0.0 { sum(|neighbors| neighbors).powi(2) / squares } else { 0.0 };
     Recalls { pair: interval(pair, pairs, effective), per_vector: interval(per_vector, shares, vectors.len() as f64) }
 }
@@ -203,6 +208,7 @@ fn interval(estimate: f64, mut replicates: Vec<f64>, effective: f64) -> Interval
         low = low.min(1.0 - most_mean(misses.ceil() as u32, TAIL) / effective);
         high = high.max(1.0 - least_mean(misses.floor() as u32, TAIL) / effective);
     }
+    // Without vectors, the bounds above are quotients of zeros.
     let within = |bound: f64| if bound.is_nan() { 0.0 } else { bound.clamp(0.0, 1.0) };
     Interval { estimate, low: within(low), high: within(high).max(estimate) }
 }

@@ -144,6 +144,8 @@ impl RowSample {
             // Sums of many fractions are slightly too small.
             return shares.sum::<f64>() >= target * self.rows.len() as f64 * (1.0 - 1e-9);
         }
+        // Each number is a recall minus the target, so it is at least -target, and the hypothesis is a mean of at
+        // most 0.
         let mut e_value = EValue::new(-target, 0.0);
         shares.for_each(|share| e_value.add(share - target));
         e_value.refutes(alpha)
@@ -196,6 +198,7 @@ impl PairSample {
         let unseen = (share * self.population as f64).floor().min(self.population as f64);
         let hidden = target * unseen * (unseen - 1.0).max(0.0) / self.population as f64;
         let is_hub = self.missed_most(threshold, unseen as usize);
+        // A row that is not left out misses at most `many` pairs, and each counts at most twice.
         let mut e_value = EValue::new(-2.0 * target * many, hidden);
         let mut counted = 0;
         for (row, &RowRecall { found, missed }) in recalls.iter().enumerate().filter(|(_, row)| row.missed <= many) {
@@ -208,7 +211,9 @@ impl PairSample {
             e_value.add((1.0 - target) * found - target * (missed + weight * with_hubs as f64));
             counted += 1;
         }
+        // Rows without pairs, and rows that were left out, count as 0.
         e_value.add_zeros(self.drawn - counted);
+        // The rest of alpha was used for the bound on unseen rows.
         e_value.refutes((1.0 - TAIL_PART) * alpha)
     }
 
@@ -227,6 +232,7 @@ impl PairSample {
         let mut order: Vec<u32> = (0..times.len() as u32).collect();
         let mut is_hub = vec![false; times.len()];
         if count > 0 {
+            // Ties are broken by number, so that the choice does not depend on the selection algorithm.
             let by_times = |&partner: &u32| (std::cmp::Reverse(times[partner as usize]), partner);
             order.select_nth_unstable_by_key(count - 1, by_times);
             order[..count].iter().for_each(|&partner| is_hub[partner as usize] = true);
@@ -284,6 +290,7 @@ impl Certification {
     pub fn least_threshold(&self, target: f64, most: f64) -> Option<f64> {
         let all = self.thresholds(most);
         if self.is_whole() {
+            // Recalls are exact and grow with the threshold, so the least one can be found by bisection.
             let least = all.partition_point(|&threshold| !self.certifies(threshold, target));
             return all.get(least).copied();
         }

@@ -96,6 +96,7 @@ pub fn groundtruth_files(
     let rows = base.info().rows;
     let _of_tags = files.tags.map(|_| context.reserve(4 * rows, "the tags")).transpose()?;
     let tags = files.tags.map(|path| read_tags(context, path, files.base, rows)).transpose()?;
+    // A file that must not be replaced is refused before the work.
     let output = LaterFile::begin(context, files.truth, files.force)?;
     let comparison = Comparison { context, base: &*base, queries: &*queries, metric, wanted, tags: tags.as_deref() };
     let space = Space::plain(base.info().vectors, metric);
@@ -123,6 +124,7 @@ fn wanted(metric: Metric, target: GroundtruthTarget) -> Result<TruthTarget> {
             Err(Error::option(format!("the range threshold is {most}; a squared distance is at least 0")))
         }
         (GroundtruthTarget::Within(most, _), Metric::L2) => Ok(TruthTarget::Within(most)),
+        // The squared distance of unit vectors is 2 - 2 cos, and nearness is -cos.
         (GroundtruthTarget::Within(most, _), Metric::Cosine) => Ok(TruthTarget::Within(most / 2.0 - 1.0)),
         (GroundtruthTarget::Within(least, _), Metric::Ip) => Ok(TruthTarget::Within(0.0 - least)),
     }

@@ -120,6 +120,7 @@ impl Comparison<'_> {
             found.extend(block.found.into_iter().map(BinaryHeap::into_sorted_vec));
             held.push(block.memory);
         }
+        // From here on, only the hits are held.
         memory.shrink(memory.bytes().min(self.nearest_bytes()));
         held.push(memory);
         Ok((found, held))
@@ -176,6 +177,7 @@ impl Comparison<'_> {
         let (kernel, vectors) = (self.context.kernel, self.base.info().vectors);
         let (queries, _of_ids) = read_all(self.context, self.queries, self.metric)?;
         let mut space = self.plain(vectors);
+        // The lift to unit vectors needs the length of the longest row, so the base is read once more.
         if self.metric == Metric::Ip {
             let mut most = 0f64;
             self.context.progress.begin("measure", "rows", self.base.info().rows);
@@ -243,6 +245,7 @@ impl Comparison<'_> {
         found: &BinaryHeap<TrueNeighbor>,
     ) -> T::Distance {
         let most = match self.wanted {
+            // With fewer than K hits, no row is too far.
             TruthTarget::Nearest(count) if found.len() < count => return T::FARTHEST,
             TruthTarget::Nearest(_) => found.peek().map_or(f64::NEG_INFINITY, |farthest| farthest.nearness),
             TruthTarget::Within(most) => most,
@@ -257,6 +260,8 @@ impl Comparison<'_> {
     /// Adds a row, with its stored vector, to the hits of a query if it is near enough.
     fn take(&self, found: &mut BinaryHeap<TrueNeighbor>, query: &[u8], vector: &[u8], row: u64) {
         let element = self.base.info().vectors.element;
+        // Subtracted from 0 instead of negated: `total_cmp` orders -0 before 0, so equal values would not be ordered
+        // by id.
         let nearness = match self.metric {
             Metric::L2 => squared_distance(element, query, vector),
             Metric::Cosine => 0.0 - cosine(element, query, vector),

@@ -21,6 +21,7 @@ impl DistanceHistogram {
 
     /// Adds distances.
     pub(crate) fn add<T: Coordinate>(&mut self, squared: &[T::Distance]) {
+        // Bits of nonnegative floats are in the order of the floats.
         squared.iter().for_each(|&squared| self.counts[(T::rough(squared).to_bits() >> 16) as usize] += 1);
     }
 

@@ -10,6 +10,7 @@ pub(super) fn weight(random: &mut Random) -> f64 {
     let uniform = random.uniform();
     let mut term = std::f64::consts::E.recip();
     let (mut sum, mut count) = (term, 0.0);
+    // Smaller terms no longer change the sum, which may stay below `uniform` by rounding.
     while uniform >= sum && term > 1e-17 {
         count += 1.0;
         term /= count;

@@ -189,6 +189,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let Admission { rule, t } = self.admission;
         match t {
             None => {
+                // Rounding moves each member by at most its residual, so the threshold is widened by both residuals.
                 let limit = T::margin_limit(&self.threshold.widened(residuals), gap.squared);
                 [Some(Selection { measure: Measure::Margin, limit }), None]
             }
@@ -278,6 +279,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.reach.clear();
         for row in self.rows.chosen.iter().map(measure) {
             let admits = |other| within(row + measure(other), selection.limit);
+            // Measures of rows ascend, so the reach of a row is never larger than that of the row before it.
             while reach > 0 && !admits(&others[reach - 1]) {
                 reach -= 1;
             }

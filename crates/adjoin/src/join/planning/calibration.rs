@@ -192,6 +192,7 @@ impl Sampled {
             if wanted as f64 > SHARE_MAX * part.rows as f64 { part.rows } else { wanted }
         };
         let draws: Vec<u64> = self.parts.iter().map(wanted).collect();
+        // If all promised vectors are drawn, they show every pair, so no others are needed.
         let all_promised = self.parts.iter().zip(&draws).filter(|(part, _)| part.promised);
         let seen_from_one_side = all_promised.clone().all(|(part, wanted)| *wanted == part.rows);
         let others = |(part, wanted): (&Part, u64)| if part.promised || !seen_from_one_side { wanted } else { 0 };
@@ -243,6 +244,7 @@ impl Sampled {
     fn draw_up_to<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, step: u32, seed: u64) -> Result<u64> {
         let mut places: Vec<(u32, u32)> = Vec::new();
         for step in self.steps..=step {
+            // Each step has a random stream of its own, so the sample of a step contains those of earlier steps.
             let seed = seed.wrapping_add(u64::from(step) << 32);
             let mut all = self.places.iter().chain(&places).copied().collect::<Vec<_>>();
             all.sort_unstable();
@@ -279,6 +281,7 @@ impl Sampled {
             computed += distances;
             found.extend(neighbors);
         }
+        // Memory that was reserved for neighbors and is not needed is returned.
         reserved.shrink(of_vectors + (bytes - room.bytes));
         self.memory.push(reserved);
         self.add(places, found);
@@ -308,6 +311,7 @@ impl Sampled {
         let (every_edge, recall) = (self.certification(search.buckets, None), goal.recall);
         let largest = every_edge.largest_threshold();
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
+        // If the largest threshold does not pass, no smaller one does.
         if !every_edge.certifies(largest, recall) {
             return Ok(None);
         }
@@ -322,6 +326,7 @@ impl Sampled {
             if let Some(t) = certification.least_threshold(recall, t) {
                 return self.settle(search, goal, graph, &certification, t, *spent).map(Some);
             }
+            // The next attempt includes edges that only a larger threshold admits.
             t = reach_of(farther);
             if number > 0 && centers >= search.centers.rows() {
                 break;
@@ -420,6 +425,7 @@ impl Sampled {
         if found.count == 0 {
             return;
         }
+        // A pair of two buckets is found only if their edge is admitted too.
         let t = |neighbor: &Neighbor| match graph {
             Some(graph) if neighbor.bucket != bucket => (graph.edge_t(bucket, neighbor.bucket) as f32).max(neighbor.t),
             _ => neighbor.t,
@@ -483,11 +489,13 @@ fn reach_of(t: f64) -> f64 {
 /// Plans the pass by the available memory.
 fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Result<Memory> {
     let NeighborSearch { context, buckets, .. } = *search;
+    // A budget that is too small is refused with the memory of the whole step, not of its first part.
     drop(context.reserve(least_bytes::<T>(buckets, context.threads, count), PURPOSE)?);
     let least = least_for_finding::<T>(buckets, context.threads, count) + search.read_ahead;
     let spare = context.budget().free().saturating_sub(least);
     let per_vector = bytes_of_drawn::<T>(buckets, context.threads);
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
+    // Half of the spare memory is for more vectors at once, the rest for neighbors.
     let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
     let more = (chunk - chunk_least) * per_vector;
     let least_for_neighbors = least_for_neighbors(buckets, count);

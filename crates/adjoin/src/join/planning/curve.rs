@@ -35,6 +35,7 @@ pub fn neighbor_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec
         let squared = counts.squared_of(wanted)?;
         let threshold = match manifest.metric {
             Metric::L2 => squared.sqrt(),
+            // The squared distance of unit vectors is 2 - 2 cos.
             Metric::Cosine | Metric::Ip => 1.0 - squared / 2.0,
         };
         Some((neighbors, threshold))

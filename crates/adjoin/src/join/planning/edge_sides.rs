@@ -157,10 +157,12 @@ impl<S: EdgeSide> Gathered<S> {
         self.records.read(*partition, |bytes| {
             let side = |bytes| S::read_from_bytes(bytes).expect("chunks are as long as a side");
             let all = bytes.chunks_exact(size_of::<S>()).map(side);
+            // A partition may have cells of other groups too.
             sides.extend(all.filter(|side| cells.contains(&self.grid.cell(side.edge()))));
             Ok(())
         })?;
         assert_eq!(sides.len(), *count, "what was counted is there");
+        // The two sides of an edge become adjacent, in an order that does not depend on threads.
         sides.sort_unstable_by_key(|side| (side.edge(), side.direction().0));
         Ok(())
     }

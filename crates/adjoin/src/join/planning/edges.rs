@@ -102,6 +102,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
                     Choice::Exact => self.exact(),
                     Choice::Calibrated { sample_max } => match self.calibrated(target, sample_max)? {
                         Some(edges) => Ok(edges),
+                        // No sample supports the promise, so every pair is found instead.
                         None => self.exact(),
                     },
                 }
@@ -139,6 +140,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     fn edges_of(&self, target: f64, found: Calibrated, pairs: &PairSample<T>, watch: &Stopwatch) -> Result<Edges> {
         let (rule, t) = (Rule::Union, found.t);
         let (edges, memory) = found.graph.edges(&self.search(), t)?;
+        // The thresholds of single edges are not needed from here on.
         drop(found.graph);
         let graph = BucketGraph { buckets: self.centers.rows(), edges };
         let (predicted_pairs, predicted_results) = self.predict(pairs, |pair| {

@@ -104,6 +104,7 @@ impl<T: Coordinate> PairSample<T> {
             let reach: Vec<u32> = block.iter().map(|&row| self.earlier_partners(row)).collect();
             hits.clear();
             kernel.within(vectors, block, &columns, &reach, limit, &mut hits);
+            // A mask may have columns beyond the reach of its row, since tiles are computed as a whole.
             let before = |mask: &HitMask| {
                 let row = block[mask.row as usize];
                 mask.columns().take_while(|&column| column < self.earlier_partners(row)).count() as u64
@@ -140,6 +141,7 @@ impl<T: Coordinate> PairSample<T> {
             kernel.many_to_many(&self.centers, block, &center_columns, &mut gaps);
             kernel.many_to_many(vectors, &all, &block_centers, &mut from_others);
             for (row, &a) in block.iter().enumerate() {
+                // Vectors of the second set are only the second of a pair.
                 let first = match self.second {
                     Some(second) if a as usize >= second => break,
                     second => second.unwrap_or(a as usize + 1),

@@ -37,6 +37,7 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         let SetSize { rows, buckets } = size;
         let (bucket_numbers, own) = nearest.into_iter().unzip();
         let placed = Placed { vectors, buckets: bucket_numbers, own };
+        // Assumes buckets of equal size, since the real ones are unknown.
         let own_pairs = pairs_of(rows.div_ceil(buckets.max(1))).saturating_mul(buckets).min(pairs_of(rows));
         let pairs = PairSample::new(kernel, placed, centers, own_pairs, BucketPairsToVisit::within(size));
         Self { pairs, space }

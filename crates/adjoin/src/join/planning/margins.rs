@@ -65,6 +65,8 @@ pub(super) fn margin_edges<T: Coordinate>(
     let mut pass = of(buckets.taking_part().collect(), expected.collect());
     let measured = pass.run(&sink)?;
     let mut distances = pass.distances();
+    // Some members may exceed the assumed bounds of their buckets. The margins towards these buckets are computed
+    // again with the measured bounds, so the graph misses no edge.
     let deeper = |j: &u32| !measured[*j as usize].is_within(&pass.depths[*j as usize]);
     let deeper: Vec<u32> = buckets.taking_part().filter(deeper).collect();
     if !deeper.is_empty() {
@@ -86,6 +88,7 @@ pub(super) fn margin_edges<T: Coordinate>(
         context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PLAN_PURPOSE)
     })?;
     graph.edges.shrink_to_fit();
+    // Edges were found cell by cell, and tasks need them in order.
     graph.edges.sort_unstable();
     Ok(Graph { graph, memory, center_distances: distances })
 }
@@ -195,11 +198,13 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let bounds = self.bounds(bucket, loaded.members.residual);
         let mut least = vec![f32::INFINITY; towards];
         let all: Vec<u32> = (0..loaded.len() as u32).collect();
+        // Rounded up, so that no margin becomes larger than it is.
         let own: Vec<f32> = all.iter().map(|&member| (loaded.own_at_most(member) as f32).next_up()).collect();
         let (partners, mut end) = (self.buckets.partners(bucket), 0);
         for columns in &self.columns {
             let of = end..end + columns.len();
             end = of.end;
+            // A chunk has centers of one part, so all or none of them are partners.
             if !partners.contains(&self.towards[of.start]) {
                 continue;
             }
@@ -216,6 +221,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let all = least.iter().zip(&bounds).zip(&self.towards);
         let near =
             all.filter(|&((&rough, &bound), &j)| self.buckets.may_meet(bucket, j) && within(certain(rough), bound));
+        // Rounded down, since a margin is used as a lower bound.
         let down = |margin: f64| (margin as f32).next_down();
         let said = |((&rough, _), &towards)| LeastMargin { from: bucket, towards, margin: down(certain(rough)) };
         sink.take(near.map(said))?;

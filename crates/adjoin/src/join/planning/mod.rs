@@ -202,6 +202,7 @@ impl<'a> Planner<'a> {
         let tasks = (own.len() + graph.edges.len()) as u64;
         let run = RunSize { tasks, results: edges.predicted_results };
         let room = self.room::<T>(&graph.edges, run, free)?;
+        // With one set, there is no other set that could lead.
         let leads = if buckets.parts().len() == 1 { &[Lead::Left][..] } else { &Lead::ALL };
         let schedule = schedule(tasks_of(graph, &own), &room.sizes, room.start(), leads);
         let spent = Spent {
@@ -223,6 +224,7 @@ impl<'a> Planner<'a> {
         let JoinPlan { mut decided, watched, order, lead, tasks, steps, .. } = plan;
         let watched =
             watched.map(|watched| Watched::new(&self.context, watched, self.buckets.first_new_row())).transpose()?;
+        // The plan may have only some of the tasks, so the prediction for all of them does not apply.
         decided.predicted.center_distances = center_distances(self.buckets, &tasks);
         let run = RunSize { tasks: tasks.len() as u64, results: decided.predicted.results };
         let room = self.room::<T>(&tasks, run, self.context.budget().free())?;

@@ -80,6 +80,7 @@ impl NearGraph {
         let (context, sides) = (search.context, self.sides.as_ref().expect("nothing is made yet"));
         let (free, of_all) = (context.budget().free(), (sides.count() * size_of::<(u32, u32, f32)>()) as u64);
         let bytes = of_all + sides.bytes_of_map(context.threads);
+        // The edges are held only if half of the memory is left for the rest of the plan.
         if of_all > free / 2 || bytes > free {
             return Ok(false);
         }
@@ -189,6 +190,7 @@ fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) 
         let partners = buckets.partners(center as u32);
         let near = partners.filter(|&other| buckets.members(other) > 0).map(|other| squared[other as usize]);
         let mut squared: Vec<f64> = near.map(|squared| T::at_most(squared, centers.dimensions())).collect();
+        // There are fewer centers than are to be examined, so none is too far.
         if count >= squared.len() {
             return Ok(f64::INFINITY);
         }
@@ -266,6 +268,7 @@ impl Candidate {
         let mut least = [[f32::INFINITY; RANKS.len()]; 2];
         for ((part, limit), least) in self.parts.iter().flatten().zip(&mut least) {
             for (least, wanted) in least.iter_mut().zip(RANKS) {
+                // A bucket with fewer members than ranks has its last member at all later ranks.
                 let rank = wanted.min(members) - 1;
                 let measure = match part.measure {
                     Measure::Distance => T::at_least(of.distances[rank], self.dimensions),
@@ -273,6 +276,7 @@ impl Candidate {
                 };
                 let excess = part.excess(measure);
                 if excess <= *limit {
+                    // Rounded up, since a threshold that is slightly too small would not admit the edge.
                     *least = (excess as f32).next_up();
                 }
             }

@@ -131,6 +131,7 @@ impl Neighbors {
         self.count += weight;
         self.unweighted += 1;
         if self.noted.len() == self.noted.capacity() {
+            // Capacities double up to the limit of a list, since memory is counted by capacity.
             let wanted = (2 * self.noted.len()).clamp(4, noted_and_more(most));
             self.noted.reserve_exact(wanted - self.noted.len());
         }
@@ -239,6 +240,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let (eps, dimensions) = (self.search.threshold.widened(residuals).distance, bucket.members.panel.dimensions());
         T::measure_keys(&bucket.own, None, dimensions, &mut self.keys);
         self.chosen.clear();
+        // The complement of a key sorts the farthest members first.
         self.chosen.extend(self.keys.iter().zip(0..).map(|(&key, member)| u64::from(!key) << 32 | member));
         self.chosen.sort_unstable();
         self.order.clear();
@@ -290,6 +292,7 @@ impl<T: Coordinate> Sides<'_, T> {
         let (buckets, drawn) = (self.search.buckets, self.drawn);
         let Some(filter) = buckets.pairs() else { return true };
         let (own, place) = drawn.places[vector as usize];
+        // The filter has a left and a right side. With one set, the earlier row is on the left.
         let is_left = match buckets.are_of_two_sets() {
             true => buckets.part_of(own) == 0,
             false => drawn.rows[vector as usize] < bucket.row(member),
@@ -306,6 +309,7 @@ impl<T: Coordinate> Sides<'_, T> {
         if at == (number, member) {
             return None;
         }
+        // Every rule compares all pairs within a bucket.
         let t = if at.0 == number {
             f64::NEG_INFINITY
         } else {
