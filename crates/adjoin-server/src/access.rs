@@ -59,6 +59,7 @@ impl Access {
 /// If there is not exactly one `Host`, or the transfer encoding is not `chunked` alone.
 pub(crate) fn check_framing(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let hosts = headers.get_all(header::HOST).iter().count();
+    // `Host` is mandatory since HTTP/1.1. A second one is refused, since a proxy may have checked only the other one.
     if hosts > 1 || hosts == 0 && version >= Version::HTTP_11 {
         let why = format!("the request has {hosts} headers `Host`; send one");
         return Err(Problem::bad_request(why));
@@ -77,6 +78,7 @@ fn shown(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(key) = headers.get(KEY_HEADER) {
         return Some(key.as_bytes());
     }
+    // 7 is the length of `bearer `. The scheme may be in upper case: RFC 9110, section 11.1.
     let (scheme, key) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
 }
@@ -89,6 +91,7 @@ fn are_equal(shown: &[u8], key: &[u8]) -> bool {
 /// Returns whether `host`, with or without a port, is a loopback name of this machine.
 fn names_loopback(host: &[u8]) -> bool {
     let Ok(host) = str::from_utf8(host) else { return false };
+    // An IPv6 address contains colons too. In brackets it ends with `]`, which is no digit, so it is not cut.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -67,6 +67,7 @@ impl AnswerFacts {
     pub(crate) fn add(&mut self, answer: &serve::Answer, queries: usize) {
         let share = 1.0 / queries as f64;
         self.recall = answer.recall;
+        // Queries of a request may be answered in different batches of the service. The largest one is shown.
         self.batch_queries = self.batch_queries.max(answer.together.into());
         *self.probes_per_query.get_or_insert(0.0) += share * answer.probes as f64;
         self.bytes_per_query += share * answer.read_bytes as f64;
@@ -91,6 +92,7 @@ impl Answer {
 
     /// Writes the answer as JSON.
     pub(crate) fn to_json(&self) -> Vec<u8> {
+        // The bound was reserved in the memory for clients, so the text must not grow beyond it.
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
         let name = value_field(self.metric).name().clone();
         text.extend_from_slice(b"{\"hits\":[");
@@ -146,6 +148,7 @@ impl Answer {
 
 /// Writes the id of a hit, or its row number if rows have no ids.
 fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
+    // Writing to a vector cannot fail.
     let _ = match ids {
         Ids::Utf8(texts) => serde_json::to_writer(text, &String::from_utf8_lossy(texts.get(hit))).map_err(Into::into),
         Ids::Int64(ids) => write!(text, "{}", ids[hit]),

@@ -42,6 +42,7 @@ pub(crate) fn table_of(
     let mut columns: Vec<Column> = attributes.iter().map(|attribute| Column::new(attribute.kind)).collect();
     for (row, object) in objects.into_iter().enumerate() {
         let failed = |why: &dyn fmt::Display| Problem::bad_request(format!("the columns of vector {row}: {why}"));
+        // Checked here, since the error of the parser does not show what an object would look like.
         if !object.get().starts_with('{') {
             return Err(failed(&format!("{} is not an object; give {}", quoted(object.get()), example(attributes))));
         }
@@ -162,6 +163,7 @@ impl Column {
 
 /// Returns the integer that equals a JSON number: `1`, `1.0` and `10e-1` are all 1. `None` if there is none.
 fn integer(json: &str) -> Option<i64> {
+    // Parsed as text: a conversion through f64 would round integers above 2^53.
     let (mantissa, exponent) = match json.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()),
         None => (json, Some(0)),
@@ -172,12 +174,14 @@ fn integer(json: &str) -> Option<i64> {
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
+    // Zeros on the left have no value. Zeros on the right are moved to the exponent, so that `10e-1` is an integer.
     let digits = digits.trim_start_matches('0');
     let significant = digits.trim_end_matches('0');
     if significant.is_empty() {
         return Some(0);
     }
     let dropped = (digits.len() - significant.len()) as i64;
+    // The number of zeros to append. A negative number leaves a fraction, and such a value is not an integer.
     let zeros = exponent?.checked_sub(fraction.len() as i64)?.checked_add(dropped)?;
     // 2^63 has 19 digits.
     if !(0..=19).contains(&zeros) {
@@ -192,6 +196,7 @@ fn float(json: &str) -> Option<f64> {
         return None;
     }
     let value: f64 = json.parse().ok().filter(|value: &f64| value.is_finite())?;
+    // A client that sends an integer expects the same integer back, so it is refused if a float would round it.
     let is_exact = match integer(json) {
         Some(integer) => value as i128 == i128::from(integer),
         None => true,
@@ -231,6 +236,7 @@ impl<'de> Visitor<'de> for OneObject<'_> {
                 return Err(A::Error::custom(format!("there is no column `{name}`; choose from: {known}")));
             };
             let column = &mut self.columns[at];
+            // Each earlier row has pushed one value, so a longer column has a value of this row already.
             if column.len() > self.row {
                 return Err(A::Error::custom(format!("`{}` is given twice; give it once", quoted(&name))));
             }
@@ -239,6 +245,7 @@ impl<'de> Visitor<'de> for OneObject<'_> {
                 A::Error::custom(format!("`{name}` is {value}, which no {kind} is; give {expected}, or null"))
             })?;
         }
+        // Members that the object leaves out are null. Without this, the columns would differ in length.
         self.columns
             .iter_mut()
             .filter_map(|column| (column.len() == self.row).then(|| column.push_null()))

@@ -225,21 +225,26 @@ impl Backend {
         if matches!(before.folder(), Folder::Collection(_)) {
             return Ok(false);
         }
+        // Without a new generation, the only work is a service that has failed.
         if *generation == now {
             self.restart_failed_service(&before)?;
             return Ok(false);
         }
         let next = match self.open_next() {
+            // Running searches may hold the memory. They end soon, or the next call of this function tries again.
             Err(error) if error.kind() == ErrorKind::Budget => {
                 self.wait_for_searches();
                 self.open_next()?
             }
             opened => opened?,
         };
+        // From here on, no search uses the service, and no search can start before the new one is in place.
         let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
         if let Folder::Store(store) = next.folder()
             && let Err(error) = self.replace_service(store)
         {
+            // The service of the old generation is closed by now. It is opened again, so that its clients get
+            // answers.
             if let Folder::Store(before) = before.folder() {
                 self.replace_service(before)?;
             }
@@ -261,6 +266,7 @@ impl Backend {
     fn open_next(&self) -> Result<Served> {
         let (before, next) = (self.facts(), Served::open(&self.context, &self.folder)?);
         let after = next.folder().facts();
+        // Requests in the queues were checked against the facts of the old generation.
         if (before.kind, before.vectors.dimensions, before.metric)
             != (after.kind, after.vectors.dimensions, after.metric)
         {
@@ -274,6 +280,7 @@ impl Backend {
 
     /// Opens a service of `store` in the memory of the old service, which no search uses anymore.
     fn replace_service(&self, store: &Arc<Store>) -> Result<()> {
+        // Closed first: the memory does not hold two services.
         let before = lock(&self.service).take();
         drop(before);
         let service = Arc::new(open_service(&self.search, store)?);
@@ -286,6 +293,7 @@ impl Backend {
         if lock(&self.service).as_ref().is_some_and(|service| !service.has_failed()) {
             return Ok(());
         }
+        // Searches that use the failed service must end before its memory is taken.
         let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
         self.replace_service(store)?;
         tracing::warn!("the service of the store had failed; it was started again");
@@ -301,6 +309,8 @@ impl Backend {
                 None => self.search(&self.search, batch, give),
             });
         }
+        // The part may be too small for a request. If so, it is searched again in all of the memory, after the
+        // others.
         let mut refused = Vec::new();
         self.search_in_part(batch, &mut |k, answer| match answer {
             Err(error) if error.kind() == ErrorKind::Budget => refused.push((k, error)),
@@ -325,6 +335,7 @@ impl Backend {
         context.cancel = self.end.with_deadline(batch.positions.iter().map(|&k| batch.requests[k].deadline).max());
         let part = context.for_run(context.budget().total() / LONG_PART, "a long search");
         let Ok(part) = part else { return self.search(&self.search, batch, give) };
+        // The other half is left for searches of the quick lane that start in the meantime.
         part.budget().shrink(part.budget().total() / 2);
         self.search(&part, batch, give);
     }
@@ -362,6 +373,7 @@ impl Backend {
             open[k] = Some(Gathered::new(requests[k].rows, memory));
             asked.extend((0..requests[k].rows).map(|query| (k, query)));
         }
+        // The service refuses queries beyond the number that may wait.
         for some in asked.chunks(service.waiting_max()) {
             let asked = some.iter().map(|&(k, query)| serve::Request {
                 vector: requests[k].query(query),
@@ -378,6 +390,7 @@ impl Backend {
                     Ok(true) => open[k].take().expect("it is there").whole(ids, &self.clients),
                     Err(error) => Err(error),
                 };
+                // Later answers to this request are dropped, whether it has succeeded or failed.
                 open[k] = None;
                 let search_ms = begun.elapsed().as_secs_f64() * 1e3;
                 if let Ok((_, facts)) = &whole {
@@ -421,6 +434,7 @@ impl Backend {
     /// If the log of the collection cannot be written.
     pub(crate) fn close(self) -> Result<()> {
         let served = self.served.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // The threads of the lanes have ended, so this is the last owner.
         Arc::into_inner(served).map_or(Ok(()), Served::close)
     }
 
@@ -554,6 +568,8 @@ impl HitSink for Sharing<'_> {
             let (part, _) = self.queries.part_of(row);
             let (rows, values) = (&batch.rows[start..end], &batch.values[start..end]);
             let hits = QueryHits { rows, ids: &batch.ids, first_id: start, values };
+            // The engine splits the hits of a query that exceed a batch. The next batch then continues with the same
+            // query.
             if query == 0 && batch.hits_before > 0 {
                 found[part].reopen();
             }

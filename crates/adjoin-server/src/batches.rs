@@ -46,6 +46,7 @@ pub(crate) fn start(
 /// Answers the jobs of a batch, unless their clients no longer wait. Returns the cost, or `None` if there are none.
 fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Option<Outcome> {
     let begun = Instant::now();
+    // Time in the queue counts too: a search for a client that has given up would only delay the others.
     let (jobs, late): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(|job| job.request.deadline > begun);
     late.into_iter().for_each(|job| drop(job.reply.send(Err(Problem::late()))));
     let jobs: Vec<Job> = jobs.into_iter().filter(|job| !job.reply.is_closed()).collect();
@@ -67,6 +68,8 @@ fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Opt
                     outcome.bytes += backend.bytes_compared(asked[k].rows, answer.facts.distances_per_query);
                 }
                 Err(error) if error.kind() == ErrorKind::Late => {
+                    // The distances of a search that was cut off are unknown, so its predicted bytes count. They
+                    // would take at least the time spent.
                     outcome.is_whole = false;
                     outcome.bytes += predicted[k];
                 }

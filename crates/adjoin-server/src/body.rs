@@ -25,12 +25,15 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -
     if encoding == Encoding::Identity {
         return arrived(body, limits).await;
     }
+    // `times` is for parsed data, and compressed bytes are not parsed. The decoded bytes are reserved that often.
     let compressed = arrived(body, &Limits { times: 1, ..*limits }).await?;
+    // Decoding may take long, and the other tasks of this thread would wait.
     tokio::task::block_in_place(|| encoding.decode(&compressed.bytes, limits))
 }
 
 async fn arrived(body: Body, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let declared = body.size_hint().lower();
+    // Refused by its declared length, before any memory is reserved or a byte is read.
     if declared > limits.bytes {
         return Err(too_large(limits));
     }
@@ -51,9 +54,11 @@ async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<
             return Err(too_large(limits));
         }
         if bytes > room {
+            // Whole steps, since a reservation per frame would be slow, but not more than the declared length.
             let more = bytes.next_multiple_of(STEP_BYTES).min(declared.max(bytes)) - room;
             held.memory.join(reserve(more)?);
             room += more;
+            // Exact, since the growth of a vector by doubling would exceed the reservation.
             held.bytes.reserve_exact((room as usize) - held.bytes.len());
         }
         held.bytes.extend_from_slice(&data);

@@ -91,6 +91,7 @@ impl OpenConnections {
     fn take(&self) -> Option<Arc<OpenConnection>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.len() as u64 >= KEPT {
+            // A client that has sent no request loses nothing but its place, and it may connect again.
             let idle = taken.iter().position(|kept| !kept.has_request.load(Ordering::Relaxed))?;
             taken.remove(idle)?.ended.notify_one();
         }
@@ -141,10 +142,13 @@ pub(crate) async fn run(
             () = &mut taking_in => {}
             () = stop => {}
         }
+        // `/readyz` answers with 503 from now on, so that load balancers choose another server before the socket is
+        // closed.
         draining();
         let _ = tokio::time::timeout(LAST_CALL, taking_in).await;
     }
     drop(listener);
+    // Idle connections are closed at once. The others are closed after their answers.
     if tokio::time::timeout(DRAIN_TIME, listening.graceful.shutdown()).await.is_err() {
         tracing::warn!("some clients did not take their answers in {} s; they are left", DRAIN_TIME.as_secs());
     }
@@ -196,6 +200,7 @@ impl Listening {
     fn serve_kept(&self, stream: TcpStream, kept: Arc<OpenConnection>) {
         let (router, own) = (TowerToHyperService::new(self.kept_router.clone()), kept.clone());
         let service = service_fn(move |request| {
+            // The request has arrived, so the connection is not given to another client anymore.
             own.has_request.store(true, Ordering::Relaxed);
             router.call(request)
         });
@@ -203,6 +208,7 @@ impl Listening {
         let (connection, metrics, all) = (self.graceful.watch(connection), self.metrics.clone(), self.kept.clone());
         tokio::spawn(async move {
             let _connected = metrics.connected();
+            // The connection is dropped here, and so closed, if another client takes its place.
             tokio::select! {
                 _ = connection => {}
                 () = kept.ended.notified() => metrics.answered(503),

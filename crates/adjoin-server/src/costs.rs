@@ -32,6 +32,7 @@ impl Costs {
         let now = (distances / rows as f64).min(1.0);
         let mean = |known: f64| (1.0 - LEARNED) * known + LEARNED * now;
         self.mean = Some(self.mean.map_or(now, mean));
+        // Removed here and pushed at the end, so that the kinds are in the order of their last use.
         let known = self.kinds.iter().position(|(kind, _)| kind == search).map(|at| self.kinds.remove(at));
         if self.kinds.len() == KINDS_MAX {
             self.kinds.remove(0);

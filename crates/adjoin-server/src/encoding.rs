@@ -60,6 +60,7 @@ impl Encoding {
             Self::Gzip => {
                 let mut rest = body;
                 loop {
+                    // A gzip file may have several members, which decode to one text: RFC 1952, section 2.2.
                     let mut decoder = GzDecoder::new(rest);
                     decoded.fill(&mut decoder, "gzip")?;
                     rest = decoder.into_inner();
@@ -71,6 +72,7 @@ impl Encoding {
             }
             Self::Zstd => {
                 let mut decoder = zstd::Decoder::with_buffer(body).map_err(|error| damaged("zstd", &error))?;
+                // The client chooses the size of the window, so a small body could make the decoder allocate much memory.
                 decoder.window_log_max(WINDOW_LOG_MAX).map_err(|error| damaged("zstd", &error))?;
                 decoded.fill(&mut decoder, "zstd")?;
             }
@@ -112,10 +114,12 @@ impl Decoded<'_> {
                 memory.join(reserve(limits, (bytes.capacity().max(start + more) - bytes.capacity()) as u64)?);
                 bytes.reserve_exact(more);
             }
+            // At least one byte, also beyond the limit: this byte shows that the body is too large.
             let step = (bytes.capacity() - start).clamp(1, STEP_BYTES);
             bytes.resize(start + step, 0);
             let read = loop {
                 match from.read(&mut bytes[start..]) {
+                    // A signal interrupted the read, which is not a fault of the body.
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     read => break read,
                 }

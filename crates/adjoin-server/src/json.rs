@@ -90,6 +90,7 @@ impl<'de> Visitor<'de> for AllRows {
                 )));
             }
             (vectors.rows, vectors.kind.dimensions) = (vectors.rows + 1, dimensions);
+            // Checked while the list is parsed, so that a long one does not fill the memory first.
             if vectors.rows > QUERIES_MAX {
                 return Err(A::Error::custom(format!("more than {QUERIES_MAX} vectors; send several requests")));
             }
@@ -122,6 +123,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<usize, A::Error> {
         let mut dimensions = 0;
         while let Some(value) = elements.next_element::<f64>()? {
+            // A number beyond the range of f32 becomes infinite, so the check of the result finds it.
             let element = value as f32;
             if !element.is_finite() {
                 return Err(A::Error::custom(format!(

@@ -84,6 +84,7 @@ impl Metrics {
 
     /// Counts a response of which the duration is not recorded.
     pub(crate) fn answered(&self, status: u16) {
+        // The clamp protects the index only: no handler returns a status outside of 100 to 599.
         let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
         self.responses[class].fetch_add(1, Ordering::Relaxed);
         if let Some(shed) = LoadShedding::of(status) {
@@ -208,6 +209,7 @@ impl<const N: usize> Histogram<N> {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
         let mut total = 0;
         for (end, count) in ends.iter().zip(&self.counts) {
+            // A bucket of Prometheus counts all values up to its end, including those of the earlier buckets.
             total += count.load(Ordering::Relaxed);
             let end = if end.is_finite() { end.to_string() } else { "+Inf".to_owned() };
             let _ = writeln!(text, "{name}_bucket{{le=\"{end}\"}} {total}");

@@ -77,6 +77,7 @@ impl Problem {
 /// Returns the name of an option in requests, or its flag if it was set when the server was started.
 fn as_member(Mention { argument, value }: &Mention) -> String {
     let name = match argument {
+        // Argument::Threads =>| Members of requests do not set these options, only flags of the command do.
         Argument::Memory | Argument::Threads => format!("--{}", argument.name()),
         _ => argument.name().replace('-', "_"),
     };
@@ -109,6 +110,7 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        // The header tells the client which encodings it may use: RFC 9110, section 12.5.3.
         if self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             response.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ENCODINGS));
         }

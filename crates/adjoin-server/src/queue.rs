@@ -150,6 +150,7 @@ impl Queue {
         let now = (self.clock)();
         let (count, bytes) = batch_of(&state.waiting, state.pace, now);
         let batch: Vec<Job> = state.waiting.drain(..count).collect();
+        // Added up again: with a running difference, rounding errors would grow over time.
         state.waiting_bytes = state.waiting.iter().map(|job| job.bytes).sum();
         state.busy_until = Some(now + Duration::from_secs_f64(state.pace.seconds(bytes)));
         Some(batch)
@@ -165,6 +166,7 @@ impl Queue {
     /// Refuses all jobs, including waiting ones, because the thread that takes batches has ended.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
+        // After a regular close, the thread is expected to end.
         state.is_abandoned = !state.is_closed;
         state.is_closed = true;
         let waiting = std::mem::take(&mut state.waiting);
@@ -213,6 +215,7 @@ fn batch_of(waiting: &VecDeque<Job>, pace: ServiceRate, now: Instant) -> (usize,
     for (count, job) in waiting.iter().enumerate() {
         let (more, rows) = (bytes + job.bytes, queries + job.request.rows);
         let first = left.min(job.request.deadline.saturating_duration_since(now).as_secs_f64() / MARGIN);
+        // The first job is always taken: if it were not, a job larger than the limits would block the queue forever.
         if count > 0 && (pace.seconds(more) > first || rows > BATCH_QUERIES_MAX) {
             return (count, bytes);
         }

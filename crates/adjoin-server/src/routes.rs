@@ -189,6 +189,7 @@ async fn search(
     let arrived = Instant::now();
     let kind = content_type(&headers, &[JSON, RAW, ARROW])?;
     let in_address = query.map_err(|refused| Problem::bad_request(refused.body_text()))?.0;
+    // Members in both places might contradict each other.
     if kind == JSON && in_address != Members::default() {
         return Err(Problem::bad_request(
             "a request in JSON has all its members in the body; leave out those after `?`",
@@ -202,6 +203,7 @@ async fn search(
         ARROW => apart(held.bytes.len(), || of_arrow(&server, held, in_address))?,
         _ => of_raw(&server, held, in_address)?,
     };
+    // All members are checked before ids are looked up, since that may read the whole folder.
     let asked = SearchBody::of(&server, &members, arrived)?;
     let (queries, memory) = match queries {
         Queries::Vectors(vectors, memory) => (vectors, memory),
@@ -214,6 +216,7 @@ async fn search(
     let lane = server.backend.lane(&request.search);
     server.queues[lane as usize].submit(Job { request, bytes, arrived, reply })?;
     let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| Problem::late())?;
+    // _| Problem::draining())??;| The sender is dropped without an answer only if the queue is closed.
     let answer = answer.map_err(|_| Problem::draining())??;
     server.metrics.searched(rows, (answer.facts.bytes_per_query * rows as f64) as u64);
     respond(&server, &headers, &answer)
@@ -239,11 +242,13 @@ async fn write(
     let collection = server.backend.served().collection()?.clone();
     let limits = Limits { bytes: server.body_bytes, times: WRITE_TIMES, clients: server.backend.clients() };
     let BodyBytes { bytes, memory } = body::read(headers, body, &limits).await?;
+    // The turn is taken after the body has arrived, so that slow clients do not block other writes.
     let turn = tokio::time::timeout_at(deadline.into(), server.writes.clone().acquire_owned());
     let turn =
         turn.await.map_err(|_| writes::problem_of(&Problem::late(), true, false))?.map_err(|_| Problem::draining())?;
     let cancel = server.stop_writes.with_deadline(Some(deadline));
     let written = tokio::task::spawn_blocking(move || {
+        // Both are held until the write ends, even if the client disconnects, since the write continues then.
         let _held = (turn, memory);
         work(&collection, &bytes, &cancel).map_err(|problem| {
             let is_alone = server.writes.available_permits() + 1 == WRITES && !collection.is_merging();
@@ -365,6 +370,7 @@ impl SearchBody {
     fn with(self, queries: Vectors, mut memory: Reservation) -> Request {
         let Self { search, deadline } = self;
         let Vectors { rows, kind: vectors, mut stored } = queries;
+        // The request waits in a queue with its queries only, so the rest of the body's memory is released.
         stored.shrink_to_fit();
         memory.shrink(RAW_TIMES * stored.len() as u64);
         Request { search, vectors, rows, stored, deadline, _memory: memory }

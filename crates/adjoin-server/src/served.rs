@@ -114,6 +114,7 @@ impl Served {
     /// # Errors
     /// If the log of the collection cannot be written.
     pub(crate) fn close(self) -> Result<()> {
+        // First, because the merger holds a reference to the collection.
         drop(self.merger);
         let Folder::Collection(collection) = self.folder else { return Ok(()) };
         Arc::into_inner(collection).map_or(Ok(()), Collection::close)

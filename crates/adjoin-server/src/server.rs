@@ -96,6 +96,7 @@ pub fn serve(
     let runtime = runtime()?;
     let listener =
         runtime.block_on(TcpListener::bind(options.listen)).map_err(|error| cannot_listen(options.listen, error))?;
+    // With port 0, the system chooses a port. Clients must learn which one.
     let address = listener.local_addr().map_err(|error| cannot_listen(options.listen, error))?;
     let batches = start_batches(&backend, &queues, &metrics)?;
     let server = Arc::new(Server {
@@ -117,17 +118,20 @@ pub fn serve(
         let draining = || {
             tracing::info!("ending: what was taken in is answered");
             server.is_draining.store(true, Ordering::Relaxed);
+            // Writes that wait for a merge might wait longer than the shutdown may take.
             server.stop_writes.cancel();
         };
         let (stop, connections) = (stopped(stop.clone()), division.connections as usize);
         runtime.block_on(connections::run(listener, connections, router(&server), &metrics, stop, draining));
         taking_up.abort();
+        // No client waits anymore, and the threads of the lanes end only after their searches.
         backend.end_searches();
     }
     queues.iter().for_each(|queue| queue.close());
     for batches in batches {
         let _ = batches.join(); // the thread logs its own failure
     }
+    // The server and the tasks of the runtime hold references to the backend, which only its last owner can close.
     drop(server);
     runtime.shutdown_timeout(END_TIME);
     started?;
@@ -208,6 +212,7 @@ async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
 /// Returns how many files this process may open, after raising its limit as far as allowed.
 fn files_max() -> u64 {
     let limit = getrlimit(Resource::Nofile);
+    // The soft limit is often 1024 for the sake of `select`, and each connection takes a file.
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
     limit.current.unwrap_or(u64::MAX)

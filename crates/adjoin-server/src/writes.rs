@@ -118,6 +118,7 @@ fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
 pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
     let DeleteRequest { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
     Ok(match (ids, r#where) {
+        // An empty list has no kind of ids. Nothing is deleted, so the last write is the answer.
         (Some(GivenIds(Ids::None)), None) => Written { sequence: collection.facts().sequence, ..Written::default() },
         (Some(GivenIds(ids)), None) => {
             collection.write_until(&Write { delete: Some(&ids), ..Write::default() }, durability, cancel)?

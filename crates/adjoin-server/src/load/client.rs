@@ -91,6 +91,8 @@ impl<'a> Client<'a> {
             None => (self.connected()?, false),
         };
         let mut asked = exchange(&mut stream, request);
+        // The failure of a new connection is a failure of the server. An old one may have been closed while it was
+        // idle.
         if asked.is_err() && is_old {
             stream = self.connected()?;
             asked = exchange(&mut stream, request);
@@ -129,6 +131,7 @@ fn answer(from: &mut impl BufRead) -> std::io::Result<(u16, bool)> {
         }
     }
     let length: u64 = length.ok_or_else(|| broken("the answer has no length"))?;
+    // The body must be read to its end before the connection can be used for the next request.
     if copy(&mut from.take(length), &mut sink())? < length {
         return Err(IoError::new(ErrorKind::UnexpectedEof, "the answer was cut off"));
     }
