@@ -91,6 +91,7 @@ fn silence_caught_panics() {
 /// Formats an option as it is typed.
 fn as_flag(Mention { argument, value }: &Mention) -> String {
     let flag = match argument {
+        // The long name of this option is `--neighbors`, not `--k`.
         Argument::K => "-k ".to_owned(),
         _ if value.is_some() => format!("--{} ", argument.name()),
         _ => format!("--{}", argument.name()),

@@ -21,6 +21,7 @@ pub(crate) fn percent(share: f64) -> String {
 /// If the text cannot be written, as on a full disk.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
+    // Flushed here, since the standard library ignores errors of the flush at exit.
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::device(format!("cannot write standard output: {error}")).caused_by(error))

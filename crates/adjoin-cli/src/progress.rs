@@ -62,6 +62,7 @@ impl Progress for Terminal {
     fn advance(&self, done: u64) {
         let mut current = self.lock();
         let Some(phase) = current.as_mut() else { return };
+        // Threads report in any order, so the position must not decrease.
         phase.bar.set_position(phase.bar.position().max(done));
         if !self.is_terminal && phase.told.elapsed() >= LINE_EVERY {
             phase.told = Instant::now();
@@ -75,6 +76,7 @@ impl Progress for Terminal {
 
     fn note(&self, line: &str) {
         match self.lock().as_ref() {
+            // Without this, the line would be printed into the bar.
             Some(phase) => phase.bar.suspend(|| eprintln!("adjoin: {line}")),
             None => eprintln!("adjoin: {line}"),
         }

@@ -138,6 +138,7 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
         outputs.iter().try_for_each(|(option, path)| read.refuse(option, path))?;
     }
     for (k, (option, path)) in outputs.iter().enumerate() {
+        // If its folder does not exist, a path has no place, so equal names are compared too.
         let is_same =
             |path: &Path, other: &Path| path == other || place(path).is_some_and(|at| place(other) == Some(at));
         if let Some((other, _)) = outputs[..k].iter().find(|(_, other)| is_same(path, other)) {
@@ -217,6 +218,7 @@ impl<'a> Read<'a> {
     /// Returns whether a file of this name would be in an input folder; in a store or an index, at any depth.
     fn is_around(&self, output: &Path) -> bool {
         let depth = if self.kind.is_some() { usize::MAX } else { 1 };
+        // If the output is a link, both its own folder and that of its target count.
         let target = output.canonicalize().ok();
         let folders = [target.as_deref().map(parent), Some(parent(output))].into_iter().flatten();
         let folders = folders.filter_map(|folder| folder.canonicalize().ok());

@@ -46,6 +46,7 @@ pub(crate) fn watch() -> Result<Stopped> {
             if watched.cancel.is_cancelled() {
                 std::process::exit((SIGNAL_BASE + signal.unsigned_abs() as usize) as i32);
             }
+            // Stored before the cancellation, after which the exit code may be read.
             watched.signal.store(signal.unsigned_abs() as usize, Ordering::Relaxed);
             watched.cancel.cancel();
         }
@@ -59,5 +60,6 @@ fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 stands for signal 1.
     ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

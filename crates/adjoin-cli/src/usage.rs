@@ -62,6 +62,7 @@ const GUESSES: [Guess; 11] = [
 /// If the command line is invalid.
 pub(crate) fn parse<C: CommandFactory + FromArgMatches>(words: &[OsString]) -> Result<C, clap::Error> {
     let mut command = with_negative_numbers(C::command());
+    // The error of clap does not name the word.
     let not_text = words.iter().find(|word| word.to_str().is_none());
     let matches = command.try_get_matches_from_mut(words).map_err(|error| match (error.kind(), not_text) {
         (ErrorKind::InvalidUtf8, Some(word)) => {
@@ -88,6 +89,7 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     }
     advise(&mut error, command.unwrap_or_default());
     let text = error.render().to_string();
+    // Messages of adjoin have one line, so what clap adds below its message is cut off.
     let said = ["\n\nUsage:", "\n\nFor more information"]
         .iter()
         .fold(&*text, |text, end| text.split(end).next().unwrap_or(text));

@@ -25,7 +25,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -
     if encoding == Encoding::Identity {
         return arrived(body, limits).await;
     }
-    // `times` is for parsed data, and compressed bytes are not parsed. The decoded bytes are reserved that often.
+    // `times` is for parsed data, and compressed bytes are not parsed. Decoding reserves that multiple of its result.
     let compressed = arrived(body, &Limits { times: 1, ..*limits }).await?;
     // Decoding may take long, and the other tasks of this thread would wait.
     tokio::task::block_in_place(|| encoding.decode(&compressed.bytes, limits))

@@ -72,7 +72,7 @@ impl Encoding {
             }
             Self::Zstd => {
                 let mut decoder = zstd::Decoder::with_buffer(body).map_err(|error| damaged("zstd", &error))?;
-                // The client chooses the size of the window, so a small body could make the decoder allocate much memory.
+                // The client chooses the window, so a small body could make the decoder allocate much memory.
                 decoder.window_log_max(WINDOW_LOG_MAX).map_err(|error| damaged("zstd", &error))?;
                 decoded.fill(&mut decoder, "zstd")?;
             }

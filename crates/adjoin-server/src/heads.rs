@@ -115,8 +115,7 @@ impl Inspector {
                 }
                 Place::Head | Place::ChunkSize | Place::Trailers => {
                     let end = rest.iter().position(|&byte| byte == b'\n');
-                    // end| end + 1);| Lines may arrive in several pieces, so the parts of a line are collected until
-                    // its end.
+                    // Lines may arrive in several pieces, so the parts of a line are collected until its end.
                     let taken = end.map_or(rest.len(), |end| end + 1);
                     self.line.extend_from_slice(&rest[..taken]);
                     at += taken;
@@ -154,10 +153,10 @@ impl Inspector {
                 _ => Place::Head,
             },
             Place::ChunkSize => {
-                // byte| !byte.is_ascii_hexdigit())| Extensions may follow the size: RFC 9112, section 7.1.1.
+                // Extensions may follow the size: RFC 9112, section 7.1.1.
                 let digits = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
                 let size = str::from_utf8(&line[..digits]).ok().and_then(|text| u64::from_str_radix(text, 16).ok());
-                // size| (size, size.checked_add(2)))| A line break of 2 bytes follows the data of a chunk.
+                // A line break of 2 bytes follows the data of a chunk.
                 match size.map(|size| (size, size.checked_add(2))) {
                     Some((0, _)) => Place::Trailers,
                     Some((_, Some(left))) => Place::Body { left, is_chunk: true },

@@ -77,7 +77,7 @@ impl Problem {
 /// Returns the name of an option in requests, or its flag if it was set when the server was started.
 fn as_member(Mention { argument, value }: &Mention) -> String {
     let name = match argument {
-        // Argument::Threads =>| Members of requests do not set these options, only flags of the command do.
+        // Members of requests do not set these options, only flags of the command do.
         Argument::Memory | Argument::Threads => format!("--{}", argument.name()),
         _ => argument.name().replace('-', "_"),
     };

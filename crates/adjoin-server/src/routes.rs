@@ -216,7 +216,6 @@ async fn search(
     let lane = server.backend.lane(&request.search);
     server.queues[lane as usize].submit(Job { request, bytes, arrived, reply })?;
     let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| Problem::late())?;
-    // _| Problem::draining())??;| The sender is dropped without an answer only if the queue is closed.
     let answer = answer.map_err(|_| Problem::draining())??;
     server.metrics.searched(rows, (answer.facts.bytes_per_query * rows as f64) as u64);
     respond(&server, &headers, &answer)

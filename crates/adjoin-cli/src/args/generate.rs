@@ -133,6 +133,7 @@ impl From<DiskAnnMetric> for Metric {
     fn from(metric: DiskAnnMetric) -> Self {
         match metric {
             DiskAnnMetric::L2 => Self::L2,
+            // MIPS is short for maximum inner product search.
             DiskAnnMetric::Mips => Self::Ip,
             DiskAnnMetric::Cosine => Self::Cosine,
         }

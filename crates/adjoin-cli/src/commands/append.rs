@@ -13,8 +13,10 @@ use crate::signals::Stopped;
 pub(crate) fn append(arguments: &Append, stopped: &Stopped) -> Result<Outcome> {
     let Append { store, new, delete, columns, temporary, resources, .. } = arguments;
     let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
+    // The append replaces files of the store, so none of them may be a source.
     resolve::check_outputs(&context, new, &[("the store", store)])?;
     let context = context_of_append(&context, store)?;
+    // The ids of the store decide whether lines are read as texts or as numbers.
     let kind = Store::open(&context, store)?.manifest().ids;
     let delete = delete.as_deref().map(|file| ids_of(file, kind)).transpose()?;
     let source = (!new.is_empty()).then(|| resolve::source(&context, new, columns)).transpose()?;

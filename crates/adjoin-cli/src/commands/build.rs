@@ -24,6 +24,7 @@ fn print_seconds(report: &BuildReport) {
 pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
+    // A checkpoint contains the options of the source, since only the same command may continue it.
     let resume = arguments.resume.then(|| resolve::source_options(&arguments.store.columns)).transpose()?;
     let options = BuildOptions {
         attributes: arguments.columns.names.clone(),

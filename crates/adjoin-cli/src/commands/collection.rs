@@ -61,6 +61,7 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     let (all, facts) = write_all(&context, arguments, condition.as_ref(), arguments.durability)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
+    // The sequence number is the result of this command, so `--quiet` does not apply to it.
     print(&format!("{}\n", all.sequence))?;
     if !resources.quiet.quiet {
         let Written { rows, gone, missing, .. } = all;
@@ -95,6 +96,7 @@ fn write_all(
     let sources = || [&insert, &upsert].into_iter().flatten();
     let rows = sources().map(|source| source.info().rows).sum();
     let bytes = sources().map(|source| source.info().rows * row_bytes(&**source)).sum();
+    // Sources are read one after the other, so only the largest buffers count.
     let source_bytes = sources().map(|source| source.scan_bytes(READ_BYTES)).max().unwrap_or(0);
     let context = &collection_context(context, folder, CollectionWork::Write { rows, bytes, source_bytes });
     let collection = Collection::open(context, folder)?;
@@ -103,6 +105,7 @@ fn write_all(
     let write = Write { delete: ids.as_ref(), insert, upsert };
     let all = collection.write_all(&write, condition, durability)?;
     let facts = collection.facts();
+    // Closed here, since a destructor could not report an error of the log.
     collection.close()?;
     Ok((all, facts))
 }
@@ -130,6 +133,7 @@ fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
     let target = Target::File { path: output.clone(), force: replace.force };
     context = collection_context(&context, folder, CollectionWork::Snapshot);
+    // Another process may write to the collection meanwhile. The snapshot is of the state at this moment.
     let collection = Collection::open_read_only(&context, folder)?;
     let written = write_vectors(&context, &collection.snapshot(), &target)?;
     let sequence = collection.facts().sequence;

@@ -20,6 +20,7 @@ use crate::signals::Stopped;
 
 pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
+    // The disk of the output must have room anyway.
     let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
@@ -61,6 +62,7 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -
     let tables: Vec<(&str, &Path)> = tables.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
     let outputs: Vec<(&str, &Path)> = [("-o", arguments.output.as_path())].into_iter().chain(tables.clone()).collect();
     resolve::check_files(context, &arguments.sources, &outputs)?;
+    // Without this, an unknown extension would be found only after the whole run.
     removed.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
     tables.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
 }

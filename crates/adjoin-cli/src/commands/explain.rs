@@ -32,6 +32,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     let of_threshold = asked.map(|asked| asked.metric());
     let metric = arguments.metric.or(of_threshold).unwrap_or(Metric::L2);
     let build = resolve::build_options(&arguments.store, metric);
+    // The input is a store: the plan of a join is printed. Of any other input, a sample is compared with all rows.
     if let Some(store) = sole_store(&context, &arguments.inputs, only_for_builds(&source, &build))? {
         return explain_store(context, store, arguments, aim);
     }

@@ -17,12 +17,14 @@ pub(crate) fn get(arguments: &Get, stopped: &Stopped) -> Result<Outcome> {
     check_rows_target(&target)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
     check_free(&*context.device, output, replace.force)?;
+    // The manifest gives the type of the ids and the memory that opening takes.
     let closed = ClosedFolder::read(&context, folder)?;
     let wanted = ids_of(ids, closed.ids())?;
     let context = closed.fetching_context(&context, &wanted)?;
     let opened = closed.open(&context)?;
     let run = context.for_run(opened.fetching_bytes(&wanted), "fetching rows by their ids")?;
     let found = opened.find(&run, &wanted)?;
+    // Checked before the file is created, so that no output is left if an id is missing.
     found.check_missing(&wanted, *on_missing)?;
     let (written, missing) = (found.write(&run, &target)?, found.missing().len() as u64);
     drop(found);

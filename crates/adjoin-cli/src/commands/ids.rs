@@ -14,6 +14,7 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
         _ => std::fs::read_to_string(file).map(|read| text = read),
     };
     read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}")))?;
+    // Lines are not trimmed, since blanks may be part of a text id.
     if kind == IdKind::Utf8 {
         let mut ids = TextIds::default();
         text.lines().for_each(|line| ids.push(line.as_bytes()));

@@ -33,6 +33,7 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
     let options = options(arguments)?;
+    // Checked before a store is built from sources, which may take long.
     options.check()?;
     let source = resolve::source_options(&arguments.store.columns)?;
     let metric = arguments.metric;
@@ -42,6 +43,7 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     };
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
+    // A refusal while the temporary store is built names a budget that suffices for the index too.
     let later = |source: &dyn VectorSource| building_bytes(&context, source, &of_store, &options);
     let opened = Opened::new(&context, &arguments.inputs, &source, &of_store, of_builds, &later)?;
     let built = build_index(&context, &opened.store, &arguments.output, &options, arguments.replace.force)?;

@@ -11,6 +11,7 @@ use crate::args::Info;
 use crate::print::print;
 
 pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
+    // A folder without a manifest is refused when it is opened as a store.
     let kind = kind_of(&Context::default(), &arguments.folder)?.unwrap_or(Kind::Store);
     info_of(arguments, kind)
 }

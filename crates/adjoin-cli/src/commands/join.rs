@@ -54,6 +54,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let JoinOutput { statistics, tracing, replace, .. } = &arguments.output;
     let stats = statistics.stats.as_deref();
     let stats = stats.map(|path| StatisticsFile::begin(&context, path, replace.force)).transpose()?;
+    // The trace replaces the device of the context, so it contains only operations from here on.
     let tracing = tracing.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
     let opened = job.open(&context)?;
@@ -94,6 +95,7 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
             "--target-rows counts rows that stay where the first of near ones does; give --keep-rule greedy",
         ));
     }
+    // All options are checked first: the threshold is estimated from a comparison of a sample with all rows.
     resolve::output(&arguments.output)?;
     check_files(context, arguments)?;
     let metric = arguments.metric.unwrap_or(Metric::L2);
@@ -136,7 +138,9 @@ fn summarize(statistics: &JoinStatistics, output: &JoinOutput) {
     let rows = join.passing_rows.unwrap_or(common.rows) as f64;
     let [with, new] = [join.with_passing_rows.or(join.with_rows), join.new_passing_rows.or(join.new_rows)]
         .map(|rows| rows.map(|rows| rows as f64));
+    // A pair counts once, and no row forms a pair with itself.
     let within = |rows: f64| rows * (rows - 1.0) / 2.0;
+    // New rows are joined with the rows of the store and with each other.
     let all = match (with, new) {
         (Some(others), _) => rows * others,
         (None, Some(new)) => rows * new + within(new),

@@ -22,6 +22,7 @@ pub(super) fn check_files(context: &Context, arguments: &Join) -> Result<()> {
     let inputs = [&inputs[..], &other.with, &other.new].concat();
     resolve::check_files(context, &inputs, &outputs)?;
     for (option, path) in outputs {
+        // Only results are tables. Statistics and traces have formats of their own.
         if matches!(option, "-o" | "--kept") {
             TableFormat::of(path)?;
         }

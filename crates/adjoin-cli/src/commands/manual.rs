@@ -31,6 +31,7 @@ fn page(command: &Command) -> Result<Page> {
     let mut text = Vec::new();
     let rendered = clap_mangen::Man::new(command.clone()).render(&mut text);
     rendered.map_err(|error| Error::device(format!("cannot write the manual page: {error}")))?;
+    // The display name contains the names of the parent commands, e.g. `adjoin-index-build`.
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     Ok(Page { name: format!("{name}.1"), text: String::from_utf8_lossy(&text).into_owned() })
 }
@@ -38,6 +39,7 @@ fn page(command: &Command) -> Result<Page> {
 /// Returns the pages of a command and of its subcommands at every depth.
 fn pages(command: &Command) -> Result<Vec<Page>> {
     let mut all = vec![page(command)?];
+    // clap adds the command `help`, which needs no page.
     for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
         all.append(&mut pages(command)?);
     }

@@ -25,6 +25,7 @@ pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
 /// promised no recall, names the `option` that set its effort instead.
 pub(super) fn print_recall(common: &CommonStatistics, has_calibration_queries: bool, option: &str, rows: &str) {
     let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {option}") };
+    // An exact search has no sample.
     let (Some(sample), Some(at_k), Some(p5)) = (recall.sample_queries, recall.at_k, recall.p5) else {
         return eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target));
     };

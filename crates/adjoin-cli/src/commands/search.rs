@@ -40,6 +40,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         queries: source.as_deref().map_or(QuerySet::Rows, QuerySet::Source),
         calibrate_with: calibrate_with.as_deref(),
     };
+    // The schema of the hits depends on the folder, which is not open yet, so the engine calls this later.
     let sink_bytes = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
     context = closed.search_context(&context, queries, &options, &sink_bytes)?;
     let folder = closed.open(&context)?;
@@ -92,6 +93,7 @@ fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Opti
 
 /// Returns whether the queries are the vectors of the store.
 fn is_itself(arguments: &Search) -> bool {
+    // A folder has several names: relative paths and symbolic links lead to it too.
     let real = |path: &Path| path.canonicalize().ok();
     let [queries] = &arguments.queries[..] else { return false };
     real(Path::new(queries)).is_some_and(|queries| real(&arguments.folder) == Some(queries))

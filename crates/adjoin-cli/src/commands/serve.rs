@@ -46,6 +46,7 @@ fn key_of(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Error::input(format!("{at}: the key cannot be read: {error}")).caused_by(error))?;
     let key = text.lines().next().unwrap_or_default().trim_end();
+    // A header may not deliver other characters unchanged, e.g. blanks at its ends.
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::option(format!(
             "{at}: its first line is no key; write one of visible ASCII characters without blanks, such as that of \
@@ -81,7 +82,9 @@ pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<O
         written.map_err(|error| Error::device(format!("{}: {error}", stats.display())).caused_by(error))?;
     }
     print(&told(&report))?;
+    // An interrupted run has printed what it measured, and fails all the same.
     stopped.cancel.check()?;
+    // Single failures are part of the measurement. If all requests fail, the address or the members are wrong.
     if let Some(failure) = report.failure.as_ref().filter(|_| report.failed == report.requests) {
         let failed = format_number(report.failed);
         return Err(Error::input(format!(

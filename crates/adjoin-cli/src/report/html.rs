@@ -25,6 +25,7 @@ pub(crate) fn write_html(out: &mut dyn Write, drawn: &Drawn, data: &impl Seriali
     ];
     let template = include_str!("../../assets/page.html").to_owned();
     let page = parts.iter().fold(template, |page, (place, part)| page.replacen(place, part, 1));
+    // The data may be large, so it is written piece by piece and never held as a text.
     let (before, after) = page.split_once("{{data}}").expect("the page has a place for its data");
     out.write_all(before.as_bytes())?;
     let mut element = BufWriter::new(InElement(&mut *out));
@@ -39,6 +40,7 @@ struct InElement<'a>(&'a mut dyn Write);
 
 impl Write for InElement<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // In JSON, `<` occurs only within strings, where this escape has the same meaning.
         for (k, part) in bytes.split(|&byte| byte == b'<').enumerate() {
             if k > 0 {
                 self.0.write_all(b"\\u003c")?;

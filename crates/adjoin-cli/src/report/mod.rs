@@ -61,6 +61,7 @@ pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, fo
     check_free(&*context.device, output, force)?;
     let are_two_sets = stats.as_ref().is_some_and(is_of_two) || names.is_some_and(|names| names.second.is_some());
     let page = read_page(context, (pairs, stats), names).map_err(|error| match error.kind() {
+        // The step that failed knows only its own needs, so its figure would be too small.
         ErrorKind::Budget => needs::refusal(context, pairs, names, are_two_sets, error),
         _ => error,
     })?;
@@ -76,6 +77,7 @@ fn read_page(
 ) -> Result<Page> {
     let [first, second] = [names.map(|names| names.first), names.and_then(|names| names.second)];
     let reading = needs::names_bytes(context, names)?;
+    // Refuses a budget that is much too small before files are read.
     drop(context.reserve(pairs::LEAST_BYTES + reading, pairs::PURPOSE)?);
     let file = PairFile::open(context, pairs)?;
     let of_two_sets = are_of_two_sets(&file, stats.as_ref(), second.is_some())?;
@@ -86,6 +88,7 @@ fn read_page(
     for (side, names) in [first, second].into_iter().enumerate() {
         let Some(names) = names else { continue };
         let texts = table::names_of(context, names, &page.ids(side))?;
+        // In pairs of one set, the left row number is the smaller one. Other pairs are of two sets.
         if texts.by_number && !of_two_sets && !page.is_ordered() {
             return Err(names_of_one_set(pairs));
         }

@@ -52,6 +52,7 @@ impl Distinct {
     }
 
     fn hash(side: usize, id: &str) -> u64 {
+        // Its keys are fixed, so ids and names get equal hashes.
         let mut hasher = DefaultHasher::new();
         (side, id).hash(&mut hasher);
         hasher.finish()
@@ -63,6 +64,7 @@ impl Distinct {
             return;
         }
         self.counted.insert(hash, Sizes { id: id.len() as u32, name: None });
+        // Half of the ids are dropped before the table would grow beyond the reserved memory.
         while self.counted.len() == COUNTED {
             self.level += 1;
             self.counted.retain(|hash, _| hash.trailing_zeros() >= self.level);
@@ -73,6 +75,8 @@ impl Distinct {
     fn sum(&self, of: impl Fn(&Sizes) -> u64) -> u64 {
         let terms = self.counted.values().map(|sizes| of(sizes) as f64);
         let (sum, squares) = terms.fold((0.0, 0.0), |(sum, squares), term| (sum + term, squares + term * term));
+        // Each id was kept with a probability of 1 / `times`. The variance of such a sum is estimated without bias
+        // from the kept terms (Horvitz and Thompson 1952).
         let times = f64::from(self.level).exp2();
         let deviation = (times * (times - 1.0) * squares).sqrt();
         (sum * times + DEVIATIONS * deviation).ceil() as u64
@@ -95,6 +99,7 @@ pub(super) fn refusal(
     refused: Error,
 ) -> Error {
     let least = least_bytes(context, pairs, names, are_two_sets);
+    // The budget is known to be too small, so this reservation fails with a message that names the sufficient figure.
     least.ok().and_then(|least| context.reserve(least, PURPOSE).err()).unwrap_or(refused)
 }
 
@@ -102,6 +107,7 @@ pub(super) fn refusal(
 fn least_bytes(context: &Context, pairs: &Path, names: Option<PageNames<'_>>, are_two_sets: bool) -> Result<u64> {
     let (of_pairs, of_names) = (pairs_bytes(context, pairs)?, names_bytes(context, names)?);
     let needs = counted(context, pairs, names, are_two_sets).or_else(|_| bounded(context, pairs, names))?;
+    // Phases follow one another, so the largest of them counts.
     let reading = of_pairs.max(of_names) + Components::memory_bytes(needs.ids);
     let naming = of_names + needs.name_bytes;
     Ok(SHOWN_BYTES + needs.id_bytes + reading.max(naming))
@@ -131,12 +137,15 @@ fn counted(context: &Context, pairs: &Path, names: Option<PageNames<'_>>, are_tw
     let mut distinct = Distinct::new();
     let file = PairFile::open(context, pairs)?;
     let right = usize::from(are_two_sets || file.is_marked_of_two_sets());
+    // One column after the other takes less memory than both at once.
     for (column, side) in [(0, 0), (1, right)] {
         file.each_id(context, column, |id| distinct.add(side, id))?;
     }
     let mut longest = 0;
     for (side, names) in sides_of(names).enumerate() {
         table::each_name(context, names, |id, name| {
+            // The names of all other ids need not be read: the page does not show them, or the sample does not
+            // contain them.
             if let Some(sizes) = distinct.counted.get_mut(&Distinct::hash(side, id)) {
                 let bytes = name()?.len();
                 longest = longest.max(bytes_of_name(id.len(), bytes));
@@ -161,6 +170,7 @@ fn bounded(context: &Context, pairs: &Path, names: Option<PageNames<'_>>) -> Res
     let bytes = context.device.open(pairs)?.len();
     let opened = PairFile::open(context, pairs).and_then(|file| file.size());
     let (pairs, text_bytes) = opened.unwrap_or((bytes / PAIR_BYTES_MIN, bytes));
+    // In the worst case, no id occurs in two pairs.
     let ids = 2 * pairs;
     let shown = ids.min(IDS_SHOWN).min(named_rows);
     let name_bytes = bytes_of_name(0, NAME_CHARACTERS_MAX * char::MAX.len_utf8()) * shown + 2 * text_bytes;

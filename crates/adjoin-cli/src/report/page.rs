@@ -69,6 +69,7 @@ impl Page {
         let (clusters_total, clustered_rows) = (clusters.len() as u64, ids.len() as u64);
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         clusters.iter().for_each(|members| *sizes.entry(members.len() as u64).or_default() += 1);
+        // The largest cluster is first. If it does not fit, smaller ones may still fit.
         let mut left = CLUSTERED_ROWS_SHOWN;
         clusters.retain(|members| {
             let fits = members.len() <= left;
@@ -150,6 +151,7 @@ impl Page {
 
 /// Returns the side of each name; 0 for all if there is one set.
 fn sides_or_first(sides: &[u8]) -> impl Iterator<Item = usize> {
+    // Endless for one set, since it is zipped with the names.
     let count = if sides.is_empty() { usize::MAX } else { sides.len() };
     (0..count).map(|k| sides.get(k).copied().map_or(0, usize::from))
 }

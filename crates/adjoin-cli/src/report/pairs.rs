@@ -97,11 +97,13 @@ impl Pairs {
         let reading = file.reading_bytes()?;
         drop(context.reserve(LEAST_BYTES + reading.max(spare_bytes), PURPOSE)?);
         let shown_memory = context.reserve(SHOWN_BYTES, PURPOSE)?;
+        // Held during both passes, so that ids do not take the memory of inputs that are read later.
         let spare = context.reserve(spare_bytes.saturating_sub(reading), PURPOSE)?;
         let right = usize::from(of_two_sets);
         let mut interned = Interned::default();
         let mut is_ordered = true;
         let (mut total, mut low, mut high) = (0u64, f32::INFINITY, f32::NEG_INFINITY);
+        // First pass: the second one needs the number of ids and the range of the values.
         file.each(context, |left, right_id, value| {
             total += 1;
             is_ordered = is_ordered && is_before(&left, &right_id);
@@ -115,6 +117,7 @@ impl Pairs {
         let _memory = (spare, of_components);
         let mut components = Components::new(rows);
         let (mut shown, mut curve) = (BinaryHeap::new(), Curve::new(low, high, is_similarity));
+        // Second pass: only the closest pairs are kept, since memory may not hold all of them.
         file.each(context, |left, right_id, value| {
             let pair = (interned.place(context, 0, left)?, interned.place(context, right, right_id)?);
             components.join(pair.0.into(), pair.1.into());
@@ -165,6 +168,7 @@ fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
     let mut members: HashMap<u64, Vec<u32>> = HashMap::new();
     (0..rows).for_each(|row| members.entry(components.first(row)).or_default().push(row as u32));
     let mut clusters: Vec<Vec<u32>> = members.into_values().collect();
+    // Ties are broken by the first member, so that the page does not depend on the order in the hash map.
     clusters.sort_by(|a, b| b.len().cmp(&a.len()).then(a[0].cmp(&b[0])));
     clusters
 }
@@ -306,6 +310,7 @@ impl Interned {
         self.places[1].values().for_each(|&place| sides[place as usize] = 1);
         let places = self.places.into_iter().flatten();
         let mut ids: Vec<(u32, String)> = places.map(|(id, place)| (place, id)).collect();
+        // Numbers follow the order of first use, which a hash map does not keep.
         ids.sort_unstable();
         (ids.into_iter().map(|(_, id)| id).collect(), sides, self.memory)
     }
@@ -326,7 +331,9 @@ impl Curve {
     }
 
     fn add(&mut self, value: f32) {
+        // The range is empty if all values are equal.
         let step = if self.width > 0.0 { ((f64::from(value) - self.low) / self.width) as usize } else { 0 };
+        // The largest value is the end of the last step.
         self.steps[step.min(STEPS - 1)] += 1;
     }
 
@@ -341,6 +348,7 @@ impl Curve {
             sum += pairs;
             sum
         };
+        // A lower similarity includes more pairs, so the sum starts at the high end.
         if self.is_similarity {
             let mut points: Vec<_> = (0..STEPS).rev().map(|k| (edge(k), add(self.steps[k]))).collect();
             points.reverse();

@@ -64,6 +64,7 @@ fn files_of(name: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     add_tables(folder, &mut files)
         .map_err(|error| Error::device(format!("cannot list {name}: {error}")).caused_by(error))?;
+    // A fixed order, since row numbers continue from one file to the next.
     files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
     match files.is_empty() {
         true => Err(Error::input(format!("{name} holds no .parquet, .csv or .jsonl file; name a folder that does"))),
@@ -79,6 +80,7 @@ fn add_tables(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
         if matches!(entry.file_name().as_encoded_bytes().first(), Some(b'.' | b'_')) {
             continue;
         }
+        // Links to folders are not followed, since they may form a cycle.
         if entry.file_type()?.is_dir() {
             add_tables(&path, files)?;
         } else if path.is_file() && TableFormat::of(&path).is_ok() {
@@ -148,6 +150,7 @@ pub(super) fn each_name(
                     Some(id_of) => id_of(k)?,
                     None => (before + first + k as u64).to_string(),
                 };
+                // A function, since most names are not on the page and need not be formatted.
                 take(&id, &|| Ok(name_of(k)?.chars().take(NAME_CHARACTERS_MAX).collect()))?;
             }
             rows = first + batch.num_rows() as u64;

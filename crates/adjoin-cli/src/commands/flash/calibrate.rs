@@ -66,6 +66,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
         let (folder, free) = (folder.display(), format_bytes(free));
         return Err(Error::option(format!("--size {size} is more than {folder} has free, {free}; give less")));
     }
+    // The folder is deleted with the file in it, after an error too.
     let own = OwnFolder::create(&context.device, folder, "calibration")?;
     let path = own.path().join("measured");
     write(&context, &path, file_bytes)?;
@@ -73,12 +74,14 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
         kinds().map(|(kind, reads)| Measured { kind, reads, seconds: Vec::new() }).collect();
     let mut replayed: Vec<Replayed> = replay.iter().map(|path| Replayed { path, seconds: Vec::new() }).collect();
     let file = context.device.open(&path)?;
+    // Each round measures all kinds, so that a slow moment of the disk does not affect all measurements of one kind.
     for round in 0..*rounds as u64 {
         measure(&context, &file, file_bytes, &mut measured, round)?;
         for of in &mut replayed {
             of.seconds.push(replay_on_disk(&*context.device, of.path, &file, *depth)?);
         }
     }
+    // The file is large, so it is deleted before the fit, which may take long.
     drop((file, own));
     let config = fit(&measured, file_bytes)?;
     let text = tell(&config, &measured, file_bytes)? + &tell_replays(&config, file_bytes, &replayed, *depth)?;
@@ -104,6 +107,7 @@ fn write(context: &Context, path: &Path, file_bytes: u64) -> Result<()> {
         context.cancel.check()?;
         file.append(&piece)?;
     }
+    // Without this, blocks might still be written while reads are measured.
     Ok(file.sync()?)
 }
 
@@ -120,6 +124,7 @@ fn measure(
     }
     for of in measured {
         context.cancel.check()?;
+        // Each round reads other places, which a cache of the disk does not hold yet.
         let reads = random_reads(of.kind, of.reads, file_bytes, round);
         let files: &dyn Files = &*context.device;
         of.seconds.push(carry_out(files, reads, of.kind.depth, |read| Ok((file.clone(), read.offset)))?);
@@ -144,6 +149,7 @@ fn predicted(config: &Config, of: &Measured, file_bytes: u64) -> Result<f64> {
 fn error(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<f64> {
     let mut sum = 0.0;
     for (of, _) in measured.iter().zip(0..).filter(|(_, k)| is_fitted(*k)) {
+        // With logarithms, twice the measured time is as wrong as half of it.
         sum += (predicted(config, of, file_bytes)? / median(&of.seconds)).ln().abs();
     }
     Ok(sum)
@@ -159,10 +165,12 @@ fn is_fitted(number: usize) -> bool {
 fn fit(measured: &[Measured], file_bytes: u64) -> Result<Config> {
     let rate = |of: &Measured| of.reads as f64 / median(&of.seconds);
     let most = |rate: &dyn Fn(&Measured) -> f64| measured.iter().map(rate).fold(0.0, f64::max);
+    // The first kind has the smallest reads at depth 1, so its time is the latency of a read, here in microseconds.
     let latency = measured.first().map_or(1.0, |of| 1e6 / rate(of));
     let mut config = Config::preset("virtual-disk")?;
     config.rename("calibrated");
     let source = "measured by adjoin flash calibrate";
+    // Start values: the read itself is most of the latency, and the highest rates bound the controller and the link.
     let begin = [
         ("link.latency", latency * 0.3),
         ("timing.read", latency * 0.6),
@@ -174,6 +182,7 @@ fn fit(measured: &[Measured], file_bytes: u64) -> Result<Config> {
         config.set(name, value, source)?;
     }
     let mut least = f64::MAX;
+    // The number of servers decides how the rate grows with the depth. There are few values, so all are tried.
     for servers in SERVERS {
         let mut tried = config.clone();
         tried.set("geometry.channels", servers, source)?;
@@ -182,6 +191,7 @@ fn fit(measured: &[Measured], file_bytes: u64) -> Result<Config> {
             (least, config) = (error, tried);
         }
     }
+    // Local search: each figure is multiplied and divided by the factor as long as the error decreases.
     for factor in FACTORS {
         for _ in 0..TURNS_MAX {
             let before = least;

@@ -38,12 +38,14 @@ pub(super) fn carry_out(
         while let Some((slot, read)) = schedule.next_read() {
             let (file, offset) = file_of(&read)?;
             let bytes = read.bytes as usize;
+            // Buffers are used again, since to zero new ones would take time of the measurement.
             let fits = buffers.iter().position(|buffer| buffer.len() == bytes);
             let buffer = fits.map_or_else(|| AlignedBuffer::zeroed(bytes), |place| buffers.swap_remove(place));
             queue.submit(slot.into(), Cause::UNKNOWN, &file, offset, buffer)?;
         }
         let Some(done) = queue.wait() else { break };
         done.result?;
+        // More buffers are never in use at once. Without this bound, each size of a trace would keep its own.
         if buffers.len() < depth {
             buffers.push(done.buffer);
         }
@@ -67,6 +69,7 @@ pub(super) fn random_reads(kind: Kind, count: u64, file_bytes: u64, seed: u64) -
 /// distances as far as the file is long enough. Returns the seconds.
 pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn ReadFile>, depth: usize) -> Result<f64> {
     let mut failed = None;
+    // The iterator ends at an error, which is returned after the reads before it.
     let reads = TraceReads::open(trace)?.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
     let reads = reads.map(|read| within(read, file.len()));
     let seconds = carry_out(device, reads, depth, |read| Ok((file.clone(), read.offset)))?;
@@ -77,6 +80,7 @@ pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn R
 pub(super) fn within(read: TraceRead, file_bytes: u64) -> TraceRead {
     let bytes = read.bytes.min(PIECE_BYTES).min(file_bytes);
     let blocks = (file_bytes - bytes) / BLOCK_BYTES;
+    // The offset within a block is kept, since it decides how many blocks a read touches.
     let offset = read.offset / BLOCK_BYTES % blocks.max(1) * BLOCK_BYTES + read.offset % BLOCK_BYTES;
     TraceRead { offset: offset.min(file_bytes - bytes), bytes, ..read }
 }

@@ -58,10 +58,12 @@ fn as_csv(results: &[Value]) -> String {
 fn flatten(name: &str, value: &Value, cells: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(field, value)| {
+            // A field with an empty name adds the fields of its object without a prefix.
             let dot = if name.is_empty() || field.is_empty() { "" } else { "." };
             let name = format!("{name}{dot}{field}");
             flatten(&name, value, cells);
         }),
+        // Quoted as in RFC 4180.
         Value::String(text) if text.contains([',', '"']) => {
             cells.push((name.to_owned(), format!("\"{}\"", text.replace('"', "\"\""))));
         }
@@ -72,6 +74,7 @@ fn flatten(name: &str, value: &Value, cells: &mut Vec<(String, String)>) {
 
 /// Writes spans in the format of ui.perfetto.dev: one track per LUN and channel, in microseconds.
 fn as_perfetto(spans: &[Span], out: &mut dyn Write) -> std::io::Result<()> {
+    // The page shows a track as a thread, and the tracks of one kind as a process.
     let of = |track: Track| match track {
         Track::Batch => (0, 0, "batch".to_owned()),
         Track::Link => (0, 1, "link".to_owned()),
@@ -87,6 +90,7 @@ fn as_perfetto(spans: &[Span], out: &mut dyn Write) -> std::io::Result<()> {
     });
     let events = spans.iter().map(|span| {
         let (process, thread, _) = of(span.track);
+        // The model counts picoseconds.
         let (begins, takes) = (span.begins as f64 / 1e6, (span.ends - span.begins) as f64 / 1e6);
         json!({"ph": "X", "name": span.name, "pid": process, "tid": thread, "ts": begins, "dur": takes})
     });

@@ -21,6 +21,7 @@ const SPANS_MAX: usize = 1_000_000;
 pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let config = config(&arguments.model)?;
+    // Checked before vectors are read and their graph is built, which may take long.
     check_written(&context, arguments)?;
     let workload = Workload::of(&context, arguments)?;
     let spans_max = if arguments.perfetto.is_some() { SPANS_MAX } else { 0 };
@@ -40,6 +41,7 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
         .split_once('=')
         .ok_or_else(|| Error::option(format!("--over {over}: give NAME=V,V,..., such as timing.read=5,40,106")))?;
     check_written(&context, run)?;
+    // Vectors and graph are the same for all values, so they are prepared once.
     let workload = Workload::of(&context, run)?;
     let mut results = Results { over: Some(name.to_owned()), values: Vec::new(), figures: Vec::new() };
     for value in values.split(',') {

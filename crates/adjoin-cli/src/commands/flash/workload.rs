@@ -20,6 +20,7 @@ use crate::args::{FlashRun, ModelOptions, PageMapping, SearchedSet};
 
 /// Returns the device that the options describe.
 pub(super) fn config(model: &ModelOptions) -> Result<Config> {
+    // The name of a preset is never read as the name of a file.
     let mut config = match Config::presets().any(|name| name == model.model) {
         true => Config::preset(&model.model)?,
         false => read_config(&model.model)?,
@@ -47,6 +48,7 @@ fn read_config(path: &str) -> Result<Config> {
 /// Returns the names of all inputs.
 pub(super) fn read_by(model: &ModelOptions, searched: &SearchedSet, traces: &[PathBuf]) -> Vec<String> {
     let is_file = |name: &&String| Path::new(name).exists();
+    // A preset is not a file, so no output can replace it.
     let model = Some(&model.model).filter(is_file).cloned();
     let traces = traces.iter().map(|path| path.display().to_string());
     searched.inputs.iter().chain(&searched.queries).cloned().chain(model).chain(traces).collect()
@@ -61,6 +63,7 @@ fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
         |names: &[String]| -> Result<Arc<dyn VectorSource>> { open_source(context, names, &SourceOptions::default()) };
     let (base, queries) = (open(&searched.inputs)?, open(&searched.queries)?);
     let usual = GraphOptions::default();
+    // A list shorter than the degree could not fill the neighbors of a vertex.
     let build_list = usual.build_list.max(searched.degree);
     let options = GraphOptions { degree: searched.degree, build_list, ..usual };
     Searches::load(context, &*base, &*queries, searched.graph, &options)
@@ -132,6 +135,7 @@ impl Workload {
                 let options =
                     SearchOptions { spans: spans_max, ..search_options(searched, platform, searches.dimensions()) };
                 let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;
+                // The counts mean nothing if the modeled device finds other neighbors than a search in memory.
                 laid.check(&report, &searches.nearest_of_each(options.list, options.k));
                 let mut figures = of_search(&device, platform, &report);
                 figures["layout"] = json!({"name": layout.name(), "bandwidth": bandwidth(&laid.layout)});
