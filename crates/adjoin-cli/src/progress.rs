@@ -66,6 +66,7 @@ impl Progress for Terminal {
         phase.bar.set_position(phase.bar.position().max(done));
         if !self.is_terminal && phase.told.elapsed() >= LINE_EVERY {
             phase.told = Instant::now();
+            // The mean since the start of the phase varies less than the rate of the last seconds.
             let rate = done as f64 / phase.begun.elapsed().as_secs_f64();
             let left = phase.total.saturating_sub(done) as f64 / rate.max(f64::MIN_POSITIVE);
             let Phase { name, unit, total, .. } = phase;

@@ -80,6 +80,7 @@ impl<'de> Visitor<'de> for AllRows {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Vectors, A::Error> {
+        // The first row sets the dimension. All others are compared with it.
         let kind = VectorType { element: Element::F32, dimensions: 0 };
         let mut vectors = Vectors { rows: 0, kind, stored: Vec::new() };
         while let Some(dimensions) = rows.next_element_seed(Row { number: vectors.rows, into: &mut vectors.stored })? {

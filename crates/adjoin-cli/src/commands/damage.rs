@@ -33,6 +33,7 @@ pub(super) fn unnamed(contents: &str, origin: &str, leftovers: &[String], strang
 /// Returns the first lines, with names in them escaped, and the number of further ones.
 pub(super) fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
     let more = lines.len().saturating_sub(PRINTED_MAX);
+    // Names are from the folder and may contain control characters or line breaks.
     let text: String = lines.take(PRINTED_MAX).map(|line| one_line(line) + "\n").collect();
     if more > 0 { text + &format!("and {more} more\n") } else { text }
 }

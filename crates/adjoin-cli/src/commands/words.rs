@@ -14,6 +14,7 @@ pub(super) fn manifest_as_json(manifest: &impl Serialize) -> Result<String> {
 /// terminal.
 pub(super) fn escaped(json: &str) -> String {
     let escaped = |c: char| match c {
+        // Escaped as in JSON, so that the text is still valid JSON with the same names.
         c if c.is_control() && c != '\n' => format!("\\u{:04x}", u32::from(c)),
         c => c.to_string(),
     };

@@ -83,6 +83,7 @@ impl Page {
             pairs.right.push(names.place(right));
             pairs.value.push(value);
         }
+        // Numbers of ids become positions on the page, which has only the ids that it shows.
         clusters.iter_mut().flatten().for_each(|member| *member = names.place(*member));
         let sides = names.sides_shown;
         let names: Vec<(String, String)> = names.shown.into_iter().map(|id| (id, String::new())).collect();

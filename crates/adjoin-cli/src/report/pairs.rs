@@ -155,6 +155,7 @@ fn other_result(schema: &Schema) -> Option<&'static str> {
         ("cluster", "clusters of rows"),
     ];
     let has = |name: &str| schema.index_of(name).is_ok();
+    // A table with both columns of ids is a file of pairs, even if it has one of the columns above.
     let is_pairs = PAIR_ID_COLUMNS.into_iter().all(has);
     RESULTS.into_iter().find(|(column, _)| !is_pairs && has(column)).map(|(_, what)| what)
 }
@@ -294,6 +295,7 @@ impl Interned {
             return Ok(place);
         }
         let bytes = bytes_of_id(id.len());
+        // A reservation for each id would be slow, so a larger one is taken and used up.
         if bytes > self.granted_bytes {
             let granted = bytes.max(IDS_BYTES_AT_ONCE);
             self.memory.push(context.reserve(granted, PURPOSE)?);

@@ -57,6 +57,7 @@ pub(super) fn texts_of(column: &dyn Array) -> Result<impl Fn(usize) -> Result<St
 /// Returns the files of tables that a name stands for: a file, the files in a folder and its subfolders, or the matches
 /// of a glob.
 fn files_of(name: &str) -> Result<Vec<PathBuf>> {
+    // A folder is no glob, and its name may contain the characters of one.
     let folder = Path::new(name);
     if !folder.is_dir() {
         return expand(name);
@@ -101,6 +102,7 @@ pub(super) fn reading_bytes(context: &Context, names: Names<'_>, columns: usize)
     let mut most = 0;
     for path in files_of(names.files)? {
         let bytes = match open(context, &path, &[names.id_column.unwrap_or("id")]) {
+            // A JSON file without lines has no columns.
             Ok(table) if table.schema().fields().is_empty() => 0,
             Ok(table) => {
                 let (id, name) = columns_of(&table, &path, names)?;

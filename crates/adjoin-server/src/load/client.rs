@@ -112,6 +112,7 @@ fn exchange(stream: &mut BufReader<TcpStream>, request: &[u8]) -> std::io::Resul
 fn answer(from: &mut impl BufRead) -> std::io::Result<(u16, bool)> {
     let broken = |why: &str| IoError::new(ErrorKind::InvalidData, why.to_owned());
     let (mut status, mut length, mut stays) = (None, None, true);
+    // A server that sends an endless head must not fill the memory of the client.
     let mut head = Read::take(&mut *from, HEAD_BYTES_MAX);
     loop {
         let mut line = String::new();

@@ -224,6 +224,7 @@ fn tell(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<Strin
     for (number, of) in measured.iter().enumerate() {
         let (seconds, model) = (median(&of.seconds), predicted(config, of, file_bytes)?);
         let error = (model / seconds - 1.0).abs();
+        // Only kinds that were not fitted show the error for reads that were never measured.
         if !is_fitted(number) {
             off.push(error);
         }
