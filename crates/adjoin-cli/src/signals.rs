@@ -43,8 +43,7 @@ pub(crate) fn watch() -> Result<Stopped> {
     let watched = stopped.clone();
     let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            // The regular end may take long, e.g. while a large file is deleted. A second signal does not wait for
-            // it.
+            // The regular end deletes temporary files, which may take long. A second signal does not wait for it.
             if watched.cancel.is_cancelled() {
                 std::process::exit((SIGNAL_BASE + signal.unsigned_abs() as usize) as i32);
             }

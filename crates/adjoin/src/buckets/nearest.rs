@@ -59,6 +59,7 @@ pub fn nearest(
     let neighbors = Neighbors { within: options.predicate(store.manifest().metric)? };
     let rows = SearchQueries::new(QuerySet::Rows);
     let SearchStatistics { common, search } = search_for(context, store, rows, &search, Some(neighbors), sink)?;
+    // A row is not compared with itself.
     let others = common.rows.saturating_sub(1).max(1);
     let nearest = NearestCounts {
         k,

@@ -48,6 +48,7 @@ impl Index {
             }
             Err(no_page) => Err(self.no_page(number, no_page)),
         })?;
+        // Rows whose vector an earlier row has are not on pages. Their entries follow those of all vertices.
         (vertices..).zip(self.duplicates.rows()).for_each(|(entry, &row)| take(entry, row));
         Ok(())
     }
@@ -58,6 +59,7 @@ impl Index {
     /// If a page cannot be read or is damaged, or if memory does not suffice.
     pub(crate) fn vectors_of(&self, context: &Context, entries: &[u32]) -> Result<Vec<u8>> {
         let mut order: Vec<(u32, usize)> = entries.iter().map(|&entry| self.vertex_of(entry)).zip(0..).collect();
+        // In the order of the pages. The vectors are put back into the order of the entries below.
         order.sort_unstable();
         let pages = self.facts().shape().pages(self.facts().vertices);
         let is_dense = entries.len() as u64 * DENSE >= pages;

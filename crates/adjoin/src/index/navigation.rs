@@ -134,6 +134,7 @@ impl Navigation {
     /// vertex on the pages.
     pub(super) fn to_bytes(&self, place_of: impl Fn(u32) -> u32) -> Vec<u8> {
         let count = self.vertices.len() as u32;
+        // Vertices are numbered by buckets during the build, and by their places on pages in an index.
         let vertices = self.vertices.iter().map(|&vertex| place_of(vertex));
         let mut bytes: Vec<u8> = std::iter::once(count).chain(vertices).flat_map(u32::to_le_bytes).collect();
         bytes.extend_from_slice(&self.stored);
@@ -150,6 +151,7 @@ impl Navigation {
         let number = |bytes: &[u8; NUMBER_BYTES]| u32::from_le_bytes(*bytes);
         let (count, rest) = bytes.split_first_chunk::<NUMBER_BYTES>().ok_or_else(damaged)?;
         let count = number(count) as usize;
+        // Saturated, since the product for a damaged count might wrap to a length that fits.
         let (numbers, rest) = rest.split_at_checked(count.saturating_mul(NUMBER_BYTES)).ok_or_else(damaged)?;
         let (stored, graph) = rest.split_at_checked(count.saturating_mul(space.vectors.bytes())).ok_or_else(damaged)?;
         let own: Vec<u32> = numbers.as_chunks::<NUMBER_BYTES>().0.iter().map(number).collect();

@@ -26,6 +26,7 @@ pub(super) struct PageShape {
 
 impl PageShape {
     pub(super) fn new(vectors: VectorType, degree: usize, page_bytes: u64) -> Self {
+        // Each record has room for `degree` neighbors, so that the number of a vertex gives its page and place.
         let record = vectors.bytes() + degree * NEIGHBOR_BYTES + ROW_BYTES + DEGREE_BYTES;
         let bytes = (CHECKSUM_BYTES + record).next_multiple_of(page_bytes as usize);
         Self { vector_bytes: vectors.bytes(), degree, bytes, records: (bytes - CHECKSUM_BYTES) / record }
@@ -55,6 +56,7 @@ impl PageShape {
     }
 
     fn neighbors_at(&self, slot: usize) -> usize {
+        // The vectors of a page are end to end, so that one call of the kernel converts them all.
         CHECKSUM_BYTES + self.records * self.vector_bytes + slot * self.degree * NEIGHBOR_BYTES
     }
 

@@ -36,6 +36,7 @@ impl Scan {
 
     /// Returns the bytes of the buffer.
     pub(super) fn memory_bytes(shape: PageShape) -> u64 {
+        // A page with long vectors may be larger than a piece.
         ((PIECE_BYTES / shape.bytes()).max(1) * shape.bytes()) as u64
     }
 
@@ -57,6 +58,7 @@ impl Scan {
             cancel.check()?;
             let some = together.min((pages.end - first) as usize);
             let bytes = &mut buffer[..some * shape.bytes()];
+            // The device does not tell which of the pages failed, so the first one stands for all.
             if let Err(error) = file.read_at(u64::from(first) * shape.bytes() as u64, bytes) {
                 take(first, Err(NoPage::Device(error)))?;
                 continue;

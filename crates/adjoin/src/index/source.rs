@@ -50,6 +50,7 @@ impl<'a> IndexRows<'a> {
 
     /// Returns the number of rows in a batch of `batch_bytes` bytes.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
+        // At least one row, since a scan would end at a batch without rows.
         (batch_bytes / self.info.vectors.bytes() as u64).max(1).min(self.info.rows)
     }
 }

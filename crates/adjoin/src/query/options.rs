@@ -41,6 +41,7 @@ impl QueryTarget {
                 Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]))
             }
             (Some(k), None, None) => Ok(Self::Nearest(k)),
+            // NaN is not finite, so it is refused too.
             (None, Some(radius), None) if radius.is_finite() && radius >= 0.0 => {
                 Ok(Self::Within(Predicate::L2 { eps: radius }))
             }
@@ -101,6 +102,7 @@ impl QueryTarget {
     /// Limits K to the number of rows.
     pub(crate) fn among(self, rows: u64) -> Self {
         match self {
+            // Memory is reserved for K hits, and a query has no more hits than there are rows.
             Self::Nearest(k) => Self::Nearest(k.min(rows)),
             Self::Within(_) => self,
         }
@@ -126,6 +128,7 @@ impl QueryTarget {
 
 /// Checks that a recall is above 0 and at most 1.
 pub(crate) fn check_recall(recall: f64) -> Result<()> {
+    // NaN fails both comparisons.
     if recall > 0.0 && recall <= 1.0 {
         return Ok(());
     }
@@ -234,6 +237,8 @@ impl SearchEffort {
             Self::Probes(0) => {
                 Err(Error::option(message![Argument::Nprobe.with(0), " probes nothing; give at least 1"]))
             }
+            // Each walk in flight allocates a list of this length, so a mistyped length must not take all of the
+            // memory.
             Self::List(list) if !(1..=LIST_MAX).contains(&list) => {
                 Err(Error::option(message![Argument::List, format!(" is {list}; give 1 to {LIST_MAX}")]))
             }

@@ -46,6 +46,7 @@ impl Batch {
     /// # Panics
     /// If the query has an answer already.
     pub(super) fn answer(&self, number: usize, answer: Result<Answer>) {
+        // The lock is released before the call, which runs code of the caller.
         let reply = lock(&self.replies[number]).take();
         reply.expect("a query is answered once")(answer);
     }

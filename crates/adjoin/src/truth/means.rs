@@ -42,9 +42,11 @@ pub(crate) fn means(numbers: &[Vec<f64>], whole: bool, seed: u64) -> Vec<Interva
 fn interval(estimate: f64, numbers: &[f64], mut replicates: Vec<f64>) -> Interval {
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[(share * (replicates.len() - 1) as f64).round() as usize];
+    // The percentiles of a bootstrap need not enclose the estimate.
     let (mut low, mut high) = (at(TAIL).min(estimate), at(1.0 - TAIL).max(estimate));
     let seen = numbers.iter().filter(|number| **number > 0.0).count();
     let count = numbers.len().max(1) as f64;
+    // Each replicate of zeros is zero, which would be an interval without width.
     if seen == 0 {
         high = most_mean(0, TAIL) / count;
     } else if seen < SEEN_MIN {

@@ -148,12 +148,14 @@ impl Lists {
         let bytes = self.records.bytes(window as usize);
         let vertices = self.windows.vertices(window);
         let memory = context.reserve(list_bytes(vertices.len() as u64, bytes), PURPOSE)?;
+        // Needed only to read, so it is released at the end of this function.
         let _of_block = context.reserve(BLOCK_BYTES_MAX, PURPOSE)?;
         let mut numbers: Vec<u32> = Vec::with_capacity(bytes as usize / NUMBER_BYTES);
         self.records.read(window as usize, |block| {
             numbers.extend(block.as_chunks::<NUMBER_BYTES>().0.iter().map(|&number| u32::from_le_bytes(number)));
             Ok(())
         })?;
+        // Records are in the order of the vertices, so the lengths alone give the start of each.
         let mut starts = Vec::with_capacity(vertices.len());
         let mut at = 0;
         for _ in vertices.clone() {

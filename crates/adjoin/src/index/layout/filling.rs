@@ -78,6 +78,7 @@ impl Filling {
     /// Assigns the remaining vertices to the free places, in `order`. Returns all vertices by page, and in `order`
     /// within a page.
     pub fn finish(mut self, order: &[u32]) -> Vec<u32> {
+        // Pages are never emptied, so the search for room need not start again at the first page.
         let mut free = 0;
         for &vertex in order {
             if self.page_of(vertex).is_none() {
@@ -87,6 +88,7 @@ impl Filling {
                 self.put(vertex, free);
             }
         }
+        // A counting sort by page. It keeps `order` within a page.
         let mut sorted = vec![0; order.len()];
         let mut ends: Vec<usize> = (0..self.filled.len()).map(|page| page * self.room.records).collect();
         for &vertex in order {

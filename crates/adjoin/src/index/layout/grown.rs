@@ -37,6 +37,7 @@ pub fn grown(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
     let count = edges.vertices();
     let mut growth = Growth { edges, placed: RowSet::new(count as u64), weights: vec![0; count], near: Vec::new() };
     let mut order: Vec<u32> = Vec::with_capacity(count);
+    // No vertex loses its page, so one pass over the numbers finds all seeds.
     let mut seeds = edges.numbers();
     for page in 0..room.pages() {
         if page % CANCEL_EVERY == 0 {
@@ -82,6 +83,7 @@ impl Growth<'_> {
             let other = tie.other();
             if !self.placed.contains(other.into()) {
                 let before = &mut self.weights[other as usize];
+                // It has no other tie to this page, so it is not listed yet.
                 if *before == 0 {
                     self.near.push(other);
                 }
@@ -91,6 +93,7 @@ impl Growth<'_> {
     }
 
     fn end_page(&mut self) {
+        // All other weights are 0 already. To clear them all would take quadratic time over all pages.
         self.near.drain(..).for_each(|vertex| self.weights[vertex as usize] = 0);
     }
 }

@@ -148,6 +148,7 @@ impl<T: Coordinate> Linking<'_, T> {
                     is_kept &= !self.add_left(vertex, &old, all);
                 }
             }
+            // A popular vertex may have many edges back. Some of them, spread over all, bound the cost of pruning.
             for source in spread(back, BACK_MAX * self.options.degree) {
                 if !all[before..].contains(&source) {
                     all.push(source);
@@ -204,6 +205,7 @@ impl<T: Coordinate> Linking<'_, T> {
         for &deleted in neighbors.iter().filter(|&&old| !numbering.is_kept(old)) {
             let beyond = self.survey.neighbors_of(deleted).iter().copied();
             let beyond = beyond.filter(|&old| old != vertex && numbering.is_kept(old)).map(|old| numbering.of_old(old));
+            // Lists are sorted by distance, so these are the vertices nearest to the deleted one.
             let mut left = self.replacements;
             for number in beyond {
                 if left == 0 {

@@ -117,6 +117,7 @@ impl Origin for Mixed<'_> {
 
     fn ids(&self) -> (IdKind, u64) {
         let facts = self.index.facts();
+        // The mean length, since the lengths of single ids are not in memory.
         (facts.ids, facts.files[Role::Ids].bytes.div_ceil(facts.rows))
     }
 
@@ -125,6 +126,7 @@ impl Origin for Mixed<'_> {
     }
 
     fn has_others(&self) -> bool {
+        // There are as many vertices as rows only if no two rows share a vertex.
         u64::from(self.vertices()) < u64::from(self.left.len()) + u64::from(self.newcomers.rows())
     }
 
@@ -154,6 +156,8 @@ impl Origin for Mixed<'_> {
         let old_vertices = self.index.facts().vertices;
         let of_entry = |entry: u32| {
             let old = self.index.vertex_of(entry);
+            // If the first row of a vertex is deleted, a further one represents the vertex. It is passed on by
+            // `each`.
             (self.standing_entry(old) != entry).then(|| (self.numbering.of_old(old), entry))
         };
         let further = (old_vertices..self.index.facts().rows as u32).filter(|&entry| self.left.contains(entry));

@@ -82,6 +82,7 @@ impl Near {
         let memory = context.reserve(held, PURPOSE)?;
         let of_query = Members::<T>::memory_bytes(1, facts.space()) + 2 * facts.vectors.bytes() as u64;
         let of_query = of_query + depth.near as u64 * HIT_BYTES;
+        // A quarter for the queries. The rest is for walks and for the cache of pages.
         let together = (context.budget().free() / 4 / of_query).max(TOGETHER_MIN).min(walking.len() as u64);
         let _queries = context.reserve(together * of_query, PURPOSE)?;
         let cache = &PageCache::leaving(context, index, 4 * walking_bytes::<T>(context, index, aim, strategy))?;
@@ -108,6 +109,7 @@ impl Near {
     fn push(&mut self, vertices: impl Iterator<Item = u32>) {
         let start = self.vertices.len();
         for vertex in vertices {
+            // A list is so short that a linear search is the fastest.
             if !self.vertices[start..].contains(&vertex) {
                 self.vertices.push(vertex);
             }
@@ -130,6 +132,7 @@ impl Near {
     pub(super) fn order(&self, otherwise: u32) -> (Vec<u32>, Vec<u32>) {
         let nearest = |place: u32| self.of(place as usize).first().copied().unwrap_or(otherwise);
         let mut places: Vec<u32> = (0..self.ends.len() as u32).collect();
+        // A stable sort: rows near the same vertex keep their order, so the index does not depend on the run.
         places.sort_by_key(|&place| nearest(place));
         let behind = places.iter().map(|&place| nearest(place)).collect();
         (places, behind)
@@ -162,6 +165,7 @@ impl Among {
             places.extend_from_slice(graph.neighbors(place));
             ends.push(places.len() as u32);
         }
+        // The spare capacity of a vector that grew is not reserved.
         places.shrink_to_fit();
         Ok(Self { ends, places, _memory: memory })
     }

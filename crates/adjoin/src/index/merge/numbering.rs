@@ -30,6 +30,7 @@ impl Numbering {
     /// ascending.
     pub(super) fn new(kept: RowSet, behind: &[u32]) -> Self {
         let kept = RankedSet::new(kept);
+        // The vertex that a new one follows precedes it too, hence + 1.
         let before: Vec<u32> = behind.iter().map(|&old| kept.rank(old) + 1).collect();
         let blocks = (0..=kept.len() / BLOCK).map(|block| block * BLOCK);
         let blocks = blocks.map(|rank| before.partition_point(|&before| before <= rank) as u32).collect();
@@ -59,12 +60,14 @@ impl Numbering {
     pub(super) fn of_old(&self, old: u32) -> u32 {
         let rank = self.kept.rank(old);
         let known = self.blocks[(rank / BLOCK) as usize];
+        // The blocks count new vertices up to the start of the block. The others are counted here.
         let more = self.before[known as usize..].iter().take_while(|&&before| before <= rank).count();
         rank + known + more as u32
     }
 
     /// Returns the number of a new vertex.
     pub(super) fn of_new(&self, new: u32) -> u32 {
+        // Preceded by old vertices and, since `before` ascends, by all new ones of lower rank.
         self.before[new as usize] + new
     }
 
