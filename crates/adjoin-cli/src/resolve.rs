@@ -190,6 +190,7 @@ impl<'a> Read<'a> {
             None => source::expand(name).unwrap_or_default(), // an invalid name is reported when it is opened
         };
         let parts = files.iter().map(PathBuf::as_path).chain([path]).filter_map(identity).collect();
+        // If files are named one by one, a new file next to them is not read.
         let parents = files.iter().filter(|_| path.is_dir()).map(|file| parent(file));
         let folders = parents.chain([path]).filter(|folder| folder.is_dir()).filter_map(identity).collect();
         Ok(Self { name, kind, parts, folders, files })

@@ -41,6 +41,7 @@ impl Access {
                 let needed = "a key is needed; send it as `Authorization: Bearer KEY` or `api-key: KEY`";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, needed))
             }
+            // A request without `Host` is of HTTP/1.0, which browsers do not send.
             Self::Loopback if headers.get(header::HOST).is_none_or(|host| names_loopback(host.as_bytes())) => Ok(()),
             Self::Loopback => {
                 let refused =

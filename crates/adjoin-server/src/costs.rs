@@ -31,6 +31,7 @@ impl Costs {
         }
         let now = (distances / rows as f64).min(1.0);
         let mean = |known: f64| (1.0 - LEARNED) * known + LEARNED * now;
+        // The mean over all kinds predicts the cost of a kind that was not searched yet.
         self.mean = Some(self.mean.map_or(now, mean));
         // Removed here and pushed at the end, so that the kinds are in the order of their last use.
         let known = self.kinds.iter().position(|(kind, _)| kind == search).map(|at| self.kinds.remove(at));

@@ -58,6 +58,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
         }
         None => job.run(&context, &opened, Box::new(Discard))?,
     };
+    // Deletes the temporary store, if there is one.
     drop(opened);
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     tracing.map_or(Ok(()), Tracing::finish)?;

@@ -49,6 +49,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let mut statistics = folder.search(&context, queries, &options, Box::new(sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     let kind = folder.kind();
+    // Closes all files, so that the trace is complete below.
     drop(folder);
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar

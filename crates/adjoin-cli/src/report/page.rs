@@ -86,6 +86,7 @@ impl Page {
         // Numbers of ids become positions on the page, which has only the ids that it shows.
         clusters.iter_mut().flatten().for_each(|member| *member = names.place(*member));
         let sides = names.sides_shown;
+        // Texts are added once it is known which ids are on the page.
         let names: Vec<(String, String)> = names.shown.into_iter().map(|id| (id, String::new())).collect();
         Ok(Self {
             source,

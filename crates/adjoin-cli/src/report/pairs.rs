@@ -184,6 +184,7 @@ impl PairFile {
                 "{at} has {what}; report needs the pairs of a join (columns left_id, right_id)"
             )));
         }
+        // A JSON file without lines has no columns, so either name will do.
         let is_named = |name: &&str| schema.index_of(name).is_ok() || schema.fields().is_empty();
         let value = ["distance", "similarity"].into_iter().find(is_named);
         let no_pairs = || {

@@ -47,6 +47,7 @@ fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> 
     })?;
     let mut totals = vec![0.0; dimensions];
     for sums in of_chunks {
+        // Added in the order of the chunks, since a sum of floats depends on the order.
         totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum.into());
     }
     let mut mean = Panel::zeroed(1, dimensions);
@@ -71,6 +72,7 @@ fn nearest_of<T: Coordinate>(
         let rows: Vec<u32> = some.filter(|&vertex| counts(vertex)).collect();
         let mut distances = vec![T::Distance::default(); rows.len()];
         context.kernel.one_to_some(x, panel, &rows, &mut distances);
+        // Candidates are ordered by distance and then by number, which decides between equally near vertices.
         rows.iter().zip(distances).map(|(&row, distance)| Candidate::new::<T>(distance, row)).min()
     })?;
     Ok(of_chunks.into_iter().flatten().min().map(Candidate::vertex))

@@ -43,6 +43,7 @@ impl Set {
 
     /// Draws rows from a few vectors, so that many are equal, with numbers from `first_id` as ids.
     pub(super) fn drawn(vectors: VectorType, rows: usize, first_id: i64, seed: u64) -> Self {
+        // A fixed seed for the vectors, so that sets with different seeds have equal vectors.
         let (mut few, mut random) = (Random::new(9, "vectors"), Random::new(seed, "rows"));
         let few: Vec<f64> = (0..250 * vectors.dimensions).map(|_| value(vectors, &mut few)).collect();
         let few: Vec<&[f64]> = few.chunks(vectors.dimensions).collect();
@@ -101,6 +102,7 @@ impl Set {
 
 fn value(vectors: VectorType, random: &mut Random) -> f64 {
     match vectors.element {
+        // Few values, so that many distances are equal and the order of ties matters.
         Element::U8 => random.below(9) as f64,
         _ => f64::from(random.below(2_000) as f32 / 1_000.0 - 1.0),
     }
@@ -158,6 +160,8 @@ impl UnmergedRows for Compared<'_> {
         let found = |query: &[u8]| {
             let hit = |row: usize| {
                 let value = predicate.decide(set.info.vectors, query, set.stored(row))?;
+                // The nearness of an integer vector is its exact squared distance, as in the engine, so that ties are
+                // equal.
                 let exact = vectors.element.is_integer() && metric == Metric::L2;
                 let nearness = if exact { squared(query, set.stored(row)) } else { predicate.nearness_of(value) };
                 Some(Hit { nearness, row: first_row + row as u64, place: (row as u32, 0) })
@@ -263,6 +267,7 @@ impl Indexed {
         let of_query = |query: usize| {
             let value = |vector: &[f64]| value_of(self.metric, queries.vector(query), vector) as f32;
             let mut hits: Hits = all.iter().map(|&(row, vector)| (row, value(vector))).collect();
+            // The nearest vector has the smallest distance, but the largest similarity.
             let sign = if self.metric == Metric::L2 { 1.0 } else { -1.0 };
             hits.sort_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)).then(a.0.cmp(&b.0)));
             match wanted {
@@ -344,6 +349,7 @@ fn searches_equal_brute_force_with_deleted_and_additional_rows() {
     let cases = [(u8s(4), Metric::L2), (f32s, Metric::Cosine), (f32s, Metric::Ip)];
     for ((vectors, metric), within) in cases.into_iter().zip(within) {
         let indexed = Indexed::new(Set::drawn(vectors, 600, 1, 1), metric);
+        // Without vertices of several rows, the deletes below would show nothing.
         assert!(indexed.index.facts().vertices < 250 && indexed.index.duplicates.len() > 350);
         let queries = Set::drawn(vectors, 17, 0, 2);
         let additions = [0, 3, 400].map(|rows| Set::drawn(vectors, rows, 1_000_000, 3));
@@ -364,6 +370,7 @@ fn searches_equal_brute_force_with_deleted_and_additional_rows() {
                 for wanted in [1, 10, 2_000].map(QueryTarget::Nearest).into_iter().chain(within) {
                     let what = format!("{metric}, {name} deleted, {} unmerged, {wanted:?}", unmerged.rows());
                     let right = indexed.wanted(&queries, unmerged, is_deleted, wanted);
+                    // A list as long as the index and a recall of 1 must both find every hit.
                     for (threads, effort) in [(1, SearchEffort::List(600)), (3, SearchEffort::Recall(1.0))] {
                         let goal = SearchGoal { target: wanted, effort };
                         let found = indexed.search(&context_of(threads), &queries, unmerged, deleted, goal).unwrap();
@@ -401,6 +408,7 @@ fn the_calibrated_recall_holds_after_deletes() {
             let right = indexed.wanted(queries, &none, &is_deleted, asked.target);
             let found = indexed.search(&context_of(1), queries, &none, deleted, asked).unwrap();
             let reached = recall(&found.hits, &right);
+            // A single query has only ten hits, so its recall varies more.
             assert!(reached >= if queries.rows() == 1 { 0.6 } else { 0.9 }, "{share}: {reached}");
             let common = &found.statistics.common;
             assert_eq!((common.strategy.probes, common.seconds.calibrate), (Some("walk"), None), "{share} deleted");
@@ -441,6 +449,7 @@ fn the_suggested_least_memory_finds_the_same_hits() {
             let goal = SearchGoal { target: wanted, effort };
             let search = |context: &Context| indexed.search(context, &queries, &unmerged, deleted, goal);
             let all = search(&context_of(2)).unwrap();
+            // The message must name a budget that suffices for all later steps too.
             let refused = search(&context_of(2).with_memory(15_500_000)).err().unwrap();
             assert_eq!(refused.kind(), ErrorKind::Budget);
             let said = refused.to_string();
@@ -537,6 +546,7 @@ fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorBatch {
     let mut scan = source.scan(batch_bytes).unwrap();
     while let Some(batch) = scan.next_batch().unwrap() {
         assert_eq!((batch.first_row, batch.bytes.len()), (all.rows as u64, batch.rows * info.vectors.bytes()));
+        // A batch has at least one row, even if this row is larger than a batch should be.
         assert!(batch.rows == 1 || batch.bytes.len() <= batch_bytes);
         all.bytes.extend(&batch.bytes);
         (0..batch.ids.len()).for_each(|k| all.ids.push_from(&batch.ids, k));

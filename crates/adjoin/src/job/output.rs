@@ -167,6 +167,7 @@ impl Output<'_> {
     pub(super) fn announce(&self, context: &Context, sets: Sets<'_>, pairs: u64, yes: bool) -> Result<()> {
         let Some(path) = self.target().and_then(Target::path) else { return Ok(()) };
         let (place, sorting) = (path.display(), context.temporary(Some(parent(path))));
+        // The greedy rule sorts all pairs in temporary files, which may be on another disk than the result.
         let (a_pair, what, at): (_, _, &Path) = match self {
             Self::Pairs(_) => {
                 (TableFormat::of(path)?.bytes_of_a_pair(schema_of(sets).ids), place.to_string(), parent(path))
@@ -176,6 +177,7 @@ impl Output<'_> {
             }
             _ => return Ok(()), // at most one line per row
         };
+        // Saturated, since the estimated number of pairs may be very large.
         let bytes = pairs.saturating_mul(a_pair);
         let of = |store: &Store| store.manifest().rows * store.manifest().vectors.bytes() as u64;
         let source: u64 = sets.stores().map(of).sum();
@@ -200,6 +202,7 @@ impl Output<'_> {
 /// Returns the properties of the pairs of two sets that are known in advance.
 pub fn schema_of(sets: Sets<'_>) -> PairSchema {
     let ids = [sets.left(), sets.right()].map(|store| store.manifest().ids);
+    // New rows are numbered after the rows of the store, so pairs with them are of one set.
     let of_two_sets = sets.second_by() == Some(Argument::With);
     PairSchema { ids, metric: sets.left().manifest().metric, of_two_sets }
 }

@@ -285,6 +285,7 @@ impl SearchOptions {
     /// # Errors
     /// Names the first option that is out of range, and its range.
     pub fn check(&self) -> Result<()> {
+        // The fields are public, so a target need not be from `QueryTarget::of`.
         if self.target == QueryTarget::Nearest(0) {
             return Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]));
         }

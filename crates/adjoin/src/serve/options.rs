@@ -70,6 +70,7 @@ pub type NewPlanner = Arc<dyn Fn(BucketCosts, u64) -> Planner + Send + Sync>;
 /// Returns the planner of [`plan_batch`].
 pub(super) fn usual_planner() -> NewPlanner {
     Arc::new(|costs, capacity| {
+        // The planner tracks what the cache holds from one batch to the next.
         let mut cache = Residency::new(capacity, costs);
         Box::new(move |lists, _| plan_batch(lists, &mut cache))
     })

@@ -19,6 +19,7 @@ struct Population {
 impl Population {
     fn new(name: &'static str, rows: usize, pairs: impl IntoIterator<Item = (usize, usize, f64)>) -> Self {
         let mut neighbors = vec![Vec::new(); rows];
+        // Some populations draw both rows at random, so a pair may be a row with itself.
         for (a, b, threshold) in pairs.into_iter().filter(|(a, b, _)| a != b) {
             neighbors[a].push((b as u32, threshold as f32));
             neighbors[b].push((a as u32, threshold as f32));

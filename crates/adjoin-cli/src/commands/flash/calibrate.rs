@@ -57,6 +57,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     check_results(&context, &read, &[("-o", output)], replace.force)?;
     // A multiple of each read size.
     let file_bytes = parse_bytes(size)? / PIECE_BYTES as u64 * PIECE_BYTES as u64;
+    // In a smaller file, a measurement would read most places more than once.
     if file_bytes < MEASURED_BYTES || *rounds == 0 {
         let said = format!("--size {size} and --rounds {rounds}; give at least {} and 1", format_bytes(MEASURED_BYTES));
         return Err(Error::option(said));

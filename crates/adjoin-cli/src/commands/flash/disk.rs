@@ -57,6 +57,7 @@ pub(super) fn carry_out(
 /// Returns `count` random reads of a kind in a file of `file_bytes`, equal for the disk and the model.
 pub(super) fn random_reads(kind: Kind, count: u64, file_bytes: u64, seed: u64) -> impl Iterator<Item = TraceRead> {
     let mut random = Random::new(seed, "reads of a calibration");
+    // Offsets are multiples of the size, since direct reads must be aligned.
     let places = (file_bytes / kind.bytes).max(1);
     (0..count).map(move |_| TraceRead {
         offset: random.below(places) * kind.bytes,

@@ -47,6 +47,7 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
     for value in values.split(',') {
         let (changed_run, config) =
             changed(run, &usual, name, value).map_err(|error| Error::option(format!("--over {over}: {error}")))?;
+        // No spans are kept: a sweep writes no timeline.
         let (figures, _) = workload.run(&context, &changed_run, &config, 0)?;
         results.values.push(value.to_owned());
         results.figures.push(figures);

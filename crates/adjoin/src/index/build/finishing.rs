@@ -114,6 +114,7 @@ pub(in crate::index) fn arranged(
     let largest = windows.iter().map(Range::len).max().unwrap_or(0);
     let bytes = window_bytes(largest, degree);
     let whole = bytes + graph.windows().range_bytes(largest as u64, degree);
+    // At least one window at a time. If memory does not hold it, a reservation below fails with its size.
     let workers = ((context.budget().free() / whole.max(1)) as usize).clamp(1, context.threads.min(windows.len()));
     let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
     context.progress.begin("layout", "windows", windows.len() as u64);

@@ -60,5 +60,6 @@ fn bytes_of<T: Coordinate>(
         columns => columns_bytes(rows, columns),
     };
     let of_rows = (rows * FEW_ROWS_BYTES).min(FEW_ROWS_BYTES_MAX) + rows * (ROW_BYTES + degree / 2);
+    // The store is complete before the index is built, so the larger of both counts.
     ((FIXED_BYTES + of_rows + coding + extents + lists).max(LEAST_BYTES) + columns).max(store)
 }

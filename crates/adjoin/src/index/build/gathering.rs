@@ -141,6 +141,7 @@ impl Origin for Gathering<'_> {
     }
 
     fn each_other(&self, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
+        // If a bucket has as many vertices as rows, each row represents its own vertex.
         let has_other = |bucket| self.map.of_bucket(bucket).len() < self.buckets.extent(bucket).rows as usize;
         self.scan(has_other, with_ids, |stands, row| if stands { Ok(()) } else { take(row) })
     }
@@ -154,6 +155,7 @@ impl Origin for Gathering<'_> {
         let mut loading = self.loading();
         let ranks = wanted.ranked();
         let count = |bucket| self.count(&ranks, bucket);
+        // A bucket costs all of its bytes. A single read costs as much as some KiB of a long one.
         let are_few = |bucket| count(bucket) * SINGLE_READ_BYTES < buckets.extent(bucket).body_bytes;
         self.scan(
             |bucket| count(bucket) > 0 && !are_few(bucket),

@@ -36,6 +36,7 @@ pub(super) fn near_rows(options: &GraphOptions) -> u64 {
 /// Returns the largest number of vectors compared to prune one vertex.
 pub(super) fn candidates_max(options: &GraphOptions) -> u64 {
     let near = near_rows(options) + REPRESENTATIVES as u64;
+    // The vertex itself, and the longer list of the two rounds: its nearest rows, or its neighbors and edges back.
     1 + near.max(((1 + BACK_MAX) * options.degree) as u64)
 }
 
@@ -123,8 +124,10 @@ impl<T: Coordinate> JoinBuild<'_, T> {
             let mut near: Vec<(u32, u32)> =
                 distances.iter().map(|&distance| T::distance_key(distance)).zip(0..).collect();
             let count = REPRESENTATIVES.min(near.len());
+            // Not sorted, since pruning orders its candidates itself.
             near.select_nth_unstable(count - 1);
             near.truncate(count);
+            // A bucket may have no vertex: other buckets have equal vectors that represent all of its rows.
             near.iter().filter_map(|&(_, bucket)| map.representatives[bucket as usize]).collect()
         };
         (0..buckets.count()).map(of_bucket).collect()
@@ -146,6 +149,7 @@ impl<T: Coordinate> JoinBuild<'_, T> {
                 let back = &sources[std::mem::replace(&mut start, end as usize)..end as usize];
                 let known = own.of(vertex);
                 all.extend_from_slice(known);
+                // Edges back are in the order of buckets, so the first ones would all be from the same region.
                 all.extend(spread(back, BACK_MAX * self.options.degree).filter(|source| !known.contains(source)));
                 Ok(Some(Next { vertex, is_kept: false }))
             };

@@ -28,6 +28,7 @@ pub(in crate::index) struct Windows {
 impl Windows {
     /// Divides vertices into windows, with `memory` bytes for their contents beyond the least.
     pub(in crate::index) fn within(memory: u64, vertices: u32) -> Self {
+        // More windows take less memory when one is read, but each has a buffer while lists are written.
         let windows = u64::from(vertices).div_ceil(WINDOW_MIN).min(WINDOWS_MAX);
         let sizes = PartitionSizes::within(memory + PartitionSizes::least_for(windows), windows);
         Self { vertices, of_window: vertices.div_ceil(sizes.partitions as u32).max(1), sizes }

@@ -24,6 +24,7 @@ fn some_lists(random: &mut Random, vertices: u32, degree: u64) -> Vec<Vec<u32>> 
     let list = |vertex: u32, random: &mut Random| {
         let mut list: Vec<u32> = Vec::new();
         for _ in 0..random.below(degree + 1) {
+            // All edges lead to the first half, so no vertex of the second half can be reached.
             let other = random.below(u64::from(vertices).div_ceil(2)) as u32;
             if other != vertex && !list.contains(&other) {
                 list.push(other);
@@ -107,6 +108,7 @@ fn store_of(context: &Context, folder: &Path, bytes: &[u8]) -> Store {
 #[test]
 fn equal_vectors_of_all_buckets_share_a_vertex() {
     let mut random = Random::new(3, "equal vectors");
+    // With few values per byte, most vectors have equal ones in other buckets.
     for (rows, values) in [(1, 1), (500, 1), (500, 3), (3_000, 40), (3_000, 250)] {
         let bytes: Vec<u8> = (0..2 * rows).map(|_| random.below(values) as u8).collect();
         let folder = tempfile::tempdir().unwrap();
@@ -219,6 +221,7 @@ fn write_numbered(path: &Path, bytes: &[u8]) {
 #[test]
 fn columns_are_ordered_by_entry_and_follow_their_rows() {
     let mut random = Random::new(4, "attributes");
+    // With 256 values per byte, few vectors are equal. With 12, most are.
     for values in [256, 12] {
         let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
         let rows = 1_500u32;

@@ -68,6 +68,7 @@ fn swaps_increase_the_overlap_ratio_until_none_can() {
                 }
                 (least, order) = (now, swapped(order));
             }
+            // To try all swaps of a larger graph would take too long.
             if lists.len() > 100 {
                 continue;
             }
@@ -103,6 +104,7 @@ fn windows_have_whole_pages_and_all_vertices() {
 #[test]
 fn windows_are_combined_into_one_order() {
     let vertices = 300_000;
+    // Edges of the last step leave their windows, which are laid out without them.
     let of = |vertex: u32| [1, 2, 7, 60_000].map(|step| (vertex + step) % vertices);
     let lists: Lists = (0..vertices).map(|vertex| of(vertex).to_vec()).collect();
     let windows: Vec<Range<u32>> = windows(vertices, 15).collect();

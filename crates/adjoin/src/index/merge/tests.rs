@@ -120,6 +120,7 @@ fn calibration_lists_inserted_copies_also_after_relayout() {
     let copies = copies.with_ids(Ids::Int64((100_000..100_100).collect()));
     let (merged, _) = merged(context, &indexed, 10, &copies, ALL_REPLACEMENTS);
     let relaid = indexed.at("relaid");
+    // Reversed, so that the entries of all rows change.
     let order: Vec<u32> = (0..merged.facts().vertices).rev().collect();
     let reversed = GivenOrder { name: "reversed", order: &order };
     relayout_in_order(context, merged.folder(), Some(&relaid), reversed, false).unwrap();
@@ -142,6 +143,7 @@ fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f6
         hits.hits()
     };
     let (found, wanted) = (find(SearchEffort::List(list)), find(SearchEffort::Exact));
+    // Compared by distance and not by row: equally near rows are equally right.
     let far = |hits: &[(u64, f32)]| hits.last().map_or(0.0, |hit| hit.1);
     let right =
         found.iter().zip(&wanted).map(|(found, wanted)| found.iter().filter(|hit| hit.1 <= far(wanted)).count());
@@ -153,6 +155,7 @@ fn inserted_rows_of_a_new_region_are_linked_with_each_other() {
     let context = &Context::default();
     let vectors = VectorType { element: Element::F32, dimensions: 12 };
     let indexed = Indexed::new(Set::spread(vectors, 1_500, 1).with_ids(Ids::Int64((0..1_500).collect())), Metric::L2);
+    // So far away that no old vertex is a useful neighbor.
     let far = Set::spread(vectors, 500, 2).moved(100.0).with_ids(Ids::Int64((10_000..10_500).collect()));
     let (index, _) = merged(context, &indexed, 0, &far, ALL_REPLACEMENTS);
     let recalls = [&far, &Set::spread(vectors, 200, 3)].map(|queries| recall_of(context, &index, queries, 40));
@@ -178,6 +181,7 @@ fn a_small_region_far_from_all_others_is_found() {
 fn rows_inserted_into_copies_of_one_vector_are_linked() {
     let context = &Context::default();
     let vectors = VectorType { element: Element::F32, dimensions: 12 };
+    // All inserted rows find the same old vertex, so they can be reached only from each other.
     let one = Set::spread(vectors, 1, 1).stored(0).repeat(300);
     let copies = Set::of_stored(vectors, one).with_ids(Ids::Int64((0..300).collect()));
     let indexed = Indexed::new(copies, Metric::L2);
@@ -199,5 +203,6 @@ fn a_merged_index_does_not_depend_on_threads_or_memory() {
     };
     let usual = manifest("1GiB", 2);
     assert_eq!(manifest("1GiB", 1), usual);
+    // The manifest contains the checksums of all files, so equal manifests mean equal indexes.
     assert_eq!(manifest("64MiB", 3), usual);
 }
