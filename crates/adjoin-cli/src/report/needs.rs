@@ -172,6 +172,7 @@ fn bounded(context: &Context, pairs: &Path, names: Option<PageNames<'_>>) -> Res
     let (pairs, text_bytes) = opened.unwrap_or((bytes / PAIR_BYTES_MIN, bytes));
     // In the worst case, no id occurs in two pairs.
     let ids = 2 * pairs;
+    // A name is shown only if its id is on the page and has a row in a table of names.
     let shown = ids.min(IDS_SHOWN).min(named_rows);
     let name_bytes = bytes_of_name(0, NAME_CHARACTERS_MAX * char::MAX.len_utf8()) * shown + 2 * text_bytes;
     Ok(Needs {

@@ -127,6 +127,7 @@ impl Navigation {
 
     /// Returns the vertex at which searches of this graph start.
     pub(super) fn entry(&self) -> u32 {
+        // The graph is never empty, since a sample has at least one vertex.
         self.vertices[self.graph.entry().expect("it has a vertex") as usize]
     }
 

@@ -94,6 +94,7 @@ impl ChangedTarget<'_> {
         // The hits in the index are held while the other rows are searched.
         let held = self.wanted.held_bytes(found.iter().map(|hits| hits.len() as u64).sum());
         let Ok(_held) = context.budget().reserve(held) else { return Ok(None) };
+        // Memory for hits is reserved by K, and there are no more hits than rows.
         let wanted = self.wanted.among(unmerged.rows());
         // Numbered after the rows of the index, so that of equally near hits those in the index are first.
         let Some(more) = unmerged.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };

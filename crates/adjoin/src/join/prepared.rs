@@ -149,6 +149,7 @@ impl Prepared {
     pub(crate) fn leg_ends(&self, sets: Sets<'_>) -> Result<Vec<usize>> {
         let buckets = sets.buckets()?;
         let Predicted { candidate_pairs, center_distances, .. } = self.decided.predicted;
+        // Saturated, since the predictions of a plan that was read from a file are not checked.
         let distances = candidate_pairs.saturating_add(center_distances);
         let members = |bucket| u64::from(buckets.members(bucket));
         let weight = |(i, j)| members(i) * members(j);

@@ -184,6 +184,7 @@ impl Origin for Gathering<'_> {
                 copy_row(&some, row, &mut panel, ranks.rank(vertex) as usize);
             }
         }
+        // The iterator borrows the ranks, which are returned.
         drop(singles);
         Ok(Vectors::new(panel, ranks))
     }

@@ -215,6 +215,7 @@ impl Origin for Mixed<'_> {
                 at += part.rows();
             }
         }
+        // The iterator borrows the ranks, which are returned.
         drop(numbers);
         Ok(Vectors::new(panel, ranks))
     }

@@ -78,6 +78,7 @@ impl Near {
         let admitted = admitted.as_ref();
         let aim = aim_at(index, admitted, depth.near, depth.list);
         let among = Among::find::<T>(context, facts.space(), &facts.options().graph, rows)?;
+        // For each row its nearest vertices, and the end of their list.
         let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;
         let of_query = Members::<T>::memory_bytes(1, facts.space()) + 2 * facts.vectors.bytes() as u64;

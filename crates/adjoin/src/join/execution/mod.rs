@@ -196,6 +196,7 @@ pub struct Done {
 impl AddAssign for Done {
     fn add_assign(&mut self, other: Self) {
         self.counts += other.counts;
+        // The default value, to which the first part is added, has no counts.
         if self.found.is_empty() {
             self.found = other.found;
         } else if !other.found.is_empty() {
@@ -246,6 +247,7 @@ impl<T: Coordinate> Run<'_, T> {
         let watch = Stopwatch::start();
         let (waits, write) = (Waits::default(), SharedSeconds::default());
         let (mut cache, execution) = (self.cache(), self.execution(0));
+        // A sink that needs only counts offers a tally. Workers count into it, so no pairs pass through the queue.
         let tallied = sink.tally().is_some();
         let (all, found) = if tallied {
             let watched = prepared.watched.as_ref();
@@ -262,6 +264,7 @@ impl<T: Coordinate> Run<'_, T> {
             (all, handing.into_found())
         };
         let mut done = self.done(all, &waits, watch);
+        // All tasks of the plan were run, so its predictions are those of this run.
         done += prepared.whole();
         Ok(Done { found, write_seconds: write.seconds(), ..done })
     }

@@ -27,6 +27,7 @@ pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_id
 /// calibration, which may not be needed, and some edges per bucket.
 pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
     let count = buckets.extents().len() as u64;
+    // Few buckets have fewer edges, since there are no more edges than pairs of buckets.
     let edges = (count * count / 2).min(count * EDGES_A_BUCKET) * EDGE_BYTES;
     let of_writer = if with_ids { kept_of_pairs(buckets.rows(), id_bytes_of(buckets)) } else { 0 };
     let edges = edges + of_writer + of_many_neighbors(buckets, options);
@@ -57,6 +58,7 @@ fn id_bytes_of(buckets: &Buckets<'_>) -> u64 {
 
 /// Bytes of a calibration whose vectors have very many neighbors.
 fn of_many_neighbors(buckets: &Buckets<'_>, options: &JoinOptions) -> u64 {
+    // No recall needs to be measured, so no vectors are drawn.
     if options.aim == JoinEffort::Every || options.rule.is_some_and(Rule::is_exact) {
         return 0;
     }
@@ -79,6 +81,7 @@ pub(super) fn least<T: Coordinate>(
         _ => margins::least_bytes::<T>(threads, buckets),
     };
     let planning = pass.max(PairSample::<T>::memory_bytes(buckets));
+    // The run follows the planning, so the larger of both counts.
     run.max(centers_bytes::<T>(buckets) + planning)
 }
 
@@ -90,6 +93,7 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
     threads: usize,
 ) -> u64 {
     let least = least::<T>(buckets, options, with_ids, threads);
+    // If the rule is given, `least` includes its calibration.
     if options.aim == JoinEffort::Every || options.rule.is_some() {
         return least;
     }

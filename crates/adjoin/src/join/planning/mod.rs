@@ -103,6 +103,7 @@ pub(crate) fn resume_within(
     let buckets = sets.buckets()?;
     plan.check(sets, &buckets)?;
     let PlanFacts { predicate, seed, with_ids, ref coding, .. } = plan.decided;
+    // The plan contains its rule, so no calibration is needed, nor memory for one.
     let options = &JoinOptions { seed, cache_bytes, ..JoinOptions::exact(predicate) };
     let (watch, buckets) = (Stopwatch::start(), buckets.rounded(coding.clone()));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
@@ -146,6 +147,7 @@ struct Begun<'a> {
 /// Reserves the memory of the run, and decides how floats are rounded.
 fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, with_ids: bool) -> Result<Begun<'a>> {
     let watch = Stopwatch::start();
+    // A refusal names a whole budget, which includes what others hold already, such as the sink.
     let held = context.budget().total() - context.budget().free();
     let context = context.naming_at_least(held + advised(&buckets, options, with_ids));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
@@ -209,6 +211,7 @@ impl<'a> Planner<'a> {
             center_distances: edges.center_distances,
             sample_distances: edges.sample_distances,
             calibrate_seconds: edges.calibrate_seconds,
+            // The calibration is a part of the planning, but its time is reported separately.
             plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             reads: buckets.read_counts(),
         };
