@@ -61,6 +61,6 @@ fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Bit 0 stands for signal 1.
+    // Bit 0 is signal 1.
     ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

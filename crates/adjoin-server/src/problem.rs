@@ -110,7 +110,7 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        // The header tells the client which encodings it may use: RFC 9110, section 12.5.3.
+        // The header names the encodings that the client may use: RFC 9110, section 12.5.3.
         if self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             response.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ENCODINGS));
         }

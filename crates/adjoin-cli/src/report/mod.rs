@@ -61,7 +61,7 @@ pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, fo
     check_free(&*context.device, output, force)?;
     let are_two_sets = stats.as_ref().is_some_and(is_of_two) || names.is_some_and(|names| names.second.is_some());
     let page = read_page(context, (pairs, stats), names).map_err(|error| match error.kind() {
-        // The step that failed knows only its own needs, so its figure would be too small.
+        // The step that failed has computed only its own needs, so its figure would be too small.
         ErrorKind::Budget => needs::refusal(context, pairs, names, are_two_sets, error),
         _ => error,
     })?;

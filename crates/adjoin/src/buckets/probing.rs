@@ -168,7 +168,7 @@ impl Measured<'_> {
         self.found.clear();
         self.kernel.at_most(self.keys, most.map_or(key_of_rank(0), |(_, key)| key), self.found);
         self.found.sort_unstable();
-        // At least the nearest bucket is probed, whatever the threshold.
+        // At least the nearest bucket is probed, for any threshold.
         rule.count(self.found.iter().map(|&found| T::measure_of(key_of(found)) - nearest)).max(1)
     }
 

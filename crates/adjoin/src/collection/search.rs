@@ -61,7 +61,7 @@ impl Collection {
         for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
-        // All queries search the same view, whatever is written meanwhile.
+        // All queries search the same view, even if rows are written meanwhile.
         let StateView { long_term, deleted, mut view, rows, .. } = self.state().moment();
         if let Some(condition) = &options.filter {
             self.check_attributes(Argument::Where.into())?;

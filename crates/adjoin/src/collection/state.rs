@@ -129,7 +129,7 @@ impl State {
         entries: impl Iterator<Item = u32>,
         sequence: u64,
     ) -> Undo {
-        // Entries that were deleted before this change stay deleted when it is undone.
+        // Entries that were deleted before this change remain deleted when it is undone.
         let entries = entries.filter(|&entry| self.deleted.add(entry)).collect();
         self.sequence = sequence;
         Undo { sequence, entries, temporary: self.temporary.apply(change, room) }

@@ -101,7 +101,7 @@ impl Collection {
         durability: Durability,
     ) -> Result<Option<Written>> {
         let most = (self.context.budget().total() / ONE_STEP_FRACTION).min(ONE_STEP_BYTES_MAX);
-        // Sizes are compared before anything is read, so that a large source is not read in vain.
+        // Sizes are compared before anything is read, so that a large source is not read without need.
         if rows_of(write).saturating_mul(self.manifest().vectors.bytes() as u64) > most {
             return Ok(None);
         }
@@ -145,7 +145,7 @@ impl Collection {
         let met = condition.map(|condition| self.ids_now_where(condition)).transpose()?;
         for ids in [write.delete, met.as_ref()].into_iter().flatten() {
             deleted._memory.join(self.context.reserve(BYTES_OF_HASH * ids.len() as u64, PURPOSE)?);
-            // Hashes of 128 bits stand for ids, so that memory does not depend on the length of texts.
+            // Hashes of 128 bits replace ids, so that memory does not depend on the length of texts.
             deleted.hashes.extend((0..ids.len()).filter_map(|k| hash_of(ids, k)));
         }
         Ok(deleted)
@@ -172,7 +172,7 @@ impl Collection {
 
     /// Returns the error of a row with the id of an earlier row in the same write.
     fn twice(&self, context: &Context, source: &dyn VectorSource, row: u64) -> Error {
-        // The check for duplicates knows only row numbers. Another pass finds the id and the file for the message.
+        // The check for duplicates has only row numbers. Another pass finds the id and the file for the message.
         let mut refusal = None;
         let found = Incoming::each(context, self, source, Put::Upsert, "check", &mut |incoming| {
             if refusal.is_none()

@@ -181,7 +181,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
             lock(&self.idle).push(search);
             lists
         })?;
-        // Only after all searches, so that no member sees another, whatever the number of threads.
+        // Only after all searches, so that no member sees another, with any number of threads.
         for (&vertex, neighbors) in batch.iter().zip(found.iter().flatten()) {
             graph.set_neighbors(vertex, neighbors);
             graph.present.insert(vertex.into());

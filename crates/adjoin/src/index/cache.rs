@@ -103,7 +103,7 @@ impl PageCache {
 
     /// Copies a verified page into `page` if it is cached. Returns whether it is.
     pub(super) fn get(&self, number: u32, page: &mut [u8]) -> bool {
-        // Without room for pages, no thread takes a lock in vain.
+        // Without room for pages, no thread takes a lock without need.
         if self.pages_max == 0 {
             return false;
         }

@@ -142,7 +142,7 @@ impl Calibration {
         }
         let mut inserted = self.inserted.clone();
         inserted.entries.retain(|&entry| is_left(entry));
-        // A few unknown hits lower the measured recall a little. With many, it would say nothing about the index.
+        // A few unknown hits lower the measured recall a little. With many, it would not describe the index.
         let is_enough = queries > inserted.entries.len() && lost * LOST_SHARE <= queries;
         let (walks, hits_of_query, lists) = (self.walks, hits as u32, self.lists.clone());
         is_enough.then_some(Self { walks, hits_of_query, lists, noted, from, queries, inserted })

@@ -58,7 +58,7 @@ impl Scan {
             cancel.check()?;
             let some = together.min((pages.end - first) as usize);
             let bytes = &mut buffer[..some * shape.bytes()];
-            // The device does not tell which of the pages failed, so the first one stands for all.
+            // It is unknown which of the pages failed, so the first one is reported for all.
             if let Err(error) = file.read_at(u64::from(first) * shape.bytes() as u64, bytes) {
                 take(first, Err(NoPage::Device(error)))?;
                 continue;
@@ -117,7 +117,7 @@ impl<'a> Pieces<'a> {
         if !self.held.contains(&number) {
             self.held = 0..0; // a failed read may leave a part of a page in the buffer
             let at_once = self.buffer.len() / shape.bytes();
-            // Pages after the announced end would be read in vain.
+            // Pages after the announced end would be read without need.
             let some = at_once.min(self.end.saturating_sub(number).max(1) as usize);
             self.index.read_pages(number, &mut self.buffer[..some * shape.bytes()])?;
             self.held = number..number + some as u32;

@@ -137,7 +137,7 @@ impl SourceQueries<'_> {
         let Self { source, space } = self;
         let empty = QueryBatch::empty(self.vectors(), source.info().ids, false);
         let mut all = Gathering::new(context, at_once, empty, take);
-        // Each query gets an answer, so an invalid one is an error, whatever the treatment of bad rows elsewhere.
+        // Each query gets an answer, so an invalid one is an error, even if other commands skip bad rows.
         let (metric, on_bad, left_out, batch_bytes) = (space.metric, OnBad::Error, None, batch_bytes(0));
         tell(context, source);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes };

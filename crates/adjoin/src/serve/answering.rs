@@ -346,7 +346,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             done: &done,
         };
         if let Err(error) = pass.run(&mut self.cache) {
-            // The cache may have buckets that the planner does not know of, or lack some that it assumes.
+            // The cache may have buckets that are unknown to the planner, or lack some that it assumes.
             self.forget();
             return Err(error);
         }

@@ -132,7 +132,7 @@ impl<T: Coordinate> Linking<'_, T> {
     ) -> Result<Candidates> {
         let numbering = self.mixed.numbering;
         let vertices: Vec<Vertex> = numbers.clone().map(|number| numbering.vertex(first + number as u32)).collect();
-        // Pages after the last of these vertices would be read in vain.
+        // Pages after the last of these vertices would be read without need.
         until_last(pieces, &vertices);
         let (mut found, mut old) = (Candidates::default(), Vec::new());
         for (number, vertex) in numbers.zip(vertices) {

@@ -30,7 +30,7 @@ impl Numbering {
     /// ascending.
     pub(super) fn new(kept: RowSet, behind: &[u32]) -> Self {
         let kept = RankedSet::new(kept);
-        // The vertex that a new one follows precedes it too, hence + 1.
+        // The vertex that a new one follows precedes it too, so 1 is added.
         let before: Vec<u32> = behind.iter().map(|&old| kept.rank(old) + 1).collect();
         let blocks = (0..=kept.len() / BLOCK).map(|block| block * BLOCK);
         let blocks = blocks.map(|rank| before.partition_point(|&before| before <= rank) as u32).collect();
