@@ -238,7 +238,7 @@ impl Backend {
             }
             opened => opened?,
         };
-        // From here on, no search uses the service, and no search can start before the new one is in place.
+        // From here on, no thread uses the service. The quick lane waits until the new one is in place.
         let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
         if let Folder::Store(store) = next.folder()
             && let Err(error) = self.replace_service(store)
