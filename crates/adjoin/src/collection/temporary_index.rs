@@ -169,12 +169,16 @@ impl TemporaryIndex {
 
     /// Undoes the last change that is not undone yet. The rows that it inserted take up memory until the next merge.
     pub(super) fn undo(&mut self, Undo { inserted, deleted }: Undo) {
-        for number in inserted.rev() {
+        for number in inserted.clone().rev() {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.remove(&block.ids, (number - block.first) as usize);
-            self.mark_deleted(number);
+            // A later row of the same change with the same id deleted it already.
+            if !self.deleted.has(number.into()) {
+                self.mark_deleted(number);
+            }
         }
-        for number in deleted {
+        // Rows of the change itself stay deleted, also if the change deleted them.
+        for number in deleted.into_iter().filter(|number| !inserted.contains(number)) {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.set(&block.ids, (number - block.first) as usize, number);
             Arc::make_mut(&mut self.deleted).remove(number.into());
@@ -504,5 +508,33 @@ impl TemporaryView {
         // The copy of the last block is added.
         let last = PackedBucket::<T>::memory_bytes(rows, space) + 2 * BLOCK_BYTES as u64;
         context.threads.max(1) as u64 * of_thread + last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Element, Metric, VectorType};
+    use crate::source::IdKind;
+
+    fn change(ids: &[i64], stored: &[u8]) -> Change {
+        let none = Ids::empty(IdKind::Int64);
+        Change { deleted: none, ids: Ids::Int64(ids.to_vec()), stored: stored.to_vec(), attributes: Default::default() }
+    }
+
+    #[test]
+    fn an_undone_change_with_an_id_twice_leaves_the_earlier_row() {
+        let context = &Context::default();
+        let space = Space::plain(VectorType { element: Element::U8, dimensions: 1 }, Metric::L2);
+        let mut index = TemporaryIndex::new(context, space, Ids::empty(IdKind::Int64)).unwrap();
+        let room = || TemporaryIndex::room_for(context, 1 << 10).unwrap();
+        let (earlier, refused) = (change(&[7], &[1]), change(&[7, 7, 8, 8], &[2, 3, 4, 5]));
+        let _ = index.apply(&earlier, room());
+        let undo = index.apply(&refused, room());
+        assert_eq!((index.live(), index.number(&refused.ids, 0), index.number(&refused.ids, 2)), (2, Some(2), Some(4)));
+        index.undo(undo);
+        assert_eq!((index.live(), index.deleted_rows()), (1, 4));
+        assert_eq!((index.number(&refused.ids, 0), index.number(&refused.ids, 2)), (Some(0), None));
+        assert_eq!(index.view().rows(), 1);
     }
 }
