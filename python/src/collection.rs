@@ -12,7 +12,7 @@ use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
 use adjoin::sql::Condition;
 use pyo3::prelude::*;
 
-use crate::folder::OpenFolder;
+use crate::open_folder::OpenFolder;
 use crate::options::{IndexRequest, Resources, StoreOptions, json};
 use crate::run::{Running, raised};
 

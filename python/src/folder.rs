@@ -1,17 +1,14 @@
 //! Open stores, indexes and collections, and their searches.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use adjoin::buckets::QuerySet;
-use adjoin::collection::{self, Collection as Live, Merger, MergerOptions};
+use adjoin::collection;
 use adjoin::context::Context;
-use adjoin::device::Creator;
 use adjoin::error::{Error, Result};
 use adjoin::folder::{ClosedFolder, Folder as Opened, OnMissing, SearchQueries};
 use adjoin::index;
-use adjoin::locks::check_creator;
-use adjoin::options::parse_bytes;
 use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 use adjoin::source::{IdKind, VectorSource};
 use adjoin::sql::Condition;
@@ -20,22 +17,11 @@ use pyo3::prelude::*;
 use serde_json::{Value, json as object};
 
 use crate::collection::{Collection, SomeIds};
+use crate::open_folder::{OpenFolder, Opening};
 use crate::options::{Resources, StoreOptions, json};
 use crate::rows::Rows;
-use crate::run::{Counted, Running, raised};
+use crate::run::{Running, raised};
 use crate::search::{Found, into_file};
-
-/// How a folder is opened.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Opening {
-    /// The kind that it must have: `store`, `index` or `collection`.
-    kind: Option<String>,
-    /// Whether a collection is only searched.
-    read_only: bool,
-    /// Memory of unmerged rows that starts a merge of a collection; without it, there are no automatic merges.
-    merge_at: Option<String>,
-}
 
 /// Target and effort of a search.
 #[derive(FromPyObject)]
@@ -69,88 +55,6 @@ impl SearchArguments {
     }
 }
 
-/// An open folder; a collection until it is closed.
-pub(crate) struct OpenFolder {
-    creator: Creator,
-    path: PathBuf,
-    kind: Kind,
-    open: RwLock<Option<Open>>,
-}
-
-struct Open {
-    folder: Opened,
-    /// `None` without automatic merges.
-    merger: Option<(Merger, Counted)>,
-}
-
-impl Open {
-    /// Closes the folder. Returns the value that a thread with the interpreter's lock must drop.
-    fn close(self) -> (Option<Counted>, Result<()>) {
-        let Self { folder, merger } = self;
-        let counted = merger.map(|(merger, counted)| {
-            drop(merger);
-            counted
-        });
-        let Opened::Collection(live) = folder else { return (counted, Ok(())) };
-        (counted, Arc::into_inner(live).map_or(Ok(()), Live::close))
-    }
-}
-
-impl OpenFolder {
-    /// Calls `work` with the open folder.
-    fn with<R>(&self, work: impl FnOnce(&Opened) -> Result<R>) -> Result<R> {
-        self.check_creator()?;
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let open = open.as_ref().ok_or_else(|| Error::input("the collection was closed; open it again"))?;
-        work(&open.folder)
-    }
-
-    /// Calls `work` with the open collection.
-    pub(crate) fn with_collection<R>(&self, work: impl FnOnce(&Live) -> Result<R>) -> Result<R> {
-        self.with(|folder| match folder {
-            Opened::Collection(live) => work(live),
-            Opened::Store(_) | Opened::Index(_) => {
-                Err(Error::input(format!("{} is {}, which accepts no writes", self.path.display(), self.kind)))
-            }
-        })
-    }
-
-    /// Returns an error in a forked child if the folder is a collection, before any lock is touched: a thread that the
-    /// child does not have may hold it.
-    pub(crate) fn check_creator(&self) -> Result<()> {
-        if self.kind == Kind::Collection { check_creator(self.creator, self.path.display()) } else { Ok(()) }
-    }
-
-    /// Closes the folder, as [`Open::close`] does.
-    pub(crate) fn close(&self) -> (Option<Counted>, Result<()>) {
-        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        open.map_or((None, Ok(())), Open::close)
-    }
-}
-
-/// Opens a folder, and starts automatic merges of a collection if requested.
-fn open(context: &Context, path: &PathBuf, opening: &Opening) -> Result<(Opened, Option<Merger>)> {
-    let closed = ClosedFolder::read(context, path)?;
-    let wanted = match opening.kind.as_deref() {
-        Some("store") => Some(Kind::Store),
-        Some("index") => Some(Kind::Index),
-        Some(_) => Some(Kind::Collection),
-        None => None,
-    };
-    wanted.map_or(Ok(()), |wanted| closed.check_kind(wanted))?;
-    let folder = if opening.read_only { closed.open(context)? } else { Opened::open_to_write(context, path)? };
-    let Opened::Collection(live) = &folder else { return Ok((folder, None)) };
-    let usual = MergerOptions::of(context);
-    let options = match opening.merge_at.as_deref() {
-        _ if opening.read_only => return Ok((folder, None)),
-        None => return Ok((folder, None)),
-        Some("auto") => usual,
-        Some(size) => MergerOptions { at_bytes: parse_bytes(size)?, ..usual },
-    };
-    let merger = Merger::start(live, options)?;
-    Ok((folder, Some(merger)))
-}
-
 /// Returns the kind of a folder: `store`, `index` or `collection`.
 #[pyfunction]
 pub(crate) fn kind_of(py: Python<'_>, folder: PathBuf) -> PyResult<&'static str> {
@@ -172,11 +76,8 @@ impl Folder {
     fn open(py: Python<'_>, path: PathBuf, opening: Opening, resources: Resources) -> PyResult<Self> {
         let running = Running::new(&resources, None).map_err(|error| raised(py, &error))?;
         let counted = running.counted();
-        let (folder, merger) = running.run(py, |context| open(context, &path, &opening))?;
-        let kind = folder.kind();
-        let open = Open { folder, merger: merger.map(|merger| (merger, counted)) };
-        let open = RwLock::new(Some(open));
-        Ok(Self(Arc::new(OpenFolder { creator: Creator::this_process(), path, kind, open })))
+        let (folder, merger) = running.run(py, |context| opening.open(context, &path))?;
+        Ok(Self(Arc::new(OpenFolder::new(path, folder, merger.map(|merger| (merger, counted))))))
     }
 
     /// Returns a handle for writes to a collection.
@@ -263,7 +164,7 @@ impl Folder {
     /// Verifies every byte of the folder on disk. Returns the names of files that do not belong to it as JSON.
     fn verify(&self, py: Python<'_>, resources: Resources, progress: Option<Py<PyAny>>) -> PyResult<String> {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
-        let OpenFolder { path, kind, .. } = &*self.0;
+        let (path, kind) = (self.0.path(), self.0.kind());
         running.run(py, |context| {
             let (damage, count, leftovers, strangers) = match kind {
                 Kind::Store => {

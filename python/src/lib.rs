@@ -8,6 +8,7 @@ mod explain;
 mod folder;
 mod join;
 mod nearest;
+mod open_folder;
 mod options;
 mod pair_file;
 mod rows;

@@ -12,8 +12,8 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayAccessor, ArrayRef, ArrowNativeTypeOp, BooleanArray};
 use arrow_schema::DataType;
 
-use super::evaluate::Values;
 use super::expression::Operator;
+use super::values::Values;
 
 /// Compares values row by row, with the results and nulls of [`arrow_ord::cmp`]. Returns `None` if the types are not
 /// among the common ones, or the operator does not compare.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use arrow_arith::{boolean, numeric};
 use arrow_array::cast::AsArray;
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Datum, Float64Array, Int64Array, NullArray, RecordBatch, StringArray,
-};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, NullArray, RecordBatch, StringArray};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_ord::cmp;
 use arrow_schema::{ArrowError, DataType};
@@ -17,20 +15,8 @@ use arrow_string::like::{ilike, like};
 
 use super::compare::{compare, widen};
 use super::expression::{Expression, Function, Operator, field_of, place_of};
+use super::values::Values;
 use crate::error::{Error, Result};
-
-/// Values for some rows: one per row, or one for all rows.
-#[derive(Clone)]
-pub(super) struct Values {
-    pub(super) array: ArrayRef,
-    pub(super) is_scalar: bool,
-}
-
-impl Datum for Values {
-    fn get(&self) -> (&dyn Array, bool) {
-        (&*self.array, self.is_scalar)
-    }
-}
 
 impl Expression {
     /// Computes a value for each row.

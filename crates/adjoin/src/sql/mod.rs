@@ -10,6 +10,7 @@ mod expression;
 mod order;
 mod pair_condition;
 mod parse;
+mod values;
 
 pub use condition::Condition;
 pub(crate) use evaluate::{cast, common};

@@ -239,7 +239,7 @@ impl Store {
     /// # Panics
     /// Panics if [`Self::has_parts`] is false.
     pub(crate) fn check_blocks(&self, offset: u64, blocks: &[u8]) -> Result<()> {
-        match self.blocks.get().expect("parts are asked for where there are some").damaged(offset, blocks) {
+        match self.blocks.get().expect("the store has parts").damaged(offset, blocks) {
             None => Ok(()),
             Some(at) => Err(self.files().damaged(Role::Vectors, &format!("the block at byte {at}: checksum mismatch"))),
         }

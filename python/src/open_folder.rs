@@ -1,0 +1,126 @@
+//! Open stores, indexes and collections, without Python.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use adjoin::collection::{Collection as Live, Merger, MergerOptions};
+use adjoin::context::Context;
+use adjoin::device::Creator;
+use adjoin::error::{Error, Result};
+use adjoin::folder::{ClosedFolder, Folder as Opened};
+use adjoin::locks::check_creator;
+use adjoin::options::parse_bytes;
+use adjoin::store::Kind;
+use pyo3::prelude::*;
+
+use crate::run::Counted;
+
+/// How a folder is opened.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Opening {
+    /// The kind that it must have: `store`, `index` or `collection`.
+    kind: Option<String>,
+    /// Whether a collection is only searched.
+    read_only: bool,
+    /// Memory of unmerged rows that starts a merge of a collection; without it, there are no automatic merges.
+    merge_at: Option<String>,
+}
+
+impl Opening {
+    /// Opens a folder, and starts automatic merges of a collection if requested.
+    pub(crate) fn open(&self, context: &Context, path: &Path) -> Result<(Opened, Option<Merger>)> {
+        let closed = ClosedFolder::read(context, path)?;
+        let wanted = match self.kind.as_deref() {
+            Some("store") => Some(Kind::Store),
+            Some("index") => Some(Kind::Index),
+            Some(_) => Some(Kind::Collection),
+            None => None,
+        };
+        wanted.map_or(Ok(()), |wanted| closed.check_kind(wanted))?;
+        let folder = if self.read_only { closed.open(context)? } else { Opened::open_to_write(context, path)? };
+        let Opened::Collection(live) = &folder else { return Ok((folder, None)) };
+        let usual = MergerOptions::of(context);
+        let options = match self.merge_at.as_deref() {
+            _ if self.read_only => return Ok((folder, None)),
+            None => return Ok((folder, None)),
+            Some("auto") => usual,
+            Some(size) => MergerOptions { at_bytes: parse_bytes(size)?, ..usual },
+        };
+        let merger = Merger::start(live, options)?;
+        Ok((folder, Some(merger)))
+    }
+}
+
+/// An open folder; a collection until it is closed.
+pub(crate) struct OpenFolder {
+    creator: Creator,
+    path: PathBuf,
+    kind: Kind,
+    open: RwLock<Option<Open>>,
+}
+
+struct Open {
+    folder: Opened,
+    /// `None` without automatic merges.
+    merger: Option<(Merger, Counted)>,
+}
+
+impl Open {
+    /// Closes the folder. Returns the value that a thread with the interpreter's lock must drop.
+    fn close(self) -> (Option<Counted>, Result<()>) {
+        let Self { folder, merger } = self;
+        let counted = merger.map(|(merger, counted)| {
+            drop(merger);
+            counted
+        });
+        let Opened::Collection(live) = folder else { return (counted, Ok(())) };
+        (counted, Arc::into_inner(live).map_or(Ok(()), Live::close))
+    }
+}
+
+impl OpenFolder {
+    /// Wraps a folder that was opened by this process, with the automatic merges of a collection.
+    pub(crate) fn new(path: PathBuf, folder: Opened, merger: Option<(Merger, Counted)>) -> Self {
+        let (kind, open) = (folder.kind(), RwLock::new(Some(Open { folder, merger })));
+        Self { creator: Creator::this_process(), path, kind, open }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Calls `work` with the open folder.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&Opened) -> Result<R>) -> Result<R> {
+        self.check_creator()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or_else(|| Error::input("the collection was closed; open it again"))?;
+        work(&open.folder)
+    }
+
+    /// Calls `work` with the open collection.
+    pub(crate) fn with_collection<R>(&self, work: impl FnOnce(&Live) -> Result<R>) -> Result<R> {
+        self.with(|folder| match folder {
+            Opened::Collection(live) => work(live),
+            Opened::Store(_) | Opened::Index(_) => {
+                Err(Error::input(format!("{} is {}, which accepts no writes", self.path.display(), self.kind)))
+            }
+        })
+    }
+
+    /// Returns an error in a forked child if the folder is a collection, before any lock is touched: a thread that the
+    /// child does not have may hold it.
+    pub(crate) fn check_creator(&self) -> Result<()> {
+        if self.kind == Kind::Collection { check_creator(self.creator, self.path.display()) } else { Ok(()) }
+    }
+
+    /// Closes the folder, as [`Open::close`] does.
+    pub(crate) fn close(&self) -> (Option<Counted>, Result<()>) {
+        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        open.map_or((None, Ok(())), Open::close)
+    }
+}
