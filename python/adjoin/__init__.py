@@ -35,6 +35,12 @@ from ._errors import (
 )
 from ._estimate import AtThreshold, Estimate, Interval
 from ._folders import Collection, Index, Store, open
+from ._folders import ColumnType as ColumnType
+from ._folders import Durability as Durability
+from ._folders import Element as Element
+from ._folders import IdKind as IdKind
+from ._folders import Metric as Metric
+from ._folders import OnMissing as OnMissing
 from ._options import PathLike
 from ._results import Hits, Neighbors, Rows
 from ._source import files_of
@@ -73,7 +79,6 @@ __all__ = [
     "open",
 ]
 
-Metric = Literal["l2", "cosine"]
 #: Metrics of searches. Inner products (``"ip"``) cannot be joined.
 SearchMetric = Literal["l2", "cosine", "ip"]
 OnBad = Literal["error", "skip"]

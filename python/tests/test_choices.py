@@ -17,6 +17,7 @@ ANNOTATIONS = {
     "metric": adjoin.Metric,
     "on_bad": adjoin.OnBad,
     "on_duplicate_id": adjoin.OnDuplicateId,
+    "on_missing": adjoin.OnMissing,
     "result": adjoin.ResultKind,
     "search metric": adjoin.SearchMetric,
 }

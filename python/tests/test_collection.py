@@ -49,7 +49,7 @@ def test_text_ids_identify_rows(vectors, tmp_path):
             assert hits.ids.tolist() == [["a"], ["b"], ["c"]] and hits.stats["recall"]["kept"]
         live.write(delete=["b"])
         assert live.get(["c", "b", "a"], on_missing="skip").ids.tolist() == ["c", "a"]
-        with pytest.raises(adjoin.InputError, match="no row has the id \"b\"; leave these out, or give on_missing='skip'"):
+        with pytest.raises(adjoin.InputError, match="no row has the id \"b\"; leave these out, or give on_missing=\"skip\""):
             live.get(["b"])
 
 

@@ -316,7 +316,7 @@ def test_errors_of_a_stream_are_reported() -> None:
 
 def test_row_results_can_be_requested_concurrently(vectors: numpy.ndarray, tmp_path: Path) -> None:
     with adjoin.join(vectors, eps=EPS, exact=True, temporary=tmp_path) as result:
-        takers = 4 * [result.counts, result.clusters, result.keep, result.kept]
+        takers = 4 * [result.counts, result.clusters, result.removed, result.kept]
         wanted = [rows_of(take()) for take in takers]
         with ThreadPoolExecutor(len(takers)) as pool:
             assert [rows_of(found) for found in pool.map(lambda take: take(), takers)] == wanted
@@ -491,6 +491,6 @@ def test_append_inserts_and_deletes_rows(vectors: numpy.ndarray, tmp_path: Path)
     adjoin.append(named, new, delete=["b"])
     with adjoin.join(named, eps=0.5, exact=True, where="lang is not null") as result:
         assert rows_of(result.pairs()) == [("a", "c", 0.5)]
-    for arguments, words in [((), "nothing comes"), ((3,), "new is 3"), ((new["v"],), "there is no column lang")]:
+    for arguments, words in [((), "nothing to append"), ((3,), "new is 3"), ((new["v"],), "there is no column lang")]:
         with pytest.raises(adjoin.AdjoinError, match=words):
             adjoin.append(named, *arguments)

@@ -22,9 +22,9 @@ def folders(vectors, tmp_path_factory):
     at = tmp_path_factory.mktemp("folders")
     rows = range(len(vectors))
     table = polars.DataFrame({"id": [f"row {row}" for row in rows], "vector": vectors, "number": list(rows)})
-    adjoin.build(table, at / "store", attributes=["number"])
-    adjoin.build_index(table, at / "index", code_bytes=16, attributes=["number"])
-    with adjoin.Collection.create(at / "collection", 16, ids="text", code_bytes=16, attributes={"number": "int64"}) as some:
+    adjoin.build(table, at / "store", columns=["number"])
+    adjoin.build_index(table, at / "index", code_bytes=16, columns=["number"])
+    with adjoin.Collection.create(at / "collection", 16, ids="text", code_bytes=16, columns={"number": "int64"}) as some:
         some.write(insert=table[:600])
         some.merge()
         some.write(insert=table[600:])
@@ -59,7 +59,7 @@ def test_rows_of_any_folder_are_fetched_in_the_order_of_the_ids(vectors, folders
     table = rows.to_polars()
     assert table.columns == ["id", "vector", "number"] and table["number"].to_list() == wanted
     assert (numpy.array(table["vector"].to_list(), "float32") == vectors[wanted]).all()
-    with pytest.raises(adjoin.InputError, match="no row has the id \"x\", 2 of 3 ids are missing; .* on_missing='skip'"):
+    with pytest.raises(adjoin.InputError, match="no row has the id \"x\", 2 of 3 ids are missing; .* on_missing=\"skip\""):
         opened.get(["row 1", "x", "y"])
     assert opened.get(["row 1", "x", "row 2"], on_missing="skip").ids.tolist() == ["row 1", "row 2"]
     assert len(opened.get([])) == 0 and opened.get([]).vectors.shape == (0, 16)

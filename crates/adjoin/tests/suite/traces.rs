@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use adjoin::device::{FileSystem, Operation, Recorder, Trace, TracedOperation};
-use adjoin::join::{JoinEffort, JoinOptions, join, prepare};
+use adjoin::join::{JoinEffort, JoinOptions, join, prepare, resume};
 use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
 use adjoin::options::Element;
-use adjoin::plan::{Lead, Load, Rule, Task};
+use adjoin::plan::{Lead, Load, Order, Rule, Task, sort_tasks};
 use adjoin::predicate::Predicate;
 use adjoin::sink::Collect;
 use adjoin::store::Store;
@@ -17,29 +17,36 @@ use crate::harness::{Built, Setup, assert_same};
 
 const BUCKETS: u32 = 40;
 
-/// Joins a store with and without a recorder, and checks that the pairs are equal. Returns the extents of the store, as
-/// offset and end, and the trace.
-fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> (Vec<(u64, u64)>, Trace) {
+/// Trace of a join.
+struct Recorded {
+    /// Start and end of each bucket in the store.
+    extents: Vec<(u64, u64)>,
+    /// Tasks in the order in which they were run.
+    tasks: Vec<Task>,
+    trace: Trace,
+}
+
+/// Joins a store with and without a recorder, in tree order, and checks that the pairs are equal.
+fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> Recorded {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("trace");
     let recorder = Arc::new(Recorder::create(Arc::new(FileSystem::detect().0), &path).unwrap());
     let context = setup.context_on(recorder.clone());
     let store = Store::open(&context, &built.path()).unwrap();
-    let sink = Collect::default();
+    let (sink, mut ordered) = (Collect::default(), Vec::new());
     let prepared = prepare(&context, &store, options, false).unwrap();
+    let (capacity, sizes) = prepared.cache();
+    let sort = |tasks: &mut [Task]| {
+        sort_tasks(tasks, &sizes.memory, capacity, Order::Tree, Lead::Left);
+        ordered = tasks.to_vec();
+    };
+    let plan = prepared.plan(&store).reordered(Order::Tree.name(), Lead::Left, sort, |_| None);
+    let prepared = resume(&context, &store, plan).unwrap();
     join(&context, &store, &prepared, Box::new(sink.clone())).unwrap();
     recorder.finish().unwrap();
     assert_same(&sink.pairs(), &built.join_with(setup, options).unwrap().pairs, "with a recorder");
-    let extents = store.extents().iter().map(|extent| (extent.offset, extent.offset + extent.bytes(false)));
-    (extents.collect(), Trace::parse(&std::fs::read(path).unwrap()).unwrap())
-}
-
-/// Returns the tasks of a join, in order.
-fn tasks_of(built: &Built, setup: &Setup, options: &JoinOptions) -> Vec<Task> {
-    let plan = prepare(&setup.context(), &built.store, options, false).unwrap().plan(&built.store);
-    let mut all = Vec::new();
-    let _ = plan.reordered("as planned", Lead::Left, |tasks| all = tasks.to_vec(), |_| None);
-    all
+    let extents = store.extents().iter().map(|extent| (extent.offset, extent.offset + extent.bytes(false))).collect();
+    Recorded { extents, tasks: ordered, trace: Trace::parse(&std::fs::read(path).unwrap()).unwrap() }
 }
 
 /// Returns the reads of the store's vectors by consumer, in the order of their ends.
@@ -79,8 +86,7 @@ fn traced_reads_before_a_task_include_its_buckets() {
     let setup = Setup { cache_bytes: Some(24 << 10), ..Setup::default() }.with_buckets(BUCKETS);
     let built = setup.build(&set).unwrap();
     let options = setup.join_options(Predicate::L2 { eps: 10_000.0 });
-    let (extents, trace) = recorded(&built, &setup, &options);
-    let tasks = tasks_of(&built, &setup, &options);
+    let Recorded { extents, tasks, trace } = recorded(&built, &setup, &options);
     assert_eq!(tasks.len() as u32, BUCKETS * (BUCKETS + 1) / 2, "all buckets are near each other");
 
     let reads = reads_of(&trace);
@@ -109,7 +115,7 @@ fn traces_name_planning_passes_and_samples() {
     let set = make(Shape::Clustered, Element::F32, 6_000, 16, 1);
     let setup = Setup { rule: Rule::Union, aim: JoinEffort::Recall(0.9), ..Setup::default() }.with_buckets(BUCKETS);
     let built = setup.build(&set).unwrap();
-    let (_, trace) = recorded(&built, &setup, &setup.join_options(Predicate::L2 { eps: 0.5 }));
+    let Recorded { trace, .. } = recorded(&built, &setup, &setup.join_options(Predicate::L2 { eps: 0.5 }));
     let reads = reads_of(&trace);
     assert_eq!(reads.keys().copied().collect::<Vec<_>>(), ["calibrate", "join", "plan", "sample"]);
     assert!(reads["sample"].iter().all(|read| read.after.is_none()), "any of them at the same time");
