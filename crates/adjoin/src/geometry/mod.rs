@@ -3,7 +3,7 @@
 //! A [`Space`] defines how a store's vectors become rows of a panel of *coordinates*. They are bytes for u8 and i8
 //! under L2 (i8 shifted by 128, which preserves differences). Otherwise they are floats, or bytes to which floats are
 //! rounded (`codes.rs`). Under cosine, each vector is divided by its length, so that a similarity becomes a distance on
-//! the unit sphere. For inner products, rows and queries are lifted onto such a sphere ([`Lift`]).
+//! the unit sphere. For inner products, rows and queries are lifted onto such a sphere (`Lift`).
 //!
 //! [`Threshold`] is the predicate in terms of coordinates. It is never too small: each pair of the result is within it.
 //! [`Coordinate`] bounds the effects of rounding. With these bounds, a rule that leaves out pairs is a proof
@@ -192,7 +192,7 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// sums it. Under L2, that distance is identical for coordinates and for stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
-    /// Returns the nearness ([`Predicate::up_to`]) of two padded rows if they are a pair of the result, else `None`.
+    /// Returns the nearness (`Predicate::up_to`) of two padded rows if they are a pair of the result, else `None`.
     fn nearness(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f64>;
 
     /// Returns a lower bound on the true squared distance, given the computed one.
@@ -288,7 +288,7 @@ impl Threshold {
         }
     }
 
-    /// Returns the threshold of pairs up to a nearness ([`Predicate::up_to`]) with a query of this length, which
+    /// Returns the threshold of pairs up to a nearness (`Predicate::up_to`) with a query of this length, which
     /// matters for inner products.
     pub fn up_to(nearness: f64, space: Space<'_>, length: f64) -> Self {
         Self::of_query(Predicate::up_to(nearness, space.metric, space.vectors.element), space, length)

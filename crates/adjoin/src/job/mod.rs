@@ -289,7 +289,7 @@ impl Job<'_> {
     /// Joins the opened sets. The statistics include the build, if there was one.
     ///
     /// # Errors
-    /// Fails as [`prepare`] and [`run`] do, or if the disk has too little space for the result.
+    /// Fails as [`prepare`] and [`crate::join::join`] do, or if the disk has too little space for the result.
     pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let sets = opened.sets();
         let (rows, held) = (sets.sides().map(JoinSide::rows).sum(), context.budget().total() - context.budget().free());
