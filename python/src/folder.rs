@@ -59,11 +59,7 @@ impl SearchArguments {
 #[pyfunction]
 pub(crate) fn kind_of(py: Python<'_>, folder: PathBuf) -> PyResult<&'static str> {
     let closed = ClosedFolder::read(&Context::default(), &folder).map_err(|error| raised(py, &error))?;
-    Ok(match closed.kind() {
-        Kind::Store => "store",
-        Kind::Index => "index",
-        Kind::Collection => "collection",
-    })
+    Ok(closed.kind().name())
 }
 
 /// An open store, index or collection. Searches may run on any thread.

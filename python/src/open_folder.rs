@@ -31,12 +31,7 @@ impl Opening {
     /// Opens a folder, and starts automatic merges of a collection if requested.
     pub(crate) fn open(&self, context: &Context, path: &Path) -> Result<(Opened, Option<Merger>)> {
         let closed = ClosedFolder::read(context, path)?;
-        let wanted = match self.kind.as_deref() {
-            Some("store") => Some(Kind::Store),
-            Some("index") => Some(Kind::Index),
-            Some(_) => Some(Kind::Collection),
-            None => None,
-        };
+        let wanted = self.kind.as_deref().and_then(|name| Kind::ALL.into_iter().find(|kind| kind.name() == name));
         wanted.map_or(Ok(()), |wanted| closed.check_kind(wanted))?;
         let folder = if self.read_only { closed.open(context)? } else { Opened::open_to_write(context, path)? };
         let Opened::Collection(live) = &folder else { return Ok((folder, None)) };

@@ -206,20 +206,21 @@ impl Folder {
 
     /// Returns the current properties of the folder.
     pub fn facts(&self) -> FolderFacts {
+        let kind = self.kind().name();
         match self {
             Self::Store(store) => {
                 let &Manifest { rows, vectors, metric, ids, buckets, .. } = store.manifest();
-                FolderFacts { kind: "store", rows, vectors, metric, ids, buckets: Some(buckets), sequence: None }
+                FolderFacts { kind, rows, vectors, metric, ids, buckets: Some(buckets), sequence: None }
             }
             Self::Index(index) => {
                 let &IndexManifest { rows, vectors, metric, ids, .. } = index.facts();
-                FolderFacts { kind: "index", rows, vectors, metric, ids, buckets: None, sequence: None }
+                FolderFacts { kind, rows, vectors, metric, ids, buckets: None, sequence: None }
             }
             Self::Collection(collection) => {
                 let CollectionManifest { vectors, metric, ids, .. } = collection.manifest();
                 let CollectionFacts { rows, sequence, .. } = collection.facts();
                 let sequence = Some(sequence);
-                FolderFacts { kind: "collection", rows, vectors, metric, ids, buckets: None, sequence }
+                FolderFacts { kind, rows, vectors, metric, ids, buckets: None, sequence }
             }
         }
     }

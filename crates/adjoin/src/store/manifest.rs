@@ -93,6 +93,18 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Store, Self::Index, Self::Collection];
+
+    /// Returns the name in commands, statistics and Python. Manifests have a name of their own for collections.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Index => "index",
+            Self::Collection => "collection",
+        }
+    }
+
     /// Returns the kind with this name in a manifest.
     fn of_name(name: &str) -> Option<Self> {
         match name {
