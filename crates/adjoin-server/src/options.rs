@@ -1,4 +1,4 @@
-//! Options of a server.
+//! Options of a server. The options of a search request are in `request.rs`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

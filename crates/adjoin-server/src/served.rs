@@ -65,7 +65,7 @@ impl Served {
     /// Checks that the effort and the filter are supported here.
     ///
     /// # Errors
-    /// Where it has none.
+    /// If they are not.
     pub(crate) fn check(&self, search: &SearchOptions) -> Result<()> {
         if let (Folder::Store(store), Some(_)) = (&self.folder, &search.filter) {
             store.check_filtered()?;

@@ -1,5 +1,6 @@
 //! Locks that determine the order of threads: those of the standard library or, in builds with `adjoin_shuttle`, those
-//! of the model checker Shuttle, with which a test explores interleavings (`make interleavings`).
+//! of the model checker Shuttle, with which a test explores interleavings (`make interleavings`). Files are synced in
+//! `log.rs`.
 
 #[cfg(adjoin_shuttle)]
 pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

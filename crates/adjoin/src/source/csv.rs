@@ -1,4 +1,4 @@
-//! Reads CSV one record at a time: only the current records are in memory.
+//! Reads CSV tables one record at a time: only the current records are in memory. Vectors are not read from CSV.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};

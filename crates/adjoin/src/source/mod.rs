@@ -1,6 +1,9 @@
 //! Reads vectors from files. Each format has a [`VectorSource`].
 //!
 //! [`open`] turns files, folders and globs into one source. Rows are counted from 0, in messages too.
+//!
+//! `Format` in `open.rs` lists the formats. Each has a module that inspects and scans its files, and one in `without/`
+//! that writes them without some rows. CSV is not among them: `table_file.rs` reads tables without vectors.
 
 mod arrow;
 mod arrow_table;
