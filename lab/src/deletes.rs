@@ -19,18 +19,20 @@ const TOGETHER: usize = 1 << 10;
 /// How a vertex replaces its deleted out-neighbors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum DeleteRule {
-    /// With nothing (FreshDiskANN's Delete Policy A). For comparison: the graph gradually loses its paths.
+    /// Replaces them with nothing (FreshDiskANN's Delete Policy A). For comparison: the graph gradually loses its
+    /// paths.
     Drop,
-    /// With the vertices that prune chooses among the remaining out-neighbors and the out-neighbors of the deleted ones
-    /// (FreshDiskANN, Algorithm 4).
+    /// Prunes the remaining out-neighbors together with the out-neighbors of the deleted ones (FreshDiskANN, Algorithm
+    /// 4).
     #[default]
     Neighbors,
-    /// With the 3 nearest of the 50 live vertices around each deleted one ("In-Place Updates of a Graph Index for
-    /// Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from these
-    /// vertices to the out-neighbors of the deleted one). Costs a search for each deleted vertex.
+    /// Links the vertex to 3 others for each deleted one: of the 50 live vertices found around the deleted one, the 3
+    /// nearest to the vertex. Costs a search for each deleted vertex. This is Algorithm 5 of "In-Place Updates of a
+    /// Graph Index for Streaming Approximate Nearest Neighbor Search" (Xu et al., 2025), without its edges from these
+    /// vertices to the out-neighbors of the deleted one.
     Nearest,
-    /// With the first live out-neighbor of each deleted one that is not an out-neighbor yet. Pruned lists are nearest
-    /// first, so this one is near; no distance is computed.
+    /// Links the vertex to the first live out-neighbor of each deleted one that is not its out-neighbor yet. Pruned
+    /// lists are nearest first, so this vertex is near; no distance is computed.
     Replace,
 }
 

@@ -10,10 +10,10 @@
 //! - `passes=1` of the build: each further one inserts all vectors again
 //! - `rows=0`, the number of vectors to use, 0 for all; `threads=2`
 //!
-//! Recalls are measured with one length of the candidate list: the least with a 5-recall@5 of 0.95 before
-//! the first cycle. In a record, `lists` is the number of vertices whose out-neighbors a step changed, `edges` the
-//! number of their new out-neighbors, and `candidates` the number that Algorithm 4 chooses from, per vertex that it
-//! changes.
+//! All recalls are measured with one length of the candidate list: the shortest one whose 5-recall@5 is 0.95 before the
+//! first cycle. A record has the number of vertices whose out-neighbors a step changed (`lists`), the number of
+//! out-neighbors that these gained (`edges`), and the number of candidates from which Algorithm 4 chooses, per changed
+//! vertex (`candidates`).
 
 use crate::deletes::{DeleteRule, delete};
 use crate::held_out::{QUERIES, read, truth};

@@ -1,8 +1,8 @@
 //! Answers batches of requests: the only module that knows how the store, index or collection is searched.
 //!
-//! There are two lanes, so that cheap requests do not wait for expensive ones. For a store, a [`Service`], which keeps
-//! buckets in memory, answers the queries of the quick lane. Searches answer all others. Searches of the long lane run
-//! in a part of the memory that leaves enough for the quick lane.
+//! There are two lanes, so that cheap requests do not wait for expensive ones. If a store is served, a [`Service`]
+//! answers the quick lane and keeps buckets in memory between batches. All other requests are answered by
+//! [`Folder::search`]. On the long lane, this runs in a part of the memory that leaves enough for the quick lane.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};

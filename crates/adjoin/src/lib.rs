@@ -21,7 +21,7 @@
 //! let what = source::Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
 //! source::generate(&context, &what, &Target::File { path: file.clone(), force: false })?;
 //!
-//! // Built once, joined as often as there are thresholds.
+//! // A store is built once, and then joined at any number of thresholds.
 //! let opened = source::open(&context, &[file.display().to_string()], &Default::default())?;
 //! let place = folder.path().join("vectors.store");
 //! store::build(&context, &*opened, &place, &store::BuildOptions::default())?;

@@ -1,11 +1,11 @@
 //! Measures how often the promised recall is reached, and its cost. Joins whole real sets and compares the results with
 //! the truth.
 //!
-//! `promises DATA WORK` joins them many times at many recalls, each time with a sample of another seed. It prints how
-//! often the recall is reached and how often the printed interval contains it. DATA has the sets; WORK gets the stores,
-//! the truth, and one line for each run in `runs.csv`. Runs that are listed there are not repeated, so it can be
-//! interrupted; the summary at the end covers all of them. The calibrated rule is forced: if it cost less to find every
-//! pair, a user would get every pair. Fewer runs, in `chosen.csv`, choose the rule as for a user.
+//! `promises DATA WORK` joins each set many times at many recalls, each time with a sample of another seed. It prints
+//! how often the recall is reached and how often the printed interval contains it. DATA has the sets; WORK gets the
+//! stores, the truth, and one line for each run in `runs.csv`. Runs that are listed there are not repeated, so the
+//! program can be interrupted; the summary at the end covers all runs. These runs force the calibrated rule, even if
+//! finding every pair would cost less. Fewer runs, in `chosen.csv`, choose the rule as a user's join does.
 //!
 //! `promises DATA WORK rules` prints instead the comparisons of each rule. `promises DATA WORK search` measures
 //! searches, in `search.csv`; `promises DATA WORK indexes` searches of graph indexes, in `index.csv`; `promises DATA

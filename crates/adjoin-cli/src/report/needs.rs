@@ -1,8 +1,8 @@
 //! The least memory of a report.
 //!
-//! The ids of a result and their names are known only once its files are read. If a budget turns out too small, all of
-//! them are counted within it, so that the refusal names a figure that suffices. A budget that is too small for counting
-//! too gets a bound by the number of pairs.
+//! The ids of a result and their names are known only once its files are read. If the budget is too small for them,
+//! they are counted within the budget, so that the refusal names a figure that suffices. If it is also too small for
+//! counting, the refusal names a bound that follows from the number of pairs.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -25,8 +25,8 @@
 //!
 //! `-` stands for an unknown consumer, a step without a number, or a read that waited for nothing.
 //!
-//! A consumer numbers its steps upwards, and starts again for a second pass. Each read starts after the reads of the
-//! step that it depends on have ended: the last lines before it with this consumer and step. A join or a pass carries
+//! A consumer numbers its steps upwards, and starts again for a second pass. A read that depends on a step starts after
+//! the reads of that step have ended; of several passes, the last one before this line counts. A join or a pass carries
 //! out its steps in order, so a read that depends on one step has also waited for all steps before. A consumer with
 //! several concurrent chains of steps numbers all of them together. Reads of a consumer that do not depend on each
 //! other, directly or indirectly, may be in flight at the same time, as many as the device accepts.

@@ -173,9 +173,9 @@ fn calibrate_with<T: Coordinate>(
     }))
 }
 
-/// Returns the smallest threshold, at least `least`, at which the other half of the sample confirms the recall: the
-/// lower bound that it measures reaches `recall`. Also returns the recall that it measures. Returns `None` if no
-/// threshold does.
+/// Returns the smallest threshold from `least` on at which the lower bound of the recall reaches `recall`, and the
+/// recall there. Both are measured on `aside`, the half of the sample that did not choose the rule. Returns `None` if
+/// no threshold reaches it.
 ///
 /// A larger threshold finds at least as much. Thresholds are therefore tried in a fixed order, and the first that
 /// passes is no more likely to be too small than a single one.

@@ -283,8 +283,8 @@ impl Collection {
     }
 
     /// Writes all rows of a source in several writes, and returns the sum of their results once the last one is as
-    /// durable as `durability` asks. Merges in between if rows in memory take too much of it and the collection has no
-    /// merger.
+    /// durable as `durability` asks. Merges between two writes if unmerged rows take too much memory and the collection
+    /// has no merger.
     ///
     /// # Errors
     /// As [`Self::write`]; the rows before the failed write are stored.

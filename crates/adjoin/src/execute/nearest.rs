@@ -395,9 +395,9 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         let Self { kernel, space, queries, .. } = *self;
         let (element, others) = (space.vectors.element, &bucket.members);
         self.nearest.add(query - self.first, |nearest| {
-            // The kernel's limit was shared by four queries and is some time old. If distances are exact, deciding is
-            // cheap; otherwise it costs several times as much as a distance, so candidates are checked against the
-            // current limit first.
+            // The kernel compared with the largest limit of four queries, and this query may have got nearer hits
+            // since. If distances are exact, deciding is cheap. Otherwise it costs several times as much as a distance,
+            // so candidates are checked against the current limit first.
             let limit = (!queries.are_exact()).then(|| Cell::new(self.limit(query, nearest.most(), others)));
             let x = queries.panel.row(query as usize);
             let may_count = |&member: &u32| {

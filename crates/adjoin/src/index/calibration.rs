@@ -31,9 +31,9 @@ pub(super) struct Calibration {
     hits_of_query: u32,
     /// Lists of the ladder so far, ascending.
     lists: Vec<u32>,
-    /// `noted` has the entries of the recorded hits of each query, nearest first if all hits are recorded. `from` has,
-    /// for each of them, a position in the ladder: all lists from there on find the hit. It is the length of the ladder
-    /// if the last list misses the hit.
+    /// Entries of the recorded hits of each query, nearest first if all hits are recorded. For each of these hits,
+    /// `from` has the first position in the ladder from which on all lists find the hit, or the length of the ladder if
+    /// the last list misses the hit.
     noted: Vec<u32>,
     from: Vec<u8>,
     queries: usize,

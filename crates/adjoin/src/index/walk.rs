@@ -227,8 +227,8 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Processes a page that was read: compares its vertices and adds them to the candidates. Then expands the nearest
-    /// ones of the page and all that are kept in the list. A vertex that is not kept now will not be kept later, since
-    /// the list only gets nearer.
+    /// vertices of the page, and all of the page that are in the list. A vertex that the list rejects now would be
+    /// rejected later too, since the farthest distance in the list never grows.
     ///
     /// # Errors
     /// If the page has impossible values.

@@ -17,9 +17,9 @@ use super::bucket_graph::EdgeSide;
 pub enum Rule {
     /// Members whose margins towards each other's center add up to at most the threshold: misses nothing.
     MarginSum,
-    /// Key sum or margin sum. The key sum admits members that a sum of distances puts near each other; it is sharp if
-    /// cells are smaller than eps. The margin sum admits members near the bisector of their centers; it is sharp if
-    /// cells are larger.
+    /// Members that the key sum or the margin sum admits. The key sum estimates the distance of two members from their
+    /// distances to both centers; it is precise if cells are smaller than eps. The margin sum admits members near the
+    /// bisector of their centers; it is precise if cells are larger.
     Union,
 }
 

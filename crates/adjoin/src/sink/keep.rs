@@ -234,10 +234,10 @@ pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
 
 /// Decides which rows are removed.
 ///
-/// All pairs must be sorted by their later row, then by the earlier one. For two sets the first row is of the first
-/// set, and the second row is of the second set, from which none is removed. A record begins with the value of the
-/// pair. A row is removed if a near row is kept. `remove` is called for each removed row with the nearest kept row, and
-/// the record of that pair.
+/// A row is removed if a near row is kept. `pairs` must be sorted by the row that may be removed, then by the other
+/// row. In one set, the later row of a pair may be removed; of two sets, the row of the first set. A record begins with
+/// the value of the pair. `remove` is called for each removed row, with the nearest kept row and the record of that
+/// pair.
 pub(super) fn decide(
     pairs: &mut Sorted,
     metric: Metric,
