@@ -69,8 +69,9 @@ def window(rows: int, steps: int) -> Iterator[Step]:
 
 
 def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[Step]:
-    """Inserts each batch in its own step. With `renewal`, inserts half to nine tenths of it; the rest replaces its
-    first rows after half of their life."""
+    """Inserts one batch of rows per step, and deletes most batches some steps later. In the shape `renewal`, a step
+    inserts only the first part of its batch, half to nine tenths; the rest replaces the first rows of that part when
+    half of their life is over."""
     draw, batch = random.Random(seed), rows // steps
     never, long = LASTING[shape]
     after: dict[int, list[Step]] = {}

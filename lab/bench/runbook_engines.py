@@ -3,19 +3,20 @@
 
 The keys of a job:
 
-- `base` and `queries`: files of vectors; `runbook`: a file, and `name`: its set; `truth`: a folder; `folder` of the
-  engine
+- `base` and `queries`: files of vectors; `runbook`: a file, and `name`: its set; `truth`: a folder; `folder`: the
+  folder of the engine
 - `k`; `threads`; `memory_bytes`; `cgroup`: a folder that bounds memory, or null
 - `settled`: the number of inserted and deleted rows after which the engine may settle them (merge, optimize)
 - `efforts`: arguments of each search, one after another; `build`: options of the engine
-- `log`: a file that gets a line of JSON after each step: `step`, `operation`, and `settled`, the seconds spent settling
-  rows before it. For a search, `queries`, and `points` with `seconds` and `recall` for each effort; for others, `rows`
-  and `seconds`. Also `peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far.
+- `log`: a file that gets a line of JSON after each step. Each line has `step`, `operation`, `settled` (the seconds spent
+  settling rows before the step), and `peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far. The line of
+  a search also has `queries`, and `points` with `seconds` and `recall` for each effort; other lines have `rows` and
+  `seconds`.
 
-The answer of a run: `version`, `start_bytes` (resident memory before the engine started), and `kept_bytes` of its files
-at the end. A check runs after a run was killed. It opens what is left, and reports, by the last step of the log, the
-number of missing rows (`lost`) and of deleted rows that are present (`risen`). Rows that the interrupted step changes
-may be either.
+A run returns `version`, `start_bytes` (resident memory before the engine started), and `kept_bytes` (bytes of its files
+at the end). A check is called after a run was killed: it opens the folder, and compares its rows with those after the
+last step in the log. It returns the number of missing rows (`lost`) and of deleted rows that are present (`risen`).
+Rows that the interrupted step changes may be present or not.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ impl RabitQuantizer {
             let (head, tail) = principal.variances.split_at((room / bits).min(sample.dimensions()));
             left * head.iter().sum::<f64>() + tail.iter().sum::<f64>()
         };
-        let best = BITS.iter().min_by(|a, b| left(a).total_cmp(&left(b))).expect("there are some").0;
+        let best = BITS.iter().min_by(|a, b| left(a).total_cmp(&left(b))).expect("the list of bits is not empty").0;
         let mut mean = Panel::zeroed(1, sample.dimensions());
         mean.row_mut(0).copy_from_slice(&principal.mean);
         let count = (room / best).min(sample.dimensions());

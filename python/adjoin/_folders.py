@@ -301,10 +301,10 @@ class Collection(OpenFolder):
         has it.
 
         Args:
-            insert: Rows with new ids: anything that :func:`build` accepts, with its options for columns, such as a
-                tuple of ids and an array, or columns: ``{"id": [7, 8], "vector": array, "lang": ["en", None]}``. If the
-                collection keeps columns, they are among the columns. If ids are integers, rows without ids use their
-                row numbers.
+            insert: Rows with new ids: anything that :func:`build` accepts, with its options for columns. Examples are a
+                tuple of ids and an array, and a dict of columns: ``{"id": [7, 8], "vector": array, "lang": ["en",
+                None]}``. The rows must have all columns that the collection keeps. If ids are integers, the row number
+                is the id of a row without one.
             upsert: Rows that replace the rows with their ids, or are inserted if there are none.
             delete: Ids of the rows to delete. Unknown ids are ignored.
 

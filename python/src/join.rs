@@ -190,7 +190,7 @@ impl Joined {
             return self.write_pairs(context, opened.sets(), &target);
         }
         let output = result.output(Some(target), rule.parse()?);
-        let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("each of these is of rows");
+        let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("all results but pairs are rows");
         pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
         sink.finish().map(drop)
     }

@@ -62,7 +62,7 @@ impl HitSink for Counted<'_> {
         let mut queries = lock(&self.queries);
         let known = usize::from(batch.hits_before > 0);
         if batch.hits_before > 0 {
-            let last = queries.counts.last_mut().expect("its first hits came before");
+            let last = queries.counts.last_mut().expect("an earlier batch had the first hits of this query");
             *last += counts.next().unwrap_or(0);
         }
         queries.rows.extend(&batch.query_rows[known..]);

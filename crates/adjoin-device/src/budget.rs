@@ -165,7 +165,7 @@ impl MemoryBudget {
     fn take(&self, state: &mut State, bytes: u64, by_run: bool) -> Reservation {
         state.held += bytes;
         state.held_by_runs += if by_run { bytes } else { 0 };
-        assert!(state.held <= state.total, "no more is held than there is");
+        assert!(state.held <= state.total, "reservations stay within the budget");
         Reservation { budget: self.clone(), bytes, by_run }
     }
 
@@ -192,8 +192,8 @@ impl Reservation {
     /// # Panics
     /// If the other is of another budget, or only one of the two is for a run.
     pub fn join(&mut self, mut other: Self) {
-        assert!(Arc::ptr_eq(&self.budget.shared, &other.budget.shared), "both are of one budget");
-        assert_eq!(self.by_run, other.by_run, "both are of one kind");
+        assert!(Arc::ptr_eq(&self.budget.shared, &other.budget.shared), "both reservations are of one budget");
+        assert_eq!(self.by_run, other.by_run, "both reservations are of runs, or neither is");
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
@@ -203,7 +203,7 @@ impl Reservation {
             return;
         }
         let mut state = self.budget.lock();
-        assert!(state.held >= bytes, "no more is given back than was taken");
+        assert!(state.held >= bytes, "no more bytes are released than were reserved");
         state.held -= bytes;
         state.held_by_runs -= if self.by_run { bytes } else { 0 };
         drop(state);

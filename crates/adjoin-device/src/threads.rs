@@ -109,7 +109,7 @@ impl ReadQueue for ThreadQueue {
             let done = self.next_done();
             self.ready.push_back(done);
         }
-        let jobs = self.jobs.as_ref().expect("as seen above");
+        let jobs = self.jobs.as_ref().expect("the threads were not given up, as checked above");
         let sent = jobs.send(Job { token, file: file.clone(), offset, buffer });
         assert!(sent.is_ok(), "a thread ends only when the queue does");
         self.running += 1;

@@ -108,11 +108,11 @@ impl UringQueue {
     }
 
     fn complete(&mut self, place: usize, result: i32) {
-        let slot = self.slots[place].as_mut().expect("events come for places that are taken");
+        let slot = self.slots[place].as_mut().expect("events arrive for taken places only");
         match slot.progress(result) {
             Progress::Rest => self.push(place),
             Progress::Ended(ended) => {
-                let slot = self.slots[place].take().expect("taken, as seen above");
+                let slot = self.slots[place].take().expect("the place is taken, as checked above");
                 self.free.push(place);
                 let file = own_file(&slot.file).expect("only our files have slots");
                 let bytes = slot.buffer.len() as u64;
@@ -161,7 +161,7 @@ impl Slot {
             return if again { Progress::Rest } else { Progress::Ended(Err(error)) };
         };
         self.filled += bytes;
-        assert!(self.filled <= self.buffer.len(), "more was read than was asked for");
+        assert!(self.filled <= self.buffer.len(), "more bytes were read than requested");
         if self.filled == self.buffer.len() {
             Progress::Ended(Ok(()))
         } else if bytes == 0 || file.ends_after(self.filled) {
@@ -209,7 +209,7 @@ impl ReadQueue for UringQueue {
             self.ready.push_back(Completion { token, buffer, result });
             return Ok(());
         }
-        let place = self.free.pop().expect("one is free, as waited for above");
+        let place = self.free.pop().expect("the loop above waited for a free place");
         self.slots[place] = Some(Slot { token, file: file.clone(), offset, buffer, filled: 0, attempts: 0 });
         self.push(place);
         Ok(())

@@ -11,8 +11,8 @@ use crate::machine::PageAddress;
 /// How pages of consecutive vertices are assigned to planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// One page of each plane of a LUN, all with one page number in their blocks, then the next LUN (NDSearch, Figure
-    /// 11).
+    /// Consecutive pages are on the planes of one LUN, with equal page numbers in their blocks, and then on the next
+    /// LUN (NDSearch, Figure 11).
     MultiPlane,
     /// Equal parts of all pages, one per plane, each in address order.
     Linear,

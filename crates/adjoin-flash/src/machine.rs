@@ -213,7 +213,7 @@ impl<'d> Machine<'d> {
         while self.events.next_time().is_some_and(|time| time <= limit)
             && let Some((now, stage)) = self.events.next()
         {
-            debug_assert!(now >= self.now, "time goes forward");
+            debug_assert!(now >= self.now, "time never decreases");
             self.now = now;
             if let Some(token) = self.step(stage) {
                 return Some((now, token));
@@ -336,7 +336,7 @@ impl<'d> Machine<'d> {
             let address = self.operations[waiting[place] as usize].read.address;
             if address.page == page && planes & 1 << address.plane == 0 {
                 planes |= 1 << address.plane;
-                let taken = waiting.remove(place).expect("it is there");
+                let taken = waiting.remove(place).expect("`place` is within the queue");
                 self.operations[last as usize].next = taken;
                 last = taken;
             } else {

@@ -111,7 +111,7 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
         self.in_flight -= 1;
         self.held -= 1;
         let Some(step) = step else { return };
-        let of = self.steps.get_mut(&(consumer, step)).expect("its step is open");
+        let of = self.steps.get_mut(&(consumer, step)).expect("the step of a read in flight is open");
         of.open -= 1;
         // Steps that have ended are removed. A later read that depends on one does not wait.
         if of.open == 0

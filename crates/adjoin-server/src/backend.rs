@@ -139,7 +139,7 @@ impl Backend {
         let is_graph = facts.buckets.is_none();
         let effort = if is_graph { SearchEffort::List(USUAL_K as usize) } else { SearchEffort::default() };
         let search = SearchOptions::new(QueryTarget::Nearest(USUAL_K), effort, SEED);
-        let memory = self.clients.reserve(0).expect("nothing can be reserved");
+        let memory = self.clients.reserve(0).expect("zero bytes can always be reserved");
         let deadline = Instant::now() + TRIAL;
         let request = Request { search, vectors, rows: 1, stored, deadline, _memory: memory };
         let mut tried = Ok(());
@@ -369,7 +369,7 @@ impl Backend {
         let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
         let mut asked = Vec::new();
         for k in positions {
-            let memory = self.clients.reserve(0).expect("nothing can be reserved");
+            let memory = self.clients.reserve(0).expect("zero bytes can always be reserved");
             open[k] = Some(Gathered::new(requests[k].rows, memory));
             asked.extend((0..requests[k].rows).map(|query| (k, query)));
         }
@@ -387,7 +387,9 @@ impl Backend {
                 let Some(gathered) = &mut open[k] else { return };
                 let whole = match answer.and_then(|answer| gathered.add(query, answer, &self.clients)) {
                     Ok(false) => return,
-                    Ok(true) => open[k].take().expect("it is there").whole(ids, &self.clients),
+                    Ok(true) => {
+                        open[k].take().expect("the request is open, as checked above").whole(ids, &self.clients)
+                    }
                     Err(error) => Err(error),
                 };
                 // Later answers to this request are dropped, whether it has succeeded or failed.

@@ -69,7 +69,7 @@ impl ServiceRate {
             return self;
         }
         let now = bytes.max(1.0) / seconds.max(1e-6);
-        // The mean is one of durations, which are predicted: a mean of rates would let one fast batch hide many slow
+        // Averages durations, since durations are predicted: a mean of rates would let one fast batch hide many slow
         // ones.
         let mean = |pace| 1.0 / ((1.0 - LEARNED) / pace + LEARNED / now);
         Self(Some(self.0.map_or(now, |pace| f64::max(mean(pace), now / SLOWER_MAX))))

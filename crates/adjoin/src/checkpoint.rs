@@ -279,7 +279,7 @@ impl<S> Envelope<S> {
             }
             (Some(then), _) => format!("where {} was {}, which it is not now", then.what, shortened(&then.is)),
             (None, now) => {
-                let now = now.expect("one of them is there");
+                let now = now.expect("the facts differ, so one list has this fact");
                 format!("without {}, which is {} now", now.what, shortened(&now.is))
             }
         })
@@ -390,7 +390,7 @@ impl FrameReader {
         }
         let mut head = [0; HEAD_BYTES];
         self.read(&mut head)?;
-        let (length, checksum) = head.split_first_chunk().expect("it is longer");
+        let (length, checksum) = head.split_first_chunk().expect("the head of a frame is longer than its length field");
         let length = u32::from_le_bytes(*length) as usize;
         // Compared before the buffer grows, since a damaged length may be any number.
         if length as u64 > self.end - self.offset {

@@ -83,7 +83,7 @@ impl OwnFolder {
             }
             return Ok(folder);
         }
-        unreachable!("some name is free")
+        unreachable!("one of all numbers is free")
     }
 
     /// Returns the path of the folder.

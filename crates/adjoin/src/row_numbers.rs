@@ -170,7 +170,7 @@ impl RankedSet {
 
     /// Returns how many rows are in the set.
     pub(crate) fn len(&self) -> u32 {
-        *self.before.last().expect("what comes before the end")
+        *self.before.last().expect("a set has a count for each block and for its end")
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) fn greedy_packing(missing: &[u32], size: impl Fn(u32) -> u64, threads
     let mut groups: Vec<Vec<u32>> = vec![Vec::new(); sorted.len().div_ceil(threads.max(1))];
     for bucket in sorted {
         let earliest = groups.iter_mut().find(|group| group.len() < threads.max(1));
-        earliest.expect("there is room for all").push(bucket);
+        earliest.expect("the rounds have room for all buckets").push(bucket);
     }
     groups.concat()
 }
@@ -28,7 +28,9 @@ pub(crate) fn finish_times(sizes: &[u64], threads: usize, assignment: Assignment
     for (at, size) in sizes.iter().enumerate() {
         let loader = match assignment {
             Assignment::RoundRobin => at % done.len(),
-            Assignment::Shared => (0..done.len()).min_by_key(|&loader| done[loader]).expect("there is one"),
+            Assignment::Shared => {
+                (0..done.len()).min_by_key(|&loader| done[loader]).expect("there is at least one loader")
+            }
         };
         done[loader] += size;
     }

@@ -229,7 +229,7 @@ impl Residency {
     /// # Panics
     /// If it is cached already, or does not fit.
     pub(crate) fn insert(&mut self, bucket: u32) {
-        assert!(!self.holds(bucket) && self.fits(bucket), "a bucket comes when there is room for it");
+        assert!(!self.holds(bucket) && self.fits(bucket), "a bucket is inserted once, if it fits");
         self.time += 1;
         self.held_bytes += self.size(bucket);
         let stay = self.stay(bucket);
@@ -257,7 +257,7 @@ impl Residency {
     /// # Panics
     /// If it is not cached.
     pub(crate) fn evict(&mut self, bucket: u32) {
-        let stay = self.held[bucket as usize].take().expect("only what is held is evicted");
+        let stay = self.held[bucket as usize].take().expect("only a held bucket is evicted");
         self.held_bytes -= self.size(bucket);
         self.by_stay.remove(&(stay, bucket));
         if let Some(queues) = &mut self.queues {

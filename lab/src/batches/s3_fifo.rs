@@ -57,7 +57,7 @@ impl S3Fifo {
             let main_may = self.main.iter().any(|&bucket| may_go(bucket));
             let is_small = small_may && (self.small_bytes > self.small_bytes_max || !main_may);
             let queue = if is_small { &mut self.small } else { &mut self.main };
-            let bucket = queue.pop_front().expect("one of it may go");
+            let bucket = queue.pop_front().expect("the queue has a bucket that may be evicted");
             let uses = &mut self.uses[bucket as usize];
             if !may_go(bucket) {
                 queue.push_back(bucket);

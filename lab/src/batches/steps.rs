@@ -104,8 +104,8 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Counts the uses of a bucket: by one query, or by all of its queries at once, one of which may have waited for
-    /// it.
+    /// Counts the uses of a bucket: one for one query, or one for each of its queries if `by_all`. At most one of the
+    /// uses waited for the bucket (`is_missing`).
     fn count(&mut self, bucket: u32, by_all: bool, is_missing: bool) {
         self.counts.uses += if by_all { self.queries[bucket as usize].into() } else { 1 };
         self.counts.misses += u64::from(is_missing);
@@ -114,7 +114,7 @@ impl<'a> Planning<'a> {
         self.cache.note_use(bucket);
     }
 
-    /// Loads the missing ones of some buckets, without evicting others of them.
+    /// Loads those of some buckets that are missing, without evicting any of these buckets.
     fn prefetch(&mut self, buckets: &[u32]) {
         buckets.iter().for_each(|&bucket| self.is_pinned[bucket as usize] = true);
         for &bucket in buckets {

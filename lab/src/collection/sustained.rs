@@ -108,7 +108,7 @@ fn opened(context: &Context, folder: &Path, file: &File, rows: usize) -> Result<
 }
 
 pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
-    let file = &File::read(file).expect("it can be read");
+    let file = &File::read(file).expect("the file can be read");
     let context = Context::default().with_memory(MEMORY);
     let others = file.rows() - QUERIES;
     let first = (others as f64 * asked.share) as usize;
@@ -171,8 +171,8 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
             before = now;
         }
         ended.store(true, Ordering::Relaxed);
-        writing.join().expect("it ends")?;
-        searching.join().expect("it ends")?;
+        writing.join().expect("the thread does not panic")?;
+        searching.join().expect("the thread does not panic")?;
         drop(merger);
         Ok(())
     })

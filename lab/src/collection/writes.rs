@@ -34,13 +34,13 @@ fn timed(ids: Range<i64>, writers: i64, work: &(dyn Fn(i64) -> Result<()> + Sync
         let one = |writer: i64| {
             let once = |id: i64| {
                 let begun = Instant::now();
-                work(id).expect("it is written");
+                work(id).expect("the write succeeds");
                 begun.elapsed().as_secs_f64()
             };
             ids.clone().skip(writer as usize).step_by(writers as usize).map(once).collect::<Vec<f64>>()
         };
         let threads: Vec<_> = (0..writers).map(|writer| scope.spawn(move || one(writer))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
+        threads.into_iter().flat_map(|thread| thread.join().expect("the thread does not panic")).collect()
     });
     (times, begun.elapsed().as_secs_f64())
 }

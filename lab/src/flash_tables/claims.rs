@@ -87,8 +87,7 @@ impl Bench<'_> {
 
     /// Returns the table of the effects of other assumed figures.
     pub(super) fn assumed(&self) -> Result<String> {
-        let title = "NDSearch over other platforms, where one other figure that the paper does not give is as little and as much as \
-                     others have";
+        let title = "NDSearch over other platforms, with the lowest and the highest value known for one figure that the paper omits";
         let mut text = head(title, &["figure", "cpu", "gpu", "smartssd", "deepstore-chip"]);
         for (name, least, most) in ASSUMED {
             let [low, high] = [least, most].map(|value| self.over_platforms(&self.with(name, value)?));

@@ -33,7 +33,7 @@ impl Held<'_> {
     }
 
     fn remove(&mut self, bucket: u32) -> Stay {
-        let stay = self.stays[bucket as usize].take().expect("only what is held goes");
+        let stay = self.stays[bucket as usize].take().expect("only a held bucket is evicted");
         self.by_stay.remove(&(stay, Reverse(bucket)));
         self.bytes -= self.sizes[bucket as usize];
         stay

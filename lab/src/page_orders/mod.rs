@@ -129,7 +129,7 @@ impl PageOrder {
             Self::Margo => margo::margo(cancel, edges, room),
             Self::Degree => Ok(breadth_first::by_degree(edges)),
             Self::Bfs => Ok(breadth_first::by_number(edges)),
-            Self::Gp1 => halving::halved(cancel, vectors.expect("those of the window"), room),
+            Self::Gp1 => halving::halved(cancel, vectors.expect("GP1 gets the vectors of the window"), room),
             Self::Gp2 => growing::growing(cancel, edges, room),
             Self::Gp3 => bnf::bnf(cancel, edges, room, Turns::Gain, rounds_max),
         }

@@ -165,8 +165,8 @@ fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
 fn line(reached: &Reached) -> String {
     let Reached { statistics, recall: RecallReached { pair, per_vector, per_right_vector } } = reached;
     let per_vector = per_vector.min(*per_right_vector);
-    let recall = statistics.common.recall.as_ref().expect("a join tells its recall");
-    let [of_pairs, of_left] = [recall.pair, recall.per_vector].map(|of| of.expect("both are of joins"));
+    let recall = statistics.common.recall.as_ref().expect("a join reports its recall");
+    let [of_pairs, of_left] = [recall.pair, recall.per_vector].map(|of| of.expect("a join has both recalls"));
     // Of two sets, the one with the lower recall.
     let of_vectors = recall.per_right_vector.filter(|_| per_right_vector == &per_vector).unwrap_or(of_left);
     format!(

@@ -17,7 +17,7 @@ use super::rows::Rows;
 /// Samples that may be tested, and how many times as large the second one is. Both are of the engine.
 const TESTS: u32 = 2;
 const GROWTH: (u64, u64) = (9, 4);
-/// If a sample exceeds one of this many parts of all rows, all are drawn instead.
+/// Divisor: if a sample exceeds this part of all rows, all rows are drawn instead.
 const PARTS_MAX: u64 = 3;
 /// Drawn rows that are compared with all others at once.
 const TOGETHER: usize = 32;

@@ -41,6 +41,6 @@ pub use parse::{Trace, TraceError, TraceReader, TracedOperation};
 pub use record::Recorder;
 pub use replay::{ReplayReport, replay};
 
-/// The first line, and the one of version 1, which is accepted too.
+/// The first line, now and in version 1, which is accepted too.
 const HEADER: &str = "adjoin-trace 2";
 const HEADER_1: &str = "adjoin-trace 1";

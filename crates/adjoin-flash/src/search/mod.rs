@@ -475,7 +475,7 @@ impl<'a> Run<'a> {
     /// Waits for `groups` groups, and collects the distances of their tasks.
     fn finish(&mut self, allocation: &Allocation, mut groups: usize, found: &mut Found) {
         while groups > 0 {
-            let (end, token) = self.machine.next_end().expect("groups are under way");
+            let (end, token) = self.machine.next_end().expect("groups are in progress");
             // A speculative read that ends only now is ignored: if its distance is needed, it was requested again.
             if token & SPECULATIVE == 0 {
                 groups -= 1;

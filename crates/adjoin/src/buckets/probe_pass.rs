@@ -172,7 +172,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         self.look(&visits)?;
         match visits {
             Visits::Marked(marks) => Ok(marks),
-            _ => unreachable!("it was made of marks"),
+            _ => unreachable!("the visits were built from marks"),
         }
     }
 

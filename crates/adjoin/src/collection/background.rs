@@ -222,8 +222,7 @@ impl Collection {
         self.writer().is_ok_and(|writer| writer.merging.try_lock().is_err())
     }
 
-    /// Returns why this collection cannot be written to, or never merges again; `None` if neither is so. Searches work
-    /// in any case.
+    /// Returns why this collection can no longer be written to or merged; `None` if it can. Searches work in any case.
     pub fn failure(&self) -> Option<String> {
         let writer = self.writer().ok()?;
         let of_merger = || Some(writer.pressure.waits()).filter(|waits| waits.is_broken)?.failure;

@@ -134,7 +134,7 @@ fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> 
     // The name may have been taken in the meantime.
     check_target(context, target, Kind::Collection, force)?;
     if has_manifest(context, target)? {
-        let aside = aside_of(target).expect("it was checked");
+        let aside = aside_of(target).expect("the target has a file name, as checked before");
         if device.kind(&aside)?.is_some() {
             let (at, target) = (aside.display(), target.display());
             return Err(Error::input(format!(

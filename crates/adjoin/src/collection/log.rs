@@ -241,9 +241,8 @@ pub(super) struct Log {
     folder: PathBuf,
     salt: u64,
     state: Mutex<State>,
-    /// Signals that a group of records was written, or failed; one each for groups of even and of odd number. All
-    /// threads of the group that is being written are woken when it ends, but only one thread of the next group, which
-    /// then writes it.
+    /// Two signals, for groups of even and of odd number, that a group of records was written or has failed. When a
+    /// group ends, all of its threads are woken, but only one thread of the next group, which then writes that group.
     moved: [Condvar; 2],
     /// Bytes written to files since opening.
     written_bytes: AtomicU64,
@@ -632,7 +631,7 @@ impl Log {
                 Ok(writer) => writer,
                 Err(failure) => return (File::Cut(tail), Err(failure)),
             },
-            File::Taken => unreachable!("who writes has the file"),
+            File::Taken => unreachable!("the writing thread has the file"),
         };
         // Before the append, which counts bytes that the file may not get.
         let tail = writer.tail();

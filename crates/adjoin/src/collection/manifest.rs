@@ -145,7 +145,7 @@ impl CollectionManifest {
             page_bytes: index.page_bytes,
             first_record: Point::START.next,
             merged_rows: 0,
-            files: Files::new(&[], |_| unreachable!("there are none")),
+            files: Files::new(&[], |_| unreachable!("a new collection has no files")),
             manifest_xxh3: NO_CHECKSUM.into(),
         };
         let published = manifest.publish(context, folder);

@@ -50,7 +50,7 @@ fn values<'a>(attributes: &'a [Attribute], mut row: &'a [u8]) -> impl Iterator<I
 }
 
 fn array_of<const N: usize>(value: &[u8]) -> [u8; N] {
-    value.try_into().expect("as many bytes as a value has")
+    value.try_into().expect("the slice has the bytes of one value")
 }
 
 /// Appends a row of a table with the columns of the collection.

@@ -141,7 +141,7 @@ impl Segment {
         if file.len() >= HEADER_BYTES as u64 {
             file.read_at(0, &mut bytes)?;
         }
-        let header = Header::read_from_bytes(&bytes).expect("as many bytes");
+        let header = Header::read_from_bytes(&bytes).expect("the array has the bytes of a header");
         let is_sound = checksum(&bytes[..HEADER_BYTES - size_of::<u64>()]) == header.checksum && header.magic == MAGIC;
         // A newer version is checked before the rest, so that it is not reported as damage.
         if is_sound && header.version > LOG_VERSION {

@@ -72,7 +72,7 @@ impl<'a> Incoming<'a> {
     /// If a source cannot be read, or has other vectors or ids than the collection, or memory does not hold all of it.
     pub(super) fn read(context: &Context, into: &'a Collection, write: &Write<'a>) -> Result<Self> {
         let all = Self::read_within(context, into, write, u64::MAX)?;
-        Ok(all.expect("there is no bound"))
+        Ok(all.expect("only a bound can exclude a write"))
     }
 
     /// Reads a whole write; returns `None` if its columns take more than `attribute_bytes_max` bytes.

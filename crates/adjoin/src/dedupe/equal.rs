@@ -23,7 +23,7 @@ fn hashed(bytes: &[u8]) -> ((u64, u64), [u8; HASH_REST_BYTES]) {
     let hash = xxh3_128(bytes).to_be_bytes();
     let (first, rest) = hash.split_at(2 * ROW_BYTES);
     let first = (number(&first[..ROW_BYTES]), number(&first[ROW_BYTES..]));
-    (first, rest.try_into().expect("what is left of a hash"))
+    (first, rest.try_into().expect("the rest of a hash has a fixed length"))
 }
 
 /// Rows to remove because an earlier row has an equal text.

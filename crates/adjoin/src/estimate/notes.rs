@@ -86,7 +86,8 @@ impl Removal {
         Self { stays: Vec::with_capacity(rows) }
     }
 
-    /// Decides the next row. `earlier` has its earlier neighbors, each with the first rung within which it is one.
+    /// Decides the next row. `earlier` lists earlier rows, each with the first rung at which it is a neighbor of this
+    /// row.
     pub(super) fn decide(&mut self, earlier: impl Iterator<Item = (u32, u8)>) {
         // A row is removed at the rungs at which an earlier neighbor is within reach and is kept itself.
         let goes = earlier.fold(0, |goes, (row, rung)| goes | (from_rung(rung) & self.stays[row as usize]));

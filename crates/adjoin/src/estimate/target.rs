@@ -43,8 +43,8 @@ impl Leaving {
     }
 }
 
-/// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept.
-/// Its metric is the one of the build.
+/// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept. It
+/// has the metric of the build.
 ///
 /// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
 ///

@@ -267,8 +267,8 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
                     waiting.send(); // visits that wait here may hold the memory
                     Ok::<_, Error>(cache.reserve_when_free(bytes))
                 })?;
-                let stored = ahead.next_bucket()?.expect("both follow the same steps");
-                assert_eq!(stored.number(), bucket, "both follow the same steps");
+                let stored = ahead.next_bucket()?.expect("reader and plan follow one list of steps");
+                assert_eq!(stored.number(), bucket, "reader and plan follow one list of steps");
                 waiting.hand_out(Job::Load(cache.insert(stored, memory)));
             }
             Step::Verify(task) => waiting.visit(Visit { task, a: cache.get(task.0), b: cache.get(task.1) }),

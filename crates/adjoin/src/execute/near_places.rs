@@ -121,8 +121,8 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
         PackedColumns::<T>::bytes_for(rows, dimensions) + (QUERIES_TOGETHER * of_query + rows * of_member) as u64
     }
 
-    /// Compares a range of queries, all filtered members of one bucket, with each other. Done first, so that little of
-    /// other buckets is near enough.
+    /// Compares a range of queries, all filtered members of one bucket, with each other. If this is done first, few
+    /// members of other buckets are near enough to be examined.
     pub(crate) fn compare_own(&mut self, range: Range<u32>) {
         self.order.clear();
         self.order.extend(range);

@@ -228,7 +228,7 @@ impl<T: Coordinate> PackedBucket<T> {
 }
 
 /// Why `columns` is always present when needed.
-const THERE: &str = "they are put back";
+const THERE: &str = "columns are put back after each use";
 
 /// One worker's comparison of queries with buckets.
 pub(crate) struct NearestSearch<'a, T: Coordinate> {
@@ -285,7 +285,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         self.order.extend(together.iter().flat_map(|(_, members)| members.clone()));
         let (all, start) = (self.order.len(), self.order[0]);
         let count = nearest.count(start - first);
-        // A query would need all others as hits, and it is one of them itself.
+        // A query needs `count` hits other than itself, so more than `count` rows must be compared.
         if all <= count {
             return 0;
         }

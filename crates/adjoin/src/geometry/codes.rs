@@ -34,7 +34,8 @@ const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 pub(crate) struct Coding {
     origin: Vec<f32>,
     step: f32,
-    /// The largest residual of the vectors it was fitted to, and the median distance to the nearest other one of them.
+    /// The largest residual of the vectors to which the coding was fitted, and the median distance of such a vector to
+    /// its nearest other one.
     residual: f64,
     nearest: f64,
 }

@@ -63,7 +63,7 @@ enum Side {
 impl Lift {
     /// Lifts a vector to unit length, using the last coordinate; returns its squared length before.
     fn apply(self, kernel: Kernel, coordinates: &mut [f32]) -> f64 {
-        let (last, vector) = coordinates.split_last_mut().expect("there is a coordinate more");
+        let (last, vector) = coordinates.split_last_mut().expect("lifted vectors have one coordinate more");
         let squared_norm = kernel.dot_wide(vector, vector);
         let (length, left) = match self.side {
             Side::Rows => (self.longest, 1.0 - squared_norm / (self.longest * self.longest)),

@@ -180,7 +180,7 @@ impl Calibration {
 
     /// Adds a longer list. `found` states for all recorded hits, query by query, whether the list finds them.
     pub(super) fn add(&mut self, list: usize, found: &[bool]) {
-        assert_eq!(found.len(), self.noted.len(), "of each hit is said whether it is found");
+        assert_eq!(found.len(), self.noted.len(), "one flag per recorded hit");
         assert!(self.longest().is_none_or(|longest| longest < list), "a ladder ascends");
         self.lists.push(list as u32);
         // A hit counts from the list after the last one that misses it.
@@ -247,7 +247,7 @@ impl Calibration {
             let p5 = sample.fifth_percentile(list as f64);
             Reached { at_k, p5, queries: sample.vectors, of_inserted: number > 0 }
         });
-        reached.min_by(|a, b| a.at_k.low.total_cmp(&b.at_k.low)).expect("there is a sample")
+        reached.min_by(|a, b| a.at_k.low.total_cmp(&b.at_k.low)).expect("a calibration has a sample")
     }
 
     /// Encodes the calibration: version of the walks, number of hits, lists, queries and recorded hits per query; then

@@ -88,7 +88,7 @@ pub(super) fn decide<T: Coordinate>(
         // No sample supports a recall of 1. Only a comparison with all rows finds every hit.
         (_, effort) if effort.compares_all() => Ok(SearchPlan::whole(1.0, None)),
         (_, SearchEffort::Exact | SearchEffort::Probes(_)) => {
-            unreachable!("one compares all, the other is refused before")
+            unreachable!("exact searches compare all rows, and probes are refused for an index")
         }
         (QueryTarget::Nearest(k), SearchEffort::Recall(recall)) => {
             let promise = Promise { k, recall, seed: options.seed };

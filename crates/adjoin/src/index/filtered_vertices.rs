@@ -86,9 +86,9 @@ impl FilteredVertices {
         Ok(Some(Self { rows, vertices: RankedSet::new(admitted), by_condition: false, _memory: memory }))
     }
 
-    /// Returns whether walks may find another fraction of these rows than of all rows. So it is if a filter chose them,
-    /// which may correlate with their location, or if few remain. Otherwise a walk that keeps as many of them as it
-    /// would of all rows finds the same fraction.
+    /// Returns whether the recall of walks may differ between these rows and all rows. It may if a filter chose the
+    /// rows, since the filter may correlate with their location, or if few rows remain. Otherwise a walk that keeps as
+    /// many of these rows as it would keep of all rows has an equal recall.
     pub(super) fn is_apart(&self, index: &Index) -> bool {
         self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
     }
@@ -146,7 +146,8 @@ impl FilteredVertices {
     }
 
     /// Returns whether a search compares all admitted vertices by their codes instead of walking among all vertices.
-    /// The rarer they are, the more other vertices a walk visits, and reads their pages, to keep `list` of them.
+    /// The rarer the admitted vertices are, the more other vertices a walk must visit, with reads of their pages,
+    /// before it has `list` admitted ones.
     pub(super) fn is_by_codes(&self, index: &Index, list: usize) -> bool {
         let admitted = f64::from(self.vertices.len());
         let rarity = f64::from(index.facts().vertices) / admitted.max(1.0);

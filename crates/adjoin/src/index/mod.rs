@@ -205,7 +205,7 @@ pub fn search(
 /// Searches an index as [`search()`] does, with `changes`: some rows are deleted, and there are additional rows,
 /// numbered after the rows of the index's source.
 ///
-/// The recall is the one of hits in the index. Additional rows are found by their own search, and they must meet the
+/// The recall applies to hits in the index. Additional rows are found by their own search, and they must meet the
 /// filter already. This function evaluates the filter on rows of the index only.
 ///
 /// # Errors

@@ -128,7 +128,7 @@ impl Navigation {
     /// Returns the vertex at which searches of this graph start.
     pub(super) fn entry(&self) -> u32 {
         // The graph is never empty, since a sample has at least one vertex.
-        self.vertices[self.graph.entry().expect("it has a vertex") as usize]
+        self.vertices[self.graph.entry().expect("a navigation graph has a vertex") as usize]
     }
 
     /// Encodes the number of vertices, the vertices, their vectors and the graph. `place_of` returns the place of a

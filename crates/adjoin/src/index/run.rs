@@ -537,7 +537,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             }
         }
         while self.under_way > 0 && !self.shared.full.load(Ordering::Relaxed) {
-            let done = self.queue.wait().expect("each walk under way waits for a page");
+            let done = self.queue.wait().expect("each walk in progress waits for a page");
             self.run.context.cancel.check()?;
             self.arrive(done)?;
         }
@@ -585,8 +585,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     fn take(&mut self, slot: usize) -> Result<()> {
         let UnderWay { walk, needed, asked, .. } = &mut self.walks[slot];
         for &number in &*needed {
-            let place = asked.iter().position(|&(page, _)| page == number).expect("it has come");
-            let page = asked.swap_remove(place).1.expect("it has come");
+            let place = asked.iter().position(|&(page, _)| page == number).expect("a needed page was requested");
+            let page = asked.swap_remove(place).1.expect("a needed page has arrived");
             let before = walk.hits();
             walk.take(&self.searched, self.queries, number, Page::of_checked(self.searched.shape, &page))?;
             // The buffer is reused unless another walk still holds the page.
@@ -678,7 +678,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     /// need it.
     fn arrive(&mut self, Completion { token, result, buffer }: Completion) -> Result<()> {
         let is_this = |in_flight: &InFlight| in_flight.number == token;
-        let place = self.in_flight.iter().position(is_this).expect("it was asked for");
+        let place = self.in_flight.iter().position(is_this).expect("the page was requested");
         let InFlight { page, asked, .. } = self.in_flight.swap_remove(place);
         if let Err(error) = result.map_err(Error::from).and_then(|_| self.check(page, &buffer)) {
             if asked.iter().any(|&slot| self.walks[slot].needed.contains(&page)) {

@@ -378,8 +378,8 @@ impl Truth {
         start..self.ends[query]
     }
 
-    /// Returns the smallest distance by codes within which the fraction `share` of hits is, both among all hits and as
-    /// a mean over queries. Returns `None` if no query has any hits.
+    /// Returns the smallest distance by codes within which at least the fraction `share` of the hits is: of all hits
+    /// together, and of the hits of a query on average. Returns `None` if no query has any hits.
     pub(super) fn reach(&self, share: f64, takes: impl Fn(usize) -> bool) -> Option<f32> {
         let mut hits: Vec<(f32, [f64; 2])> = Vec::new();
         for query in (0..self.counts.len()).filter(|&query| takes(query) && self.counts[query] > 0) {

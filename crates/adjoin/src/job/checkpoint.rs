@@ -185,7 +185,7 @@ impl JoinCheckpoint {
 
     /// Fails if the disk has too little space for the checkpoints.
     fn check_room(&self, context: &Context, job: &Job<'_>, bytes: u64) -> Result<()> {
-        let path = job.output.target().and_then(Target::path).expect("it was checked at first");
+        let path = job.output.target().and_then(Target::path).expect("the target is a file, as checked at first");
         let kept = self.0.state().pairs.iter().sum::<u64>();
         let free = context.device.free_bytes(parent(path))?;
         if bytes.saturating_sub(kept) <= free || job.yes {
@@ -250,7 +250,7 @@ impl SaveCheckpoints for Legs<'_> {
     fn end_leg(&mut self, _tasks: usize, done: Done) -> Result<()> {
         // A leg without pairs has an empty file.
         self.pairs()?;
-        let bytes = self.pairs.take().expect("it is there now").finish()?;
+        let bytes = self.pairs.take().expect("the file of pairs was just created").finish()?;
         let (run, before) = (self.kept.runs(), self.before.clone());
         self.kept.keep(|state| {
             let mut now = before;

@@ -276,7 +276,7 @@ impl Job<'_> {
     /// Returns a bound on the memory that the join of these sets and its result need, for earlier refusals to name.
     fn bound(&self, named: &[&Named], build: &BuildOptions) -> u64 {
         let mut sets = named.iter().map(|named| named.unopened(build));
-        let first = sets.next().expect("there is a set");
+        let first = sets.next().expect("a join has at least one set");
         let all = sets.fold(first, |all, set| UnopenedSet {
             rows: all.rows + set.rows,
             buckets: all.buckets + set.buckets,

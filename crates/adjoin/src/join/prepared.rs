@@ -115,7 +115,7 @@ impl Prepared {
     /// # Panics
     /// Panics if the sets cannot be joined.
     pub fn explain<'a>(&self, sets: impl Into<Sets<'a>>) -> Explanation {
-        let buckets = sets.into().buckets().expect("they were planned for");
+        let buckets = sets.into().buckets().expect("these sets were planned for");
         let Admission { rule, t } = self.decided.admission;
         let candidate_pairs = self.decided.predicted.candidate_pairs;
         explain(rule, t, &buckets.meetings(), &self.sizes, &self.schedule, candidate_pairs)
@@ -285,7 +285,7 @@ impl JoinPlan {
             return refused("rounds other vectors than those of");
         }
         let Spent { center_distances, sample_distances, reads, .. } = self.decided.spent;
-        // Counts are added up later, so the ones of a damaged plan must not overflow.
+        // Counts are added up later, so counts of a damaged plan must not overflow.
         let counts = [center_distances, sample_distances, reads.reads, reads.bytes_requested, reads.bytes_read];
         if counts.iter().any(|count| *count > COUNT_MAX) {
             return refused("took more than it can have taken for");

@@ -21,8 +21,8 @@ const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// right.
 pub(super) struct Watched {
     sets: Vec<WatchedSet>,
-    /// A pair with a row before this one has only one row that may be watched, while others have two, so it counts
-    /// twice.
+    /// First row that may be watched. Most pairs can be seen from both of their rows. A pair with an earlier row can be
+    /// seen from one row only, so it counts twice.
     first_row: u64,
     _memory: Reservation,
 }
@@ -152,7 +152,7 @@ fn open_above(pair: Interval) -> Interval {
 /// Combines the recalls of samples of one or two sets. The first set determines the recall of pairs, unless the second
 /// knows it for certain.
 pub(super) fn of_sets(told: RecallStatistics, sets: &[Recalls]) -> RecallStatistics {
-    let (first, second) = (sets.first().expect("there is a set"), sets.get(1));
+    let (first, second) = (sets.first().expect("a join has at least one set"), sets.get(1));
     let certain = second.filter(|second| second.pair.low == second.pair.high);
     RecallStatistics {
         pair: Some(certain.unwrap_or(first).pair),

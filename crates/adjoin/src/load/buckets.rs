@@ -118,7 +118,7 @@ impl<'a> Buckets<'a> {
     /// # Panics
     /// Panics if there is no store.
     pub fn over(stores: &[&'a Store]) -> Result<Self> {
-        assert!(!stores.is_empty(), "there is a store");
+        assert!(!stores.is_empty(), "buckets are of at least one store");
         let kind = |store: &Store| (store.manifest().vectors, store.manifest().metric);
         if let Some(other) = stores.iter().find(|store| kind(store) != kind(stores[0])) {
             let (one, other) = (stores[0].folder().display(), other.folder().display());
@@ -184,7 +184,7 @@ impl<'a> Buckets<'a> {
     /// Restricts the buckets of each store to filtered members. Buckets without any are not read.
     #[must_use]
     pub(super) fn among(self, subsets: Vec<Option<Subset<'a>>>, pairs: Option<&'a PairFilter>) -> Self {
-        assert_eq!(subsets.len(), self.stores.len(), "one of each store");
+        assert_eq!(subsets.len(), self.stores.len(), "one subset per store");
         Self { subsets, pairs, ..self }
     }
 
@@ -192,7 +192,10 @@ impl<'a> Buckets<'a> {
     /// changes.
     #[must_use]
     pub(crate) fn seeking(self, sought: Option<Subset<'a>>) -> Self {
-        assert!(self.stores.len() == 1 && self.subsets.is_empty(), "of a store of which all members take part");
+        assert!(
+            self.stores.len() == 1 && self.subsets.is_empty(),
+            "only buckets of one store without subsets can be sought in"
+        );
         Self { sought, ..self }
     }
 
@@ -472,7 +475,7 @@ impl<'a> Buckets<'a> {
 
     /// Counts a read.
     pub(super) fn count_read(&self, requested: u64, transferred: u64) {
-        assert!(transferred >= requested, "a read transfers what it is asked for");
+        assert!(transferred >= requested, "a read transfers the requested bytes");
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.bytes_requested.fetch_add(requested, Ordering::Relaxed);
         self.bytes_read.fetch_add(transferred, Ordering::Relaxed);

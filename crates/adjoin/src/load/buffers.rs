@@ -48,7 +48,7 @@ impl Drop for BorrowedBuffer {
         let buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0));
         let mut state = lock(&self.of.state);
         let bytes = buffer.capacity() as u64;
-        assert!(state.lent >= bytes, "only what was lent comes back");
+        assert!(state.lent >= bytes, "no more bytes are returned than were lent");
         state.lent -= bytes;
         state.spare_bytes += bytes;
         state.spare.push(buffer);

@@ -52,7 +52,7 @@ impl<T: Coordinate> Cache<T> {
     /// Inserts a bucket that was read.
     pub(crate) fn insert(&mut self, stored: StoredBucket, memory: Reservation) -> Arc<CachedBucket<T>> {
         let slot = &mut self.held[stored.number() as usize];
-        assert!(slot.is_none(), "a bucket is loaded when it is not held");
+        assert!(slot.is_none(), "a bucket is inserted only if the cache does not hold it");
         let bucket = CachedBucket { stored: Mutex::new(Some(stored)), loaded: OnceLock::new(), _memory: memory };
         slot.insert(Arc::new(bucket)).clone()
     }
@@ -60,7 +60,7 @@ impl<T: Coordinate> Cache<T> {
     /// Evicts a bucket.
     pub(crate) fn evict(&mut self, number: u32) {
         let evicted = self.held[number as usize].take();
-        assert!(evicted.is_some(), "only what is held is evicted");
+        assert!(evicted.is_some(), "only a held bucket is evicted");
     }
 
     /// Returns a bucket that is held.
@@ -81,7 +81,7 @@ impl<T: Coordinate> CachedBucket<T> {
         let _on_failure = SetOnDrop(&self.loaded);
         let bucket = load(stored)?;
         let set = self.loaded.set(Some(bucket));
-        assert!(set.is_ok(), "only who took what was read sets it");
+        assert!(set.is_ok(), "only the thread that took the bytes sets the bucket");
         Ok(())
     }
 

@@ -106,7 +106,7 @@ impl StoredBucket {
     pub fn bytes(&self) -> &[u8] {
         match &self.contents {
             Contents::Whole(range, buffer) => &buffer[range.clone()],
-            Contents::Part(..) => panic!("a bucket is asked for as a whole where all of its members take part"),
+            Contents::Part(..) => panic!("only a bucket that was read as a whole has its bytes in one piece"),
         }
     }
 
@@ -153,7 +153,10 @@ impl StoredBucket {
         blocks.iter().try_for_each(|(offset, blocks)| store.check_blocks(*offset, blocks))?;
         let at = |range: Range<u64>| {
             // Reads ascend and do not overlap, so the last one that starts before the range contains it.
-            let (offset, bytes) = blocks.iter().rfind(|(offset, _)| *offset <= range.start).expect("it was read");
+            let (offset, bytes) = blocks
+                .iter()
+                .rfind(|(offset, _)| *offset <= range.start)
+                .expect("the range is in a block that was read");
             &bytes[(range.start - offset) as usize..(range.end - offset) as usize]
         };
         let kind = if part.with_ids { buckets.ids(self.number) } else { IdKind::None };
@@ -182,7 +185,7 @@ impl Read {
 
     /// Returns the offset and the bytes.
     fn bytes(&self) -> (u64, Arc<BorrowedBuffer>) {
-        (self.offset, self.buffer.as_ref().expect("it was waited for").clone())
+        (self.offset, self.buffer.as_ref().expect("the read has ended, so it has a buffer").clone())
     }
 }
 
@@ -441,7 +444,7 @@ impl SmallReads {
 
     /// Waits for a read, and passes its token, its bytes and the number of transferred bytes to `take`.
     pub(super) fn wait<R>(&mut self, take: impl FnOnce(u64, &[u8], u64) -> R) -> Result<R> {
-        let done = self.queue.wait().expect("some are in flight");
+        let done = self.queue.wait().expect("a read is in flight");
         let taken = take(done.token, &done.buffer, done.result?);
         self.spare.push(done.buffer);
         Ok(taken)

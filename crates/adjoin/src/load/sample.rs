@@ -29,8 +29,8 @@ pub(crate) fn draw_places(buckets: &Buckets<'_>, count: u64, seed: u64, purpose:
     draw_other_places(buckets, 0..buckets.count(), &[], count, Random::new(seed, purpose))
 }
 
-/// Draws the places of `count` vectors of the buckets `numbers` that are not in `known`, which ascends; all others if
-/// there are fewer. Positions are those among filtered members.
+/// Draws the places of `count` vectors from the buckets `numbers`, none of which is in `known`, or of all such vectors
+/// if there are fewer. `known` must ascend. Positions count filtered members only.
 pub(crate) fn draw_other_places(
     buckets: &Buckets<'_>,
     numbers: Range<u32>,
@@ -50,7 +50,7 @@ pub(crate) fn draw_other_places(
         known.iter().map(|&(bucket, place)| firsts[(bucket - numbers.start) as usize] + u64::from(place)).peekable();
     let mut skipped = 0;
     let ranks = drawn.into_iter().map(|number| {
-        // Drawn numbers count only unknown places, so each known one before them shifts them by one.
+        // A drawn number counts only unknown places, so each known place before it shifts it by one.
         while known.next_if(|&known| known <= number + skipped).is_some() {
             skipped += 1;
         }

@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(chosen(&facts, 1.0), Choice::Exact);
     }
 
-    /// The vectors of each set are compared with the centers of the other set only, which are few for one set and
-    /// concern few vectors for the other.
+    /// The vectors of each set are compared with the centers of the other set only: those of the large set with few
+    /// centers, those of the small set are few.
     #[test]
     fn a_small_set_is_joined_exactly_with_a_large_one() {
         let meets = BucketPairsToVisit::between(

@@ -34,7 +34,7 @@ impl Lead {
         }
     }
 
-    /// Returns the buckets of a task, the one of the leading set first.
+    /// Returns the buckets of a task, first the bucket of the leading set.
     fn first(self, task: Task) -> Task {
         let (i, j) = task;
         match self {

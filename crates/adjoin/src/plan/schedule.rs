@@ -118,7 +118,7 @@ pub fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, le
         count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents)
     };
     let mut ways = Order::ALL.into_iter().flat_map(|order| leads.iter().map(move |&lead| (order, lead)));
-    let first = ways.next().expect("there is a set that leads");
+    let first = ways.next().expect("at least one set can lead");
     let (mut last, mut chosen) = (first, (first, cost(first)));
     for way in ways {
         if chosen.1.loads <= buckets {

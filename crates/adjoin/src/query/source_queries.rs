@@ -60,7 +60,7 @@ impl QueryBatch {
             stored.extend_from_slice(&self.stored[k * bytes..][..bytes]);
             ids.push_from(&self.ids, k);
         }
-        // Places have no row numbers of their own, so they follow the rows, which are removed after them.
+        // `keep` needs the row of each place, so places are filtered before the rows are removed.
         let mut kept = self.rows.iter().map(|&row| keep(row));
         self.places.iter_mut().for_each(|places| places.retain(|_| kept.next() == Some(true)));
         self.rows.retain(|&row| keep(row));

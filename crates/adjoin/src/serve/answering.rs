@@ -272,7 +272,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             }
             self.known.push(PlannedGoal { goal, plan });
         }
-        Ok(self.known.last().expect("it was put there").clone())
+        Ok(self.known.last().expect("the goal was just pushed").clone())
     }
 
     /// Answers queries with one goal for which no probe rule exists, by a search with exact bounds.

@@ -111,8 +111,8 @@ impl<T: Coordinate> Pass<'_, T> {
                     }
                     // Evicted buckets may still be in use.
                     let memory = cache.reserve_when_free(held_bytes::<T>(self.searcher.buckets, bucket));
-                    let stored = ahead.next_bucket()?.expect("both follow the same steps");
-                    assert_eq!(stored.number(), bucket, "both follow the same steps");
+                    let stored = ahead.next_bucket()?.expect("reader and plan follow one list of steps");
+                    assert_eq!(stored.number(), bucket, "reader and plan follow one list of steps");
                     return Ok(Some(Job::Load(cache.insert(stored, memory))));
                 }
                 BatchStep::Compare { bucket, query } => {

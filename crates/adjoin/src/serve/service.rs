@@ -95,7 +95,7 @@ impl Service {
     /// after the last. Can be called from any thread. If there are more queries than may wait, some are refused.
     pub fn answer_each(&self, requests: Vec<Request>, mut take: impl FnMut(usize, Result<Answer>)) {
         if self.check_creator().is_err() {
-            let refuse = || self.check_creator().map(|()| unreachable!("it was refused"));
+            let refuse = || self.check_creator().map(|()| unreachable!("the check failed above"));
             return (0..requests.len()).for_each(|number| take(number, refuse()));
         }
         let ((sender, replies), arrived) = (unbounded(), Instant::now());
@@ -119,7 +119,7 @@ impl Service {
     pub fn answer(&self, requests: Vec<Request>) -> Vec<Result<Answer>> {
         let mut answers: Vec<Option<Result<Answer>>> = requests.iter().map(|_| None).collect();
         self.answer_each(requests, |number, answer| answers[number] = Some(answer));
-        answers.into_iter().map(|answer| answer.expect("each has an answer")).collect()
+        answers.into_iter().map(|answer| answer.expect("each query has an answer")).collect()
     }
 
     fn check_creator(&self) -> Result<()> {

@@ -95,7 +95,7 @@ impl<'a> HitWriter<'a> {
             let fields = vec![id_field("query", query_ids), rank, id_field("id", ids), value_field(metric)];
             self.table = Some(TableWriter::create(self.context, self.target, fields)?);
         }
-        Ok(self.table.as_mut().expect("it has begun"))
+        Ok(self.table.as_mut().expect("the table was just created"))
     }
 
     fn write(&mut self, batch: &HitBatch, hits: &[(usize, usize, u32)]) -> Result<()> {

@@ -96,7 +96,7 @@ impl<'a> Attributes<'a> {
                 None => of_file,
                 Some(known) => shared(&file.path, names, known, of_file)?,
             });
-            let at = |way: &ColumnPlace| places.binary_search(way).expect("each is among them");
+            let at = |way: &ColumnPlace| places.binary_search(way).expect("`places` has the place of each column");
             let order = ways.iter().map(at).collect();
             found.push(TableFile { file, places, order });
         }

@@ -52,9 +52,10 @@ pub(super) struct ScanMemory {
     /// Bytes of the largest piece that must be read as a whole: a page, a record batch or a dictionary. Larger pieces
     /// are refused.
     pub(super) piece: u64,
-    /// Mean bytes of an id of text where they are longest; 0 if the header does not say it.
+    /// Mean bytes of a text id in the row group with the longest ids; 0 if the header does not state it.
     pub(super) id_bytes: u64,
-    /// Mean bytes of a row with all of its columns where they are most; 0 if the header does not say it.
+    /// Mean bytes of a row, with all of its columns, in the row group with the longest rows; 0 if the header does not
+    /// state it.
     pub(super) row_bytes: u64,
 }
 

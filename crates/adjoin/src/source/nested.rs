@@ -120,9 +120,9 @@ fn table_of(columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, ArrowErr
     RecordBatch::try_new_with_options(schema, columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
 }
 
-/// A schema in which structs around the requested columns become columns without fields, each before its fields. An
-/// Arrow message lists the parts of columns depth first, so both schemas describe it, and with this one a decoder can
-/// skip fields that were not requested.
+/// A schema in which the structs around requested columns are columns of their own, without fields, each before its
+/// fields. An Arrow message lists the parts of columns depth first, so this schema and the original one describe the
+/// same bytes. With this one, a decoder can skip fields that were not requested.
 pub(super) struct Expanded {
     pub(super) schema: Arc<Schema>,
     /// Path in the file of each column of `schema`.

@@ -526,7 +526,7 @@ impl Column {
                 let values = numbers(field.data_type(), bytes);
                 Arc::new(
                     FixedSizeListArray::try_new_with_length(field.clone(), *length, values, None, rows)
-                        .expect("as long as its bytes"),
+                        .expect("the bytes were checked against the shape"),
                 )
             }
             DataType::Boolean => Arc::new(bytes.iter().map(|byte| Some(*byte != 0)).collect::<BooleanArray>()),

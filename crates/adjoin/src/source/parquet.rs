@@ -233,14 +233,14 @@ impl Footer {
         elements.unwrap_or(0)
     }
 
-    /// Returns the bytes of a row of all columns, decompressed, in the row group where they are most.
+    /// Returns the mean decompressed bytes of a row, with all columns, in the row group with the longest rows.
     fn row_bytes(&self) -> u64 {
         let of =
             |group: &RowGroupMetaData| group.total_byte_size().unsigned_abs() / group.num_rows().unsigned_abs().max(1);
         self.metadata.metadata().row_groups().iter().map(of).max().unwrap_or(0)
     }
 
-    /// Returns the decompressed bytes of a row of some columns, in the row group with the largest rows.
+    /// Returns the mean decompressed bytes of a row, with some columns, in the row group with the longest rows.
     fn bytes_a_row(&self, places: &[ColumnPlace]) -> u64 {
         let leaves: Vec<usize> = self.leaves(places).collect();
         let of = |group: &RowGroupMetaData| {

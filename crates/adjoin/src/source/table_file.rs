@@ -88,7 +88,7 @@ impl TableFile {
         let mut ascending = columns.to_vec();
         ascending.sort_unstable();
         ascending.dedup();
-        let at = |column: &usize| ascending.binary_search(column).expect("each is among them");
+        let at = |column: &usize| ascending.binary_search(column).expect("`ascending` has each requested column");
         let order: Vec<usize> = columns.iter().map(at).collect();
         let mut row = 0;
         for table in self.tables(context, &ascending)? {

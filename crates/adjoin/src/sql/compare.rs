@@ -30,8 +30,8 @@ pub(super) fn compare(operator: Operator, left: &Values, right: &Values) -> Opti
     }
 }
 
-/// Converts numbers to a type that has all of them, or all but for rounding. Returns `None` if the conversion is
-/// another one, or a number might not fit.
+/// Converts numbers to a wider type: exactly, or from integers to rounded floats. Returns `None` for any other
+/// conversion, or if a number might not fit.
 pub(super) fn widen(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     match (array.data_type(), to) {
         (DataType::Int8, DataType::Int64) => Some(converted::<Int8Type, Int64Type>(array, i64::from)),

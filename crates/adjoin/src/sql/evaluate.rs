@@ -98,7 +98,7 @@ impl Expression {
             Operator::LessOrEqual => cmp::lt_eq(left, right).map(truth),
             Operator::Greater => cmp::gt(left, right).map(truth),
             Operator::GreaterOrEqual => cmp::gt_eq(left, right).map(truth),
-            Operator::And | Operator::Or => unreachable!("not of values but of truths"),
+            Operator::And | Operator::Or => unreachable!("AND and OR combine truths, not values"),
         }
     }
 

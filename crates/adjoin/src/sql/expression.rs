@@ -272,7 +272,7 @@ impl Operator {
             Self::LessOrEqual => left <= right,
             Self::Greater => left > right,
             Self::GreaterOrEqual => left >= right,
-            _ => unreachable!("it compares"),
+            _ => unreachable!("the operator is a comparison"),
         }
     }
 }

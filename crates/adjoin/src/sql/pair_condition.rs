@@ -120,7 +120,7 @@ impl PairCondition {
                     self.failed(&format!("one set has {one}, the other {other}, which cannot be compared"))
                 })
             });
-            let kind = kind.expect("there are rows")?;
+            let kind = kind.expect("a join has rows")?;
             all.iter_mut().for_each(|bound| bound.kinds[comparison] = kind.clone());
         }
         Ok(all)

@@ -277,7 +277,7 @@ impl BucketWriter<'_> {
         Ok(Written { digest: headers.digest(), blocks, ..written })
     }
 
-    /// Creates the file, or continues the one of the last checkpoint.
+    /// Creates the file, or continues the file of the last checkpoint.
     fn begin(&self, path: &Path, parts: &[BucketPart]) -> Result<Writing> {
         let kept = self.kept.map(|kept| lock(kept).extents(self.context)).transpose()?.flatten();
         let (mut written, mut headers) = (Written::default(), Xxh3::new());
@@ -484,7 +484,7 @@ fn ordered(ids: &Ids, came: &[u32]) -> Ids {
 fn push_id(ids: &mut Ids, id: &[u8]) {
     match ids {
         Ids::None => {}
-        Ids::Int64(ids) => ids.push(i64::from_le_bytes(*id.first_chunk().expect("as it was pushed"))),
+        Ids::Int64(ids) => ids.push(i64::from_le_bytes(*id.first_chunk().expect("an integer id has eight bytes"))),
         Ids::Utf8(texts) => texts.push(id),
     }
 }

@@ -100,7 +100,7 @@ impl Role {
     /// Returns the name of the file in a folder with contents of this checksum. A new generation has other names, so
     /// nothing replaces the old one but the rename of the manifest.
     pub(crate) fn file_of(self, contents: u64) -> String {
-        let (stem, ending) = self.file().rsplit_once('.').expect("each has an ending");
+        let (stem, ending) = self.file().rsplit_once('.').expect("each file name has an extension");
         format!("{stem}-{}.{ending}", hexadecimal(contents))
     }
 }

@@ -275,7 +275,7 @@ pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
     let text = serde_json::to_string_pretty(blank).expect("a manifest has no map with other keys than text") + "\n";
     let digits = hexadecimal(checksum(text.as_bytes()));
     // The checksum is the last field; an earlier one may hold the same digits.
-    let at = text.rfind(NO_CHECKSUM).expect("it was put there");
+    let at = text.rfind(NO_CHECKSUM).expect("a blank manifest contains the placeholder");
     [&text[..at], &digits, &text[at + digits.len()..]].concat().into_bytes()
 }
 

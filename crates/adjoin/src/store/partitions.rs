@@ -236,7 +236,7 @@ impl Partitions {
             self.records.partitions[partition].held.push(block);
             self.blocks_held += 1;
         }
-        let block = self.records.partitions[partition].held.last_mut().expect("there is one now");
+        let block = self.records.partitions[partition].held.last_mut().expect("the partition was just given a block");
         pieces.iter().for_each(|piece| block.extend_from_slice(piece));
         Ok(())
     }
@@ -259,7 +259,7 @@ impl Partitions {
                 None => self.spill()?,
             }
         }
-        Ok(self.spare.pop().expect("there is one"))
+        Ok(self.spare.pop().expect("the loop ended with a spare block"))
     }
 
     /// Writes the blocks of the partition with the most blocks in memory.
@@ -317,7 +317,7 @@ impl Records {
     fn file_path(&self) -> PathBuf {
         match &self.place {
             Place::Temporary { folder, .. } => {
-                folder.as_ref().expect("what is written to lies in it").path().join(RECORDS_FILE)
+                folder.as_ref().expect("the folder was created before its file").path().join(RECORDS_FILE)
             }
             Place::Checkpoint(folder) => folder.join(kept_file(self.files.len())),
         }

@@ -125,7 +125,7 @@ impl<'a> Drafts<'a> {
 
     /// Returns the folder of the drafts.
     pub(crate) fn folder(&self) -> &Path {
-        self.folder.as_ref().expect("it is there until the drafts are dropped").path()
+        self.folder.as_ref().expect("the folder exists until the drafts are dropped").path()
     }
 
     /// Returns the folder for data that does not fit in memory.

@@ -652,7 +652,7 @@ impl Pieces {
 
     /// Returns the bytes in memory from `offset` on, which must lie within the file.
     fn from(&mut self, offset: u64) -> std::result::Result<&[u8], DeviceError> {
-        assert!(offset < self.file.len(), "only bytes of the file are asked for");
+        assert!(offset < self.file.len(), "reads stay within the file");
         if !(self.start..self.start + self.len as u64).contains(&offset) {
             // Pieces start at multiples of their size, so that direct reads are aligned.
             let start = offset - offset % PIECE_BYTES as u64;

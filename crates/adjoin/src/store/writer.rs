@@ -297,7 +297,7 @@ impl Build<'_> {
             let coding = learned.coding.clone().filter(|coding| coding.fits(self.info.vectors.dimensions));
             let space = Space { coding: coding.as_ref(), ..plain };
             return with_coordinates!(space, T => {
-                let kept = self.kept.expect("it was kept");
+                let kept = self.kept.expect("the checkpoint has the centers");
                 let centers = lock(kept).centers::<T>(&learned, space.dimensions())?;
                 self.lay_out::<T>(space, &centers, &learned, BuildSeconds::default())
             });

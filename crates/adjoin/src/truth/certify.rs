@@ -84,7 +84,7 @@ pub(crate) struct DrawnRow {
 /// Drawn rows, and the least threshold that finds each noted neighbor.
 #[derive(Debug, Clone, Default)]
 pub struct RowSample {
-    /// Whether these are all rows and all their neighbors, so that recalls are exact.
+    /// Whether the sample has all rows and all their neighbors, so that recalls are exact.
     pub(crate) whole: bool,
     /// The rows that have neighbors.
     pub(crate) rows: Vec<DrawnRow>,
@@ -182,10 +182,11 @@ impl PairSample {
 
     /// Returns whether a threshold finds at least `target` of all pairs.
     ///
-    /// Rows that miss more than `many` pairs are left out, so that numbers have a lower bound. At most `unseen` rows of
-    /// the population are of this kind. Of the pairs that they miss, at most `unseen * (unseen - 1) / 2` are among each
-    /// other. The remaining ones are with another row, where they are visible; they count twice there, since their
-    /// other end is not sampled. It is unknown which rows are left out, so those missed most often are assumed.
+    /// The e-value needs numbers with a lower bound, so rows that miss more than `many` pairs are left out. At most
+    /// `unseen` rows of the population miss that many. At most `unseen * (unseen - 1) / 2` of the pairs that they miss
+    /// are among themselves. Every other pair is also missed by a row that is not left out; there it counts twice,
+    /// since its other row is not sampled. It is unknown which rows are left out, so the rows that are missed most
+    /// often are assumed.
     fn certifies_pairs(&self, threshold: f64, target: f64, many: f64, alpha: f64) -> bool {
         let recalls: Vec<RowRecall> = self.sample.recalls(threshold).collect();
         if self.sample.whole {

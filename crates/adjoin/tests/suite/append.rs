@@ -1,4 +1,4 @@
-//! The next generation of a store: has it the kept and the appended rows, and does it work like any other store?
+//! The next generation of a store: does it have the kept and the appended rows, and does it work like any other store?
 
 use std::path::Path;
 

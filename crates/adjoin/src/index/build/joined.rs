@@ -5,8 +5,8 @@
 //! only these must be in memory.
 //!
 //! A vertex has more candidates than its nearest rows: the rows nearest to the centers of its own bucket and of the
-//! nearest buckets, one of each. If rows are so dense that the nearest rows only know each other, these edges lead
-//! elsewhere.
+//! nearest buckets, one of each. If rows are so dense that nearest rows link only to each other, these edges lead to
+//! other regions.
 
 use std::path::Path;
 

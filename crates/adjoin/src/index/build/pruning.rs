@@ -135,7 +135,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
                     true => pruner.sorted(),
                     false => pruner.prune(compared),
                 };
-                let vertex_of = |row: &u32| sorted[rows.binary_search(row).expect("a candidate")];
+                let vertex_of = |row: &u32| sorted[rows.binary_search(row).expect("a chosen row is a candidate")];
                 kept.all.extend(chosen.iter().map(vertex_of));
                 kept.end(next);
             }

@@ -163,7 +163,7 @@ impl Flood<'_> {
             self.window = None;
             self.window = Some((number, self.graph.lists.window(self.context, number)?));
         }
-        let (_, window) = self.window.as_ref().expect("it was read");
+        let (_, window) = self.window.as_ref().expect("the window was just read");
         Ok(self.graph.of(window, vertex).to_vec())
     }
 

@@ -234,7 +234,7 @@ fn read(context: &Context, records: &Records, partition: usize) -> Result<(Vec<H
     let mut all: Vec<Hashed> = Vec::with_capacity(count);
     records.read(partition, |block| {
         all.extend(block.as_chunks::<RECORD_BYTES>().0.iter().map(|record| {
-            let (hash, rest) = record.split_first_chunk::<16>().expect("a hash");
+            let (hash, rest) = record.split_first_chunk::<16>().expect("a record begins with a hash");
             let (row, place) = rest.split_at(ROW_BYTES);
             let place = place.iter().rev().fold(0, |place, &byte| place << 8 | u32::from(byte));
             (u128::from_le_bytes(*hash), unpacked(row), place)

@@ -226,7 +226,7 @@ impl Writing<'_, Gathering<'_>> {
         if map.has_others() {
             self.origin.each_other(false, &mut |row| {
                 let (first, rows) = duplicates.of(self.places.by_vertex[row.vertex as usize]);
-                let at = rows.binary_search(&row.row).expect("it is one of the further rows of its vertex");
+                let at = rows.binary_search(&row.row).expect("a row without a place is a further row of its vertex");
                 others.push(map.len() + (first + at) as u32);
                 Ok(())
             })?;

@@ -105,7 +105,7 @@ impl Edges {
                 joined += 1;
             }
         }
-        *starts.last_mut().expect("there is an end") = joined as u32;
+        *starts.last_mut().expect("starts end with a total") = joined as u32;
         ties.truncate(joined);
     }
 

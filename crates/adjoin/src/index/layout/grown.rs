@@ -46,7 +46,7 @@ pub fn grown(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
         for _ in 0..room.of(page) {
             let nearest = growth.nearest();
             let mut seed = || seeds.find(|&vertex| !growth.placed.contains(vertex.into()));
-            let vertex = nearest.or_else(&mut seed).expect("some have no page");
+            let vertex = nearest.or_else(&mut seed).expect("some vertices have no page yet");
             order.push(vertex);
             growth.place(vertex);
         }

@@ -58,7 +58,7 @@ impl Mixed<'_> {
 
     /// Returns the entry that represents a kept old vertex.
     fn standing_entry(&self, old: u32) -> u32 {
-        self.entries(old).next().expect("a vertex that stays has a row")
+        self.entries(old).next().expect("a kept vertex has a row")
     }
 
     /// Returns the ids of the rows that represent some vertices.
@@ -167,7 +167,7 @@ impl Origin for Mixed<'_> {
             let entries: Vec<u32> = some.iter().map(|&(_, entry)| entry).collect();
             let ids = if with_ids { self.index.ids_of(kind, &entries)? } else { Ids::empty(kind) };
             for (k, &(vertex, entry)) in some.iter().enumerate() {
-                // The vector is the one of the vertex, which is written already.
+                // The row has the vector of its vertex, which is written already.
                 take(Gathered { vertex, stored: &[], row: self.row_of(entry), ids: &ids, id_at: k })?;
             }
         }

@@ -176,7 +176,7 @@ impl Merge<'_> {
         let list = options.graph.build_list;
         let depth = Depth { near: NEAR_OF_LIST * list / 2, list: list / LISTS_OF_WALK };
         let near = &Near::find::<T>(context, index, deleted, WalkingRows { newcomers, numbers: &walking }, depth)?;
-        let (places, behind) = near.order(survey.kept.iter().next().expect("a vertex stays") as u32);
+        let (places, behind) = near.order(survey.kept.iter().next().expect("the survey keeps a vertex") as u32);
         let numbering = &Numbering::new(survey.kept.clone(), &behind);
         let standing: Vec<u32> = places.iter().map(|&place| walking[place as usize]).collect();
         let left = &RankedSet::new(deleted.others(facts.rows));

@@ -129,7 +129,7 @@ impl Near {
     }
 
     /// Returns the order in which inserted rows are numbered: their places, sorted by nearest old vertex, and these
-    /// vertices. A row that found none counts as near `otherwise`.
+    /// vertices. A row whose walk found no vertex is put next to `otherwise`.
     pub(super) fn order(&self, otherwise: u32) -> (Vec<u32>, Vec<u32>) {
         let nearest = |place: u32| self.of(place as usize).first().copied().unwrap_or(otherwise);
         let mut places: Vec<u32> = (0..self.ends.len() as u32).collect();

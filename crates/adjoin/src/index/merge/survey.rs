@@ -87,7 +87,7 @@ impl Survey {
     /// Returns the neighbors of a deleted vertex, nearest first.
     pub(super) fn neighbors_of(&self, vertex: u32) -> &[u32] {
         let found = self.deleted.binary_search_by_key(&vertex, |&(deleted, _)| deleted);
-        let position = found.expect("a deleted vertex");
+        let position = found.expect("the vertex was deleted");
         let start = if position == 0 { 0 } else { self.deleted[position - 1].1 };
         &self.neighbors[start as usize..self.deleted[position].1 as usize]
     }

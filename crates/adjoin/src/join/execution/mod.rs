@@ -200,7 +200,7 @@ impl AddAssign for Done {
         if self.found.is_empty() {
             self.found = other.found;
         } else if !other.found.is_empty() {
-            assert_eq!(self.found.len(), other.found.len(), "both are parts of one join");
+            assert_eq!(self.found.len(), other.found.len(), "parts of one join watch equal numbers of vectors");
             self.found.iter_mut().zip(other.found).for_each(|(found, more)| *found += more);
         }
         self.reads += other.reads;
@@ -252,7 +252,7 @@ impl<T: Coordinate> Run<'_, T> {
         let (all, found) = if tallied {
             let watched = prepared.watched.as_ref();
             let found = watched.map_or_else(Vec::new, Watched::found);
-            let tally = sink.tally().expect("there is one");
+            let tally = sink.tally().expect("the sink has offered a tally");
             let watched = watched.map(|watched| (watched, &*found));
             let visitor = || self.verifier(FoundPairs::counts(tally, watched, buckets.are_of_two_sets()));
             let all = execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?;
@@ -279,7 +279,7 @@ impl<T: Coordinate> Run<'_, T> {
 
     fn cache(&self) -> Cache<T> {
         let Prepared { schedule, sizes, .. } = self.prepared;
-        let of_cache = self.memory.reserve(schedule.capacity).expect("it is a part of the sum");
+        let of_cache = self.memory.reserve(schedule.capacity).expect("the cache is a part of the reserved sum");
         Cache::new(MemoryBudget::within(of_cache), sizes.memory.len())
     }
 
@@ -371,7 +371,7 @@ impl Prepared {
     }
 
     fn statistics_of_sets(&self, context: &Context, sets: Sets<'_>, done: &Done, written: Written) -> JoinStatistics {
-        let buckets = sets.buckets().expect("they were joined");
+        let buckets = sets.buckets().expect("these sets were joined");
         let PlanFacts { ref recall, spent, predicted, .. } = self.decided;
         let common = CommonStatistics {
             recall: Some(self.watched.as_ref().map_or(recall.clone(), |watched| watched.measured(recall, &done.found))),

@@ -236,7 +236,7 @@ impl Sampled {
             let draws = self.draws(buckets, *step);
             self.parts.iter().zip(draws).all(|(part, wanted)| !part.promised || wanted == part.rows)
         };
-        let last = (step + 1..).find(is_whole).expect("at some step all vectors are drawn");
+        let last = (step + 1..).find(is_whole).expect("samples grow until all vectors are drawn");
         steps.iter().copied().find(|next| *next > step).map_or(last, |next| next.min(last))
     }
 

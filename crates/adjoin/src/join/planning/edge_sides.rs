@@ -161,7 +161,7 @@ impl<S: EdgeSide> Gathered<S> {
             sides.extend(all.filter(|side| cells.contains(&self.grid.cell(side.edge()))));
             Ok(())
         })?;
-        assert_eq!(sides.len(), *count, "what was counted is there");
+        assert_eq!(sides.len(), *count, "all counted sides were read");
         // The two sides of an edge become adjacent, in an order that does not depend on threads.
         sides.sort_unstable_by_key(|side| (side.edge(), side.direction().0));
         Ok(())

@@ -57,7 +57,8 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         (choose(&facts, RuleTarget { recall, patience, sample }, &weights), costs)
     }
 
-    /// Returns the vectors that a calibration draws of `rows` if it is done at its first test, and if at its last one.
+    /// Returns the number of vectors, of `rows`, that a calibration draws if its first test succeeds, and if only its
+    /// last one does.
     pub(crate) fn drawn(&self, rows: u64, neighbors: f64, aim: JoinEffort) -> [u64; 2] {
         let drawn = vectors_drawn(rows, neighbors, aim.target());
         [drawn[0], drawn[drawn.len() - 1]]

@@ -247,7 +247,7 @@ impl<'a> Planner<'a> {
         let needs = needs::<T>(buckets, &sizes, with_ids, run, sizes.least_cache(edges));
         let division = self.divide(&needs, free)?;
         let budget = MemoryBudget::within(context.reserve(division.bytes(), PURPOSE)?);
-        let of_tasks = budget.reserve(division.tasks).expect("it is a part of the sum");
+        let of_tasks = budget.reserve(division.tasks).expect("tasks are a part of the reserved sum");
         Ok(Room { sizes, memory: RunMemory { budget, division, _tasks: of_tasks } })
     }
 

@@ -77,7 +77,8 @@ impl NearGraph {
     /// Computes all edges, at most one per side, if they fit in memory together with the sides. Returns whether they
     /// do.
     fn make_all<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>) -> Result<bool> {
-        let (context, sides) = (search.context, self.sides.as_ref().expect("nothing is made yet"));
+        let (context, sides) =
+            (search.context, self.sides.as_ref().expect("the sides are kept until all edges are computed"));
         let (free, of_all) = (context.budget().free(), (sides.count() * size_of::<(u32, u32, f32)>()) as u64);
         let bytes = of_all + sides.bytes_of_map(context.threads);
         // The edges are held only if half of the memory is left for the rest of the plan.

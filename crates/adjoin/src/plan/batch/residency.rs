@@ -126,7 +126,7 @@ impl Residency {
     /// # Panics
     /// If it is in the cache, or does not fit.
     pub fn insert(&mut self, bucket: u32) {
-        assert!(!self.holds(bucket) && self.fits(bucket), "a bucket comes when there is room for it");
+        assert!(!self.holds(bucket) && self.fits(bucket), "a bucket is inserted once, if it fits");
         self.held_bytes += self.size(bucket);
         let stay = self.stay(bucket);
         self.held[bucket as usize] = Some(stay);
@@ -143,7 +143,7 @@ impl Residency {
     /// # Panics
     /// If it is not in the cache.
     pub fn evict(&mut self, bucket: u32) {
-        let stay = self.held[bucket as usize].take().expect("only what is held is evicted");
+        let stay = self.held[bucket as usize].take().expect("only a held bucket is evicted");
         self.held_bytes -= self.size(bucket);
         self.by_stay.remove(&(stay, bucket));
     }

@@ -427,7 +427,7 @@ impl Work<'_> {
     /// Writes the columns of `rows` rows. Returns the entry of the file for the manifest, and the bytes that did not
     /// fit in memory.
     fn write_attributes(&self, places: RowPlaces, mut lie: OldPlaces<'_>, rows: u64) -> Result<(FileFacts, u64)> {
-        let columns = self.store.columns().expect("there are columns");
+        let columns = self.store.columns().expect("the store has columns");
         let (schema, reading) = (columns.schema()?, self.memory.columns);
         let mut reordering = Reordering::new(self.context, &self.drafts.temporary(), &schema, rows, reading)?;
         columns.add_to(self.context, &mut reordering, |_| lie.next())?;

@@ -175,7 +175,8 @@ impl RowsBefore for OldRows<'_> {
     }
 }
 
-/// Reads a bucket and passes each row to `take`: its number, its stored vector, and all ids with its index among them.
+/// Reads a bucket and passes each row to `take`: its number, its stored vector, the ids of the bucket, and the index of
+/// the row's id among them.
 pub(super) fn read_bucket(
     store: &Store,
     number: u32,
