@@ -7,7 +7,7 @@ use adjoin::device::Reservation;
 use adjoin::error::Result;
 use adjoin::options::Metric;
 use adjoin::report::SearchStatistics;
-use adjoin::serve::{self, Recall};
+use adjoin::serve::{Recall, ServedHits};
 use adjoin::sink::{id_column, id_field, value_field};
 use adjoin::source::{IdKind, Ids};
 use arrow_array::{Float32Array, RecordBatch, UInt32Array};
@@ -63,15 +63,15 @@ impl AnswerFacts {
         }
     }
 
-    /// Adds one of the `queries` queries of a request, answered by a service.
-    pub(crate) fn add(&mut self, answer: &serve::Answer, queries: usize) {
+    /// Adds one of the `queries` queries of a request.
+    pub(crate) fn add(&mut self, hits: &ServedHits, queries: usize) {
         let share = 1.0 / queries as f64;
-        self.recall = answer.recall;
-        // Queries of a request may be answered in different batches of the service. The largest one is shown.
-        self.batch_queries = self.batch_queries.max(answer.together.into());
-        *self.probes_per_query.get_or_insert(0.0) += share * answer.probes as f64;
-        self.bytes_per_query += share * answer.read_bytes as f64;
-        self.distances_per_query += share * answer.looked_at as f64;
+        self.recall = hits.recall;
+        // Queries of a request may be answered in different parts of a batch. The largest one is shown.
+        self.batch_queries = self.batch_queries.max(hits.together.into());
+        *self.probes_per_query.get_or_insert(0.0) += share * hits.probes as f64;
+        self.bytes_per_query += share * hits.read_bytes as f64;
+        self.distances_per_query += share * hits.looked_at as f64;
     }
 }
 

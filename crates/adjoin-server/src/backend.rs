@@ -1,28 +1,26 @@
-//! Answers batches of requests: the only module that knows how the store, index or collection is searched.
+//! The open store, index or collection with the memory of its searches, and the choice of how each batch is answered.
 //!
-//! There are two lanes, so that cheap requests do not wait for expensive ones. If a store is served, a [`Service`]
-//! answers the quick lane and keeps buckets in memory between batches. All other requests are answered by
-//! [`Folder::search`]. On the long lane, this runs in a part of the memory that leaves enough for the quick lane.
+//! There are two lanes, so that cheap requests do not wait for expensive ones. If a store is served, a [`CachedSearch`], which
+//! keeps buckets in memory, answers the batches lane and keeps buckets in memory between batches. All other requests are lane
+//! run in a part of the memory that leaves enough for the quick lane. `answering.rs` carries out both.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
-use adjoin::device::{MemoryBudget, Reservation};
+use adjoin::device::MemoryBudget;
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::folder::{Folder, FolderFacts};
-use adjoin::options::{Element, VectorType, format_bytes};
+use adjoin::options::{Element, VectorType};
 use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::{Cancel, Written};
-use adjoin::serve::{self, ServeOptions, ServeStatistics, Service};
-use adjoin::sink::{HitBatch, HitSink};
-use adjoin::source::IdKind;
+use adjoin::report::Cancel;
+use adjoin::serve::{CacheOptions, CacheStatistics, CachedSearch};
 use adjoin::store::Store;
 
-use crate::answer::{Answer, AnswerFacts, QueryHits, RequestHits};
+use crate::answering::{Answering, BatchPart, Give, SearchMethod, lock};
 use crate::costs::Costs;
-use crate::request::{Request, SEED, Together};
+use crate::request::{Request, SEED};
 use crate::served::{Generation, Served};
 
 /// Fraction of the memory free after opening that searches get. The rest is for the next generation while it is opened,
@@ -40,10 +38,6 @@ const QUICK_PROBES_PART: u32 = 4;
 /// apply to many rows.
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
 const QUERY_BYTES: f64 = (16 << 10) as f64;
-/// Waiting queries get one part in this number of the service's memory, and their count is within these bounds.
-const WAITING_SHARE: u64 = 16;
-const WAITING: (u64, u64) = (64, 8_192);
-
 /// One part in this number of the memory must be free before the long lane of an index takes half of what is free.
 const LONG_PART: u64 = 4;
 /// Number of hits that most requests ask for.
@@ -72,12 +66,12 @@ pub(crate) struct Backend {
     /// Holds everything that is opened; searches get a part of it.
     context: Context,
     search: Context,
-    /// Read lock: the quick lane and threads that use the service. Write lock: replacing the service, or a request of
-    /// the long lane that needs all of the memory. Nothing else waits for this lock.
+    /// Read lock: the quick lane and threads that use the cached search. Write lock: replacing the cached search, or a
+    /// request of the long lane that needs all of the memory. Nothing else waits for this lock.
     turn: RwLock<()>,
-    /// Service of a store; `None` if it could not be opened or has failed, in which case searches do its work. The lock
+    /// Cached search of a store; `None` if it could not be opened again, in which case searches do its work. The lock
     /// is held only briefly.
-    service: Mutex<Option<Arc<Service>>>,
+    cached: Mutex<Option<Arc<CachedSearch>>>,
     /// Memory held for clients.
     clients: MemoryBudget,
     served: RwLock<Arc<Served>>,
@@ -107,8 +101,8 @@ impl Backend {
                 context.with_reserved((free / share.1 * share.0).min(beside_next), "serving")?
             }
         };
-        let service = match served.folder() {
-            Folder::Store(store) => Some(Arc::new(open_service(&search, store)?)),
+        let cached = match served.folder() {
+            Folder::Store(store) => Some(Arc::new(open_cached(&search, store)?)),
             Folder::Index(_) | Folder::Collection(_) => None,
         };
         let backend = Self {
@@ -116,7 +110,7 @@ impl Backend {
             context: context.clone(),
             search,
             turn: RwLock::default(),
-            service: Mutex::new(service),
+            cached: Mutex::new(cached),
             clients,
             served: RwLock::new(Arc::new(served)),
             generation: Mutex::new(generation),
@@ -167,9 +161,9 @@ impl Backend {
         &self.context
     }
 
-    /// Returns statistics of the store's service since it was opened.
-    pub(crate) fn service_statistics(&self) -> Option<ServeStatistics> {
-        lock(&self.service).as_ref().map(|service| service.statistics())
+    /// Returns statistics of the cached search since it was opened.
+    pub(crate) fn cache_statistics(&self) -> Option<CacheStatistics> {
+        lock(&self.cached).as_ref().map(|cached| cached.statistics())
     }
 
     /// Chooses the lane of a request. The long lane takes exact searches, filters, thresholds, many hits or probes,
@@ -212,9 +206,9 @@ impl Backend {
         REQUEST_BYTES + queries as f64 * (QUERY_BYTES + bytes)
     }
 
-    /// Opens a generation that was published since this one was opened, or restarts a failed service. Requests are
-    /// accepted while the generation is opened; answers wait only while the service is replaced. Returns whether a new
-    /// generation is served.
+    /// Opens a generation that was published since this one was opened, or a cached search that is missing. Requests are
+    /// accepted while the generation is opened; answers wait only while the cached search is replaced. Returns whether a
+    /// new generation is served.
     ///
     /// # Errors
     /// If the generation cannot be opened: the old one is still served, and the next call tries again.
@@ -225,9 +219,13 @@ impl Backend {
         if matches!(before.folder(), Folder::Collection(_)) {
             return Ok(false);
         }
-        // Without a new generation, the only work is a service that has failed.
         if *generation == now {
-            self.restart_failed_service(&before)?;
+            if let Folder::Store(store) = before.folder()
+                && lock(&self.cached).is_none()
+            {
+                let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
+                self.replace_cached(store)?;
+            }
             return Ok(false);
         }
         let next = match self.open_next() {
@@ -238,15 +236,14 @@ impl Backend {
             }
             opened => opened?,
         };
-        // From here on, no thread uses the service. The quick lane waits until the new one is in place.
+        // From here on, no thread uses the cached search. The quick lane waits until the new one is in place.
         let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
         if let Folder::Store(store) = next.folder()
-            && let Err(error) = self.replace_service(store)
+            && let Err(error) = self.replace_cached(store)
         {
-            // The service of the old generation is closed by now. It is opened again, so that its clients get
-            // answers.
+            // The cached search of the old generation is closed by now, and is opened again.
             if let Folder::Store(before) = before.folder() {
-                self.replace_service(before)?;
+                self.replace_cached(before)?;
             }
             return Err(error);
         }
@@ -255,7 +252,7 @@ impl Backend {
         Ok(true)
     }
 
-    /// Waits until no search holds memory outside the service.
+    /// Waits until no search holds memory outside the cached search.
     fn wait_for_searches(&self) {
         let mut context = self.context.clone();
         context.cancel = context.cancel.with_deadline(Some(Instant::now() + TAKE_UP_WAIT));
@@ -278,36 +275,21 @@ impl Backend {
         Ok(next)
     }
 
-    /// Opens a service of `store` in the memory of the old service, which no search uses anymore.
-    fn replace_service(&self, store: &Arc<Store>) -> Result<()> {
-        // Closed first: the memory does not hold two services.
-        let before = lock(&self.service).take();
+    /// Opens a cached search of `store` in the memory of the old one, which no thread uses anymore.
+    fn replace_cached(&self, store: &Arc<Store>) -> Result<()> {
+        // Closed first: the memory does not hold two of them.
+        let before = lock(&self.cached).take();
         drop(before);
-        let service = Arc::new(open_service(&self.search, store)?);
-        *lock(&self.service) = Some(service);
-        Ok(())
-    }
-
-    fn restart_failed_service(&self, served: &Served) -> Result<()> {
-        let Folder::Store(store) = served.folder() else { return Ok(()) };
-        if lock(&self.service).as_ref().is_some_and(|service| !service.has_failed()) {
-            return Ok(());
-        }
-        // Searches that use the failed service must end before its memory is taken.
-        let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
-        self.replace_service(store)?;
-        tracing::warn!("the service of the store had failed; it was started again");
+        let cached = Arc::new(open_cached(&self.search, store)?);
+        *lock(&self.cached) = Some(cached);
         Ok(())
     }
 
     /// Answers all requests of a lane; calls `give` with the index of each request and its answer.
-    pub(crate) fn answer(&self, lane: Lane, requests: &[&Request], give: &mut dyn FnMut(usize, Result<Answer>)) {
+    pub(crate) fn answer(&self, lane: Lane, requests: &[&Request], give: Give<'_>) {
         let batch = BatchPart { requests, positions: (0..requests.len()).collect() };
         if lane == Lane::Quick {
-            return self.with_service(|service| match service {
-                Some(service) => self.serve(service, batch, give),
-                None => self.search(&self.search, batch, give),
-            });
+            return self.answer_cached(batch, give);
         }
         // The part may be too small for a request. If so, it is searched again in all of the memory, after the
         // others.
@@ -319,110 +301,47 @@ impl Backend {
         refused.into_iter().for_each(|(k, error)| self.search_in_all(requests, k, error, give));
     }
 
-    /// Calls `answer` with the service, which is not replaced during the call, or with `None` if no service works.
-    fn with_service<R>(&self, answer: impl FnOnce(Option<&Service>) -> R) -> R {
+    /// Answers requests by a method.
+    fn answer_by(&self, method: SearchMethod<'_>, batch: BatchPart<'_>, give: Give<'_>) {
+        let Self { clients, costs, end, .. } = self;
+        Answering { served: &self.served(), clients, costs, end }.answer(method, batch, give);
+    }
+
+    /// Answers requests with the cached search, which is not replaced meanwhile, or by searches if there is none.
+    fn answer_cached(&self, batch: BatchPart<'_>, give: Give<'_>) {
         let _turn = self.turn.read().unwrap_or_else(PoisonError::into_inner);
-        let service = lock(&self.service).clone();
-        answer(service.as_deref().filter(|service| !service.has_failed()))
+        let cached = lock(&self.cached).clone();
+        self.answer_by(cached.as_deref().map_or(SearchMethod::Search(&self.search), SearchMethod::Cached), batch, give);
     }
 
     /// Searches for requests of the long lane in a part of the memory, while the quick lane runs.
-    fn search_in_part(&self, batch: BatchPart<'_>, give: &mut dyn FnMut(usize, Result<Answer>)) {
+    fn search_in_part(&self, batch: BatchPart<'_>, give: Give<'_>) {
         if self.facts().buckets.is_some() {
-            return self.search(&self.context, batch, give); // next to the service
+            return self.answer_by(SearchMethod::Search(&self.context), batch, give); // next to the cached search
         }
         let mut context = self.search.clone();
         context.cancel = self.end.with_deadline(batch.positions.iter().map(|&k| batch.requests[k].deadline).max());
         let part = context.for_run(context.budget().total() / LONG_PART, "a long search");
-        let Ok(part) = part else { return self.search(&self.search, batch, give) };
+        let Ok(part) = part else { return self.answer_by(SearchMethod::Search(&self.search), batch, give) };
         // The other half is left for searches of the quick lane that start in the meantime.
         part.budget().shrink(part.budget().total() / 2);
-        self.search(&part, batch, give);
+        self.answer_by(SearchMethod::Search(&part), batch, give);
     }
 
     /// Searches in all of the memory for a request that did not fit into a part of it.
-    fn search_in_all(
-        &self,
-        requests: &[&Request],
-        k: usize,
-        refused: Error,
-        give: &mut dyn FnMut(usize, Result<Answer>),
-    ) {
+    fn search_in_all(&self, requests: &[&Request], k: usize, refused: Error, give: Give<'_>) {
+        let batch = BatchPart { requests, positions: vec![k] };
         if self.facts().buckets.is_none() {
             // The quick lane waits meanwhile: a request that fits into the whole memory must not fail because others
             // use some of it.
             let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
-            return self.search(&self.search, BatchPart { requests, positions: vec![k] }, give);
+            return self.answer_by(SearchMethod::Search(&self.search), batch, give);
         }
-        self.with_service(|service| match service {
-            // A service does not support filters.
-            Some(_) if requests[k].search.filter.is_some() => give(k, Err(refused)),
-            Some(service) => self.serve(service, BatchPart { requests, positions: vec![k] }, give),
-            None => self.search(&self.search, BatchPart { requests, positions: vec![k] }, give),
-        });
-    }
-
-    /// Answers requests with the service, which gets as many queries at once as may wait for it.
-    fn serve(&self, service: &Service, batch: BatchPart<'_>, give: &mut dyn FnMut(usize, Result<Answer>)) {
-        let BatchPart { requests, positions } = batch;
-        let (begun, FolderFacts { metric, ids, .. }) = (Instant::now(), self.facts());
-        let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
-        let mut asked = Vec::new();
-        for k in positions {
-            let memory = self.clients.reserve(0).expect("zero bytes can always be reserved");
-            open[k] = Some(Gathered::new(requests[k].rows, memory));
-            asked.extend((0..requests[k].rows).map(|query| (k, query)));
+        // A cached search does not support filters.
+        if requests[k].search.filter.is_some() && lock(&self.cached).is_some() {
+            return give(k, Err(refused));
         }
-        // The service refuses queries beyond the number that may wait.
-        for some in asked.chunks(service.waiting_max()) {
-            let asked = some.iter().map(|&(k, query)| serve::Request {
-                vector: requests[k].query(query),
-                target: requests[k].search.target,
-                effort: requests[k].search.effort,
-                deadline: Some(requests[k].deadline),
-            });
-            service.answer_each(asked.collect(), |number, answer| {
-                let (k, query) = some[number];
-                // Its request may have failed already.
-                let Some(gathered) = &mut open[k] else { return };
-                let whole = match answer.and_then(|answer| gathered.add(query, answer, &self.clients)) {
-                    Ok(false) => return,
-                    Ok(true) => {
-                        open[k].take().expect("the request is open, as checked above").whole(ids, &self.clients)
-                    }
-                    Err(error) => Err(error),
-                };
-                // Later answers to this request are dropped, whether it has succeeded or failed.
-                open[k] = None;
-                let search_ms = begun.elapsed().as_secs_f64() * 1e3;
-                if let Ok((_, facts)) = &whole {
-                    self.learn(&requests[k].search, facts.distances_per_query);
-                }
-                give(
-                    k,
-                    whole.map(|(found, facts)| Answer { metric, found, facts: AnswerFacts { search_ms, ..facts } }),
-                );
-            });
-        }
-    }
-
-    /// Searches for requests, with equal targets searched together. If such a search fails, each of its requests is
-    /// searched alone, so that a request fails only for its own faults.
-    fn search(&self, context: &Context, batch: BatchPart<'_>, give: &mut dyn FnMut(usize, Result<Answer>)) {
-        let BatchPart { requests, positions } = batch;
-        for group in groups(requests, &positions) {
-            let together: Vec<&Request> = group.iter().map(|&k| requests[k]).collect();
-            match self.search_together(context, &together) {
-                Ok(answers) => group.iter().zip(answers).for_each(|(&k, answer)| give(k, Ok(answer))),
-                Err(error) if group.len() == 1 => give(group[0], Err(error)),
-                Err(_) => {
-                    for &k in &group {
-                        let alone = self.search_together(context, &[requests[k]]);
-                        give(k, alone.map(|mut answers| answers.remove(0)));
-                    }
-                }
-            }
-        }
+        self.answer_cached(batch, give);
     }
 
     /// Cancels running searches at shutdown, when their clients no longer wait.
@@ -439,172 +358,11 @@ impl Backend {
         // The threads of the lanes have ended, so this is the last owner.
         Arc::into_inner(served).map_or(Ok(()), Served::close)
     }
-
-    /// Runs one search for requests with equal targets.
-    fn search_together(&self, context: &Context, requests: &[&Request]) -> Result<Vec<Answer>> {
-        let served = self.served();
-        let FolderFacts { metric, ids, .. } = served.folder().facts();
-        let Request { search, vectors, .. } = requests[0];
-        let queries = &Together::queries(*vectors, requests);
-        let found = Mutex::new(Vec::with_capacity(requests.len()));
-        for _ in requests {
-            lock(&found).push(RequestHits::none(ids, reserve(&self.clients, 0, 0)?));
-        }
-        let sink = Sharing { found: &found, queries, clients: &self.clients };
-        // The search is canceled after the last deadline, as no client waits for it then.
-        let deadline = requests.iter().map(|request| request.deadline).max();
-        let mut context = context.clone();
-        context.cancel = self.end.with_deadline(deadline);
-        let statistics = served.search(&context, queries, search, Box::new(sink))?;
-        let facts = AnswerFacts::of(&statistics);
-        self.learn(search, facts.distances_per_query);
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(found.into_iter().map(|found| Answer { metric, found, facts: facts.clone() }).collect())
-    }
-
-    fn learn(&self, search: &SearchOptions, distances: f64) {
-        // A given number of probes has a known cost.
-        if !matches!(search.effort, SearchEffort::Probes(_)) {
-            lock(&self.costs).learn(search, distances, self.facts().rows);
-        }
-    }
 }
 
-/// Opens a service of a store, with memory of its own.
-fn open_service(context: &Context, store: &Arc<Store>) -> Result<Service> {
-    let share = context.budget().total() / WAITING_SHARE;
-    let waiting_max = share / ServeOptions::waiting_bytes(store.manifest().vectors.dimensions);
-    let waiting_max = waiting_max.clamp(WAITING.0, WAITING.1) as usize;
-    Service::open(context, store.clone(), ServeOptions { waiting_max, seed: SEED, ..ServeOptions::default() })
-}
-
-/// Requests of a batch that are answered in the same way.
-struct BatchPart<'a> {
-    /// All requests of the batch.
-    requests: &'a [&'a Request],
-    /// Positions of those that are part of this.
-    positions: Vec<usize>,
-}
-
-/// Answers received so far for the queries of a request.
-struct Gathered {
-    found: Vec<Option<serve::Answer>>,
-    left: usize,
-    /// Reservation for the hits.
-    memory: Reservation,
-}
-
-impl Gathered {
-    fn new(queries: usize, memory: Reservation) -> Self {
-        Self { found: vec![None; queries], left: queries, memory }
-    }
-
-    /// Adds the answer to a query. Returns whether it was the last.
-    ///
-    /// # Errors
-    /// If the memory for clients does not hold it.
-    fn add(&mut self, query: usize, answer: serve::Answer, clients: &MemoryBudget) -> Result<bool> {
-        let more = reserve(clients, bytes_of(&answer), self.memory.bytes())?;
-        self.memory.join(more);
-        self.found[query] = Some(answer);
-        self.left -= 1;
-        Ok(self.left == 0)
-    }
-
-    /// Combines the answers of all queries.
-    ///
-    /// # Errors
-    /// If the memory for clients does not hold them.
-    fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(RequestHits, AnswerFacts)> {
-        let Self { found: each, mut memory, .. } = self;
-        let (queries, mut facts) = (each.len(), AnswerFacts::default());
-        let mut found = RequestHits::none(ids, reserve(clients, 0, 0)?);
-        for answer in each.into_iter().flatten() {
-            facts.add(&answer, queries);
-            let serve::Answer { rows, ids, values, .. } = &answer;
-            found.push(QueryHits { rows, ids, first_id: 0, values }, |bytes, held| {
-                reserve(clients, bytes, held + memory.bytes())
-            })?;
-            // Shrink the reservation, so that each hit is counted once.
-            memory.shrink(memory.bytes() - bytes_of(&answer));
-        }
-        Ok((found, facts))
-    }
-}
-
-/// Returns the bytes of the answer to a query.
-fn bytes_of(answer: &serve::Answer) -> u64 {
-    (answer.rows.len() * (size_of::<u64>() + size_of::<f32>())) as u64 + answer.ids.bytes()
-}
-
-/// Groups the requests at `positions` that can be searched together, in the order of the first of each group.
-fn groups(requests: &[&Request], positions: &[usize]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for &k in positions {
-        let request = requests[k];
-        let is_like = |other: &Request| other.vectors == request.vectors && other.search == request.search;
-        match groups.iter_mut().find(|group| is_like(requests[group[0]])) {
-            Some(group) => group.push(k),
-            None => groups.push(vec![k]),
-        }
-    }
-    groups
-}
-
-/// Hands hits to the requests of their queries.
-struct Sharing<'a> {
-    found: &'a Mutex<Vec<RequestHits>>,
-    queries: &'a Together<'a>,
-    clients: &'a MemoryBudget,
-}
-
-impl HitSink for Sharing<'_> {
-    fn wants_ids(&self) -> bool {
-        true
-    }
-
-    fn accept(&mut self, batch: &HitBatch) -> Result<()> {
-        let mut found = lock(self.found);
-        let mut start = 0;
-        for (query, (&row, &end)) in batch.query_rows.iter().zip(&batch.ends).enumerate() {
-            let (part, _) = self.queries.part_of(row);
-            let (rows, values) = (&batch.rows[start..end], &batch.values[start..end]);
-            let hits = QueryHits { rows, ids: &batch.ids, first_id: start, values };
-            // The engine splits the hits of a query that exceed a batch. The next batch then continues with the same
-            // query.
-            if query == 0 && batch.hits_before > 0 {
-                found[part].reopen();
-            }
-            found[part].push(hits, |bytes, held| reserve(self.clients, bytes, held))?;
-            start = end;
-        }
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<Written> {
-        Ok(Written::default())
-    }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reserves memory for the answer to a request, in addition to the `held` bytes of that request.
-///
-/// # Errors
-/// If it is not free: [`ErrorKind::Budget`] if the request itself holds most of the memory, otherwise
-/// [`ErrorKind::Overloaded`], since other requests will release it.
-fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation> {
-    clients.reserve(bytes).map_err(|refused| {
-        let total = format_bytes(refused.total);
-        if held.saturating_add(bytes) > refused.total / 2 {
-            return Error::budget(format!(
-                "the hits of these queries take most of the {total} for answers; ask for fewer"
-            ));
-        }
-        Error::overloaded("other requests take the memory that is for answers now; try again later")
-    })
+/// Opens a cached search of a store, with memory of its own.
+fn open_cached(context: &Context, store: &Arc<Store>) -> Result<CachedSearch> {
+    CachedSearch::open(context, store.clone(), &CacheOptions { seed: SEED, ..CacheOptions::default() })
 }
 
 /// Returns whether an error is a fault of the server or its data, not of the request.
@@ -617,11 +375,11 @@ pub(crate) fn is_ours(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::source::Ids;
+    use adjoin::source::{IdKind, Ids};
     use adjoin::store::{BuildOptions, build};
 
     use super::*;
-    use crate::request::Part;
+    use crate::request::{Part, Together};
 
     const PAIRS: VectorType = VectorType { element: Element::U8, dimensions: 2 };
 
@@ -659,15 +417,15 @@ mod tests {
         assert!(!backend.take_up().unwrap());
     }
 
-    /// Checks that metadata and statistics do not wait while the service is replaced.
+    /// Checks that metadata and statistics do not wait while the cached search is replaced.
     #[test]
-    fn statistics_are_available_while_the_service_is_replaced() {
+    fn statistics_are_available_while_the_cached_search_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("set.store");
         publish(&folder, 100);
         let backend = open(&folder);
         let _turn = backend.turn.write().unwrap();
-        assert!(backend.service_statistics().is_some() && backend.facts().rows == 100);
+        assert!(backend.cache_statistics().is_some() && backend.facts().rows == 100);
     }
 
     #[test]

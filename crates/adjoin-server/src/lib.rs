@@ -3,7 +3,7 @@
 //! A request passes these modules: `connections.rs` reads it from the wire within limits, `access.rs` checks access,
 //! `routes.rs` reads its body, and `request.rs` turns that (JSON through `json.rs`, a table, or raw bytes) into
 //! queries. The `queue.rs` of its lane admits it by its predicted cost (`costs.rs`) and adds it to the next batch.
-//! `backend.rs` searches for the batch, and `answer.rs` formats the hits. Failures become a `problem.rs` (RFC 9457)
+//! `backend.rs` chooses the memory and the method of its search, `answering.rs` searches, and `answer.rs` formats the hits. Failures become a `problem.rs` (RFC 9457)
 //! with the message of the engine. `metrics.rs` counts.
 //!
 //! All memory held for clients is reserved from a part of the budget that searches do not use, so that a burst of
@@ -12,6 +12,7 @@
 
 mod access;
 mod answer;
+mod answering;
 mod attributes;
 mod backend;
 mod batches;

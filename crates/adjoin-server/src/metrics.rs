@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adjoin::device::current_resident_bytes;
-use adjoin::serve::ServeStatistics;
+use adjoin::serve::CacheStatistics;
 
 /// Upper bounds of the histogram buckets of durations, in seconds.
 const SECONDS: [f64; 15] =
@@ -71,8 +71,8 @@ pub(crate) struct Gauges {
     pub(crate) budget_bytes: u64,
     pub(crate) waiting: usize,
     pub(crate) rows: u64,
-    /// Statistics of a store's service since the current generation was opened.
-    pub(crate) service: Option<ServeStatistics>,
+    /// Statistics of a store's cached search since the current generation was opened.
+    pub(crate) cache: Option<CacheStatistics>,
 }
 
 impl Metrics {
@@ -161,7 +161,7 @@ impl Metrics {
         ] {
             family(&mut text, name, "gauge", help, [(String::new(), value)]);
         }
-        if let Some(ServeStatistics { counts, cache_bytes, .. }) = now.service {
+        if let Some(CacheStatistics { counts, cache_bytes, .. }) = now.cache {
             for (name, help, value) in [
                 ("adjoin_cache_uses", "Buckets that queries looked into since the last generation.", counts.uses),
                 ("adjoin_cache_misses", "Of these, those that were not in memory.", counts.misses),
@@ -231,7 +231,7 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str, values: impl In
 mod tests {
     use super::*;
 
-    const NOW: Gauges = Gauges { budget_bytes: 100, waiting: 3, rows: 7, service: None };
+    const NOW: Gauges = Gauges { budget_bytes: 100, waiting: 3, rows: 7, cache: None };
 
     #[test]
     fn metrics_are_in_prometheus_format() {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_name_is_declared_once_before_its_values() {
-        let now = Gauges { service: Some(ServeStatistics::default()), ..NOW };
+        let now = Gauges { cache: Some(CacheStatistics::default()), ..NOW };
         let text = Metrics::default().text(&now);
         let mut declared = std::collections::HashSet::new();
         for line in text.lines() {

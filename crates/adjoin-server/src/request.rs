@@ -6,8 +6,8 @@ use std::time::Instant;
 use adjoin::device::Reservation;
 use adjoin::error::Result;
 use adjoin::options::{Element, VectorType};
-use adjoin::predicate::{f16_values, f32_values};
 use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
+use adjoin::serve::ServedQuery;
 use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 use adjoin::sql::Condition;
 
@@ -49,15 +49,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Returns query `number` as floats.
-    pub(crate) fn query(&self, number: usize) -> Vec<f32> {
-        let bytes = &self.stored[number * self.vectors.bytes()..][..self.vectors.bytes()];
-        match self.vectors.element {
-            Element::F32 => f32_values(bytes).map(|value| value as f32).collect(),
-            Element::F16 => f16_values(bytes).map(|value| value as f32).collect(),
-            Element::U8 => bytes.iter().map(|&value| f32::from(value)).collect(),
-            Element::I8 => bytes.iter().map(|&value| f32::from(value.cast_signed())).collect(),
-        }
+    /// Returns query `number`.
+    pub(crate) fn query(&self, number: usize) -> ServedQuery<'_> {
+        let Self { search: SearchOptions { target, effort, .. }, vectors, deadline, .. } = *self;
+        let stored = &self.stored[number * vectors.bytes()..][..vectors.bytes()];
+        ServedQuery { vectors, stored, target, effort, deadline: Some(deadline) }
     }
 }
 
@@ -227,22 +223,6 @@ mod tests {
         assert_eq!(batches, [(0, 2, vec![0, 1, 2, 3]), (2, 1, vec![4, 5]), (3, 1, vec![6, 7])]);
         assert_eq!([source.part_of(2), source.part_of(3)], [(0, 2), (1, 0)]);
         assert_eq!(source.locate(3), ("queries".into(), 0));
-    }
-
-    #[test]
-    fn queries_of_every_type_become_floats() {
-        let of = |element, stored: Vec<u8>| {
-            let search = search_options(&Members { k: Some(1), ..Members::default() }).unwrap();
-            let vectors = VectorType { element, dimensions: 2 };
-            let memory = adjoin::device::MemoryBudget::new(1).reserve(0).unwrap();
-            let (rows, deadline) = (stored.len() / vectors.bytes(), Instant::now());
-            let request = Request { search, vectors, rows, stored, deadline, _memory: memory };
-            (0..rows).map(|query| request.query(query)).collect::<Vec<_>>()
-        };
-        assert_eq!(of(Element::U8, vec![0, 255, 1, 2]), [[0.0, 255.0], [1.0, 2.0]]);
-        assert_eq!(of(Element::I8, vec![0, 255]), [[0.0, -1.0]]);
-        assert_eq!(of(Element::F16, vec![0, 0x3c, 0, 0xc0]), [[1.0, -2.0]]);
-        assert_eq!(of(Element::F32, [1.5f32, -3.0].map(f32::to_le_bytes).concat()), [[1.5, -3.0]]);
     }
 
     #[test]

@@ -160,7 +160,7 @@ async fn metrics(State(server): State<Arc<Server>>) -> Response {
         budget_bytes: server.backend.context().memory_bytes(),
         waiting: server.queues.iter().map(|queue| queue.waiting()).sum(),
         rows: server.backend.facts().rows,
-        service: server.backend.service_statistics(),
+        cache: server.backend.cache_statistics(),
     };
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], server.metrics.text(&now)).into_response()
 }

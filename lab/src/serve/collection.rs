@@ -1,17 +1,18 @@
-//! Batches and arrivals against a service.
+//! Batches and arrivals against a cached search.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
-use adjoin::error::{ErrorKind, Result};
+use adjoin::error::Result;
+use adjoin::options::{Element, VectorType};
 use adjoin::query::{QueryTarget, SearchEffort};
 use adjoin::report::LatencyStatistics;
-use adjoin::serve::{NewPlanner, Request, ServeOptions, ServeStatistics, Service};
+use adjoin::serve::{CacheOptions, CacheStatistics, CachedSearch, NewPlanner, ServedHits, ServedQuery};
 use adjoin::store::Store;
 use serde_json::{Value, json};
 
@@ -19,10 +20,15 @@ use super::arrivals::arrivals;
 use super::{Options, queries};
 use crate::batches::{BatchOrder, Residency, Retention, plan_batch};
 
-/// A service, the queries that it gets in turn, and their target and effort.
+/// Most queries that may wait in a replay; further ones are refused.
+const WAITING_MAX: usize = 20_000;
+
+/// A cached search, the queries that it gets in turn, and their target and effort.
 pub(crate) struct Asking {
-    pub(crate) service: Service,
-    queries: Vec<Vec<f32>>,
+    search: CachedSearch,
+    vectors: VectorType,
+    /// Stored floats of each query.
+    queries: Vec<Vec<u8>>,
     pub(crate) wanted: QueryTarget,
     pub(crate) effort: SearchEffort,
 }
@@ -37,21 +43,21 @@ pub(crate) struct PolicyNames<'a> {
 impl Asking {
     pub(crate) fn open(store: &Path, file: &str, policy: PolicyNames<'_>, options: &Options<'_>) -> Result<Self> {
         let queries = queries::read(&Context::default(), file)?;
+        let stored = |query: &Vec<f32>| query.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let queries: Vec<Vec<u8>> = queries.iter().map(stored).collect();
         let memory = options.value("memory", f64::from(1 << 30)) as u64;
         let mut context = Context::default().with_memory(memory);
         context.threads = options.value("threads", context.threads as f64) as usize;
         let store = Arc::new(Store::open(&context, store)?);
         let bytes: u64 = store.extents().iter().map(|extent| extent.bytes(false)).sum();
-        let options_of_service = ServeOptions {
-            cache_bytes: Some((bytes as f64 * options.value("share", 0.1)) as u64),
-            gather: Duration::from_secs_f64(options.value("gather", 0.0)),
-            waiting_max: 20_000,
-            ..ServeOptions::default()
-        };
+        let vectors = VectorType { element: Element::F32, ..store.manifest().vectors };
+        let cache_bytes = Some((bytes as f64 * options.value("share", 0.1)) as u64);
+        let cache_options = CacheOptions { cache_bytes, ..CacheOptions::default() };
         let (order, retention): (BatchOrder, Retention) = (policy.order.parse()?, policy.cache.parse()?);
-        let service = Service::open_planned(&context, store, options_of_service, planner(order, retention))?;
+        let search = CachedSearch::open_planned(&context, store, &cache_options, planner(order, retention))?;
         let wanted = QueryTarget::Nearest(options.value("k", 10.0) as u64);
-        Ok(Self { service, queries, wanted, effort: SearchEffort::Probes(options.value("nprobe", 30.0) as u32) })
+        let effort = SearchEffort::Probes(options.value("nprobe", 30.0) as u32);
+        Ok(Self { search, vectors, queries, wanted, effort })
     }
 
     /// Returns the requested number of hits.
@@ -62,10 +68,55 @@ impl Asking {
         }
     }
 
-    pub(crate) fn request(&self, number: usize) -> Request {
-        let vector = self.queries[number % self.queries.len()].clone();
-        Request { vector, target: self.wanted, effort: self.effort, deadline: None }
+    fn query(&self, number: usize) -> ServedQuery<'_> {
+        let stored = &self.queries[number % self.queries.len()];
+        ServedQuery { vectors: self.vectors, stored, target: self.wanted, effort: self.effort, deadline: None }
     }
+
+    /// Answers a batch of queries, given by their numbers.
+    pub(crate) fn answer(&self, numbers: impl Iterator<Item = usize>) -> Vec<Result<ServedHits>> {
+        let queries: Vec<ServedQuery<'_>> = numbers.map(|number| self.query(number)).collect();
+        let mut answers: Vec<Option<Result<ServedHits>>> = queries.iter().map(|_| None).collect();
+        self.search.answer(&queries, &mut |number, hits| answers[number] = Some(hits));
+        answers.into_iter().map(|answer| answer.expect("each query is delivered")).collect()
+    }
+
+    /// Answers queries as they arrive, until all have arrived. Those that arrive during a batch form the next one. The
+    /// first query of a batch waits for others until `gather` after its arrival. Returns the latency of each query.
+    fn answer_arrivals(&self, waiting: &Receiver<Arrival>, gather: Duration) -> Vec<TimedAnswer> {
+        let mut times = Vec::new();
+        while let Ok(first) = waiting.recv() {
+            let until = first.intended + gather;
+            let mut batch = vec![first];
+            loop {
+                match waiting.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok(next) => batch.push(next),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            let queries: Vec<ServedQuery<'_>> = batch.iter().map(|arrival| self.query(arrival.number)).collect();
+            self.search.answer(&queries, &mut |number, hits| {
+                hits.expect("a query without a deadline is answered");
+                let Arrival { at, intended, .. } = batch[number];
+                times.push(TimedAnswer { at, seconds: intended.elapsed().as_secs_f64() });
+            });
+        }
+        times
+    }
+}
+
+/// A query that waits.
+struct Arrival {
+    number: usize,
+    /// Seconds from the start of the replay to its arrival, and that time.
+    at: f64,
+    intended: Instant,
+}
+
+/// Seconds from the arrival of a query to its answer.
+struct TimedAnswer {
+    at: f64,
+    seconds: f64,
 }
 
 /// Returns a planner with an order of batches and a cache policy.
@@ -77,7 +128,7 @@ fn planner(order: BatchOrder, retention: Retention) -> NewPlanner {
 }
 
 /// Returns the difference between two snapshots of the statistics.
-fn between(before: &ServeStatistics, after: &ServeStatistics) -> Value {
+fn between(before: &CacheStatistics, after: &CacheStatistics) -> Value {
     let queries = (after.queries - before.queries).max(1) as f64;
     let [uses, misses, prefetched, loads] = [
         after.counts.uses - before.counts.uses,
@@ -96,11 +147,10 @@ pub(crate) fn batches(store: &Path, file: &str, policy: PolicyNames<'_>, options
     let asking = Asking::open(store, file, policy, options)?;
     let (size, count) = (options.value("batch", 1_000.0) as usize, options.value("batches", 5.0) as usize);
     let mut hits = options.text("hits").map(|path| BufWriter::new(File::create(path).expect("a file to write")));
-    let mut before = asking.service.statistics();
+    let mut before = asking.search.statistics();
     for batch in 0..count {
-        let requests = (batch * size..(batch + 1) * size).map(|number| asking.request(number)).collect();
         let begun = Instant::now();
-        let answers = asking.service.answer(requests);
+        let answers = asking.answer(batch * size..(batch + 1) * size);
         let seconds = begun.elapsed().as_secs_f64();
         for answer in answers {
             let rows = answer?.rows;
@@ -109,7 +159,7 @@ pub(crate) fn batches(store: &Path, file: &str, policy: PolicyNames<'_>, options
                 numbers.for_each(|row| file.write_all(&row.to_le_bytes()).expect("room on the disk"));
             }
         }
-        let after = asking.service.statistics();
+        let after = asking.search.statistics();
         let done = between(&before, &after);
         println!(
             "{}",
@@ -126,34 +176,30 @@ pub(crate) fn replay(store: &Path, file: &str, policy: PolicyNames<'_>, options:
     let (warm, rate) = (options.value("warm", 5.0), options.value("rate", 100.0));
     let all = warm + options.value("seconds", 30.0);
     let due = arrivals(all, rate, options.value("burst", 3.0), options.value("seed", 1.0) as u64);
-    let (sender, answered) = channel();
+    let gather = Duration::from_secs_f64(options.value("gather", 0.0));
+    let (sender, waiting) = sync_channel(WAITING_MAX);
     let begun = Instant::now();
-    let mut before = ServeStatistics::default();
-    for (number, &at) in due.iter().enumerate() {
-        let intended = begun + Duration::from_secs_f64(at);
-        std::thread::sleep(intended.saturating_duration_since(Instant::now()));
-        if number > 0 && due[number - 1] < warm && at >= warm {
-            before = asking.service.statistics();
+    let (mut before, mut refused) = (CacheStatistics::default(), 0);
+    let answered = std::thread::scope(|scope| {
+        let answering = scope.spawn(move || asking.answer_arrivals(&waiting, gather));
+        for (number, &at) in due.iter().enumerate() {
+            let intended = begun + Duration::from_secs_f64(at);
+            std::thread::sleep(intended.saturating_duration_since(Instant::now()));
+            if number > 0 && due[number - 1] < warm && at >= warm {
+                before = asking.search.statistics();
+            }
+            match sender.try_send(Arrival { number, at, intended }) {
+                Err(TrySendError::Full(_)) if at >= warm => refused += 1,
+                _ => {}
+            }
         }
-        let sender = sender.clone();
-        asking.service.submit(asking.request(number), move |answer| {
-            let refused = answer.err().map(|error| error.kind());
-            sender.send((at, intended.elapsed().as_secs_f64(), refused)).unwrap();
-        });
-    }
-    drop(sender);
-    let mut times = Vec::new();
-    let mut refused = 0;
-    for (at, seconds, failed) in answered {
-        assert!(failed.is_none_or(|kind| kind == ErrorKind::Overloaded), "{failed:?}");
-        match failed {
-            _ if at < warm => {}
-            Some(_) => refused += 1,
-            None => times.push((1e3 * seconds) as f32),
-        }
-    }
+        drop(sender);
+        answering.join().expect("all batches were answered")
+    });
+    let measured = answered.iter().filter(|answer| answer.at >= warm);
+    let times: Vec<f32> = measured.map(|answer| (1e3 * answer.seconds) as f32).collect();
     let ended = begun.elapsed().as_secs_f64();
-    let done = between(&before, &asking.service.statistics());
+    let done = between(&before, &asking.search.statistics());
     println!(
         "{}",
         json!({"what": "replay", "order": policy.order, "cache": policy.cache, "rate": rate, "answered": times.len(), "refused": refused,

@@ -1,4 +1,4 @@
-//! Single queries, answered by a service and by a search.
+//! Single queries, answered by a cached search and by a search.
 
 use std::path::Path;
 use std::time::Instant;
@@ -30,7 +30,7 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     let [mut served, mut direct] = [const { Vec::new() }; 2];
     for (number, bytes) in first.bytes.chunks_exact(stored).take(options.value("queries", 200.0) as usize).enumerate() {
         let begun = Instant::now();
-        let answer = asking.service.answer(vec![asking.request(number)]).remove(0)?;
+        let answer = asking.answer(std::iter::once(number)).remove(0)?;
         served.push(1e3 * begun.elapsed().as_secs_f32());
         let query = OneQuery::new(source.info(), bytes.to_vec());
         let begun = Instant::now();

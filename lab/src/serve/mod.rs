@@ -12,7 +12,7 @@
 //! (Figures 4 and 10 to 13), with latencies from arrival. The names of batches, and `rate` per second, `burst` times
 //! that, `seconds` after `warm` seconds, `gather` seconds that a batch waits, `seed`.
 //!
-//! `serve lone STORE QUERIES [NAME=VALUE]...`: one query at a time by the service and by a search, in turn. Names:
+//! `serve lone STORE QUERIES [NAME=VALUE]...`: one query at a time by a cached search and by a search, in turn. Names:
 //! `queries`, and the names of batches.
 
 mod arrivals;

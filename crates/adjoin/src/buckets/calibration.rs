@@ -244,7 +244,7 @@ fn sample<T: Coordinate>(
     draw: CalibrationDraw<'_>,
     target: QueryTarget,
 ) -> Result<Sampled> {
-    let Searcher { context, buckets, prober, .. } = searcher;
+    let Searcher { context, buckets, loaded, .. } = searcher;
     let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
     let of = Searcher::<T>::bytes_of_query(buckets, draw.queries.vectors(buckets.space()), target);
     let mut margins = Vec::with_capacity(draw.count as usize);
@@ -252,7 +252,7 @@ fn sample<T: Coordinate>(
         searcher.search(&queries, target, Probes::Bound, |range, hits| {
             let first = sampled.vectors.len() as u64;
             let start = range.start;
-            let noted = prober.map(context, &queries.members.panel, range, |query, measured| {
+            let noted = loaded.prober.map(context, &queries.members.panel, range, |query, measured| {
                 let hits = &hits[(query - start) as usize];
                 // A stream per query, so that the draw does not depend on how many are searched at once.
                 let lot = &mut Random::new(draw.seed ^ (first + u64::from(query - start)), "noted");
@@ -321,14 +321,14 @@ fn costs<T: Coordinate>(
     draw: CalibrationDraw<'_>,
     rules: &[ProbeRule],
 ) -> Result<Vec<u64>> {
-    let Searcher { context, buckets, prober, .. } = searcher;
+    let Searcher { context, buckets, loaded, .. } = searcher;
     let _memory = context.reserve(DrawnVectors::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
     let rows = |bucket| u64::from(buckets.extent(bucket).rows);
     let mut costs = vec![0; rules.len()];
     let few = CalibrationDraw { count: COST_VECTORS, ..draw };
     each_drawn(searcher, few, COST_VECTORS as usize, &mut |queries| {
         let panel = &queries.members.panel;
-        let of = prober.map(context, panel, 0..panel.rows() as u32, |_, measured| {
+        let of = loaded.prober.map(context, panel, 0..panel.rows() as u32, |_, measured| {
             rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()
         })?;
         of.iter().for_each(|of| costs.iter_mut().zip(of).for_each(|(cost, rows)| *cost += rows));

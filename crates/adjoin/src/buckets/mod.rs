@@ -27,7 +27,7 @@ pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub(crate) use self::probe_pass::ProbePass;
 pub use self::queries::{QuerySet, SearchQueries};
 use self::run::StoreSearch;
-pub(crate) use self::searcher::{Queries, Searcher};
+pub(crate) use self::searcher::{LoadedCenters, Queries, Searcher};
 pub(crate) use self::visits::Visits;
 use crate::context::Context;
 use crate::error::Result;

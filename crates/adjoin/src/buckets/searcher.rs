@@ -1,6 +1,7 @@
 //! A store opened for searching: its centers in memory, the memory of its queries, and counters of the work done.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::Reservation;
@@ -38,9 +39,15 @@ pub(crate) struct Searcher<'a, T: Coordinate> {
     pub(super) subset: Option<Subset<'a>>,
     /// Threshold that the K nearest must meet in addition, if any.
     pub(super) within: Option<Predicate>,
-    pub(crate) centers: Panel<T>,
-    pub(super) prober: Prober<T>,
+    pub(crate) loaded: Arc<LoadedCenters<T>>,
     pub(crate) counts: Counts,
+}
+
+/// Centers of a store in memory. One searcher after the other may use them.
+pub(crate) struct LoadedCenters<T: Coordinate> {
+    pub(crate) panel: Panel<T>,
+    pub(super) prober: Prober<T>,
+    /// Bytes that searchers read ahead.
     pub(crate) read_ahead: u64,
     /// Memory of everything but queries.
     _memory: Reservation,
@@ -98,19 +105,34 @@ pub(crate) struct Queries<T> {
     pub(super) places: Option<Vec<(u32, u32)>>,
 }
 
-impl<'a, T: Coordinate> Searcher<'a, T> {
+impl<T: Coordinate> LoadedCenters<T> {
     /// Reads the centers and reserves the memory that does not depend on the number of queries.
     ///
     /// # Errors
     /// If the budget is too small, or if the centers are damaged.
-    pub(crate) fn new(context: &'a Context, buckets: &'a Buckets<'a>) -> Result<Self> {
+    pub(crate) fn read(context: &Context, buckets: &Buckets<'_>) -> Result<Self> {
         let (extents, free) = (buckets.extents(), context.budget().free());
         let read_ahead = read_ahead_bytes(extents, false, free);
-        let memory = context.reserve(Self::fixed_bytes(buckets, context.threads) + read_ahead, PURPOSE)?;
-        let centers = buckets.centers::<T>()?;
-        let prober = Prober::new(context.kernel, &centers);
-        let counts = Counts::default();
-        Ok(Self { context, buckets, subset: None, within: None, centers, prober, counts, read_ahead, _memory: memory })
+        let bytes = Searcher::<T>::fixed_bytes(buckets, context.threads) + read_ahead;
+        let memory = context.reserve(bytes, PURPOSE)?;
+        let panel = buckets.centers::<T>()?;
+        let prober = Prober::new(context.kernel, &panel);
+        Ok(Self { panel, prober, read_ahead, _memory: memory })
+    }
+}
+
+impl<'a, T: Coordinate> Searcher<'a, T> {
+    /// Opens a store for one search.
+    ///
+    /// # Errors
+    /// As [`LoadedCenters::read`].
+    pub(crate) fn new(context: &'a Context, buckets: &'a Buckets<'a>) -> Result<Self> {
+        Ok(Self::with_centers(context, buckets, LoadedCenters::read(context, buckets)?.into()))
+    }
+
+    /// Returns a searcher with the centers of these buckets.
+    pub(crate) fn with_centers(context: &'a Context, buckets: &'a Buckets<'a>, loaded: Arc<LoadedCenters<T>>) -> Self {
+        Self { context, buckets, subset: None, within: None, loaded, counts: Counts::default() }
     }
 
     /// Restricts the hits to some of the members.
@@ -191,7 +213,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         counts: &Counts,
         work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
     ) -> Result<Vec<R>> {
-        let measured = self.prober.map(self.context, &queries.members.panel, numbers, work)?;
+        let measured = self.loaded.prober.map(self.context, &queries.members.panel, numbers, work)?;
         counts.add_center_distances(measured.len() as u64 * u64::from(self.buckets.count()));
         Ok(measured)
     }
@@ -232,7 +254,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, u32, &LoadedBucket<T>, &[u32]) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
-        let Self { context, buckets, ref centers, read_ahead, .. } = *self;
+        let Self { context, buckets, ref loaded, .. } = *self;
+        let LoadedCenters { panel: ref centers, read_ahead, .. } = **loaded;
         let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead };
         // A bucket without members that can be hits is not read.
         let loads = visits.loads(buckets.count()).filter(|load| self.rows(load.bucket) > 0);

@@ -1,7 +1,7 @@
 //! Answers batches of queries: chooses their probes, plans the reads, and collects the hits.
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use adjoin_device::{MemoryBudget, Reservation};
@@ -9,20 +9,19 @@ use adjoin_device::{MemoryBudget, Reservation};
 use super::PURPOSE;
 use super::batch::Batch;
 use super::names::Names;
-use super::options::{Answer, NewPlanner, Planner, Recall, Request, ServeOptions, ServeStatistics};
+use super::options::{CacheOptions, NewPlanner, Planner, Recall, ServedHits, ServedQuery, SharedStatistics};
 use super::pass::{Group, Pass, held_bytes};
 use crate::buckets::{
-    CALIBRATED_K_MAX, CalibrationSamples, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits,
+    CALIBRATED_K_MAX, CalibrationSamples, LoadedCenters, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits,
     least_calibration_bytes,
 };
 use crate::error::{Error, Result};
-use crate::execute::{Hit, NearestSearch};
+use crate::execute::NearestSearch;
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, Cache, least_read_ahead};
 use crate::options::{Element, Metric, VectorType};
 use crate::plan::Probes;
 use crate::plan::batch::{BatchPlan, BucketCosts, Residency};
-use crate::predicate::Predicate;
 use crate::query::{QueryTarget, SearchGoal, ids_of, in_halves, query_as_stored, too_many_hits};
 use crate::report::Stopwatch;
 use crate::source::{IdKind, Ids};
@@ -37,24 +36,35 @@ const GOALS_KNOWN: usize = 64;
 /// Cost of a read before its first byte, in bytes that could be read in that time: about 0.1 ms on a disk with 1 GB/s.
 const READ_COST_BYTES: f64 = 100_000.0;
 
-/// Answers the queries of one store.
-pub(super) struct Answering<'a, T: Coordinate> {
-    searcher: &'a Searcher<'a, T>,
-    options: &'a ServeOptions,
-    new_planner: &'a NewPlanner,
-    ids: IdKind,
-    statistics: &'a Mutex<ServeStatistics>,
+/// State of an open store that is kept from one batch to the next.
+pub(super) struct Kept<T: Coordinate> {
+    centers: Arc<LoadedCenters<T>>,
+    seed: u64,
+    statistics: SharedStatistics,
+    new_planner: NewPlanner,
     capacity: u64,
     /// Memory of the cached buckets, and of buckets that workers still use.
     buckets_memory: MemoryBudget,
     planner: Planner,
     cache: Cache<T>,
+    /// Whether a plan was begun but not executed to its end. The cache may then have buckets that are unknown to the
+    /// planner, or lack some that it assumes.
+    is_interrupted: bool,
     /// Goals with known probe plans, the most recently used last.
     known: Vec<PlannedGoal>,
     /// Samples from which probe rules are derived.
     samples: CalibrationSamples,
     since_begin: Stopwatch,
     _of_tables: Reservation,
+}
+
+/// Answers one batch of queries.
+pub(super) struct Answering<'a, T: Coordinate> {
+    searcher: &'a Searcher<'a, T>,
+    kept: &'a mut Kept<T>,
+    ids: IdKind,
+    /// Bytes read for calibration during this batch.
+    learning_bytes: u64,
 }
 
 /// A goal of queries, and the probes that reach it.
@@ -65,10 +75,11 @@ struct PlannedGoal {
 }
 
 /// A query of a batch that can be answered.
-struct AskedQuery<'q> {
+struct AskedQuery {
     /// Its number in the batch.
     number: usize,
-    vector: &'q [f32],
+    /// Its vector in the type of queries during comparisons.
+    stored: Vec<u8>,
     /// Position of its goal among those of the batch.
     goal: usize,
 }
@@ -84,9 +95,9 @@ struct Together<T> {
     numbers: Vec<usize>,
 }
 
-impl<'a, T: Coordinate> Answering<'a, T> {
+impl<T: Coordinate> Kept<T> {
     /// Returns the least memory with which a store can be served.
-    pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, options: &ServeOptions) -> u64 {
+    pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, options: &CacheOptions) -> u64 {
         let target = QueryTarget::Nearest(1);
         let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), target);
         let cache = capacity::<T>(options, buckets, 0) + worked_on::<T>(buckets, threads);
@@ -101,10 +112,10 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// # Errors
     /// If it is not free.
     pub(super) fn new(
-        searcher: &'a Searcher<'a, T>,
-        options: &'a ServeOptions,
-        new_planner: &'a NewPlanner,
-        statistics: &'a Mutex<ServeStatistics>,
+        searcher: &Searcher<'_, T>,
+        options: &CacheOptions,
+        new_planner: NewPlanner,
+        statistics: SharedStatistics,
     ) -> Result<Self> {
         let Searcher { context, buckets, .. } = *searcher;
         let of_tables = context.reserve(tables_bytes::<T>(buckets), PURPOSE)?;
@@ -113,17 +124,17 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let half = (context.budget().free() / 2).saturating_sub(worked_on);
         let capacity = capacity::<T>(options, buckets, half);
         let buckets_memory = MemoryBudget::within(context.reserve(capacity + worked_on, PURPOSE)?);
-        lock(statistics).cache_bytes = capacity;
+        lock(&statistics).cache_bytes = capacity;
         Ok(Self {
-            searcher,
-            options,
-            new_planner,
-            ids: buckets.ids(0),
+            centers: searcher.loaded.clone(),
+            seed: options.seed,
             statistics,
-            capacity,
             planner: new_planner(costs::<T>(buckets), capacity),
+            new_planner,
+            capacity,
             cache: Cache::new(buckets_memory.clone(), buckets.count() as usize),
             buckets_memory,
+            is_interrupted: false,
             known: Vec::new(),
             samples: CalibrationSamples::default(),
             since_begin: Stopwatch::start(),
@@ -131,27 +142,53 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         })
     }
 
-    /// Returns the most queries that are answered together, if each finds one vector.
-    pub(super) fn most(&self) -> usize {
-        self.searcher.queries_at_once(self.bytes_of(QueryTarget::Nearest(1))) as usize
+    /// Returns the centers of the store.
+    pub(super) fn centers(&self) -> Arc<LoadedCenters<T>> {
+        self.centers.clone()
     }
 
-    /// Answers all queries of a batch.
-    pub(super) fn answer(&mut self, batch: &Batch) {
-        let mut statistics = lock(self.statistics);
-        statistics.queries += batch.requests.len() as u64;
+    /// Empties the cache.
+    fn forget(&mut self, buckets: &Buckets<'_>) {
+        self.planner = (self.new_planner)(costs::<T>(buckets), self.capacity);
+        self.cache = Cache::new(self.buckets_memory.clone(), buckets.count() as usize);
+    }
+}
+
+impl<'a, T: Coordinate> Answering<'a, T> {
+    /// Prepares to answer a batch.
+    pub(super) fn new(searcher: &'a Searcher<'a, T>, kept: &'a mut Kept<T>) -> Self {
+        Self { searcher, kept, ids: searcher.buckets.ids(0), learning_bytes: 0 }
+    }
+
+    /// Answers all queries of a batch, at most as many together as memory holds if each finds one vector.
+    pub(super) fn answer(&mut self, batch: &Batch<'_>) {
+        let most = self.searcher.queries_at_once(self.bytes_of(QueryTarget::Nearest(1))) as usize;
+        for together in batch.by_deadline().chunks(most) {
+            let mut together = together.to_vec();
+            // In the order of arrival again, so that the plan does not depend on deadlines.
+            together.sort_unstable();
+            self.answer_together(batch, together);
+        }
+        let read_bytes = self.searcher.buckets.read_counts().bytes_read - self.learning_bytes;
+        lock(&self.kept.statistics).read_bytes += read_bytes;
+    }
+
+    /// Answers some queries of a batch.
+    fn answer_together(&mut self, batch: &Batch<'_>, mut open: Vec<usize>) {
+        let mut statistics = lock(&self.kept.statistics);
+        statistics.queries += open.len() as u64;
         statistics.batches += 1;
         drop(statistics);
-        let mut open: Vec<usize> = (0..batch.requests.len()).collect();
+        open.iter().for_each(|&number| batch.refuse_late(number));
+        open.retain(|&number| batch.is_open(number));
         while !open.is_empty() {
             let (goals, asked) = self.choose(batch, &mut open);
             // Queries without a rule read nearly the whole store, so they are answered after the others.
-            let is_everywhere = |asked: &&AskedQuery<'_>| goals[asked.goal].plan.probes == Probes::Bound;
-            let (everywhere, by_rule): (Vec<&AskedQuery<'_>>, Vec<&AskedQuery<'_>>) =
-                asked.iter().partition(is_everywhere);
+            let is_everywhere = |asked: &&AskedQuery| goals[asked.goal].plan.probes == Probes::Bound;
+            let (everywhere, by_rule): (Vec<&AskedQuery>, Vec<&AskedQuery>) = asked.iter().partition(is_everywhere);
             self.in_parts(batch, &by_rule, |answering, some| answering.find(batch, &goals, some));
             for (number, goal) in goals.iter().enumerate() {
-                let with_goal: Vec<&AskedQuery<'_>> =
+                let with_goal: Vec<&AskedQuery> =
                     everywhere.iter().copied().filter(|asked| asked.goal == number).collect();
                 self.in_parts(batch, &with_goal, |answering, some| {
                     // The longest kind of search, so it is cancelled once all of its deadlines have passed.
@@ -169,16 +206,16 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// each half is tried, so that each query gets its own error.
     fn in_parts(
         &mut self,
-        batch: &Batch,
-        asked: &[&AskedQuery<'_>],
-        find: impl Fn(&mut Self, &[&AskedQuery<'_>]) -> Result<Option<()>>,
+        batch: &Batch<'_>,
+        asked: &[&AskedQuery],
+        find: impl Fn(&mut Self, &[&AskedQuery]) -> Result<Option<()>>,
     ) {
         let Searcher { context, buckets, .. } = *self.searcher;
         let answer_some = |range: Range<u32>| {
             let some = &asked[range.start as usize..range.end as usize];
             // Checked before each attempt, since earlier attempts took time.
             some.iter().for_each(|asked| batch.refuse_late(asked.number));
-            let open: Vec<&AskedQuery<'_>> = some.iter().copied().filter(|asked| batch.is_open(asked.number)).collect();
+            let open: Vec<&AskedQuery> = some.iter().copied().filter(|asked| batch.is_open(asked.number)).collect();
             if open.is_empty() {
                 return Ok(Some(()));
             }
@@ -200,25 +237,25 @@ impl<'a, T: Coordinate> Answering<'a, T> {
 
     /// Removes from `open` the queries with the first few goals, and returns both. Answers invalid queries with an
     /// error.
-    fn choose<'q>(&mut self, batch: &'q Batch, open: &mut Vec<usize>) -> (Vec<PlannedGoal>, Vec<AskedQuery<'q>>) {
-        let (mut goals, mut asked): (Vec<PlannedGoal>, Vec<AskedQuery<'q>>) = (Vec::new(), Vec::new());
+    fn choose(&mut self, batch: &Batch<'_>, open: &mut Vec<usize>) -> (Vec<PlannedGoal>, Vec<AskedQuery>) {
+        let (mut goals, mut asked): (Vec<PlannedGoal>, Vec<AskedQuery>) = (Vec::new(), Vec::new());
         open.retain(|&number| {
-            let request = &batch.requests[number];
-            let goal = SearchGoal { target: request.target, effort: request.effort };
+            let query = &batch.queries[number];
+            let goal = SearchGoal { target: query.target, effort: query.effort };
             let known = goals.iter().position(|known| known.goal == goal);
             // Goals beyond the limit are left for the next round.
             if known.is_none() && goals.len() == GOALS_TOGETHER {
                 return true;
             }
-            let decided = self.check(request).and_then(|()| match known {
-                Some(known) => Ok(known),
+            let decided = self.checked(query).and_then(|stored| match known {
+                Some(goal) => Ok(AskedQuery { number, stored, goal }),
                 None => {
                     goals.push(self.decide(goal)?);
-                    Ok(goals.len() - 1)
+                    Ok(AskedQuery { number, stored, goal: goals.len() - 1 })
                 }
             });
             match decided {
-                Ok(goal) => asked.push(AskedQuery { number, vector: &request.vector, goal }),
+                Ok(query) => asked.push(query),
                 Err(error) => batch.answer(number, Err(error)),
             }
             false
@@ -226,11 +263,14 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         (goals, asked)
     }
 
-    /// Refuses a request that is not a valid query of this store.
-    fn check(&self, request: &Request) -> Result<()> {
+    /// Returns the vector of a query in the type of queries during comparisons.
+    ///
+    /// # Errors
+    /// If it is not a valid query of this store.
+    fn checked(&self, query: &ServedQuery<'_>) -> Result<Vec<u8>> {
         let Searcher { buckets, .. } = *self.searcher;
         let (store, _) = buckets.at(0);
-        let (dimensions, vector) = (buckets.vectors().dimensions, &request.vector);
+        let (dimensions, vector) = (buckets.vectors().dimensions, query.floats());
         if vector.len() != dimensions {
             return Err(Error::input(format!(
                 "queries have {} dimensions, the vectors of {} {dimensions}; give queries of the same model",
@@ -249,34 +289,38 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             return Err(Error::input(format!("the query {fault}")));
         }
         let element = query_type(buckets).element;
-        query_as_stored(vector, element, &mut Vec::new()).map_err(|unfit| Error::input(unfit.message("the query")))?;
-        request.target.check(buckets.metric(), store.folder())
+        let mut stored = Vec::with_capacity(query_type(buckets).bytes());
+        query_as_stored(&vector, element, &mut stored).map_err(|unfit| Error::input(unfit.message("the query")))?;
+        query.target.check(buckets.metric(), store.folder())?;
+        Ok(stored)
     }
 
     /// Plans the probes of a goal, with a calibration if it is new.
     fn decide(&mut self, goal: SearchGoal) -> Result<PlannedGoal> {
-        if let Some(position) = self.known.iter().position(|known| known.goal == goal) {
+        let Kept { known: known_goals, samples, seed, statistics, .. } = &mut *self.kept;
+        if let Some(position) = known_goals.iter().position(|known| known.goal == goal) {
             // The list is in the order of use, so the first goal is the one to forget.
-            let known = self.known.remove(position);
-            self.known.push(known);
+            let known = known_goals.remove(position);
+            known_goals.push(known);
         } else if let Some(recall) = exact_recall(goal) {
             return Ok(PlannedGoal { goal, plan: ProbePlan::everywhere(recall) });
         } else {
-            // The number of queries to come is unknown, and any row may be like them.
+            // The number of later queries is unknown, and they may be like any row.
             let before = self.searcher.buckets.read_counts().bytes_read;
-            let (rows, seed, samples) = (QuerySet::AllRows, self.options.seed, Some(&mut self.samples));
-            let plan = ProbePlan::of(self.searcher, u64::MAX, rows, goal, seed, samples)?;
-            lock(self.statistics).learning_bytes += self.searcher.buckets.read_counts().bytes_read - before;
-            if self.known.len() == GOALS_KNOWN {
-                self.known.remove(0);
+            let plan = ProbePlan::of(self.searcher, u64::MAX, QuerySet::AllRows, goal, *seed, Some(samples))?;
+            let learning_bytes = self.searcher.buckets.read_counts().bytes_read - before;
+            self.learning_bytes += learning_bytes;
+            lock(statistics).learning_bytes += learning_bytes;
+            if known_goals.len() == GOALS_KNOWN {
+                known_goals.remove(0);
             }
-            self.known.push(PlannedGoal { goal, plan });
+            known_goals.push(PlannedGoal { goal, plan });
         }
-        Ok(self.known.last().expect("the goal was just pushed").clone())
+        Ok(known_goals.last().expect("the goal was just pushed").clone())
     }
 
     /// Answers queries with one goal for which no probe rule exists, by a search with exact bounds.
-    fn probe_all(&self, batch: &Batch, planned: &PlannedGoal, asked: &[&AskedQuery<'_>]) -> Result<()> {
+    fn probe_all(&self, batch: &Batch<'_>, planned: &PlannedGoal, asked: &[&AskedQuery]) -> Result<()> {
         let target = planned.goal.target;
         let Searcher { buckets, context, .. } = *self.searcher;
         let _memory = context.reserve(self.bytes_of(target).saturating_mul(asked.len() as u64), PURPOSE)?;
@@ -289,22 +333,27 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             };
             let all_ids = ids_of(context, buckets, self.ids, &places)?;
             let read_bytes = (buckets.read_counts().bytes_read - before) / found.len().max(1) as u64;
-            count_reads(self.statistics, buckets);
             let mut named = 0;
             for (asked, hits) in asked[range.start as usize..range.end as usize].iter().zip(&found) {
                 let mut ids = Ids::empty(self.ids);
                 (named..named + hits.len()).for_each(|hit| ids.push_from(&all_ids, hit));
                 named += hits.len();
-                let (probes, looked_at, together) = (buckets.count().into(), buckets.rows(), found.len() as u32);
-                let facts = AnswerFacts { probes, looked_at, read_bytes, together, recall: recall_of(&planned.plan) };
-                batch.answer(asked.number, Ok(answer(buckets.metric(), hits, ids, facts)));
+                let answer = ServedHits {
+                    probes: buckets.count().into(),
+                    looked_at: buckets.rows(),
+                    read_bytes,
+                    together: found.len() as u32,
+                    recall: recall_of(&planned.plan),
+                    ..ServedHits::new(buckets.metric(), hits, ids)
+                };
+                batch.answer(asked.number, Ok(answer));
             }
             Ok(())
         })
     }
 
     /// Answers queries by their probe rules. Returns `None` if memory does not hold the hits of several queries.
-    fn find(&mut self, batch: &Batch, goals: &[PlannedGoal], asked: &[&AskedQuery<'_>]) -> Result<Option<()>> {
+    fn find(&mut self, batch: &Batch<'_>, goals: &[PlannedGoal], asked: &[&AskedQuery]) -> Result<Option<()>> {
         let Searcher { buckets, .. } = *self.searcher;
         let bytes = asked.iter().map(|asked| self.bytes_of(goals[asked.goal].goal.target)).sum();
         let Some(_memory) = self.reserve(bytes, asked.len())? else { return Ok(None) };
@@ -313,24 +362,31 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let Some(_of_lists) = self.reserve(self.plan_bytes(&lists, groups.len()), asked.len())? else {
             return Ok(None);
         };
+        if self.kept.is_interrupted {
+            self.kept.forget(buckets);
+        }
+        self.kept.is_interrupted = true;
         let plan = self.plan(&lists);
         let read_bytes = plan.steps.iter().filter_map(|step| step.loaded());
         let read_bytes: u64 = read_bytes.map(|bucket| buckets.extent(bucket).bytes(self.ids != IdKind::None)).sum();
         let (names, together) = (Names::new(self.ids, asked.len()), asked.len() as u32);
-        let statistics = self.statistics;
         let done = |number: usize| {
             let ((group, own), asked) = (places[number], asked[number]);
             let looking = &groups[group].looking;
             // Otherwise some hits were dropped, and the query is answered again together with fewer others.
             if !looking.is_full() {
-                count_reads(statistics, buckets);
                 let hits = looking.take_found(own);
                 let held: Vec<(u32, u32)> = hits.iter().map(|hit| hit.place).collect();
-                let (list, read_bytes) = (&lists[number], read_bytes / u64::from(together));
-                let looked_at = list.iter().map(|&bucket| u64::from(buckets.extent(bucket).rows)).sum();
-                let recall = recall_of(&goals[asked.goal].plan);
-                let facts = AnswerFacts { probes: list.len() as u64, looked_at, read_bytes, together, recall };
-                batch.answer(asked.number, Ok(answer(buckets.metric(), &hits, names.take(number, &held), facts)));
+                let list = &lists[number];
+                let answer = ServedHits {
+                    probes: list.len() as u64,
+                    looked_at: list.iter().map(|&bucket| u64::from(buckets.extent(bucket).rows)).sum(),
+                    read_bytes: read_bytes / u64::from(together),
+                    together,
+                    recall: recall_of(&goals[asked.goal].plan),
+                    ..ServedHits::new(buckets.metric(), &hits, names.take(number, &held))
+                };
+                batch.answer(asked.number, Ok(answer));
             }
         };
         let left: Vec<AtomicU32> = lists.iter().map(|list| AtomicU32::new(list.len() as u32)).collect();
@@ -345,11 +401,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             left: &left,
             done: &done,
         };
-        if let Err(error) = pass.run(&mut self.cache) {
-            // The cache may have buckets that are unknown to the planner, or lack some that it assumes.
-            self.forget();
-            return Err(error);
-        }
+        pass.run(&mut self.kept.cache)?;
+        self.kept.is_interrupted = false;
         Ok(groups.iter().all(|group| !group.looking.is_full()).then_some(()))
     }
 
@@ -376,8 +429,9 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     /// Plans a batch, and counts the plan in the statistics.
     fn plan(&mut self, lists: &[Vec<u32>]) -> BatchPlan {
         let watch = Stopwatch::start();
-        let plan = (self.planner)(lists, self.since_begin.seconds());
-        let mut statistics = lock(self.statistics);
+        let seconds = self.kept.since_begin.seconds();
+        let plan = (self.kept.planner)(lists, seconds);
+        let mut statistics = lock(&self.kept.statistics);
         statistics.counts += plan.counts;
         statistics.plan_seconds += watch.seconds();
         plan
@@ -419,7 +473,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 
     /// Groups queries by goal.
-    fn together(&self, asked: &[&AskedQuery<'_>]) -> Vec<Together<T>> {
+    fn together(&self, asked: &[&AskedQuery]) -> Vec<Together<T>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         for (number, one) in asked.iter().enumerate() {
             match groups.iter_mut().find(|(goal, _)| *goal == one.goal) {
@@ -428,27 +482,16 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             }
         }
         let of = |(goal, numbers): (usize, Vec<usize>)| {
-            let own: Vec<&AskedQuery<'_>> = numbers.iter().map(|&number| asked[number]).collect();
+            let own: Vec<&AskedQuery> = numbers.iter().map(|&number| asked[number]).collect();
             Together { goal, queries: self.queries(&own), numbers }
         };
         groups.into_iter().map(of).collect()
     }
 
     /// Converts queries to the coordinates of the store.
-    fn queries(&self, asked: &[&AskedQuery<'_>]) -> Queries<T> {
-        let vectors = query_type(self.searcher.buckets);
-        let mut stored = Vec::with_capacity(asked.len() * vectors.bytes());
-        for one in asked {
-            query_as_stored(one.vector, vectors.element, &mut stored).ok().expect("choosing checks each query");
-        }
-        Queries::new(self.searcher, vectors, &stored, None)
-    }
-
-    /// Empties the cache, after a plan that was not executed to its end.
-    fn forget(&mut self) {
-        let buckets = self.searcher.buckets;
-        self.planner = (self.new_planner)(costs::<T>(buckets), self.capacity);
-        self.cache = Cache::new(self.buckets_memory.clone(), buckets.count() as usize);
+    fn queries(&self, asked: &[&AskedQuery]) -> Queries<T> {
+        let stored: Vec<&[u8]> = asked.iter().map(|query| &query.stored[..]).collect();
+        Queries::new(self.searcher, query_type(self.searcher.buckets), &stored.concat(), None)
     }
 }
 
@@ -462,32 +505,9 @@ fn exact_recall(SearchGoal { target, effort }: SearchGoal) -> Option<f64> {
     effort.recall().filter(|_| is_large)
 }
 
-/// Updates the count of bytes read for queries.
-fn count_reads(statistics: &Mutex<ServeStatistics>, buckets: &Buckets<'_>) {
-    let mut statistics = lock(statistics);
-    statistics.read_bytes = buckets.read_counts().bytes_read - statistics.learning_bytes;
-}
-
-/// Facts of an answer in addition to its hits.
-struct AnswerFacts {
-    probes: u64,
-    looked_at: u64,
-    read_bytes: u64,
-    together: u32,
-    recall: Option<Recall>,
-}
-
 /// Returns the recall that a probe plan promises.
 fn recall_of(plan: &ProbePlan) -> Option<Recall> {
     Recall::of(plan.recall.as_ref()?)
-}
-
-/// Builds the answer of a query from its hits.
-fn answer(metric: Metric, hits: &[Hit], ids: Ids, facts: AnswerFacts) -> Answer {
-    let rows = hits.iter().map(|hit| hit.row).collect();
-    let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
-    let AnswerFacts { probes, looked_at, read_bytes, together, recall } = facts;
-    Answer { rows, ids, values, probes, looked_at, read_bytes, together, recall }
 }
 
 /// Returns the bytes of each bucket in memory.
@@ -502,7 +522,7 @@ fn worked_on<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
 
 /// Returns the capacity of the cache: the option, or `unsaid` bytes without one, but at least one bucket and at most
 /// all.
-fn capacity<T: Coordinate>(options: &ServeOptions, buckets: &Buckets<'_>, unsaid: u64) -> u64 {
+fn capacity<T: Coordinate>(options: &CacheOptions, buckets: &Buckets<'_>, unsaid: u64) -> u64 {
     let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
     options.cache_bytes.unwrap_or(unsaid).clamp(largest, bucket_bytes::<T>(buckets).sum::<u64>().max(largest))
 }

@@ -1,53 +1,66 @@
-//! Queries that are answered together, each as soon as its answer is known.
+//! Queries that are answered together, each delivered as soon as its hits are known.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::options::{Answer, Request};
-use super::queue::{Reply, Waiting};
+use super::options::{ServedHits, ServedQuery};
 use crate::error::{Error, Result};
 use crate::workers::lock;
 
-/// Queries, and the callbacks that receive their answers.
-pub(super) struct Batch {
-    pub(super) requests: Vec<Request>,
-    /// `None` once the answer was sent.
-    replies: Vec<Mutex<Option<Reply>>>,
+/// Receives the number of a query and its hits, on any thread.
+pub(super) type Deliver<'a> = &'a mut (dyn FnMut(usize, Result<ServedHits>) + Send);
+
+/// A batch of queries, and the callback that receives their hits.
+pub(super) struct Batch<'a> {
+    pub(super) queries: &'a [ServedQuery<'a>],
+    /// Whether each query still has to be delivered.
+    open: Vec<AtomicBool>,
+    deliver: Mutex<Deliver<'a>>,
 }
 
-impl Batch {
-    pub(super) fn new(waiting: Vec<Waiting>) -> Self {
-        let each = waiting.into_iter().map(|Waiting { request, reply, .. }| (request, Mutex::new(Some(reply))));
-        let (requests, replies) = each.unzip();
-        Self { requests, replies }
+impl<'a> Batch<'a> {
+    pub(super) fn new(queries: &'a [ServedQuery<'a>], deliver: Deliver<'a>) -> Self {
+        let open = queries.iter().map(|_| AtomicBool::new(true)).collect();
+        Self { queries, open, deliver: Mutex::new(deliver) }
     }
 
     /// Returns whether a query has no answer yet.
     pub(super) fn is_open(&self, number: usize) -> bool {
-        lock(&self.replies[number]).is_some()
+        self.open[number].load(Ordering::Acquire)
     }
 
-    /// Sends an error to an open query if its deadline has passed.
+    /// Delivers an error to an open query if its deadline has passed.
     pub(super) fn refuse_late(&self, number: usize) {
-        let is_late = self.requests[number].deadline.is_some_and(|deadline| deadline <= Instant::now());
+        let is_late = self.queries[number].deadline.is_some_and(|deadline| deadline <= Instant::now());
         if is_late && self.is_open(number) {
             self.answer(number, Err(Error::late("the deadline passed before the query was answered; allow more")));
         }
     }
 
+    /// Returns the numbers of all queries: the earliest deadline first, queries without one last.
+    pub(super) fn by_deadline(&self) -> Vec<usize> {
+        let mut numbers: Vec<usize> = (0..self.queries.len()).collect();
+        // The sort is stable, so it keeps the order of arrival.
+        numbers.sort_by_key(|&number| {
+            let deadline = self.queries[number].deadline;
+            (deadline.is_none(), deadline)
+        });
+        numbers
+    }
+
     /// Returns the latest deadline of some queries; `None` if one of them has none.
     pub(super) fn last_deadline(&self, numbers: impl Iterator<Item = usize>) -> Option<Instant> {
-        let deadlines: Option<Vec<Instant>> = numbers.map(|number| self.requests[number].deadline).collect();
+        let deadlines: Option<Vec<Instant>> = numbers.map(|number| self.queries[number].deadline).collect();
         deadlines?.into_iter().max()
     }
 
-    /// Sends the answer of a query.
+    /// Delivers the hits of a query.
     ///
     /// # Panics
-    /// If the query has an answer already.
-    pub(super) fn answer(&self, number: usize, answer: Result<Answer>) {
-        // The lock is released before the call, which runs code of the caller.
-        let reply = lock(&self.replies[number]).take();
-        reply.expect("a query is answered once")(answer);
+    /// If the query was delivered already.
+    pub(super) fn answer(&self, number: usize, hits: Result<ServedHits>) {
+        assert!(self.open[number].swap(false, Ordering::AcqRel), "a query is answered once");
+        lock(&self.deliver)(number, hits);
     }
 }

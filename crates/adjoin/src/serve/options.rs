@@ -1,18 +1,23 @@
-//! Requests, answers, options and statistics of a service.
+//! Queries, hits, options and statistics of a [`super::CachedSearch`].
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
+use crate::execute::Hit;
+use crate::options::{Element, Metric, VectorType};
 use crate::plan::batch::{BatchCounts, BatchPlan, BucketCosts, Residency, plan_batch};
+use crate::predicate::{Predicate, f16_values, f32_values};
 use crate::query::{QueryTarget, SearchEffort};
 use crate::report::RecallStatistics;
 use crate::source::Ids;
 
-/// One query.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// The vector, with the dimensions of the store.
-    pub vector: Vec<f32>,
+/// One query of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct ServedQuery<'a> {
+    /// Type of the vector, with the dimensions of the store.
+    pub vectors: VectorType,
+    /// The vector, in the layout of its type.
+    pub stored: &'a [u8],
     /// What to find.
     pub target: QueryTarget,
     /// How hard to search.
@@ -21,9 +26,21 @@ pub struct Request {
     pub deadline: Option<Instant>,
 }
 
+impl ServedQuery<'_> {
+    /// Returns the vector as floats.
+    pub(super) fn floats(&self) -> Vec<f32> {
+        match self.vectors.element {
+            Element::F32 => f32_values(self.stored).map(|value| value as f32).collect(),
+            Element::F16 => f16_values(self.stored).map(|value| value as f32).collect(),
+            Element::U8 => self.stored.iter().map(|&value| f32::from(value)).collect(),
+            Element::I8 => self.stored.iter().map(|&value| f32::from(value.cast_signed())).collect(),
+        }
+    }
+}
+
 /// Hits of a query, nearest first, ties by row number.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ServedHits {
     /// Row numbers of the hits.
     pub rows: Vec<u64>,
     /// Ids of the hits, if the store has ids.
@@ -40,6 +57,20 @@ pub struct Answer {
     pub together: u32,
     /// The promised recall.
     pub recall: Option<Recall>,
+}
+
+impl ServedHits {
+    /// Returns hits without facts on how they were found.
+    pub(super) fn new(metric: Metric, hits: &[Hit], ids: Ids) -> Self {
+        let rows = hits.iter().map(|hit| hit.row).collect();
+        let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
+        Self { rows, ids, values, probes: 0, looked_at: 0, read_bytes: 0, together: 0, recall: None }
+    }
+
+    /// Returns the bytes of rows, values and ids.
+    pub fn bytes(&self) -> u64 {
+        (self.rows.len() * (size_of::<u64>() + size_of::<f32>())) as u64 + self.ids.bytes()
+    }
 }
 
 /// Recall promised for queries that are distributed like the rows of the store.
@@ -60,9 +91,9 @@ impl Recall {
     }
 }
 
-/// Plans a batch of queries from the buckets that each probes, at a time in seconds since the service started. Tracks the
-/// cache with which its plans are executed.
-pub type Planner = Box<dyn FnMut(&[Vec<u32>], f64) -> BatchPlan>;
+/// Plans a batch of queries from the buckets that each probes, at a time in seconds since the store was opened. Tracks
+/// the cache with which its plans are executed.
+pub type Planner = Box<dyn FnMut(&[Vec<u32>], f64) -> BatchPlan + Send>;
 
 /// Makes planners for an empty cache of a capacity in bytes.
 pub type NewPlanner = Arc<dyn Fn(BucketCosts, u64) -> Planner + Send + Sync>;
@@ -76,30 +107,28 @@ pub(super) fn usual_planner() -> NewPlanner {
     })
 }
 
-/// Options of a service.
+/// Options of a [`super::CachedSearch`].
 #[derive(Debug, Clone)]
-pub struct ServeOptions {
+pub struct CacheOptions {
     /// Bytes of buckets to keep in memory; half of the free memory if `None`.
     pub cache_bytes: Option<u64>,
-    /// How long the first query of a batch waits for others. If zero, a batch has the queries that arrived while the
-    /// one before was answered.
-    pub gather: Duration,
-    /// Most waiting queries; further ones are refused.
-    pub waiting_max: usize,
     /// Seed of the calibration sample.
     pub seed: u64,
 }
 
-impl Default for ServeOptions {
+impl Default for CacheOptions {
     fn default() -> Self {
-        Self { cache_bytes: None, gather: Duration::ZERO, waiting_max: 2_000, seed: 1 }
+        Self { cache_bytes: None, seed: 1 }
     }
 }
 
-/// Work of a service so far.
+/// Statistics that are available while a batch is answered.
+pub(super) type SharedStatistics = Arc<Mutex<CacheStatistics>>;
+
+/// Work of a [`super::CachedSearch`] so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ServeStatistics {
-    /// Queries that were taken from the queue.
+pub struct CacheStatistics {
+    /// Queries of all batches.
     pub queries: u64,
     /// Number of their batches.
     pub batches: u64,
@@ -113,4 +142,22 @@ pub struct ServeStatistics {
     pub plan_seconds: f64,
     /// Bytes of buckets that may be kept in memory.
     pub cache_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_of_every_type_become_floats() {
+        let floats = |element, stored: &[u8]| {
+            let vectors = VectorType { element, dimensions: 2 };
+            let (target, effort) = (QueryTarget::Nearest(1), SearchEffort::Exact);
+            ServedQuery { vectors, stored, target, effort, deadline: None }.floats()
+        };
+        assert_eq!(floats(Element::U8, &[0, 255]), [0.0, 255.0]);
+        assert_eq!(floats(Element::I8, &[0, 255]), [0.0, -1.0]);
+        assert_eq!(floats(Element::F16, &[0, 0x3c, 0, 0xc0]), [1.0, -2.0]);
+        assert_eq!(floats(Element::F32, &[0, 0, 0x80, 0x3f, 0, 0, 0, 0]), [1.0, 0.0]);
+    }
 }

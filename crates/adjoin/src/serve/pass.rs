@@ -60,13 +60,20 @@ impl<T: Coordinate> Pass<'_, T> {
     /// If the device fails, a bucket is damaged, or the run is cancelled. The cache must not be used after that.
     pub(super) fn run(&self, cache: &mut Cache<T>) -> Result<()> {
         let Self { searcher, plan, is_by_query, .. } = *self;
-        let Searcher { context, buckets, read_ahead, .. } = *searcher;
+        let Searcher { context, buckets, ref loaded, .. } = *searcher;
         let loads = plan.steps.iter().filter_map(|step| match *step {
             BatchStep::Load { bucket, turn } => Some(Load { bucket, step: turn.into() }),
             BatchStep::Evict(_) | BatchStep::Compare { .. } => None,
         });
-        let mut ahead =
-            ReadAhead::new(context, "serve", buckets, self.ids != IdKind::None, read_ahead, loads, &context.cancel)?;
+        let mut ahead = ReadAhead::new(
+            context,
+            "serve",
+            buckets,
+            self.ids != IdKind::None,
+            loaded.read_ahead,
+            loads,
+            &context.cancel,
+        )?;
         let mut steps = plan.steps.iter().peekable();
         let state = &|| Comparer {
             comparisons: self.groups.iter().map(|group| group.looking.comparison()).collect(),
@@ -170,8 +177,8 @@ impl<T: Coordinate> Pass<'_, T> {
     }
 
     fn load(&self, stored: StoredBucket) -> Result<LoadedBucket<T>> {
-        let Searcher { context, buckets, ref centers, .. } = *self.searcher;
-        LoadedBucket::load(buckets, context.kernel, centers, stored)
+        let Searcher { context, buckets, ref loaded, .. } = *self.searcher;
+        LoadedBucket::load(buckets, context.kernel, &loaded.panel, stored)
     }
 }
 

@@ -1,15 +1,16 @@
-//! Services: do they find the hits of a search, with any batches, order and cache?
+//! Cached searches: do they find the hits of a search, with any batches, order and cache?
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use adjoin::buckets::{QuerySet, SearchQueries, search};
 use adjoin::error::{ErrorKind, Result};
-use adjoin::options::{Element, Metric};
+use adjoin::options::{Element, Metric, VectorType};
 use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep};
 use adjoin::predicate::Predicate;
 use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::serve::{Answer, Request, ServeOptions, Service};
+use adjoin::serve::{CacheOptions, CachedSearch, ServedHits, ServedQuery};
 use adjoin::sink::CollectHits;
 use adjoin::source::Ids;
 use adjoin::store::Store;
@@ -19,23 +20,51 @@ use crate::search::{Hits, METRICS, assert_same, values};
 
 const DIMENSIONS: usize = 12;
 
-fn request(vector: &[f64], target: QueryTarget, effort: SearchEffort) -> Request {
-    Request { vector: vector.iter().map(|&value| value as f32).collect(), target, effort, deadline: None }
+/// A query that owns its vector.
+#[derive(Clone)]
+struct Query {
+    vector: Vec<u8>,
+    target: QueryTarget,
+    effort: SearchEffort,
+    deadline: Option<Instant>,
 }
 
-/// Returns requests for all vectors with equal target and effort.
-fn requests(vectors: &[f64], target: QueryTarget, effort: SearchEffort) -> Vec<Request> {
-    vectors.chunks_exact(DIMENSIONS).map(|vector| request(vector, target, effort)).collect()
+fn query(vector: &[f64], target: QueryTarget, effort: SearchEffort) -> Query {
+    let vector = vector.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+    Query { vector, target, effort, deadline: None }
 }
 
-fn open(setup: &Setup, built: &Built, options: ServeOptions) -> Result<Service> {
+/// Returns queries for all vectors with equal target and effort.
+fn queries_of(vectors: &[f64], target: QueryTarget, effort: SearchEffort) -> Vec<Query> {
+    vectors.chunks_exact(DIMENSIONS).map(|vector| query(vector, target, effort)).collect()
+}
+
+/// Answers queries in one batch; returns the answers in the order of the queries.
+fn answer(search: &CachedSearch, queries: &[Query]) -> Vec<Result<ServedHits>> {
+    let mut answers: Vec<Option<Result<ServedHits>>> = queries.iter().map(|_| None).collect();
+    search.answer(&served_queries(queries), &mut |number, hits| {
+        assert!(answers[number].replace(hits).is_none(), "query {number} is delivered once");
+    });
+    answers.into_iter().map(Option::unwrap).collect()
+}
+
+fn served_queries(queries: &[Query]) -> Vec<ServedQuery<'_>> {
+    let served = |query| {
+        let &Query { ref vector, target, effort, deadline } = query;
+        let vectors = VectorType { element: Element::F32, dimensions: vector.len() / 4 };
+        ServedQuery { vectors, stored: vector, target, effort, deadline }
+    };
+    queries.iter().map(served).collect()
+}
+
+fn open(setup: &Setup, built: &Built, options: CacheOptions) -> Result<CachedSearch> {
     let context = setup.context();
     let store = Arc::new(Store::open(&context, &built.path())?);
-    Service::open(&context, store, options)
+    CachedSearch::open(&context, store, &options)
 }
 
-/// A service that answers one query after the other, and keeps no bucket.
-fn open_by_query(setup: &Setup, built: &Built, options: ServeOptions) -> Result<Service> {
+/// Opens a search that answers one query after the other, and keeps no bucket.
+fn open_by_query(setup: &Setup, built: &Built, options: CacheOptions) -> Result<CachedSearch> {
     let context = setup.context();
     let store = Arc::new(Store::open(&context, &built.path())?);
     let plan = |lists: &[Vec<u32>], _: f64| {
@@ -48,11 +77,11 @@ fn open_by_query(setup: &Setup, built: &Built, options: ServeOptions) -> Result<
         };
         BatchPlan { steps: (0..).zip(lists).flat_map(of_query).collect(), counts: BatchCounts::default() }
     };
-    Service::open_planned(&context, store, options, Arc::new(move |_, _| Box::new(plan)))
+    CachedSearch::open_planned(&context, store, &options, Arc::new(move |_, _| Box::new(plan)))
 }
 
-fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
-    let of = |answer: &Result<Answer>| {
+fn hits(answers: &[Result<ServedHits>]) -> Vec<Hits> {
+    let of = |answer: &Result<ServedHits>| {
         let answer = answer.as_ref().unwrap();
         answer.rows.iter().copied().zip(answer.values.iter().copied()).collect()
     };
@@ -82,7 +111,7 @@ fn served(element: Element, metric: Metric) -> (Setup, Built, Vec<f64>, Set) {
 }
 
 #[test]
-fn a_service_finds_search_hits_with_any_order_cache_and_threads() {
+fn cached_searches_find_search_hits_with_any_order_cache_and_threads() {
     let kinds = [
         (Element::F32, Metric::L2),
         (Element::U8, Metric::L2),
@@ -107,16 +136,16 @@ fn a_service_finds_search_hits_with_any_order_cache_and_threads() {
         assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
         // A cache of one bucket, of some buckets, and of all.
         for (threads, cache_bytes) in [(1, 1), (2, 8_000), (3, 1 << 20)] {
-            let options = || ServeOptions { cache_bytes: Some(cache_bytes), ..ServeOptions::default() };
+            let options = || CacheOptions { cache_bytes: Some(cache_bytes), ..CacheOptions::default() };
             let setup = Setup { threads, ..setup.clone() };
-            for (plans, service) in
+            for (plans, search) in
                 [("by bucket", open(&setup, &built, options())), ("by query", open_by_query(&setup, &built, options()))]
             {
-                let service = service.unwrap();
+                let search = search.unwrap();
                 // Requests of all kinds in one batch, then again with a filled cache.
                 for _ in 0..2 {
-                    let all = wishes.map(|(wanted, effort)| requests(&queries, wanted, effort)).concat();
-                    let answers = service.answer(all);
+                    let all = wishes.map(|(wanted, effort)| queries_of(&queries, wanted, effort)).concat();
+                    let answers = answer(&search, &all);
                     let what = format!("{element} {metric} {plans} {threads} {cache_bytes}");
                     assert_same(&hits(&answers), &expected.concat(), &what);
                     for answer in answers.iter().flatten() {
@@ -132,14 +161,14 @@ fn a_service_finds_search_hits_with_any_order_cache_and_threads() {
 #[test]
 fn a_batch_reads_each_bucket_once_and_the_next_uses_the_cache() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);
-    let service = open(&setup, &built, ServeOptions::default()).unwrap();
-    let batch = || requests(&queries, QueryTarget::Nearest(5), SearchEffort::Probes(6));
-    let answers: Vec<Answer> = service.answer(batch()).into_iter().map(Result::unwrap).collect();
+    let search = open(&setup, &built, CacheOptions::default()).unwrap();
+    let batch = || queries_of(&queries, QueryTarget::Nearest(5), SearchEffort::Probes(6));
+    let answers: Vec<ServedHits> = answer(&search, &batch()).into_iter().map(Result::unwrap).collect();
     assert!(answers.iter().all(|answer| answer.probes == 6 && answer.recall.is_none()));
-    let first = service.statistics();
+    let first = search.statistics();
     assert!(first.counts.loads <= 40 && first.counts.uses == 180 && first.read_bytes > 0, "{first:?}");
-    service.answer(batch());
-    let second = service.statistics();
+    answer(&search, &batch());
+    let second = search.statistics();
     assert_eq!(
         (second.counts.loads, second.counts.uses, second.queries),
         (first.counts.loads, 360, 60),
@@ -148,7 +177,7 @@ fn a_batch_reads_each_bucket_once_and_the_next_uses_the_cache() {
 }
 
 #[test]
-fn a_service_calibrates_once_and_probes_like_a_search() {
+fn a_cached_search_calibrates_once_and_probes_like_a_search() {
     let all = values(11_500, DIMENSIONS, 5);
     let (of_set, of_queries) = all.split_at(9_000 * DIMENSIONS);
     let setup = Setup::default().with_buckets(120);
@@ -156,63 +185,77 @@ fn a_service_calibrates_once_and_probes_like_a_search() {
     let queries = Set::of(Element::F32, DIMENSIONS, of_queries);
     let (wanted, effort) = (QueryTarget::Nearest(10), SearchEffort::Recall(0.9));
     let expected = searched(&setup, &built, &queries, wanted, effort);
-    let options = ServeOptions { waiting_max: 2_500, ..ServeOptions::default() };
-    let service = open(&setup, &built, options).unwrap();
-    let answers = service.answer(requests(of_queries, wanted, effort));
+    let search = open(&setup, &built, CacheOptions::default()).unwrap();
+    let answers = answer(&search, &queries_of(of_queries, wanted, effort));
     assert_same(&hits(&answers), &expected, "recall");
     let recall = answers[0].as_ref().unwrap().recall.unwrap();
     assert!(recall.target == 0.9 && recall.low >= 0.85, "{recall:?}");
-    let learned = service.statistics().learning_bytes;
+    let learned = search.statistics().learning_bytes;
     assert!(learned > 0);
-    service.answer(requests(&of_queries[..DIMENSIONS], wanted, effort));
-    assert_eq!(service.statistics().learning_bytes, learned);
+    answer(&search, &queries_of(&of_queries[..DIMENSIONS], wanted, effort));
+    assert_eq!(search.statistics().learning_bytes, learned);
 }
 
-/// Checks that a service draws one sample, from which it derives the rule for each K and recall. Searches for many hits
+/// Checks that a search draws one sample, from which it derives the rule for each K and recall. Searches for many hits
 /// are exact and need no sample.
 #[test]
-fn a_service_derives_rules_from_one_calibration_sample() {
+fn a_cached_search_derives_rules_from_one_calibration_sample() {
     let all = values(11_500, DIMENSIONS, 5);
     let (of_set, of_queries) = all.split_at(9_000 * DIMENSIONS);
     let setup = Setup::default().with_buckets(120);
     let built = setup.build(&Set::of(Element::F32, DIMENSIONS, of_set).in_batches_of(1_000)).unwrap();
     let queries = Set::of(Element::F32, DIMENSIONS, of_queries);
-    let service = open(&setup, &built, ServeOptions { waiting_max: 2_500, ..ServeOptions::default() }).unwrap();
+    let search = open(&setup, &built, CacheOptions::default()).unwrap();
     let mut learned = Vec::new();
     for (k, recall) in [(10, 0.9), (3, 0.9), (10, 0.8)] {
         let (wanted, effort) = (QueryTarget::Nearest(k), SearchEffort::Recall(recall));
         let expected = searched(&setup, &built, &queries, wanted, effort);
-        let before = service.statistics().learning_bytes;
-        assert_same(&hits(&service.answer(requests(of_queries, wanted, effort))), &expected, &format!("{k} {recall}"));
-        learned.push(service.statistics().learning_bytes - before);
+        let before = search.statistics().learning_bytes;
+        assert_same(
+            &hits(&answer(&search, &queries_of(of_queries, wanted, effort))),
+            &expected,
+            &format!("{k} {recall}"),
+        );
+        learned.push(search.statistics().learning_bytes - before);
     }
     assert!(learned[0] > 2 * learned[1].max(learned[2]), "the sample is drawn once: {learned:?}");
-    let before = service.statistics().learning_bytes;
+    let before = search.statistics().learning_bytes;
     let some = &of_queries[..2 * DIMENSIONS];
     for wanted in [QueryTarget::Nearest(1_000), QueryTarget::Within(Predicate::l2(1e9).unwrap())] {
         let exact = searched(&setup, &built, &Set::of(Element::F32, DIMENSIONS, some), wanted, SearchEffort::Exact);
-        let answers = service.answer(requests(some, wanted, SearchEffort::Recall(0.9)));
+        let answers = answer(&search, &queries_of(some, wanted, SearchEffort::Recall(0.9)));
         assert_same(&hits(&answers), &exact, "many hits");
         let recall = answers[0].as_ref().unwrap().recall.unwrap();
         assert_eq!((recall.target, recall.low), (0.9, 1.0));
     }
-    assert_eq!(service.statistics().learning_bytes, before);
+    assert_eq!(search.statistics().learning_bytes, before);
 }
 
-/// Checks that a panic in the reply of a caller ends the thread of the service, and that other callers get an error at
-/// once.
+/// Checks that a batch that panics does not spoil the cache for the next one.
 #[test]
-fn a_service_reports_the_end_of_its_thread() {
-    let (setup, built, queries, _) = served(Element::F32, Metric::L2);
-    let service = open(&setup, &built, ServeOptions::default()).unwrap();
-    assert!(!service.has_failed());
-    let ask = || request(&queries[..DIMENSIONS], QueryTarget::Nearest(1), SearchEffort::Probes(1));
-    service.submit(ask(), |_| panic!("a caller with a bug"));
-    assert!(service.answer(vec![ask()]).remove(0).is_err());
-    while !service.has_failed() {
-        std::thread::yield_now();
+fn a_batch_after_a_panic_finds_all_hits() {
+    let (setup, built, queries, set) = served(Element::F32, Metric::L2);
+    let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
+    for opened in [open, open_by_query] {
+        let search = opened(&setup, &built, CacheOptions { cache_bytes: Some(8_000), ..CacheOptions::default() });
+        let (search, all) = (search.unwrap(), queries_of(&queries, wanted, effort));
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            search.answer(&served_queries(&all), &mut |_, _| panic!("a caller with a bug"));
+        }));
+        assert!(ended.is_err());
+        assert_same(&hits(&answer(&search, &all)), &searched(&setup, &built, &set, wanted, effort), "the next batch");
     }
-    assert!(service.answer(vec![ask()]).remove(0).is_err());
+}
+
+#[test]
+fn queries_are_delivered_in_the_order_of_their_last_bucket() {
+    let (setup, built, queries, _) = served(Element::F32, Metric::L2);
+    let setup = Setup { threads: 1, ..setup };
+    let search = open_by_query(&setup, &built, CacheOptions::default()).unwrap();
+    let all = queries_of(&queries, QueryTarget::Nearest(4), SearchEffort::Probes(5));
+    let mut order = Vec::new();
+    search.answer(&served_queries(&all), &mut |number, _| order.push(number));
+    assert_eq!(order, (0..30).collect::<Vec<_>>());
 }
 
 #[test]
@@ -220,10 +263,10 @@ fn invalid_queries_are_refused_and_others_answered() {
     for metric in METRICS {
         let (setup, built, queries, set) = served(Element::U8, metric);
         let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
-        let service = open(&setup, &built, ServeOptions::default()).unwrap();
-        let mut all = requests(&queries, wanted, effort);
+        let search = open(&setup, &built, CacheOptions::default()).unwrap();
+        let mut all = queries_of(&queries, wanted, effort);
         let good = all.len();
-        let of = |vector: &[f64]| request(vector, wanted, effort);
+        let of = |vector: &[f64]| query(vector, wanted, effort);
         all.push(of(&[1.0; 11]));
         all.push(of(&[f64::NAN; 12]));
         let mut expected = vec!["have 11 dimensions", "element 0 of one is NaN"];
@@ -236,9 +279,9 @@ fn invalid_queries_are_refused_and_others_answered() {
             expected.push("all zeros");
         }
         let other = if metric == Metric::L2 { Predicate::cosine(0.5) } else { Predicate::l2(1.0) };
-        all.push(request(&queries[..12], QueryTarget::Within(other.unwrap()), effort));
+        all.push(query(&queries[..12], QueryTarget::Within(other.unwrap()), effort));
         expected.push("was built for the metric");
-        let mut answers = service.answer(all);
+        let mut answers = answer(&search, &all);
         let refused = answers.split_off(good);
         assert_same(&hits(&answers), &searched(&setup, &built, &set, wanted, effort), "the others");
         for (refused, expected) in refused.into_iter().zip(expected) {
@@ -261,8 +304,8 @@ fn a_damaged_bucket_fails_only_the_queries_that_need_it() {
     damaged[extent.offset as usize + 100] ^= 1;
     for opened in [open, open_by_query] {
         std::fs::write(&path, &damaged).unwrap();
-        let service = opened(&setup, &built, ServeOptions::default()).unwrap();
-        let answers = service.answer(requests(&queries, wanted, effort));
+        let search = opened(&setup, &built, CacheOptions::default()).unwrap();
+        let answers = answer(&search, &queries_of(&queries, wanted, effort));
         let (mut good, mut bad) = (0, 0);
         for (answer, expected) in answers.into_iter().zip(&expected) {
             match answer {
@@ -278,7 +321,7 @@ fn a_damaged_bucket_fails_only_the_queries_that_need_it() {
         }
         assert!(good > 0 && bad > 0, "{good} {bad}");
         std::fs::write(&path, &whole).unwrap();
-        assert_same(&hits(&service.answer(requests(&queries, wanted, effort))), &expected, "whole again");
+        assert_same(&hits(&answer(&search, &queries_of(&queries, wanted, effort))), &expected, "whole again");
     }
 }
 
@@ -287,46 +330,43 @@ fn concurrent_callers_get_their_own_answers() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
     let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
     let expected = searched(&setup, &built, &set, wanted, effort);
-    let service = open(&setup, &built, ServeOptions { cache_bytes: Some(8_000), ..ServeOptions::default() }).unwrap();
+    let search = open(&setup, &built, CacheOptions { cache_bytes: Some(8_000), ..CacheOptions::default() }).unwrap();
     std::thread::scope(|scope| {
         for caller in 0..8 {
-            let (service, queries, expected) = (&service, &queries, &expected);
+            let (search, queries, expected) = (&search, &queries, &expected);
             scope.spawn(move || {
                 for number in (0..30).map(|number| (number + 4 * caller) % 30) {
                     let answers =
-                        service.answer(requests(&queries[number * DIMENSIONS..][..DIMENSIONS], wanted, effort));
+                        answer(&search, &queries_of(&queries[number * DIMENSIONS..][..DIMENSIONS], wanted, effort));
                     assert_same(&hits(&answers), &expected[number..=number], "one of many");
                 }
             });
         }
     });
-    assert_eq!(service.statistics().queries, 240);
+    assert_eq!(search.statistics().queries, 240);
 }
 
 #[test]
-fn late_and_excess_queries_are_refused() {
+fn late_queries_are_refused() {
     let (setup, built, queries, _) = served(Element::F32, Metric::L2);
-    let gather = Duration::from_millis(300);
-    let options = ServeOptions { waiting_max: 2, gather, ..ServeOptions::default() };
-    let service = open(&setup, &built, options).unwrap();
-    let mut all = requests(&queries[..3 * DIMENSIONS], QueryTarget::Nearest(4), SearchEffort::Probes(5));
+    let search = open(&setup, &built, CacheOptions::default()).unwrap();
+    let mut all = queries_of(&queries[..3 * DIMENSIONS], QueryTarget::Nearest(4), SearchEffort::Probes(5));
     all[1].deadline = Some(Instant::now());
-    let kinds = service.answer(all).into_iter().map(|answer| answer.err().map(|error| error.kind()));
-    assert_eq!(kinds.collect::<Vec<_>>(), [None, Some(ErrorKind::Late), Some(ErrorKind::Overloaded)]);
-    assert_eq!(service.waiting(), 0);
+    let kinds = answer(&search, &all).into_iter().map(|hits| hits.err().map(|error| error.kind()));
+    assert_eq!(kinds.collect::<Vec<_>>(), [None, Some(ErrorKind::Late), None]);
 }
 
 #[test]
-fn a_refused_service_budget_names_a_sufficient_one() {
+fn a_refused_budget_names_a_sufficient_one() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
-    let small = |memory| open(&Setup { memory, ..setup.clone() }, &built, ServeOptions::default());
+    let small = |memory| open(&Setup { memory, ..setup.clone() }, &built, CacheOptions::default());
     let error = error_of(small(16_000_000));
     assert_eq!(error.kind(), ErrorKind::Budget);
     let said = error.to_string();
     let least =
         said.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next()).unwrap_or_else(|| panic!("{said}"));
-    let service = small(1_000_000 * least.parse::<u64>().unwrap()).unwrap();
+    let search = small(1_000_000 * least.parse::<u64>().unwrap()).unwrap();
     let (wanted, effort) = (QueryTarget::Nearest(4), SearchEffort::Probes(5));
     let expected = searched(&setup, &built, &set, wanted, effort);
-    assert_same(&hits(&service.answer(requests(&queries, wanted, effort))), &expected, "in the least memory");
+    assert_same(&hits(&answer(&search, &queries_of(&queries, wanted, effort))), &expected, "in the least memory");
 }

@@ -1,0 +1,251 @@
+//! Answers the requests of a batch, in the same way for a store, an index and a collection.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use adjoin::context::Context;
+use adjoin::device::{MemoryBudget, Reservation};
+use adjoin::error::{Error, Result};
+use adjoin::folder::FolderFacts;
+use adjoin::options::format_bytes;
+use adjoin::query::{SearchEffort, SearchOptions};
+use adjoin::report::{Cancel, Written};
+use adjoin::serve::{CachedSearch, ServedHits};
+use adjoin::sink::{HitBatch, HitSink};
+use adjoin::source::IdKind;
+
+use crate::answer::{Answer, AnswerFacts, QueryHits, RequestHits};
+use crate::costs::Costs;
+use crate::request::{Request, Together};
+use crate::served::Served;
+
+/// Receives the position of a request in its batch and its answer, on any thread.
+pub(crate) type Give<'a> = &'a mut (dyn FnMut(usize, Result<Answer>) + Send);
+
+/// How a batch is answered.
+pub(crate) enum SearchMethod<'a> {
+    /// With the buckets of a store that are kept in memory. Answers each request once its last query is answered.
+    Cached(&'a CachedSearch),
+    /// By a search in the memory of a context. Answers requests with equal targets together.
+    Search(&'a Context),
+}
+
+/// Answers batches from an open folder.
+pub(crate) struct Answering<'a> {
+    pub(crate) served: &'a Served,
+    /// Memory held for clients.
+    pub(crate) clients: &'a MemoryBudget,
+    pub(crate) costs: &'a Mutex<Costs>,
+    /// Canceled when no client waits for a search anymore.
+    pub(crate) end: &'a Cancel,
+}
+
+/// Requests of a batch that are answered in the same way.
+pub(crate) struct BatchPart<'a> {
+    /// All requests of the batch.
+    pub(crate) requests: &'a [&'a Request],
+    /// Positions of those that are part of this.
+    pub(crate) positions: Vec<usize>,
+}
+
+impl Answering<'_> {
+    /// Answers the requests of a batch.
+    pub(crate) fn answer(&self, method: SearchMethod<'_>, batch: BatchPart<'_>, give: Give<'_>) {
+        match method {
+            SearchMethod::Cached(cached) => self.by_cached(cached, batch, give),
+            SearchMethod::Search(context) => self.by_search(context, batch, give),
+        }
+    }
+
+    fn by_cached(&self, cached: &CachedSearch, BatchPart { requests, positions }: BatchPart<'_>, give: Give<'_>) {
+        let (begun, FolderFacts { metric, ids, .. }) = (Instant::now(), self.served.folder().facts());
+        let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
+        let (mut asked, mut queries) = (Vec::new(), Vec::new());
+        for k in positions {
+            let memory = self.clients.reserve(0).expect("nothing can be reserved");
+            open[k] = Some(Gathered::new(requests[k].rows, memory));
+            asked.extend((0..requests[k].rows).map(|query| (k, query)));
+            queries.extend((0..requests[k].rows).map(|query| requests[k].query(query)));
+        }
+        cached.answer(&queries, &mut |number, hits| {
+            let (k, query) = asked[number];
+            // Its request may have failed already.
+            let Some(gathered) = &mut open[k] else { return };
+            let whole = match hits.and_then(|hits| gathered.add(query, hits, self.clients)) {
+                Ok(false) => return,
+                Ok(true) => open[k].take().expect("it is there").whole(ids, self.clients),
+                Err(error) => Err(error),
+            };
+            // Later hits for this request are dropped, whether it has succeeded or failed.
+            open[k] = None;
+            let search_ms = begun.elapsed().as_secs_f64() * 1e3;
+            if let Ok((_, facts)) = &whole {
+                self.learn(&requests[k].search, facts.distances_per_query);
+            }
+            give(k, whole.map(|(found, facts)| Answer { metric, found, facts: AnswerFacts { search_ms, ..facts } }));
+        });
+    }
+
+    /// Searches for requests, with equal targets searched together. If such a search fails, each of its requests is
+    /// searched alone, so that a request fails only for its own faults.
+    fn by_search(&self, context: &Context, BatchPart { requests, positions }: BatchPart<'_>, give: Give<'_>) {
+        for group in groups(requests, &positions) {
+            let together: Vec<&Request> = group.iter().map(|&k| requests[k]).collect();
+            match self.search_together(context, &together) {
+                Ok(answers) => group.iter().zip(answers).for_each(|(&k, answer)| give(k, Ok(answer))),
+                Err(error) if group.len() == 1 => give(group[0], Err(error)),
+                Err(_) => {
+                    for &k in &group {
+                        let alone = self.search_together(context, &[requests[k]]);
+                        give(k, alone.map(|mut answers| answers.remove(0)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs one search for requests with equal targets.
+    fn search_together(&self, context: &Context, requests: &[&Request]) -> Result<Vec<Answer>> {
+        let FolderFacts { metric, ids, .. } = self.served.folder().facts();
+        let Request { search, vectors, .. } = requests[0];
+        let queries = &Together::queries(*vectors, requests);
+        let found = Mutex::new(Vec::with_capacity(requests.len()));
+        for _ in requests {
+            lock(&found).push(RequestHits::none(ids, reserve(self.clients, 0, 0)?));
+        }
+        let sink = Sharing { found: &found, queries, clients: self.clients };
+        // The search is canceled after the last deadline, as no client waits for it then.
+        let deadline = requests.iter().map(|request| request.deadline).max();
+        let mut context = context.clone();
+        context.cancel = self.end.with_deadline(deadline);
+        let statistics = self.served.search(&context, queries, search, Box::new(sink))?;
+        let facts = AnswerFacts::of(&statistics);
+        self.learn(search, facts.distances_per_query);
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(found.into_iter().map(|found| Answer { metric, found, facts: facts.clone() }).collect())
+    }
+
+    fn learn(&self, search: &SearchOptions, distances: f64) {
+        // A given number of probes has a known cost.
+        if !matches!(search.effort, SearchEffort::Probes(_)) {
+            lock(self.costs).learn(search, distances, self.served.folder().facts().rows);
+        }
+    }
+}
+
+/// Answers received so far for the queries of a request.
+struct Gathered {
+    found: Vec<Option<ServedHits>>,
+    left: usize,
+    /// Reservation for the hits.
+    memory: Reservation,
+}
+
+impl Gathered {
+    fn new(queries: usize, memory: Reservation) -> Self {
+        Self { found: vec![None; queries], left: queries, memory }
+    }
+
+    /// Adds the answer to a query. Returns whether it was the last.
+    ///
+    /// # Errors
+    /// If the memory for clients does not hold it.
+    fn add(&mut self, query: usize, answer: ServedHits, clients: &MemoryBudget) -> Result<bool> {
+        let more = reserve(clients, answer.bytes(), self.memory.bytes())?;
+        self.memory.join(more);
+        self.found[query] = Some(answer);
+        self.left -= 1;
+        Ok(self.left == 0)
+    }
+
+    /// Combines the answers of all queries.
+    ///
+    /// # Errors
+    /// If the memory for clients does not hold them.
+    fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(RequestHits, AnswerFacts)> {
+        let Self { found: each, mut memory, .. } = self;
+        let (queries, mut facts) = (each.len(), AnswerFacts::default());
+        let mut found = RequestHits::none(ids, reserve(clients, 0, 0)?);
+        for answer in each.into_iter().flatten() {
+            facts.add(&answer, queries);
+            let ServedHits { rows, ids, values, .. } = &answer;
+            found.push(QueryHits { rows, ids, first_id: 0, values }, |bytes, held| {
+                reserve(clients, bytes, held + memory.bytes())
+            })?;
+            // Shrink the reservation, so that each hit is counted once.
+            memory.shrink(memory.bytes() - answer.bytes());
+        }
+        Ok((found, facts))
+    }
+}
+
+/// Groups the requests at `positions` that can be searched together, in the order of the first of each group.
+fn groups(requests: &[&Request], positions: &[usize]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for &k in positions {
+        let request = requests[k];
+        let is_like = |other: &Request| other.vectors == request.vectors && other.search == request.search;
+        match groups.iter_mut().find(|group| is_like(requests[group[0]])) {
+            Some(group) => group.push(k),
+            None => groups.push(vec![k]),
+        }
+    }
+    groups
+}
+
+/// Hands hits to the requests of their queries.
+struct Sharing<'a> {
+    found: &'a Mutex<Vec<RequestHits>>,
+    queries: &'a Together<'a>,
+    clients: &'a MemoryBudget,
+}
+
+impl HitSink for Sharing<'_> {
+    fn wants_ids(&self) -> bool {
+        true
+    }
+
+    fn accept(&mut self, batch: &HitBatch) -> Result<()> {
+        let mut found = lock(self.found);
+        let mut start = 0;
+        for (query, (&row, &end)) in batch.query_rows.iter().zip(&batch.ends).enumerate() {
+            let (part, _) = self.queries.part_of(row);
+            let (rows, values) = (&batch.rows[start..end], &batch.values[start..end]);
+            let hits = QueryHits { rows, ids: &batch.ids, first_id: start, values };
+            // The engine splits the hits of a query that exceed a batch. The next batch then continues with the same
+            // query.
+            if query == 0 && batch.hits_before > 0 {
+                found[part].reopen();
+            }
+            found[part].push(hits, |bytes, held| reserve(self.clients, bytes, held))?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
+    }
+}
+
+/// Locks a mutex, even if a thread has panicked while it held the lock.
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reserves memory for the answer to a request, in addition to the `held` bytes of that request.
+///
+/// # Errors
+/// If it is not free: [`ErrorKind::Budget`] if the request itself holds most of the memory, otherwise
+/// [`ErrorKind::Overloaded`], since other requests will release it.
+fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation> {
+    clients.reserve(bytes).map_err(|refused| {
+        let total = format_bytes(refused.total);
+        if held.saturating_add(bytes) > refused.total / 2 {
+            return Error::budget(format!(
+                "the hits of these queries take most of the {total} for answers; ask for fewer"
+            ));
+        }
+        Error::overloaded("other requests take the memory that is for answers now; try again later")
+    })
+}

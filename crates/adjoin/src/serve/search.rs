@@ -1,0 +1,101 @@
+//! Searches of a store that keep buckets in memory from one batch of queries to the next.
+
+use std::sync::{Arc, Mutex};
+
+use super::PURPOSE;
+use super::answering::{Answering, Kept};
+use super::batch::Batch;
+use super::options::{
+    CacheOptions, CacheStatistics, NewPlanner, ServedHits, ServedQuery, SharedStatistics, usual_planner,
+};
+use crate::buckets::Searcher;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Coordinate, with_coordinates};
+use crate::load::Buckets;
+use crate::store::Store;
+use crate::workers::lock;
+
+/// Answers batches of queries of a store, one batch at a time.
+pub struct CachedSearch {
+    /// Separate from the search, so that statistics are available during a batch.
+    statistics: SharedStatistics,
+    search: Mutex<Box<dyn AnswerBatch>>,
+}
+
+/// Answers batches. Hides the type of the coordinates.
+trait AnswerBatch: Send {
+    fn answer(&mut self, batch: &Batch<'_>);
+}
+
+/// An open store, and everything that is kept for the next batch.
+struct OpenSearch<T: Coordinate> {
+    context: Context,
+    store: Arc<Store>,
+    kept: Kept<T>,
+}
+
+impl CachedSearch {
+    /// Opens a store for searches with all the free memory in the context's budget. Give it its own budget.
+    ///
+    /// # Errors
+    /// If the budget is too small, or the store cannot be read.
+    pub fn open(context: &Context, store: Arc<Store>, options: &CacheOptions) -> Result<Self> {
+        Self::open_planned(context, store, options, usual_planner())
+    }
+
+    /// Opens a store for searches by plans that were computed elsewhere, such as in the laboratory.
+    ///
+    /// # Errors
+    /// As [`CachedSearch::open`].
+    #[doc(hidden)]
+    pub fn open_planned(
+        context: &Context,
+        store: Arc<Store>,
+        options: &CacheOptions,
+        new_planner: NewPlanner,
+    ) -> Result<Self> {
+        let statistics = SharedStatistics::default();
+        let shared = statistics.clone();
+        let search = with_coordinates!(Buckets::of(&store).space(), T => {
+            Box::new(OpenSearch::<T>::new(context, store, options, new_planner, shared)?) as Box<dyn AnswerBatch>
+        });
+        Ok(Self { statistics, search: Mutex::new(search) })
+    }
+
+    /// Answers a batch of queries. Calls `deliver` with the number and hits of each query as soon as they are known, on
+    /// any thread, and returns after the last. Waits while another thread answers a batch.
+    pub fn answer(&self, queries: &[ServedQuery<'_>], deliver: &mut (dyn FnMut(usize, Result<ServedHits>) + Send)) {
+        lock(&self.search).answer(&Batch::new(queries, deliver));
+    }
+
+    /// Returns the statistics so far.
+    pub fn statistics(&self) -> CacheStatistics {
+        *lock(&self.statistics)
+    }
+}
+
+impl<T: Coordinate> OpenSearch<T> {
+    fn new(
+        context: &Context,
+        store: Arc<Store>,
+        options: &CacheOptions,
+        new_planner: NewPlanner,
+        statistics: SharedStatistics,
+    ) -> Result<Self> {
+        let buckets = &Buckets::of(&store);
+        let mut context = context.for_run(Kept::<T>::least_bytes(buckets, context.threads, options), PURPOSE)?;
+        // The deadline of the caller's work does not apply to queries, which have their own.
+        context.cancel = context.cancel.with_deadline(None);
+        let kept = Kept::new(&Searcher::new(&context, buckets)?, options, new_planner, statistics)?;
+        Ok(Self { context, kept, store })
+    }
+}
+
+impl<T: Coordinate> AnswerBatch for OpenSearch<T> {
+    fn answer(&mut self, batch: &Batch<'_>) {
+        let buckets = Buckets::of(&self.store);
+        let searcher = Searcher::with_centers(&self.context, &buckets, self.kept.centers());
+        Answering::new(&searcher, &mut self.kept).answer(batch);
+    }
+}
