@@ -1,8 +1,9 @@
 //! The open store, index or collection with the memory of its searches, and the choice of how each batch is answered.
 //!
-//! There are two lanes, so that cheap requests do not wait for expensive ones. If a store is served, a [`CachedSearch`], which
-//! keeps buckets in memory, answers the batches lane and keeps buckets in memory between batches. All other requests are lane
-//! run in a part of the memory that leaves enough for the quick lane. `answering.rs` carries out both.
+//! There are two lanes, so that cheap requests do not wait for expensive ones. If a store is served, a [`CachedSearch`]
+//! answers the quick lane and keeps buckets in memory between batches. All other requests are answered by
+//! [`Folder::search`]. On the long lane, this runs in a part of the memory that leaves enough for the quick lane.
+//! `answering.rs` carries out both.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
