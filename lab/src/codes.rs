@@ -5,16 +5,17 @@
 
 use std::fmt;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::geometry::{Coordinate, Space};
-use adjoin::kernels::{Kernel, Panel};
-use adjoin::options::Metric;
-use adjoin::quantize::{Quantizer, Table};
-use adjoin::random::Random;
-use adjoin::report::Stopwatch;
-use adjoin::source::{self, SourceOptions};
-use adjoin::workers::map_items;
+use adjoin::{
+    Context, Error, Metric, Random, Result, SourceOptions,
+    kernels::{Kernel, Panel},
+    lab::{
+        geometry::{Coordinate, Space},
+        quantize::{Quantizer, Table},
+        report::Stopwatch,
+        source,
+        workers::map_items,
+    },
+};
 
 use crate::rabitq::{RabitQuantizer, RabitTable};
 

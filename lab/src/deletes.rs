@@ -2,12 +2,15 @@
 
 use std::str::FromStr;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::graph::{Graph, GreedySearch};
-use adjoin::kernels::Panel;
-use adjoin::lab::{Pruner, Vectors};
-use adjoin::workers::map_items;
+use adjoin::{
+    Context, Error, Result,
+    kernels::Panel,
+    lab::{
+        Pruner, Vectors,
+        graph::{Graph, GreedySearch},
+        workers::map_items,
+    },
+};
 
 /// Number of live vertices found around each deleted one (IP-DiskANN's k).
 const NEAREST: usize = 50;
@@ -176,8 +179,7 @@ impl Mending<'_> {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::graph::GraphOptions;
-    use adjoin::random::Random;
+    use adjoin::{GraphOptions, Random};
 
     use super::*;
 

@@ -1,10 +1,7 @@
 //! Reads a u8bin file as vectors and held-out queries, and computes their true neighbors, for experiments on graphs in
 //! memory.
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::kernels::Panel;
-use adjoin::workers::map_items;
+use adjoin::{Context, Error, Result, kernels::Panel, lab::workers::map_items};
 
 /// Number of vectors at the end of a file that are queries.
 pub(crate) const QUERIES: usize = 1_000;

@@ -16,18 +16,15 @@ use std::path::Path;
 use crate::one_query::OneQuery;
 use crate::page_orders::{PageOrder, relayout};
 use crate::walks;
-use adjoin::buckets::{self, QuerySet, SearchQueries};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::graph::Graph;
-use adjoin::index::{self, BuiltIndex, Index, IndexOptions};
-use adjoin::kernels::Kernel;
-use adjoin::lab::{VertexVectors, build_with_graph, vertex_vectors};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::{LatencyStatistics, Stopwatch};
-use adjoin::sink::CollectHits;
-use adjoin::source::{self, SourceOptions, VectorSource};
-use adjoin::store::{self, BuildOptions, Store};
+use adjoin::{
+    BuildOptions, BuiltIndex, CollectHits, Context, Error, Index, IndexOptions, LatencyStatistics, QuerySet,
+    QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, VectorSource,
+    kernels::Kernel,
+    lab::{
+        VertexVectors, buckets, build_with_graph, graph::Graph, index, query::QuerySources, report::Stopwatch, source,
+        vertex_vectors,
+    },
+};
 
 const QUERIES: usize = 1_000;
 const K: usize = 10;
@@ -63,14 +60,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (base, queries) = (open(base)?, open(queries)?);
     let at = folder.join("store");
     if !at.exists() {
-        store::build(&context, &*base, &at, &BuildOptions::default())?;
+        Store::build(&context, &*base, &at, &BuildOptions::default())?;
     }
     let IndexOptions { page_bytes, code_bytes, graph, .. } = options;
     let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}-{method}-{megabytes}", graph.degree));
     let store = Store::open(&context, &at)?;
     if !place.exists() {
         let built = match method.as_str() {
-            "near" => index::build(&building, &store, &place, &options, false)?,
+            "near" => Index::build(&building, &store, &place, &options, false)?,
             "vamana" => build_by_inserts(&building, &store, &place, &options)?,
             _ => return Err(Error::option(format!("{method} is no graph; give near or vamana"))),
         };

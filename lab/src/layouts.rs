@@ -9,14 +9,11 @@
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index};
-use adjoin::lab::PageGraph;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::{SearchStatistics, Stopwatch};
-use adjoin::sink::CollectHits;
-use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::{
+    CollectHits, Context, Error, Index, QueryTarget, Result, SearchEffort, SearchOptions, SearchStatistics,
+    SourceOptions, VectorSource,
+    lab::{PageGraph, index, query::QuerySources, report::Stopwatch, source},
+};
 
 use crate::page_orders::{PageOrder, relayout};
 

@@ -30,9 +30,9 @@ mod walks;
 
 use std::process::ExitCode;
 
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 #[cfg(test)]
-use adjoin::{kernels, random};
+use adjoin::{Random, kernels};
 
 /// An experiment, given its arguments.
 type Experiment = fn(&[String]) -> Result<()>;

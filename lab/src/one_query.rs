@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::error::Result;
-use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use adjoin::{IdKind, Ids, Result, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
 /// A source with one query.
 pub(crate) struct OneQuery {

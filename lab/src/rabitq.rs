@@ -9,12 +9,11 @@
 
 use std::fmt;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::kernels::{CodeRows, Kernel, Panel, TABLE_ENTRIES};
-use adjoin::lab::{Axes, Principal};
-use adjoin::random::Random;
-use adjoin::workers::map_items;
+use adjoin::{
+    Context, Error, Random, Result,
+    kernels::{CodeRows, Kernel, Panel, TABLE_ENTRIES},
+    lab::{Axes, Principal, workers::map_items},
+};
 
 /// Bytes of a code in addition to its grid point: `|r|^2` and f, 16 bits each.
 const FACTOR_BYTES: usize = 4;

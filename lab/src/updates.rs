@@ -17,12 +17,14 @@
 
 use crate::deletes::{DeleteRule, delete};
 use crate::held_out::{QUERIES, read, truth};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::graph::{Graph, GraphOptions, GreedySearch};
-use adjoin::kernels::Panel;
-use adjoin::random::Random;
-use adjoin::report::Stopwatch;
+use adjoin::{
+    Context, Error, GraphOptions, Random, Result,
+    kernels::Panel,
+    lab::{
+        graph::{Graph, GreedySearch},
+        report::Stopwatch,
+    },
+};
 use serde_json::{Value, json};
 
 const K: usize = 10;

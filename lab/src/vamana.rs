@@ -6,11 +6,14 @@
 //! equal graphs.
 
 use crate::held_out::{QUERIES, read, truth};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::graph::{Graph, GraphOptions, GreedySearch};
-use adjoin::kernels::Panel;
-use adjoin::report::Stopwatch;
+use adjoin::{
+    Context, Error, GraphOptions, Result,
+    kernels::Panel,
+    lab::{
+        graph::{Graph, GreedySearch},
+        report::Stopwatch,
+    },
+};
 
 const K: usize = 10;
 const LISTS: [usize; 6] = [10, 20, 40, 75, 100, 200];

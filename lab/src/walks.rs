@@ -7,14 +7,10 @@
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index};
-use adjoin::lab::{Entry, WalkStrategy};
-use adjoin::output::Target;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::sink::HitWriter;
-use adjoin::source::{self, SourceOptions};
+use adjoin::{
+    Context, Error, HitWriter, Index, QueryTarget, Result, SearchEffort, SearchOptions, SourceOptions, Target,
+    lab::{Entry, WalkStrategy, index, query::QuerySources, source},
+};
 
 /// Largest value of each number.
 const MOST: usize = 256;

@@ -5,12 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use adjoin::context::Context;
-use adjoin::index::{self, IndexOptions};
-use adjoin::options::{Element, VectorType};
-use adjoin::output::Target;
-use adjoin::source::{self, Generated};
-use adjoin::store::{self, Store};
+use adjoin::{Context, Element, Generated, Index, IndexOptions, Store, Target, VectorType, lab::source};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,7 +21,7 @@ impl Place {
             let what =
                 Generated { rows, vectors: VectorType { element: Element::U8, dimensions: 16 }, hardness: 1.0, seed };
             let target = Target::File { path: place.path(name), force: false };
-            source::generate(&Context::default(), &what, &target).unwrap();
+            what.write(&Context::default(), &target).unwrap();
         }
         place
     }
@@ -40,7 +35,7 @@ impl Place {
         let context = Context::default().with_memory(256 << 20);
         let source =
             source::open(&context, &[self.path("set.u8bin").display().to_string()], &Default::default()).unwrap();
-        store::build(&context, &*source, &self.path("store"), &Default::default()).unwrap();
+        Store::build(&context, &*source, &self.path("store"), &Default::default()).unwrap();
         Store::open(&context, &self.path("store")).unwrap()
     }
 
@@ -48,7 +43,7 @@ impl Place {
     fn index(&self) {
         let context = Context::default().with_memory(256 << 20);
         let options = IndexOptions { code_bytes: 8, ..IndexOptions::default() };
-        index::build(&context, &self.store(), &self.path("index"), &options, false).unwrap();
+        Index::build(&context, &self.store(), &self.path("index"), &options, false).unwrap();
     }
 
     fn run(&self, line: &str) -> (bool, String, String) {

@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adjoin::collection::{Attribute, Collection as Live, CollectionOptions, Durability, Write, backup};
-use adjoin::error::Result;
-use adjoin::options::VectorType;
-use adjoin::output::Target;
-use adjoin::sink::write_vectors;
-use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
-use adjoin::sql::Condition;
+use adjoin::{
+    Attribute, Collection as Live, CollectionOptions, Condition, Durability, IdKind, Ids, Result, Target, TextIds,
+    VectorSource, VectorType, Write,
+};
 use pyo3::prelude::*;
 
 use crate::open_folder::OpenFolder;
@@ -43,7 +40,7 @@ pub(crate) fn create_live(
         let attributes = wanted.columns.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
         let (metric, ids) = (wanted.metric.parse()?, kind_of(&wanted.ids));
         let options = CollectionOptions { vectors, metric, ids, attributes, index };
-        Live::create(&adjoin::context::Context::default(), &folder, &options)
+        Live::create(&adjoin::Context::default(), &folder, &options)
     };
     create().map_err(|error| raised(py, &error))
 }
@@ -148,9 +145,8 @@ impl Collection {
     ) -> PyResult<u64> {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         let target = Target::File { path, force };
-        running.run(py, |context| {
-            self.0.with_collection(|live| Ok(write_vectors(context, &live.snapshot(), &target)?.rows))
-        })
+        running
+            .run(py, |context| self.0.with_collection(|live| Ok(target.write_vectors(context, &live.snapshot())?.rows)))
     }
 
     /// Copies the collection as it is now to a folder. Returns the content of the copy as JSON.
@@ -163,7 +159,9 @@ impl Collection {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
-        running.run(py, |context| self.0.with_collection(|live| json(&backup(context, live.folder(), &folder, force)?)))
+        running.run(py, |context| {
+            self.0.with_collection(|live| json(&Live::backup(context, live.folder(), &folder, force)?))
+        })
     }
 
     /// Makes all writes durable and returns the number of the last one.

@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, UInt8Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int64Array, NullArray, PrimitiveArray,

@@ -4,10 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use adjoin::dedupe::Dedupe;
-use adjoin::error::{Error, Result};
-use adjoin::output::{Target, parent};
-use adjoin::sql::OrderBy;
+use adjoin::{Dedupe, Error, OrderBy, Result, Target};
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -55,7 +52,7 @@ pub(crate) fn dedupe(
             removed: Some(Target::File { path: removed.clone(), force: *force }),
             force: *force,
         };
-        json(&what.run(&context.clone().or_temporary(parent(output)))?)
+        json(&what.run(&context.clone().or_temporary(Target::parent_of(output)))?)
     })
 }
 

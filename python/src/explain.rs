@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-use adjoin::error::Error;
-use adjoin::estimate::{self, Question, estimate};
-use adjoin::options::Metric;
-use adjoin::predicate::Predicate;
-use adjoin::store::kind_of;
+use adjoin::{Error, Estimate, EstimateQuestion, FolderKind, Metric, Predicate};
 use pyo3::prelude::*;
 
 use crate::options::{JoinTarget, Resources, StoreOptions, json};
@@ -26,7 +22,7 @@ pub(crate) fn explain(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
         for source in &sources {
-            if let Some(kind) = kind_of(context, Path::new(source))? {
+            if let Some(kind) = FolderKind::of(context, Path::new(source))? {
                 let refused =
                     format!("{source} is {kind}; name the data set that it was built of, which is what explain takes");
                 return Err(Error::input(refused));
@@ -37,7 +33,7 @@ pub(crate) fn explain(
         let metric = metric.or(asked.as_ref().map(Predicate::metric)).unwrap_or(Metric::L2);
         let build = store_options.build_options(metric, false)?;
         let source = store_options.open(context, &sources)?;
-        json(&estimate(context, &*source, &Question { build: &build, asked, aim })?)
+        json(&EstimateQuestion { build: &build, asked, aim }.estimate(context, &*source)?)
     })
 }
 
@@ -56,7 +52,7 @@ pub(crate) fn threshold_leaving(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
         let (source, build) = (store_options.source_options()?, store_options.build_options(metric.parse()?, false)?);
-        let leaving = estimate::threshold_leaving(context, &sources, &source, &build, rows)?;
+        let leaving = Estimate::threshold_leaving(context, &sources, &source, &build, rows)?;
         let missed = leaving.misses(rows).then(|| leaving.rows.estimate.round() as u64);
         Ok((leaving.threshold, missed))
     })

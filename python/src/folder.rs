@@ -3,16 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adjoin::buckets::QuerySet;
-use adjoin::collection;
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::folder::{ClosedFolder, Folder as Opened, OnMissing, SearchQueries};
-use adjoin::index;
-use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::source::{IdKind, VectorSource};
-use adjoin::sql::Condition;
-use adjoin::store::{self, Kind};
+use adjoin::{
+    ClosedFolder, Condition, Context, EffortOptions, Error, Folder as Opened, FolderKind, IdKind, Index, OnMissing,
+    QuerySet, QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, Store, VectorSource,
+};
 use pyo3::prelude::*;
 use serde_json::{Value, json as object};
 
@@ -163,18 +157,18 @@ impl Folder {
         let (path, kind) = (self.0.path(), self.0.kind());
         running.run(py, |context| {
             let (damage, count, leftovers, strangers) = match kind {
-                Kind::Store => {
-                    let report = store::verify(context, path)?;
+                FolderKind::Store => {
+                    let report = Store::verify(context, path)?;
                     let damage = report.damages.first().map(ToString::to_string);
                     (damage, report.damage_count, report.leftovers, report.strangers)
                 }
-                Kind::Index => {
-                    let report = index::verify(context, path)?;
+                FolderKind::Index => {
+                    let report = Index::verify(context, path)?;
                     let damage = report.damages.first().map(ToString::to_string);
                     (damage, report.damage_count, report.leftovers, report.strangers)
                 }
-                Kind::Collection => {
-                    let report = collection::verify(context, path)?;
+                FolderKind::Collection => {
+                    let report = adjoin::Collection::verify(context, path)?;
                     let index = report.index.unwrap_or_default();
                     let damage = index.damages.first().map(ToString::to_string);
                     (damage, index.damage_count, report.leftovers, report.strangers)

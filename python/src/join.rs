@@ -5,15 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::job::{Job, OpenedSets, Output, ResultKind, schema_of};
-use adjoin::join::Sets;
-use adjoin::output::{Target, check_free, parent};
-use adjoin::predicate::Predicate;
-use adjoin::sink::{PairSchema, PairSink, PairWriter};
-use adjoin::source::IdKind;
-use adjoin::store::BuildOptions;
+use adjoin::{
+    BuildOptions, Context, Error, IdKind, Job, OpenedSets, Output, PairSchema, PairSink, PairWriter, Predicate, Result,
+    ResultKind, Sets, Target,
+};
 use adjoin_cli::{Names, PageNames, PageSources, write_page};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pyo3::prelude::*;
@@ -135,7 +130,7 @@ impl Joined {
     /// Writes the pairs, or a result by row, to a file.
     fn write(&self, py: Python<'_>, path: PathBuf, result: &str, rule: &str, force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
-            let context = &context.clone().or_temporary(parent(&path));
+            let context = &context.clone().or_temporary(Target::parent_of(&path));
             self.write_result(context, Target::File { path, force }, result, rule)
         })
     }
@@ -143,7 +138,7 @@ impl Joined {
     /// Writes an HTML report.
     fn report(&self, py: Python<'_>, path: PathBuf, names: [Option<NameTable>; 2], force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
-            check_free(&*context.device, &path, force)?;
+            Target::check_free(&*context.device, &path, force)?;
             let number = self.results.fetch_add(1, Ordering::Relaxed);
             let pairs = self.folder.join(format!("pairs-{number}.parquet"));
             let target = Target::File { path: pairs.clone(), force: false };
@@ -196,7 +191,7 @@ impl Joined {
     }
 
     fn write_pairs(&self, context: &Context, sets: Sets<'_>, target: &Target) -> Result<()> {
-        let schema = schema_of(sets);
+        let schema = sets.schema();
         let bytes = PairWriter::memory_bytes(schema.ids != [IdKind::None; 2]);
         let _memory = context.reserve(bytes, "writing this result")?;
         let mut sink = Box::new(PairWriter::create(context, target, schema)?);

@@ -17,12 +17,7 @@ mod search;
 
 use std::ffi::OsString;
 
-use adjoin::job::{Opened, only_for_builds};
-use adjoin::message::Argument;
-use adjoin::options::Metric;
-use adjoin::output::parent;
-use adjoin::source::{IdKind, VectorSource};
-use adjoin::store::{self, Append, AppendReport, BuildOptions, Store};
+use adjoin::{Append, AppendReport, Argument, BuildOptions, IdKind, Metric, Opened, Store, Target, VectorSource};
 use adjoin_cli::run as run_command;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
@@ -56,7 +51,7 @@ fn build(
     running.run(py, |context| {
         let source = store_options.open(context, &sources)?;
         let options = store_options.build_options(request.metric.parse()?, request.force)?;
-        store::build(context, &*source, store.as_ref(), &options)?;
+        Store::build(context, &*source, store.as_ref(), &options)?;
         options::json(&context.memory())
     })
 }
@@ -83,7 +78,7 @@ fn append(
         let new = source.as_deref().map(|source| source as &dyn VectorSource);
         let request = Append { new, delete: Some(&delete).filter(|ids| !ids.is_empty()), on_bad, on_duplicate_id };
         let AppendReport { new_rows, skipped_rows, removed_rows, missing_ids, bytes_read, bytes_written, .. } =
-            store::append(context, folder, &request)?;
+            Store::append(context, folder, &request)?;
         options::json(&serde_json::json!({
             "new_rows": new_rows,
             "skipped_rows": skipped_rows,
@@ -113,11 +108,11 @@ fn build_index(
         let metric = request.metric.as_deref().map(str::parse::<Metric>).transpose()?;
         let source = store_options.source_options()?;
         let of_store = store_options.build_options(metric.unwrap_or(Metric::L2), false)?;
-        let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
-        let context = &context.clone().or_temporary(parent(index.as_ref()));
-        let later = |source: &dyn VectorSource| adjoin::index::building_bytes(context, source, &of_store, &options);
+        let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(source.only_for_builds(&of_store));
+        let context = &context.clone().or_temporary(Target::parent_of(index.as_ref()));
+        let later = |source: &dyn VectorSource| options.building_bytes(context, source, &of_store);
         let opened = Opened::new(context, &sources, &source, &of_store, of_builds, &later)?;
-        adjoin::index::build(context, &opened.store, index.as_ref(), &options, request.force)?;
+        adjoin::Index::build(context, &opened.store, index.as_ref(), &options, request.force)?;
         options::json(&context.memory())
     })
 }
@@ -125,7 +120,7 @@ fn build_index(
 /// Returns the resident memory of the process, and restarts the measurement of its peak.
 #[pyfunction]
 fn resident_from_now_on() -> u64 {
-    adjoin::context::resident_from_now_on()
+    adjoin::Context::resident_from_now_on()
 }
 
 #[pymodule]

@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::buckets::{NearestOptions, neighbor_schema};
-use adjoin::job::NearestJob;
-use adjoin::options::Metric;
-use adjoin::query::{EffortOptions, SearchEffort};
+use adjoin::{EffortOptions, Metric, NearestJob, NearestOptions, SearchEffort};
 use pyo3::prelude::*;
 
 use crate::options::{Resources, StoreOptions};
@@ -50,6 +47,6 @@ pub(crate) fn nearest(
         let of_rows = QUERY_BYTES * opened.store.manifest().rows;
         let _of_rows = context.reserve(of_rows, "numbers of rows and neighbors")?;
         let file = folder.join("neighbors.parquet");
-        into_file(context, &file, neighbor_schema(&opened.store), |sink| job.run(context, &opened, sink))
+        into_file(context, &file, opened.store.neighbor_schema(), |sink| job.run(context, &opened, sink))
     })
 }

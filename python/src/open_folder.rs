@@ -3,14 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use adjoin::collection::{Collection as Live, Merger, MergerOptions};
-use adjoin::context::Context;
-use adjoin::device::Creator;
-use adjoin::error::{Error, Result};
-use adjoin::folder::{ClosedFolder, Folder as Opened};
-use adjoin::locks::check_creator;
-use adjoin::options::parse_bytes;
-use adjoin::store::Kind;
+use adjoin::{
+    ClosedFolder, Collection as Live, Context, Error, Folder as Opened, FolderKind, Merger, MergerOptions, Result,
+    device::Creator, parse_bytes,
+};
 use pyo3::prelude::*;
 
 use crate::run::Counted;
@@ -31,7 +27,7 @@ impl Opening {
     /// Opens a folder, and starts automatic merges of a collection if requested.
     pub(crate) fn open(&self, context: &Context, path: &Path) -> Result<(Opened, Option<Merger>)> {
         let closed = ClosedFolder::read(context, path)?;
-        let wanted = self.kind.as_deref().and_then(|name| Kind::ALL.into_iter().find(|kind| kind.name() == name));
+        let wanted = self.kind.as_deref().and_then(|name| FolderKind::ALL.into_iter().find(|kind| kind.name() == name));
         wanted.map_or(Ok(()), |wanted| closed.check_kind(wanted))?;
         let folder = if self.read_only { closed.open(context)? } else { Opened::open_to_write(context, path)? };
         let Opened::Collection(live) = &folder else { return Ok((folder, None)) };
@@ -51,7 +47,7 @@ impl Opening {
 pub(crate) struct OpenFolder {
     creator: Creator,
     path: PathBuf,
-    kind: Kind,
+    kind: FolderKind,
     open: RwLock<Option<Open>>,
 }
 
@@ -85,7 +81,7 @@ impl OpenFolder {
         &self.path
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> FolderKind {
         self.kind
     }
 
@@ -110,7 +106,11 @@ impl OpenFolder {
     /// Returns an error in a forked child if the folder is a collection, before any lock is touched: a thread that the
     /// child does not have may hold it.
     pub(crate) fn check_creator(&self) -> Result<()> {
-        if self.kind == Kind::Collection { check_creator(self.creator, self.path.display()) } else { Ok(()) }
+        if self.kind == FolderKind::Collection {
+            Context::check_opened_here(self.creator, self.path.display())
+        } else {
+            Ok(())
+        }
     }
 
     /// Closes the folder, as [`Open::close`] does.

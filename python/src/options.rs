@@ -4,20 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use adjoin::choice::Choice;
-use adjoin::collection::{AttributeKind, Durability};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::folder::OnMissing;
-use adjoin::graph::GraphOptions;
-use adjoin::index::IndexOptions;
-use adjoin::job::{Conditions, ResultKind, open_source};
-use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::options::{Element, Metric, parse_bytes};
-use adjoin::predicate::Predicate;
-use adjoin::sink::KeepRule;
-use adjoin::source::{IdChoice, IdType, SourceOptions, VectorSource, columns_read};
-use adjoin::store::{BuildOptions, OnBad, OnDuplicateId};
+use adjoin::{
+    AttributeKind, BuildOptions, Choice, Conditions, Context, Durability, Element, Error, GraphOptions, IdChoice,
+    IdType, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
+    Result, ResultKind, SourceOptions, VectorSource, open_source, parse_bytes,
+};
 use arrow_schema::Schema;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -101,7 +92,7 @@ impl StoreOptions {
     /// Returns the indices of the columns to read from a table; `name` is the table's name in messages.
     pub(crate) fn columns_read(&self, name: &str, schema: &Schema) -> Result<Vec<usize>> {
         let kept = self.build_options(Metric::L2, false)?.kept_columns();
-        columns_read(name.as_ref(), schema, &self.source_options()?, &kept)
+        self.source_options()?.columns_read(name.as_ref(), schema, &kept)
     }
 
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {

@@ -5,10 +5,7 @@ use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::sink::{PAIR_ID_COLUMNS, PairBatch, PairSchema, PairSink, Written, id_column, id_field, value_field};
-use adjoin::source::{IdKind, Ids, TextIds};
+use adjoin::{Context, Error, IdKind, Ids, PairBatch, PairSchema, PairSink, Result, TextIds, Written};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array};
@@ -174,9 +171,9 @@ impl PairFileWriter {
     pub(crate) fn create(path: &Path, PairSchema { ids: kinds, metric, .. }: PairSchema) -> Result<Self> {
         let mut fields: Vec<Field> = ROW_COLUMNS.map(|name| Field::new(name, DataType::UInt64, false)).into();
         if kinds != [IdKind::None; 2] {
-            fields.extend(PAIR_ID_COLUMNS.into_iter().zip(kinds).map(|(name, kind)| id_field(name, kind)));
+            fields.extend(PairSchema::ID_COLUMNS.into_iter().zip(kinds).map(|(name, kind)| kind.field(name)));
         }
-        fields.push(value_field(metric));
+        fields.push(metric.value_field());
         let schema = Arc::new(Schema::new(fields));
         let file = File::create(path).map_err(|error| failed(path, error))?;
         let writer = StreamWriter::try_new(BufWriter::new(file), &schema).map_err(|error| failed(path, error))?;
@@ -200,8 +197,8 @@ impl PairSink for PairFileWriter {
             columns.push(Arc::new(UInt64Array::from(rows.clone())));
         }
         if self.schema.fields().len() == WITH_IDS {
-            columns.push(id_column(&batch.left_rows, &batch.left_ids));
-            columns.push(id_column(&batch.right_rows, &batch.right_ids));
+            columns.push(batch.left_ids.column(&batch.left_rows));
+            columns.push(batch.right_ids.column(&batch.right_rows));
         }
         columns.push(Arc::new(Float32Array::from(batch.values.clone())));
         let columns = RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema");
@@ -238,7 +235,7 @@ pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     let all = reader.schema();
     let has_ids = all.fields().len() == WITH_IDS;
     let columns: Vec<usize> = if has_ids { vec![2, 3, 4] } else { vec![0, 1, 2] };
-    let [left, right] = PAIR_ID_COLUMNS;
+    let [left, right] = PairSchema::ID_COLUMNS;
     let names = [left, right, all.field(all.fields().len() - 1).name()];
     let fields = columns.iter().zip(names).map(|(&k, name)| all.field(k).clone().with_name(name));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));

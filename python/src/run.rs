@@ -5,13 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use adjoin::context::Context;
-use adjoin::device::Creator;
-use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::locks::check_creator;
-use adjoin::message::{Argument, Mention};
-use adjoin::report::{Cancel, Progress};
-use adjoin::workers::spawn_scoped;
+use adjoin::{Argument, Cancel, Context, Error, ErrorKind, Mention, Progress, Result, device::Creator};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -118,7 +112,7 @@ impl Running {
 
     /// Returns an error in a forked child.
     pub(crate) fn check_creator(&self) -> Result<()> {
-        check_creator(self.creator, "this result")
+        Context::check_opened_here(self.creator, "this result")
     }
 
     /// Registers the budget, for work that continues after the call.
@@ -137,8 +131,9 @@ impl Running {
         let (result, stopped) = py.detach(|| {
             let (sender, receiver) = sync_channel(1);
             std::thread::scope(|scope| {
-                if let Err(error) = spawn_scoped(scope, "adjoin", move || sender.send(work(context))) {
-                    return (Err(error), None);
+                let thread = std::thread::Builder::new().name("adjoin".to_owned());
+                if let Err(error) = thread.spawn_scoped(scope, move || sender.send(work(context))) {
+                    return (Err(Error::no_thread(error)), None);
                 }
                 let mut stopped = None;
                 loop {

@@ -3,10 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::output::Target;
-use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
+use adjoin::{Context, Error, HitBatch, HitSchema, HitSink, HitWriter, Result, Target, Written};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef};

@@ -18,8 +18,7 @@ use std::ffi::OsString;
 
 pub use report::{Names, Page, PageNames, PageSources, write_page};
 
-use adjoin::error::{Error, ErrorKind};
-use adjoin::message::{Argument, Mention};
+use adjoin::{Argument, Error, ErrorKind, Mention};
 
 use args::{Arguments, Command};
 
@@ -82,7 +81,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 fn silence_caught_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !adjoin::source::is_guarded() {
+        if !Error::replaces_panic() {
             print(panic);
         }
     }));

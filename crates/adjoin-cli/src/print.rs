@@ -3,7 +3,7 @@
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 
 /// Formats a fraction as messages do: `3.04 %`.
 pub(crate) fn percent(share: f64) -> String {

@@ -4,8 +4,7 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use adjoin::options::format_number;
-use adjoin::report::Progress;
+use adjoin::{Progress, format_number};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Time between two lines without a terminal. A shorter phase prints no line.

@@ -6,19 +6,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, forget_code, memory_limit};
-use adjoin::error::{Error, Result};
-use adjoin::graph::GraphOptions;
-use adjoin::index::IndexOptions;
-use adjoin::job::{Output, ResultKind, open_source};
-use adjoin::kernels::Kernel;
-use adjoin::options::{Metric, format_bytes, format_count, parse_bytes};
-use adjoin::output::{Target, parent};
-use adjoin::report::{Interval, RecallStatistics};
-use adjoin::sink::KeepRule;
-use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
-use adjoin::store::{BuildOptions, Kind, kind_of};
+use adjoin::{
+    BuildOptions, Context, Error, FolderKind, GraphOptions, IdChoice, IndexOptions, Interval, KeepRule, Metric, Output,
+    RecallStatistics, Result, ResultKind, SourceOptions, Target, VectorSource,
+    device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, forget_code, memory_limit},
+    format_bytes, format_count,
+    kernels::Kernel,
+    open_source, parse_bytes,
+};
 
 use crate::args::{
     IndexShape, JoinOutput, MemoryOption, Quiet, ReadInterface, Resources, SourceColumns, StoreOptions, TemporaryPlace,
@@ -167,13 +162,13 @@ fn identity(path: &Path) -> Option<Identity> {
 /// Returns the identity of a path: its own if it exists, else that of its folder, and its name.
 fn place(path: &Path) -> Option<(Identity, Option<&OsStr>)> {
     let there = identity(path).map(|there| (there, None));
-    there.or_else(|| Some((identity(parent(path))?, Some(path.file_name()?))))
+    there.or_else(|| Some((identity(Target::parent_of(path))?, Some(path.file_name()?))))
 }
 
 /// The files that a command reads under one of its input names.
 struct Read<'a> {
     name: &'a str,
-    kind: Option<Kind>,
+    kind: Option<FolderKind>,
     /// The files, and the folder if the name is one.
     parts: HashSet<Identity>,
     /// Folders of which all files are read.
@@ -184,14 +179,14 @@ struct Read<'a> {
 impl<'a> Read<'a> {
     fn of(context: &Context, name: &'a str) -> Result<Self> {
         let path = Path::new(name);
-        let kind = kind_of(context, path)?;
+        let kind = FolderKind::of(context, path)?;
         let files = match kind {
             Some(_) => context.device.list(path)?.into_iter().map(|file| path.join(file)).collect(),
-            None => source::expand(name).unwrap_or_default(), // an invalid name is reported when it is opened
+            None => SourceOptions::expand(name).unwrap_or_default(), // an invalid name is reported when it is opened
         };
         let parts = files.iter().map(PathBuf::as_path).chain([path]).filter_map(identity).collect();
         // If files are named one by one, a new file next to them is not read.
-        let parents = files.iter().filter(|_| path.is_dir()).map(|file| parent(file));
+        let parents = files.iter().filter(|_| path.is_dir()).map(|file| Target::parent_of(file));
         let folders = parents.chain([path]).filter(|folder| folder.is_dir()).filter_map(identity).collect();
         Ok(Self { name, kind, parts, folders, files })
     }
@@ -221,7 +216,7 @@ impl<'a> Read<'a> {
         let depth = if self.kind.is_some() { usize::MAX } else { 1 };
         // If the output is a link, both its own folder and that of its target count.
         let target = output.canonicalize().ok();
-        let folders = [target.as_deref().map(parent), Some(parent(output))].into_iter().flatten();
+        let folders = [target.as_deref().map(Target::parent_of), Some(Target::parent_of(output))].into_iter().flatten();
         let folders = folders.filter_map(|folder| folder.canonicalize().ok());
         folders.into_iter().any(|folder| {
             folder.ancestors().take(depth).filter_map(identity).any(|folder| self.folders.contains(&folder))

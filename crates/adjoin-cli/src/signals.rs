@@ -4,9 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use adjoin::error::Result;
-use adjoin::report::Cancel;
-use adjoin::workers::no_thread;
+use adjoin::{Cancel, Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -52,7 +50,7 @@ pub(crate) fn watch() -> Result<Stopped> {
             watched.cancel.cancel();
         }
     });
-    drop(watcher.map_err(no_thread)?); // the thread ends with the process
+    drop(watcher.map_err(Error::no_thread)?); // the thread ends with the process
     Ok(stopped)
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use adjoin::collection::{Attribute, AttributeKind};
+use adjoin::{Attribute, AttributeKind};
 use arrow_array::builder::{ArrayBuilder, BooleanBuilder, Float64Builder, Int64Builder, StringBuilder};
 use arrow_array::temporal_conversions::timestamp_us_to_datetime;
 use arrow_array::{ArrayRef, RecordBatch};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adjoin::error::{ErrorKind, Result};
-use adjoin::workers::no_thread;
+use adjoin::{Error, ErrorKind, Result};
 use axum::http::StatusCode;
 
 use crate::backend::{Backend, Lane, is_ours};
@@ -40,7 +39,7 @@ pub(crate) fn start(
             queue.ended(run(&backend, lane, &metrics, batch));
         }
     };
-    std::thread::Builder::new().name("adjoin batches".into()).spawn(work).map_err(no_thread)
+    std::thread::Builder::new().name("adjoin batches".into()).spawn(work).map_err(Error::no_thread)
 }
 
 /// Answers the jobs of a batch, unless their clients no longer wait. Returns the cost, or `None` if there are none.

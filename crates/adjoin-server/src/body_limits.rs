@@ -1,7 +1,9 @@
 //! Bodies that have arrived, and their limits.
 
-use adjoin::device::{MemoryBudget, Reservation};
-use adjoin::options::format_bytes;
+use adjoin::{
+    device::{MemoryBudget, Reservation},
+    format_bytes,
+};
 use axum::http::StatusCode;
 
 use crate::problem::Problem;

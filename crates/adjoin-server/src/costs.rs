@@ -1,6 +1,6 @@
 //! Predicted cost of a query: the fraction of all rows that it will be compared with, by kind of query.
 
-use adjoin::query::SearchOptions;
+use adjoin::SearchOptions;
 
 /// Weight of the last answer in a known cost.
 const LEARNED: f64 = 0.2;
@@ -44,7 +44,7 @@ impl Costs {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::query::{QueryTarget, SearchEffort};
+    use adjoin::{QueryTarget, SearchEffort};
 
     use super::*;
     use crate::request::SEED;

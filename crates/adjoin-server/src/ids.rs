@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use adjoin::source::{Ids, TextIds};
+use adjoin::{Ids, TextIds};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 

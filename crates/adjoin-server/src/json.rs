@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use adjoin::options::{DIMENSIONS_MAX, Element, VectorType};
+use adjoin::{Element, VectorType};
 use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -133,7 +133,7 @@ impl<'de> Visitor<'de> for Row<'_> {
                 )));
             }
             dimensions += 1;
-            if dimensions > DIMENSIONS_MAX {
+            if dimensions > VectorType::DIMENSIONS_MAX {
                 return Err(A::Error::custom(format!(
                     "vector {} has more than {DIMENSIONS_MAX} numbers, the most that a vector may have",
                     self.number
@@ -191,7 +191,7 @@ mod tests {
             let problem = members(text).unwrap_err();
             assert!(problem.detail.contains(words), "{text}: {}", problem.detail);
         }
-        let long = format!(r#"{{"queries": [[{}0]]}}"#, "0,".repeat(DIMENSIONS_MAX));
+        let long = format!(r#"{{"queries": [[{}0]]}}"#, "0,".repeat(VectorType::DIMENSIONS_MAX));
         assert!(members(&long).unwrap_err().detail.contains("more than 8192 numbers"));
         let many = format!(r#"{{"queries": [{}[0]]}}"#, "[0],".repeat(QUERIES_MAX));
         assert!(members(&many).unwrap_err().detail.contains("more than 4096 vectors"));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 pub use tracing::Level;
 
 /// Options of a server: the folder, the address and access control.

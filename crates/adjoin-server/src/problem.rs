@@ -1,7 +1,6 @@
 //! Failures of requests, as problem details (RFC 9457) with the message of the engine.
 
-use adjoin::error::{Error, ErrorKind};
-use adjoin::message::{Argument, Mention};
+use adjoin::{Argument, Error, ErrorKind, Mention};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -120,7 +119,7 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::query::QueryTarget;
+    use adjoin::QueryTarget;
 
     use super::*;
 

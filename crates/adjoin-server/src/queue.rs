@@ -228,9 +228,7 @@ fn batch_of(waiting: &VecDeque<Job>, pace: ServiceRate, now: Instant) -> (usize,
 mod tests {
     use std::sync::Arc;
 
-    use adjoin::device::MemoryBudget;
-    use adjoin::options::{Element, VectorType};
-    use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
+    use adjoin::{Element, QueryTarget, SearchEffort, SearchOptions, VectorType, device::MemoryBudget};
 
     use super::*;
     use crate::request::SEED;

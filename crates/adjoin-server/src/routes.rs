@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use adjoin::collection::{Collection, Written};
-use adjoin::device::{MemoryBudget, Reservation};
-use adjoin::error::{Error, ErrorKind};
-use adjoin::folder::Folder;
-use adjoin::options::{DIMENSIONS_MAX, format_bytes};
-use adjoin::query::SearchOptions;
-use adjoin::report::Cancel;
-use adjoin::source::{ArrowTable, Ids};
+use adjoin::{
+    ArrowTable, Cancel, Collection, Error, ErrorKind, Folder, Ids, SearchOptions, VectorType, WriteReport,
+    device::{MemoryBudget, Reservation},
+    format_bytes,
+};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -171,7 +168,7 @@ async fn info(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
     let attributes: Vec<_> = attributes.into_iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect();
     let limits = json!({
         "body_bytes": server.body_bytes, "queries": QUERIES_MAX, "k": K_MAX,
-        "dimensions": DIMENSIONS_MAX, "deadline_ms": DEADLINE_MS_MAX,
+        "dimensions": VectorType::DIMENSIONS_MAX, "deadline_ms": DEADLINE_MS_MAX,
     });
     let mut info = serde_json::to_value(served.folder().facts()).map_err(unwritable)?;
     info["columns"] = attributes.into();
@@ -234,7 +231,7 @@ async fn write(
     server: Arc<Server>,
     headers: &HeaderMap,
     body: Body,
-    work: fn(&Collection, &[u8], &Cancel) -> Result<Written, Problem>,
+    work: fn(&Collection, &[u8], &Cancel) -> Result<WriteReport, Problem>,
 ) -> Result<Response, Problem> {
     let deadline = Instant::now() + Duration::from_millis(DEADLINE_MS);
     content_type(headers, &[JSON])?;

@@ -3,15 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::buckets::{CALIBRATED_K_MAX, QuerySet};
-use adjoin::collection::{Collection, Merger, MergerOptions};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::folder::{Folder, SearchQueries};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::SearchStatistics;
-use adjoin::sink::HitSink;
-use adjoin::source::VectorSource;
+use adjoin::{
+    Collection, Context, Error, Folder, HitSink, Merger, MergerOptions, QuerySet, QueryTarget, Result, SearchEffort,
+    SearchOptions, SearchQueries, SearchStatistics, Store, VectorSource,
+};
 
 use crate::request::SEED;
 
@@ -81,7 +76,7 @@ impl Served {
             _ => true,
         };
         match &self.folder {
-            Folder::Store(_) => matches!(search.effort, SearchEffort::Probes(_)) || k <= CALIBRATED_K_MAX,
+            Folder::Store(_) => matches!(search.effort, SearchEffort::Probes(_)) || k <= Store::CALIBRATED_K_MAX,
             Folder::Index(index) => known(&|recall| index.is_calibrated(k, recall, SEED)),
             Folder::Collection(collection) => known(&|recall| collection.is_calibrated(k, recall, SEED)),
         }
@@ -129,7 +124,7 @@ impl Generation {
     /// Reads the current generation of `folder`.
     pub(crate) fn of(folder: &Path) -> Self {
         use std::os::unix::fs::MetadataExt;
-        let manifest: PathBuf = folder.join(adjoin::store::format::MANIFEST_FILE);
+        let manifest: PathBuf = folder.join(Folder::MANIFEST_FILE);
         let facts = manifest.metadata().ok();
         // A manifest is published by a rename, so that a new one has its own inode.
         Self(facts.map(|facts| (facts.ino(), facts.mtime(), facts.mtime_nsec())))

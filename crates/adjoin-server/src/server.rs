@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use adjoin::context::Context;
-use adjoin::device::MemoryBudget;
-use adjoin::error::{Error, Result};
-use adjoin::report::{Cancel, Progress};
+use adjoin::{Cancel, Context, Error, Progress, Result, device::MemoryBudget};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -172,7 +169,7 @@ fn runtime() -> Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(THREADS).max_blocking_threads(WRITES + 2 * THREADS).thread_stack_size(STACK_BYTES);
     builder.thread_name("adjoin clients").enable_io().enable_time();
-    builder.build().map_err(adjoin::workers::no_thread)
+    builder.build().map_err(Error::no_thread)
 }
 
 fn cannot_listen(listen: SocketAddr, error: std::io::Error) -> Error {

@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 
-use adjoin::collection::{Collection, Durability, Write, Written};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::options::{Element, VectorType};
-use adjoin::report::Cancel;
-use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, VectorScan, VectorSource};
-use adjoin::sql::Condition;
+use adjoin::{
+    AttributeTables, Cancel, Collection, Condition, Context, Durability, Element, Error, IdKind, Ids, Result,
+    SourceAttributes, SourceInfo, VectorScan, VectorSource, VectorType, Write, WriteReport,
+};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use axum::http::StatusCode;
@@ -82,7 +79,7 @@ enum PutName {
 ///
 /// # Errors
 /// If the body is not as expected, or as [`Collection::write`].
-pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
+pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<WriteReport, Problem> {
     let coming: UpsertRequest<'_> = json::object(body, r#"{"ids": [1], "vectors": [[0.5, 1.5]]}"#)?;
     let manifest = collection.manifest();
     let Vectors { rows, kind, stored } = coming.vectors;
@@ -115,11 +112,17 @@ fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
 ///
 /// # Errors
 /// If the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
-pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
+pub(crate) fn delete(
+    collection: &Collection,
+    body: &[u8],
+    cancel: &Cancel,
+) -> std::result::Result<WriteReport, Problem> {
     let DeleteRequest { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
     Ok(match (ids, r#where) {
         // An empty list has no kind of ids. Nothing is deleted, so the last write is the answer.
-        (Some(GivenIds(Ids::None)), None) => Written { sequence: collection.facts().sequence, ..Written::default() },
+        (Some(GivenIds(Ids::None)), None) => {
+            WriteReport { sequence: collection.facts().sequence, ..WriteReport::default() }
+        }
         (Some(GivenIds(ids)), None) => {
             collection.write_until(&Write { delete: Some(&ids), ..Write::default() }, durability, cancel)?
         }

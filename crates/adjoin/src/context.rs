@@ -1,12 +1,13 @@
 //! The resources of a run: device, memory, threads, kernel and progress. Passed as an argument, never global.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::{
-    BudgetExceeded, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit, Reservation,
-    current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
+    BudgetExceeded, Creator, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit,
+    Reservation, current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
 };
 use adjoin_kernels::Kernel;
 
@@ -38,8 +39,7 @@ pub const DEFAULT_MEMORY_SHARE: f64 = 0.5;
 /// Most threads: more than any current machine runs at once.
 const THREADS_MAX: usize = 4_096;
 
-/// Returns the resident memory of the process, and restarts the measurement of its peak. Each of several concurrent
-/// runs counts the memory of the others too.
+/// Implements [`Context::resident_from_now_on`].
 pub fn resident_from_now_on() -> u64 {
     forget_peak_resident_bytes();
     current_resident_bytes()
@@ -151,7 +151,7 @@ impl Context {
         Self { cancel: cancel.clone(), ..self.clone() }
     }
 
-    /// Makes the budget apply to the growth beyond `before_bytes`, as returned by [`resident_from_now_on`], and beyond
+    /// Makes the budget apply to the growth beyond `before_bytes`, as returned by [`Self::resident_from_now_on`], and beyond
     /// the bytes of other work in the same process.
     #[must_use]
     pub fn beside(self, before_bytes: u64, others_bytes: Arc<AtomicU64>) -> Self {
@@ -374,6 +374,26 @@ fn budget_of(
         ]));
     }
     Ok((bytes, share))
+}
+
+impl Context {
+    /// Fraction of the machine's or cgroup's memory that is the default budget.
+    pub const DEFAULT_MEMORY_SHARE: f64 = DEFAULT_MEMORY_SHARE;
+
+    /// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write
+    /// are not inherited.
+    ///
+    /// # Errors
+    /// In any process other than the creator.
+    pub fn check_opened_here(creator: Creator, what: impl Display) -> Result<()> {
+        check_creator(creator, what)
+    }
+
+    /// Returns the resident memory of the process, and restarts the measurement of its peak. Each of several concurrent
+    /// runs counts the memory of the others too.
+    pub fn resident_from_now_on() -> u64 {
+        resident_from_now_on()
+    }
 }
 
 #[cfg(test)]

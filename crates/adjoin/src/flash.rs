@@ -11,10 +11,8 @@ mod trace_reads;
 use adjoin_device::Reservation;
 use adjoin_kernels::{Kernel, Panel};
 
-pub use adjoin_flash as model;
 use adjoin_flash::{Distances, FlashError, Geometry, Hit, LunCsr, Mapping, SearchReport, Start};
 
-#[doc(hidden)]
 pub use self::breadth_first::breadth_first;
 use self::layers::Layers;
 pub use self::trace_reads::TraceReads;

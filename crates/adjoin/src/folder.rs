@@ -16,10 +16,12 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::index::{self, Index, IndexManifest};
 use crate::options::{Metric, VectorType};
+use crate::output::Target;
 use crate::query::SearchOptions;
 use crate::report::SearchStatistics;
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, Ids};
+use crate::store::format::MANIFEST_FILE;
 use crate::store::{Kind, Manifest, Store, find_manifest};
 
 /// An open folder. Clones share it.
@@ -271,5 +273,18 @@ impl Folder {
                 collection.search(context, queries.into_sources(Kind::Collection)?, options, sink)
             }
         }
+    }
+}
+
+impl Folder {
+    /// Name of the file whose replacement publishes another generation.
+    pub const MANIFEST_FILE: &str = MANIFEST_FILE;
+
+    /// Checks that rows can be written to a file, by its name.
+    ///
+    /// # Errors
+    /// If the format cannot hold vectors, or there is no file.
+    pub fn check_rows_target(target: &Target) -> Result<()> {
+        check_rows_target(target)
     }
 }

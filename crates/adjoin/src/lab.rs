@@ -1,4 +1,4 @@
-//! Items that only the laboratory (`lab/`) uses, to compute orders, graphs and codes by other rules.
+//! Items that only tests, fuzzing and the laboratory (`lab/`) use. They are no part of the interface.
 
 pub use crate::flash::breadth_first;
 pub use crate::graph::{Pruner, Vectors};
@@ -11,3 +11,96 @@ pub use crate::index::{
 pub use crate::quantize::{Axes, Principal};
 pub use crate::store::default_buckets;
 pub use crate::truth::{Certification, PairSample, ROWS_MIN, RowSample, rows_to_draw};
+
+// Further items, by the module that defines them.
+
+pub mod buckets {
+    pub use crate::buckets::{hit_schema, nearest, search};
+}
+
+pub mod collection {
+    pub use crate::collection::{MergeMethod, Put, open_rows};
+}
+
+pub mod context {
+    pub use crate::context::RUNTIME_BYTES;
+}
+
+pub mod flash {
+    pub use crate::flash::LaidOut;
+}
+
+pub mod geometry {
+    pub use crate::geometry::{Coordinate, Space, Threshold};
+}
+
+pub mod graph {
+    pub use crate::graph::{Graph, GreedySearch};
+}
+
+pub mod index {
+    pub use crate::index::{hit_schema, search};
+}
+
+pub mod join {
+    pub use crate::join::{Done, JoinPlan, JoinSide, Prepared, RowFilter, least_memory, resume, run};
+}
+
+pub mod load {
+    pub use crate::load::{Buckets, ReadAhead, least_read_ahead, most_read_ahead};
+}
+
+pub mod plan {
+    pub use crate::plan::{BucketGraph, CacheStart, Lead, Load, Order, Policy, Rule, Step, Steps, Task, sort_tasks};
+
+    pub mod batch {
+        pub use crate::plan::batch::{BatchCounts, BatchPlan, BatchStep, BucketCosts, NEVER, Residency, plan_batch};
+    }
+}
+
+pub mod quantize {
+    pub use crate::quantize::{Quantizer, Table};
+}
+
+pub mod query {
+    pub use crate::query::QuerySources;
+}
+
+pub mod report {
+    pub use crate::report::{JoinCounts, Notes, SearchCounts, Silent, Stopwatch};
+}
+
+pub mod serve {
+    pub use crate::serve::NewPlanner;
+}
+
+pub mod sink {
+    pub use crate::sink::{Clusters, Counts, Keep};
+}
+
+pub mod source {
+    pub use crate::source::{Fault, open};
+}
+
+pub mod sql {
+    pub use crate::sql::PairCondition;
+}
+
+pub mod store {
+    pub use crate::store::{Damage, DamagedPart, FileFacts, Files, Role, RowSet, TemporaryStore};
+
+    pub mod format {
+        pub use crate::store::format::{
+            BLOCK_BYTES, BucketFacts, EXTENT_ALIGNMENT, Extent, HEADER_BYTES, SORTED_VERSION, checksum, decode_bucket,
+            decode_table,
+        };
+    }
+}
+
+pub mod truth {
+    pub use crate::truth::{NeighborSample, Recalls};
+}
+
+pub mod workers {
+    pub use crate::workers::map_items;
+}

@@ -1,83 +1,162 @@
-//! Finds every pair of similar vectors in a set that need not fit in memory.
+//! Finds every pair of similar vectors in a set that need not fit in memory, and searches such sets.
 //!
-//! In the order of data flow: [`source`] reads vectors from files, [`store`] writes them to disk with similar vectors
-//! next to each other, [`plan`] decides which parts to compare and in which order, [`join`] executes that plan, and
-//! [`sink`] consumes the pairs. A [`job::Job`] runs all of this.
+//! # Tour
 //!
-//! [`buckets`] searches a store for the nearest vectors of queries, [`index`] searches a graph on disk, and
-//! [`collection`] adds inserts and deletes to an index. [`graph`] is a graph over vectors in memory, and [`truth`] finds
-//! pairs by brute force. All modules share two types: a [`context::Context`] holds the resources of a run, and a
-//! [`predicate::Predicate`] decides which pairs belong to the result.
+//! A run takes its resources from a [`Context`]: files, the memory budget, threads, cancellation and progress.
+//!
+//! Vectors come from a [`VectorSource`]. [`open_source`] opens files, [`Generated`] writes random vectors, and callers
+//! implement the trait for vectors of their own.
+//!
+//! Three kinds of folders hold vectors. A [`Store`] has them in buckets of similar vectors, and an [`Index`] on the pages
+//! of a graph. A [`Collection`] adds inserts and deletes to an index. A [`Folder`] opens any of them and searches it with
+//! [`SearchOptions`]: a [`QueryTarget`] states what to find, and a [`SearchEffort`] how hard to search. A [`HitSink`]
+//! receives the hits.
+//!
+//! A [`Job`] joins: it finds the pairs that meet a [`Predicate`], from the names of files or folders to
+//! [`JoinStatistics`]. A [`PairSink`] receives the pairs, or the job writes them to a [`Target`]. A [`NearestJob`] finds
+//! the nearest neighbors of each row. A [`Dedupe`] copies a data set without its near-duplicates, and an [`Estimate`]
+//! predicts the result and the cost of a join.
 //!
 //! ```
-//! use adjoin::{context::Context, join, options::*, output::Target, predicate::Predicate, sink, source, store};
+//! use adjoin::{
+//!     BuildOptions, Collect, Context, Element, Error, Generated, JoinOptions, Predicate, SourceOptions, Store, Target,
+//!     VectorType, open_source,
+//! };
 //!
 //! let folder = tempfile::tempdir().unwrap();
 //! let context = Context::default().with_memory(256 << 20);
 //!
-//! // Some vectors in a file; any source that `source::open` reads will do.
+//! // Some vectors in a file; any format that `open_source` reads will do.
 //! let file = folder.path().join("vectors.fbin");
 //! let vectors = VectorType { element: Element::F32, dimensions: 8 };
-//! let what = source::Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
-//! source::generate(&context, &what, &Target::File { path: file.clone(), force: false })?;
+//! let generated = Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
+//! generated.write(&context, &Target::File { path: file.clone(), force: false })?;
 //!
-//! // A store is built once, and then joined at any number of thresholds.
-//! let opened = source::open(&context, &[file.display().to_string()], &Default::default())?;
-//! let place = folder.path().join("vectors.store");
-//! store::build(&context, &*opened, &place, &store::BuildOptions::default())?;
-//! let store = store::Store::open(&context, &place)?;
+//! // A store is built once, and joined then joined at any number of thresholds.
+//! let source = open_source(&context, &[file.display().to_string()], &SourceOptions::default())?;
+//! let path = folder.path().join("vectors.store");
+//! Store::build(&context, &*source, &path, &BuildOptions::default())?;
+//! let store = Store::open(&context, &path)?;
 //!
-//! let options = join::JoinOptions::exact(Predicate::l2(1.0)?);
-//! let plan = join::prepare(&context, &store, &options, false)?;
+//! let plan = JoinOptions::exact(Predicate::l2(1.0)?).prepare(&context, &store, false)?;
 //! println!("{}", plan.explain(&store));
-//! let pairs = sink::Collect::default();
-//! let statistics = join::join(&context, &store, &plan, Box::new(pairs.clone()))?;
+//! let pairs = Collect::default();
+//! let statistics = plan.run(&context, &store, Box::new(pairs.clone()))?;
 //! assert_eq!(statistics.join.pairs, pairs.pairs().len() as u64);
-//! # Ok::<(), adjoin::error::Error>(())
+//! # Ok::<(), Error>(())
 //! ```
+//!
+//! `examples/` has a program for each of these: a join, a deduplication, a search, a collection, and a source and a sink
+//! of the caller.
+//!
+//! # Stability
+//!
+//! The names on this page are the interface. Everything in `lab` serves tests and experiments, and changes at any time.
 #![forbid(unsafe_code)]
 
-pub mod buckets;
+mod buckets;
 mod checkpoint;
-pub mod choice;
-pub mod collection;
-pub mod context;
-pub mod dedupe;
-pub mod error;
-pub mod estimate;
+mod choice;
+mod collection;
+mod context;
+mod dedupe;
+mod error;
+mod estimate;
 mod execute;
-pub mod flash;
-pub mod folder;
-pub mod geometry;
-pub mod graph;
-pub mod index;
-pub mod job;
-pub mod join;
+mod flash;
+mod folder;
+mod geometry;
+mod graph;
+mod index;
+mod job;
+mod join;
 #[doc(hidden)]
 pub mod lab;
-pub mod load;
-pub mod locks;
-pub mod message;
-pub mod options;
-pub mod output;
-pub mod plan;
-pub mod predicate;
-pub mod quantize;
-pub mod query;
-pub mod random;
-pub mod report;
+mod load;
+mod locks;
+mod message;
+mod options;
+mod output;
+mod plan;
+mod predicate;
+mod quantize;
+mod query;
+mod random;
+mod report;
 mod row_numbers;
-pub mod serve;
-pub mod sink;
+mod serve;
+mod sink;
 mod sorter;
-pub mod source;
-pub mod sql;
-pub mod store;
+mod source;
+mod sql;
+mod store;
 #[cfg(test)]
 #[path = "../tests/shared/sets.rs"]
 mod test_sets;
-pub mod truth;
-pub mod workers;
+mod truth;
+mod workers;
 
+// The crates below this one. Their items appear in its signatures.
 pub use adjoin_device as device;
+pub use adjoin_flash as flash_model;
 pub use adjoin_kernels as kernels;
+
+// Resources of a run, its errors, and what it reports.
+pub use choice::Choice;
+pub use context::Context;
+pub use error::{Error, ErrorKind, Result};
+pub use message::{Argument, Mention, Message};
+pub use report::{
+    Cancel, CommonStatistics, DedupeStatistics, Interval, JoinStatistics, LatencyStatistics, MemoryStatistics,
+    MemoryWatch, NearestStatistics, Progress, RecallStatistics, SearchStatistics, Written,
+};
+
+// Vectors and thresholds.
+pub use options::{Element, Metric, VectorType, format_bytes, format_count, format_number, parse_bytes};
+pub use predicate::Predicate;
+pub use random::Random;
+
+// Sources of vectors: files, tables, and those of the caller.
+pub use source::{
+    ArrowTable, AttributeTables, Generated, IdChoice, IdKind, IdType, Ids, SourceAttributes, SourceInfo, SourceOptions,
+    TableFile, TextIds, VectorBatch, VectorScan, VectorSource,
+};
+pub use sql::{Condition, OrderBy};
+
+// Results: pairs and hits, which leave through sinks.
+pub use locks::OwnFolder;
+pub use output::{LaterFile, Target};
+pub use sink::{
+    Collect, CollectHits, Components, Discard, HitBatch, HitSchema, HitSink, HitWriter, KeepRule, PairBatch,
+    PairSchema, PairSink, PairWriter, TableFormat,
+};
+
+// Folders that can be searched, and the options to build them.
+pub use collection::{
+    Attribute, AttributeKind, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
+    CollectionWork, Durability, Merger, MergerOptions, Write, Written as WriteReport,
+};
+pub use folder::{ClosedFolder, Folder, FolderFacts, OnMissing};
+pub use graph::GraphOptions;
+pub use index::{BuiltIndex, Index, IndexManifest, IndexOptions, RelayoutReport};
+pub use store::{
+    Append, AppendReport, BuildOptions, BuildReport, Kind as FolderKind, Manifest as StoreManifest, OnBad,
+    OnDuplicateId, Store, VerifyReport as StoreVerifyReport,
+};
+
+// Searches.
+pub use buckets::{NearestOptions, QuerySet, SearchQueries};
+pub use query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
+pub use serve::{
+    Answer as ServeAnswer, Recall as ServeRecall, Request as ServeRequest, ServeOptions, ServeStatistics, Service,
+};
+
+// Joins, from the names of their inputs to their statistics.
+pub use dedupe::{Dedupe, Deduped};
+pub use estimate::{AtThreshold, Estimate, Question as EstimateQuestion};
+pub use job::{Conditions, Job, NearestJob, Opened, OpenedSets, Output, ResultKind, open_source};
+pub use join::{JoinEffort, JoinOptions, Sets};
+pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};
+
+// The model of flash devices: graphs and traces for it.
+pub use flash::{GraphKind, Searches, TraceReads, VectorOrder};

@@ -20,12 +20,7 @@ pub(crate) const OWNER_FILE: &str = "owner.lock";
 /// Lock file in any other folder, held by its writer.
 const WRITER_FILE: &str = "writer.lock";
 
-/// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write are
-/// not inherited.
-///
-/// # Errors
-/// In any process other than the creator.
-/// In any other process than the creator.
+/// Implements [`Context::check_opened_here`].
 pub fn check_creator(creator: Creator, what: impl std::fmt::Display) -> Result<()> {
     if creator.is_this_process() {
         return Ok(());

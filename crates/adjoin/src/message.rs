@@ -238,13 +238,20 @@ macro_rules! message {
 }
 pub(crate) use message;
 
-/// Returns text as one line without control characters, since names of columns, files and ids are untrusted.
+/// Implements [`Message::one_line`].
 pub fn one_line(message: String) -> String {
     if !message.contains(char::is_control) {
         return message;
     }
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     message.chars().map(escaped).collect()
+}
+
+impl Message {
+    /// Returns text as one line without control characters, since names of columns, files and ids are untrusted.
+    pub fn one_line(message: String) -> String {
+        one_line(message)
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::choice::choices;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
+use crate::predicate::{f16_values, f32_values};
 
 /// Most dimensions of a vector.
 pub const DIMENSIONS_MAX: usize = 8_192;
@@ -31,6 +32,16 @@ impl Element {
             Self::F32 => 4,
             Self::F16 => 2,
             Self::U8 | Self::I8 => 1,
+        }
+    }
+
+    /// Returns the elements of a stored vector of this type.
+    pub fn values(self, stored: &[u8]) -> Box<dyn Iterator<Item = f64> + '_> {
+        match self {
+            Self::F32 => Box::new(f32_values(stored)),
+            Self::F16 => Box::new(f16_values(stored)),
+            Self::U8 => Box::new(stored.iter().map(|&byte| f64::from(byte))),
+            Self::I8 => Box::new(stored.iter().map(|&byte| f64::from(byte.cast_signed()))),
         }
     }
 
@@ -90,6 +101,9 @@ pub struct VectorType {
 }
 
 impl VectorType {
+    /// Most dimensions of a vector.
+    pub const DIMENSIONS_MAX: usize = DIMENSIONS_MAX;
+
     /// Returns the bytes of one vector as stored.
     pub fn bytes(self) -> usize {
         self.dimensions * self.element.bytes()

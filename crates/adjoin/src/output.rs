@@ -79,10 +79,7 @@ impl Draft {
     }
 }
 
-/// Writes a file that appears completely or not at all.
-///
-/// # Errors
-/// As [`check_free`], or if the disk refuses.
+/// Implements [`Target::write_file`].
 pub fn write_file(
     context: &Context,
     path: &Path,
@@ -103,7 +100,7 @@ impl LaterFile {
     /// Creates the file.
     ///
     /// # Errors
-    /// As [`check_free`], or if the disk refuses.
+    /// As [`Target::check_free`], or if the disk refuses.
     pub fn begin(context: &Context, path: &Path, force: bool) -> Result<Self> {
         let (draft, output) = Draft::create(context, path, force)?;
         Ok(Self { draft, output })
@@ -125,11 +122,7 @@ impl LaterFile {
     }
 }
 
-/// Refuses a name that is taken, or a missing folder.
-///
-/// # Errors
-/// If something exists at `path` and `force` is false, it is a folder, its parent is missing, or the device does not
-/// permit the check.
+/// Implements [`Target::check_free`].
 pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     let at = path.display();
     match device.kind(path)? {
@@ -141,7 +134,7 @@ pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     }
 }
 
-/// Returns the folder that contains `path`.
+/// Implements [`Target::parent_of`].
 pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -248,5 +241,34 @@ impl Write for OutputWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Target {
+    /// Refuses a name that is taken, or a missing folder.
+    ///
+    /// # Errors
+    /// If something exists at `path` and `force` is false, it is a folder, its parent is missing, or the device does not
+    /// permit the check.
+    pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
+        check_free(device, path, force)
+    }
+
+    /// Returns the folder that contains `path`.
+    pub fn parent_of(path: &Path) -> &Path {
+        parent(path)
+    }
+
+    /// Writes a file that appears completely or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::check_free`], or if the disk refuses.
+    pub fn write_file(
+        context: &Context,
+        path: &Path,
+        force: bool,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        write_file(context, path, force, write)
     }
 }

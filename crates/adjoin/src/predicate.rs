@@ -132,8 +132,8 @@ impl Predicate {
         })
     }
 
-    /// Decides as [`Predicate::decide`] does, given the [`squared_distance`] (L2), the [`cosine`] or the inner product
-    /// ([`dot`]) of the pair.
+    /// Decides as [`Predicate::decide`] does, given the squared distance (L2), the cosine or the inner product
+    /// of the pair.
     pub fn accept(&self, value: f64) -> Option<f32> {
         match *self {
             Self::L2 { eps } => (value <= eps * eps).then(|| value.sqrt() as f32),
@@ -212,7 +212,7 @@ pub fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
     }
 }
 
-/// Returns the squared length of a stored vector, summed as in [`squared_distance`].
+/// Returns the squared length of a stored vector, summed as in `squared_distance`.
 pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
     dot(element, x, x)
 }
@@ -234,7 +234,7 @@ pub(crate) fn cosine_of_floats(x: &[f32], y: &[f32]) -> f64 {
     dot / (xx * yy).sqrt()
 }
 
-/// Returns the inner product of two stored vectors, summed as in [`cosine`].
+/// Returns the inner product of two stored vectors, summed as in `cosine`.
 pub fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => dot_integers(x, y, i64::from) as f64,

@@ -248,6 +248,11 @@ pub struct CommonStatistics {
     pub kernel: &'static str,
 }
 
+impl CommonStatistics {
+    /// Version of the names of these statistics and of each command's own object.
+    pub const VERSION: u32 = STATISTICS_VERSION;
+}
+
 /// Statistics of a join.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]

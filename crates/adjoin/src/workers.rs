@@ -39,7 +39,7 @@ fn spawn_by<'scope, R: Send + 'scope>(
     builder.name(name.to_owned()).spawn_scoped(scope, work).map_err(no_thread)
 }
 
-/// Returns the error for a thread that the system did not start.
+/// Implements [`Error::no_thread`].
 pub fn no_thread(error: std::io::Error) -> Error {
     let refused = message![
         format!("no thread can be started: {error}; allow more processes or give "),
@@ -204,6 +204,13 @@ fn map_stream_by<I: Send, S, R: Send>(
 /// Locks a mutex, even if poisoned: the panic is reported when its thread is joined.
 pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Error {
+    /// Returns the error for a thread that the system did not start.
+    pub fn no_thread(error: std::io::Error) -> Error {
+        no_thread(error)
+    }
 }
 
 #[cfg(test)]

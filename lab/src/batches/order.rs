@@ -6,7 +6,7 @@ use super::grouping::{Reading, group};
 use super::loaders::greedy_packing;
 use super::overlap::Bitmaps;
 use super::residency::Residency;
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 
 /// CALL's default threshold of a group (section V-A).
 pub(crate) const THETA: f64 = 0.3;

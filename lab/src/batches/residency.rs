@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use super::s3_fifo::S3Fifo;
-use adjoin::error::{Error, Result};
-use adjoin::plan::batch::{self, BucketCosts};
+use adjoin::{
+    Error, Result,
+    lab::plan::batch::{self, BucketCosts},
+};
 
 /// Seconds of WLRU's window, and between two prefetches of WLRU and CLRU (CALL, sections III-B and III-C).
 const WINDOW_SECONDS: f64 = 60.0;

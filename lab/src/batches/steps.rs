@@ -1,6 +1,6 @@
 //! The plan of a batch, step by step: loads, evictions and comparisons.
 
-use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep, NEVER};
+use adjoin::lab::plan::batch::{BatchCounts, BatchPlan, BatchStep, NEVER};
 
 use super::order::{BatchOrder, Piece, pieces};
 use super::residency::Residency;

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use adjoin::plan::batch::{self, BatchPlan, BatchStep, BucketCosts};
+use adjoin::lab::plan::batch::{self, BatchPlan, BatchStep, BucketCosts};
 
 use super::*;
 

@@ -16,9 +16,7 @@ mod writes;
 
 use std::path::Path;
 
-use adjoin::collection::Collection;
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
+use adjoin::{Collection, Context, Error, Result};
 
 /// Returns a percentile of some times in microseconds, or 0 if there are none. `share` is the fraction of times that
 /// are not longer.

@@ -3,9 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use adjoin::error::Result;
-use adjoin::options::VectorType;
-use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use adjoin::{IdKind, Ids, Result, SourceInfo, VectorBatch, VectorScan, VectorSource, VectorType};
 
 /// Rows with consecutive ids.
 pub(crate) struct Rows {

@@ -6,14 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use adjoin::collection::{Collection, CollectionOptions, Durability, Merger, MergerOptions, Put, Write};
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::index::IndexOptions;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::sink::CollectHits;
-use adjoin::source::{IdKind, Ids};
+use adjoin::{
+    CollectHits, Collection, CollectionOptions, Context, Durability, Element, IdKind, Ids, IndexOptions, Merger,
+    MergerOptions, Metric, QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
+    lab::{collection::Put, query::QuerySources},
+};
 use serde_json::json;
 
 use super::percentile_us;

@@ -5,12 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-use adjoin::collection::{Collection, CollectionOptions, Durability, Write};
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::index::IndexOptions;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::source::{IdKind, Ids};
+use adjoin::{
+    Collection, CollectionOptions, Context, Durability, Element, IdKind, Ids, IndexOptions, Metric, Result, VectorType,
+    Write,
+};
 use serde_json::json;
 
 use super::percentile_us;
@@ -96,7 +94,7 @@ pub(crate) fn run(folder: &Path, writes: i64) -> Result<()> {
             next,
             (next..writes).flat_map(|id| (0..128).map(move |place| (id * 31 + place) as u8)).collect(),
         ),
-        adjoin::collection::Put::Insert,
+        adjoin::lab::collection::Put::Insert,
         Durability::Buffered,
     )?;
     collection.close()?;

@@ -1,8 +1,10 @@
 //! The paper's claims, depending on figures that it does not give. The most important one is the time to sense a page,
 //! which decides how much logic inside the chips gains.
 
-use adjoin::error::Result;
-use adjoin::flash::model::{Config, Platform};
+use adjoin::{
+    Result,
+    flash_model::{Config, Platform},
+};
 
 use super::{Bench, Way, head, number, row};
 use crate::page_orders::PageOrder;

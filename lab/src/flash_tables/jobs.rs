@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::flash::TraceReads;
-use adjoin::flash::model::{Config, Device, Platform, ReplayOptions, ReplayReport, Spread, replay};
+use adjoin::{
+    Context, Result, TraceReads,
+    flash_model::{Config, Device, Platform, ReplayOptions, ReplayReport, Spread, replay},
+};
 
 use super::{head, number, row};
 

@@ -12,18 +12,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::flash::model::{
-    Config, Device, Hit, Mapping, Place, Platform, SearchOptions, SearchReport, bandwidth, error_factors, search,
-    storage_density,
+use adjoin::{
+    Cancel, Context, Error, GraphKind, GraphOptions, Result, Searches, SourceOptions,
+    flash_model::{
+        Config, Device, Hit, Mapping, Place, Platform, SearchOptions, SearchReport, bandwidth, error_factors, search,
+        storage_density,
+    },
+    lab::{Edges, ROUNDS_MAX, flash::LaidOut, whole_order},
+    open_source,
 };
-use adjoin::flash::{GraphKind, LaidOut, Searches};
-use adjoin::graph::GraphOptions;
-use adjoin::job::open_source;
-use adjoin::lab::{Edges, ROUNDS_MAX, whole_order};
-use adjoin::report::Cancel;
-use adjoin::source::SourceOptions;
 
 use self::jobs::Jobs;
 use crate::page_orders::PageOrder;

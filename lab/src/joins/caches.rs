@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use adjoin::plan::{Step, Task};
+use adjoin::lab::plan::{Step, Task};
 
 /// Which bucket is evicted when another one needs its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,20 +20,19 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::device::Recorder;
-use adjoin::error::{Error, Result};
-use adjoin::join::{self, JoinEffort, JoinOptions, Prepared};
-use adjoin::lab::default_buckets;
-use adjoin::load::Sets;
-use adjoin::options::parse_bytes;
-use adjoin::output::Target;
-use adjoin::plan::{self, CacheStart, Lead, Order, Policy, Step, Steps, Task};
-use adjoin::predicate::Predicate;
-use adjoin::random::Random;
-use adjoin::sink::{Counts, Discard, PairSink};
-use adjoin::source::{self, SourceOptions, VectorSource};
-use adjoin::store::{self, BuildOptions, Store};
+use adjoin::{
+    BuildOptions, Context, Discard, Error, JoinEffort, JoinOptions, PairSink, Predicate, Random, Result, Sets,
+    SourceOptions, Store, Target, VectorSource,
+    device::Recorder,
+    lab::{
+        default_buckets,
+        join::{self, Prepared},
+        plan::{self, CacheStart, Lead, Order, Policy, Step, Steps, Task},
+        sink::Counts,
+        source,
+    },
+    parse_bytes,
+};
 use serde_json::json;
 
 use self::caches::CachePolicy;
@@ -221,9 +220,9 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
         Some(target) => Box::new(Counts::create(context, sets, Some(target), beside)?),
         None => Box::new(Discard),
     };
-    let prepared = join::prepare(context, sets, &options, false)?;
+    let prepared = options.prepare(context, sets, false)?;
     let prepared = ways.applied(context, sets, prepared)?;
-    let statistics = join::join(context, sets, &prepared, sink)?;
+    let statistics = prepared.run(context, sets, sink)?;
     print(&serde_json::to_string_pretty(&statistics).expect("statistics are numbers and text"), named)
 }
 
@@ -236,7 +235,7 @@ fn by_other_rule(context: &Context, store: &Store, join: RuleJoin, named: &Named
         std::fs::write(path, std::iter::once("id,count\n".to_owned()).chain(lines).collect::<String>())
             .map_err(|error| Error::device(format!("{path}: {error}")))?;
     }
-    let interval = |of: adjoin::report::Interval| json!({"estimate": of.estimate, "low": of.low, "high": of.high});
+    let interval = |of: adjoin::Interval| json!({"estimate": of.estimate, "low": of.low, "high": of.high});
     let statistics = json!({
         "command": "join",
         "rows": store.manifest().rows,
@@ -294,7 +293,7 @@ pub(crate) fn build(arguments: &[String]) -> Result<()> {
         Some(_) => return Err(Error::option("centers are trained or random")),
     };
     let options = BuildOptions { centers, buckets, seed, force: true, ..usual };
-    store::build(&context, &*source, Path::new(folder), &options).map(drop)
+    Store::build(&context, &*source, Path::new(folder), &options).map(drop)
 }
 
 /// Draws rows of a source as centers (DiskJoin, section 5.1). Returns them as stored, end to end.

@@ -2,9 +2,10 @@
 
 use std::str::FromStr;
 
-use adjoin::error::{Error, Result};
-use adjoin::plan::{BucketGraph, Lead, Task};
-use adjoin::random::Random;
+use adjoin::{
+    Error, Random, Result,
+    lab::plan::{BucketGraph, Lead, Task},
+};
 
 /// An order of the buckets of a join, which its tasks follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

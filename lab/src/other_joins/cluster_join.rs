@@ -3,10 +3,11 @@
 //! have its home, by the distance to the bisector of the two centers. Two homes meet at one of their centers only, by
 //! the parity of their numbers.
 
-use adjoin::error::Result;
-use adjoin::kernels::{HitMask, Panel};
-use adjoin::random::Random;
-use adjoin::workers::map_items;
+use adjoin::{
+    Random, Result,
+    kernels::{HitMask, Panel},
+    lab::workers::map_items,
+};
 
 use super::{Counts, Joined, Options};
 

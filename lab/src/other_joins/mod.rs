@@ -8,10 +8,7 @@
 mod cluster_join;
 mod rshj;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::kernels::Panel;
-use adjoin::report::Stopwatch;
+use adjoin::{Context, Error, Result, kernels::Panel, lab::report::Stopwatch};
 use serde_json::json;
 
 /// Input of a join: rows, and a distance given as its square.

@@ -5,9 +5,7 @@
 
 use std::collections::{BinaryHeap, HashMap};
 
-use adjoin::error::{Error, Result};
-use adjoin::random::Random;
-use adjoin::workers::map_items;
+use adjoin::{Error, Random, Result, lab::workers::map_items};
 
 use super::{Counts, Joined, Options};
 

@@ -6,9 +6,10 @@
 
 use std::cmp::Reverse;
 
-use adjoin::error::Result;
-use adjoin::lab::{Edges, Filling, Room, overlap_ratio};
-use adjoin::report::Cancel;
+use adjoin::{
+    Cancel, Result,
+    lab::{Edges, Filling, Room, overlap_ratio},
+};
 
 use super::GAIN_MIN;
 use super::bnp::bnp;

@@ -6,9 +6,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use adjoin::error::Result;
-use adjoin::lab::{Edges, Filling, Room};
-use adjoin::report::Cancel;
+use adjoin::{
+    Cancel, Result,
+    lab::{Edges, Filling, Room},
+};
 
 /// A possible placement: the ties between a vertex and a page, and the two.
 type Wish = (u32, Reverse<u32>, Reverse<u32>);

@@ -6,10 +6,11 @@
 //! vertices that are nearest to its mean relative to the other mean, up to its size. The means start from the halves of
 //! the order of buckets, in which similar vectors are near each other.
 
-use adjoin::error::Result;
-use adjoin::kernels::{Kernel, Panel};
-use adjoin::lab::Room;
-use adjoin::report::Cancel;
+use adjoin::{
+    Cancel, Result,
+    kernels::{Kernel, Panel},
+    lab::Room,
+};
 
 use super::WindowVectors;
 

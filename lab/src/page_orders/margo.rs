@@ -5,9 +5,10 @@
 //! with it. A graph does not store these counts. They fall with the rank of an edge, since nearer neighbors are kept
 //! first and remove the candidates beyond them. Therefore an edge weighs by its rank here.
 
-use adjoin::error::Result;
-use adjoin::lab::{Edges, Filling, Room, Tie};
-use adjoin::report::Cancel;
+use adjoin::{
+    Cancel, Result,
+    lab::{Edges, Filling, Room, Tie},
+};
 
 /// Exclusive upper bound on the weight of a tie.
 const WEIGHTS: usize = 128;

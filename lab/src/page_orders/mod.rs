@@ -16,16 +16,14 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::index::{Index, RelayoutReport};
-use adjoin::kernels::{Kernel, Panel};
-use adjoin::lab::{
-    Edges, GivenOrder, PageGraph, ROUNDS_MAX, Room, Tie, grown, overlap_ratio, relayout_in_order, swapped, weight,
-    windows,
+use adjoin::{
+    Cancel, Context, Error, Index, RelayoutReport, Result,
+    kernels::{Kernel, Panel},
+    lab::{
+        Edges, GivenOrder, PageGraph, ROUNDS_MAX, Room, Tie, grown, overlap_ratio, relayout_in_order,
+        report::Stopwatch, swapped, weight, windows, workers::map_items,
+    },
 };
-use adjoin::report::{Cancel, Stopwatch};
-use adjoin::workers::map_items;
 
 use self::bnf::Turns;
 

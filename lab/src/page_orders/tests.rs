@@ -1,6 +1,6 @@
 //! Compares orders with their definitions, on graphs of unusual shapes.
 
-use adjoin::random::Random;
+use adjoin::Random;
 
 use super::*;
 use crate::test_sets::{Lists, graphs, ratio};

@@ -19,8 +19,7 @@ mod setting;
 use std::fs;
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
+use adjoin::{Context, Error, Result};
 
 /// More than any of these joins needs, since the question is recall.
 const MEMORY: u64 = 8 << 30;

@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::plan;
+use adjoin::{Context, JoinEffort, JoinOptions, Result, lab::plan};
 
 use super::setting::{Joined, Reached, RecallReached, Setting};
 use crate::rules::{self, Rule, RuleJoin};

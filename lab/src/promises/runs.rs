@@ -6,10 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::plan::Rule;
+use adjoin::{Context, Error, JoinEffort, JoinOptions, Result, lab::plan::Rule};
 
 use super::setting::{Joined, Reached, RecallReached, Setting};
 

@@ -12,16 +12,12 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adjoin::buckets::{QuerySet, SearchQueries, search};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexOptions};
-use adjoin::options::Metric;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::sink::CollectHits;
-use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
-use adjoin::store::{BuildOptions, Store, build};
+use adjoin::{
+    BuildOptions, CollectHits, Context, Error, IdKind, Ids, Index, IndexOptions, Metric, QuerySet, QueryTarget, Random,
+    Result, SearchEffort, SearchOptions, SearchQueries, SourceInfo, SourceOptions, Store, VectorBatch, VectorScan,
+    VectorSource,
+    lab::{buckets::search, index, query::QuerySources, source},
+};
 
 /// A set to search, and its queries.
 struct Asked {
@@ -141,7 +137,7 @@ impl Setting {
         let (rows, rest) = split(&*open(asked.set)?)?;
         let folder = work.join(format!("{}.search.store", asked.set));
         let options = BuildOptions { metric: asked.metric, force: true, ..BuildOptions::default() };
-        build(context, &rest, &folder, &options)?;
+        Store::build(context, &rest, &folder, &options)?;
         let store = Store::open(context, &folder)?;
         let (queries, like) = match asked.queries {
             None => (rows, None),
@@ -155,7 +151,7 @@ impl Setting {
             Searched::Indexes => {
                 let folder = work.join(format!("{}.search.index", asked.set));
                 if !folder.exists() {
-                    index::build(context, &store, &folder, &IndexOptions::default(), false)?;
+                    Index::build(context, &store, &folder, &IndexOptions::default(), false)?;
                 }
                 Some(Index::open(context, &folder)?)
             }

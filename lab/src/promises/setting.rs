@@ -5,15 +5,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::join::{JoinOptions, Prepared, Sets, join, prepare};
-use adjoin::predicate::Predicate;
-use adjoin::report::JoinStatistics;
-use adjoin::sink::{PairBatch, PairSink, Written};
-use adjoin::source::{self, SourceOptions};
-use adjoin::store::{BuildOptions, RowSet, Store, build};
-use adjoin::truth::{GroundtruthOptions, groundtruth};
+use adjoin::{
+    BuildOptions, Context, Error, GroundtruthOptions, JoinOptions, JoinStatistics, PairBatch, PairSink, Predicate,
+    Result, Sets, SourceOptions, Store, Written,
+    lab::{join::Prepared, source, store::RowSet},
+};
 
 use crate::rules::{self, RuleJoin};
 
@@ -127,12 +123,12 @@ impl Setting {
         let store = |part: Range<u64>| {
             let is_whole = part == (0..rows);
             let folder = work.join(if is_whole { format!("{name}.store") } else { format!("{name}-{part:?}.store") });
-            if adjoin::store::kind_of(context, &folder)?.is_none() {
+            if adjoin::FolderKind::of(context, &folder)?.is_none() {
                 let mut left_out = RowSet::new(rows);
                 (0..rows).filter(|row| !part.contains(row)).for_each(|row| left_out.insert(row));
                 let left_out = (!is_whole).then(|| Arc::new(left_out));
                 let options = BuildOptions { metric: predicate.metric(), left_out, ..BuildOptions::default() };
-                build(context, &*source, &folder, &options)?;
+                Store::build(context, &*source, &folder, &options)?;
             }
             Store::open(context, &folder)
         };
@@ -145,12 +141,7 @@ impl Setting {
             Err(_) => {
                 let counts = Arc::new(Mutex::new(vec![0; rows as usize]));
                 let options = GroundtruthOptions { predicate, sample: None, seed: 1 };
-                groundtruth(
-                    context,
-                    &*source,
-                    &options,
-                    Box::new(Neighbors { joined, second, counts: counts.clone() }),
-                )?;
+                options.run(context, &*source, Box::new(Neighbors { joined, second, counts: counts.clone() }))?;
                 let truth = std::mem::take(&mut *counts.lock().unwrap());
                 let bytes: Vec<u8> = truth.iter().flat_map(|count: &u32| count.to_le_bytes()).collect();
                 fs::write(&at, bytes).map_err(|error| Error::device(format!("{}: {error}", at.display())))?;
@@ -172,7 +163,7 @@ impl Setting {
 
     /// Joins once.
     pub(crate) fn join(&self, context: &Context, options: &JoinOptions) -> Result<Reached> {
-        self.run(context, &prepare(context, self.sets(), options, false)?)
+        self.run(context, &options.prepare(context, self.sets(), false)?)
     }
 
     /// Joins by a rule of the laboratory, within one set.
@@ -191,7 +182,7 @@ impl Setting {
         let counts = Arc::new(Mutex::new(vec![0; self.truth.len()]));
         let (joined, second) = (self.joined, self.joined.second(self.truth.len() as u64));
         let sink = Box::new(Neighbors { joined, second, counts: counts.clone() });
-        let statistics = join(context, self.sets(), prepared, sink)?;
+        let statistics = prepared.run(context, self.sets(), sink)?;
         let recall = self.recall_of(&counts.lock().unwrap());
         Ok(Reached { statistics, recall })
     }

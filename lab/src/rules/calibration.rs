@@ -1,14 +1,17 @@
 //! Finds the threshold of a rule that reaches a recall, by drawn rows that are compared with all others. Thresholds are
 //! certified as the engine certifies those of its own rule.
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::geometry::{Coordinate, Threshold};
-use adjoin::kernels::HitMask;
-use adjoin::lab::{Certification, PairSample, ROWS_MIN, RowSample, rows_to_draw};
-use adjoin::random::Random;
-use adjoin::truth::NeighborSample;
-use adjoin::workers::map_items;
+use adjoin::{
+    Context, Random, Result,
+    kernels::HitMask,
+    lab::{
+        Certification, PairSample, ROWS_MIN, RowSample,
+        geometry::{Coordinate, Threshold},
+        rows_to_draw,
+        truth::NeighborSample,
+        workers::map_items,
+    },
+};
 
 use super::Rule;
 use super::edges::{EdgeThresholds, scaled};

@@ -1,10 +1,10 @@
 //! The least threshold at which two buckets are compared, for each pair of buckets.
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::geometry::Coordinate;
-use adjoin::kernels::LeastOfColumn;
-use adjoin::workers::map_items;
+use adjoin::{
+    Context, Result,
+    kernels::LeastOfColumn,
+    lab::{geometry::Coordinate, workers::map_items},
+};
 
 use super::Rule;
 use super::rows::Rows;

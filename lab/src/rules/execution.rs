@@ -3,11 +3,14 @@
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::geometry::{Coordinate, Threshold};
-use adjoin::kernels::{HitMask, PackedColumns};
-use adjoin::workers::map_items;
+use adjoin::{
+    Context, Result,
+    kernels::{HitMask, PackedColumns},
+    lab::{
+        geometry::{Coordinate, Threshold},
+        workers::map_items,
+    },
+};
 
 use super::Rule;
 use super::edges::EdgeThresholds;

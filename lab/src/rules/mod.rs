@@ -12,15 +12,16 @@ mod thresholds;
 
 use std::str::FromStr;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::geometry::{Coordinate, Threshold};
-use adjoin::lab::ROWS_MIN;
-use adjoin::load::Buckets;
-use adjoin::predicate::Predicate;
-use adjoin::report::Stopwatch;
-use adjoin::store::Store;
-use adjoin::truth::Recalls;
+use adjoin::{
+    Context, Error, Predicate, Result, Store,
+    lab::{
+        ROWS_MIN,
+        geometry::{Coordinate, Threshold},
+        load::Buckets,
+        report::Stopwatch,
+        truth::Recalls,
+    },
+};
 
 use self::calibration::Calibration;
 use self::edges::EdgeThresholds;

@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::geometry::Coordinate;
-use adjoin::kernels::Panel;
-use adjoin::load::{Buckets, ReadAhead, most_read_ahead};
-use adjoin::plan::Load;
+use adjoin::{
+    Context, Result,
+    kernels::Panel,
+    lab::{
+        geometry::Coordinate,
+        load::{Buckets, ReadAhead, most_read_ahead},
+        plan::Load,
+    },
+};
 
 /// The rows of a store, grouped by bucket.
 pub(super) struct Rows<T: Coordinate> {

@@ -3,7 +3,7 @@
 //! The paper names a Weibull distribution without its parameters, and intervals without their length. Here, times
 //! between arrivals have shape 0.8, slightly more uneven than a Poisson process, and an interval is a second.
 
-use adjoin::random::Random;
+use adjoin::Random;
 
 /// Probability that an interval is a burst.
 const BURST_CHANCE: f64 = 0.1;

@@ -3,14 +3,11 @@
 use std::path::Path;
 use std::time::Instant;
 
-use adjoin::buckets::{self, QuerySet, SearchQueries};
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::LatencyStatistics;
-use adjoin::sink::CollectHits;
-use adjoin::source;
-use adjoin::store::Store;
+use adjoin::{
+    CollectHits, Context, Error, LatencyStatistics, QuerySet, QueryTarget, Result, SearchEffort, SearchOptions,
+    SearchQueries, Store,
+    lab::{buckets, source},
+};
 use serde_json::json;
 
 use super::Options;

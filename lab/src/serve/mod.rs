@@ -23,7 +23,7 @@ mod queries;
 
 use std::path::Path;
 
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 
 use self::collection::PolicyNames;
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::plan::batch::{BatchCounts, BatchStep, BucketCosts};
-use adjoin::store::Store;
+use adjoin::{
+    Context, Result, Store,
+    lab::plan::batch::{BatchCounts, BatchStep, BucketCosts},
+};
 use serde_json::json;
 
 use super::{Options, queries};

@@ -1,12 +1,10 @@
 //! Queries of a file, and the buckets that they probe.
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::kernels::{Kernel, Panel};
-use adjoin::load::Buckets;
-use adjoin::options::Element;
-use adjoin::source;
-use adjoin::store::Store;
+use adjoin::{
+    Context, Element, Result, Store,
+    kernels::{Kernel, Panel},
+    lab::{load::Buckets, source},
+};
 
 /// Reads all vectors of a file as floats.
 pub(crate) fn read(context: &Context, file: &str) -> Result<Vec<Vec<f32>>> {
@@ -51,7 +49,7 @@ pub(crate) fn lists(store: &Store, queries: &[Vec<f32>], nprobe: usize) -> Resul
 
 fn rows<T>(panel: &Panel<T>, number: impl Fn(&T) -> f32) -> Vec<Vec<f32>>
 where
-    T: adjoin::geometry::Coordinate,
+    T: adjoin::lab::geometry::Coordinate,
 {
     (0..panel.rows()).map(|row| panel.row(row)[..panel.dimensions()].iter().map(&number).collect()).collect()
 }

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::options::Metric;
-use adjoin::store::OnDuplicateId;
+use adjoin::{Metric, OnDuplicateId};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, ValueHint};
 

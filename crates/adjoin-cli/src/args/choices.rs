@@ -1,6 +1,6 @@
 //! Options with a closed set of values, which the engine defines.
 
-use adjoin::choice::Choice;
+use adjoin::Choice;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// Returns the parser of a set of values. Help texts and completions list their names.

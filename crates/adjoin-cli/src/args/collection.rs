@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::collection::Durability;
-use adjoin::options::{Element, Metric};
-use adjoin::source::IdType;
+use adjoin::{Durability, Element, IdType, Metric};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Subcommand, ValueHint};
 
@@ -41,7 +39,7 @@ pub(crate) struct CollectionCreate {
     pub(crate) element: Element,
     /// Metric of searches
     #[arg(long, value_name = "METRIC", default_value_t = Metric::L2,
-        value_parser = one_of(Metric::OF_JOINS, adjoin::choice::Choice::name))]
+        value_parser = one_of(Metric::OF_JOINS, adjoin::Choice::name))]
     pub(crate) metric: Metric,
     /// Type of the ids
     #[arg(long, value_name = "T", default_value_t = IdType::Int64, value_parser = choice::<IdType>())]

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::flash::model::Platform;
-use adjoin::flash::{GraphKind, VectorOrder};
+use adjoin::{GraphKind, VectorOrder, flash_model::Platform};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::options::{Element, Metric};
-use adjoin::truth::RangeForm;
+use adjoin::{Element, Metric, RangeForm};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, ValueEnum, ValueHint};
 

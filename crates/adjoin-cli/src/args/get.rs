@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::folder::OnMissing;
+use adjoin::OnMissing;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, ValueHint};
 

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::kernels::Kernel;
-use adjoin::store::{OnBad, OnDuplicateId};
+use adjoin::{OnBad, OnDuplicateId, kernels::Kernel};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, ValueEnum, ValueHint};
 

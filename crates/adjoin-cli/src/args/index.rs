@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::options::Metric;
+use adjoin::Metric;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Subcommand, ValueHint};
 

@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::job::ResultKind;
-use adjoin::options::Metric;
-use adjoin::sink::KeepRule;
-use adjoin::store::OnBad;
+use adjoin::{KeepRule, Metric, OnBad, ResultKind};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{ArgGroup, Args, ValueHint};
 
@@ -186,7 +183,7 @@ pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) threshold: Threshold,
     /// Metric of a SOURCE if no threshold is given [default: l2]
-    #[arg(long, value_name = "METRIC", value_parser = one_of(Metric::OF_JOINS, adjoin::choice::Choice::name),
+    #[arg(long, value_name = "METRIC", value_parser = one_of(Metric::OF_JOINS, adjoin::Choice::name),
         help_heading = TARGET)]
     pub(crate) metric: Option<Metric>,
     #[command(flatten)]

@@ -1,7 +1,4 @@
-use adjoin::error::Result;
-use adjoin::options::{format_bytes, format_count, format_number};
-use adjoin::source::VectorSource;
-use adjoin::store::{self, AppendReport, Store, context_of_append};
+use adjoin::{AppendReport, Result, Store, VectorSource, format_bytes, format_count, format_number};
 
 use super::ids::{ids_of, say_missing};
 use super::memory::{memory_verdict, print_memory};
@@ -15,18 +12,18 @@ pub(crate) fn append(arguments: &Append, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     // The append replaces files of the store, so none of them may be a source.
     resolve::check_outputs(&context, new, &[("the store", store)])?;
-    let context = context_of_append(&context, store)?;
+    let context = Store::append_context(&context, store)?;
     // The ids of the store decide whether lines are read as texts or as numbers.
     let kind = Store::open(&context, store)?.manifest().ids;
     let delete = delete.as_deref().map(|file| ids_of(file, kind)).transpose()?;
     let source = (!new.is_empty()).then(|| resolve::source(&context, new, columns)).transpose()?;
-    let wanted = store::Append {
+    let wanted = adjoin::Append {
         new: source.as_deref().map(|source| source as &dyn VectorSource),
         delete: delete.as_ref(),
         on_bad: arguments.bad_rows.on_bad,
         on_duplicate_id: arguments.on_duplicate_id,
     };
-    let report = store::append(&context, store, &wanted)?;
+    let report = Store::append(&context, store, &wanted)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet.quiet {

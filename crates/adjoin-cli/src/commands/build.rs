@@ -1,6 +1,4 @@
-use adjoin::error::Result;
-use adjoin::options::{format_bytes, format_count, format_number};
-use adjoin::store::{self, BuildOptions, BuildRepeated, BuildReport};
+use adjoin::{BuildOptions, BuildReport, Result, Store, format_bytes, format_count, format_number};
 
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
@@ -35,7 +33,7 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     };
     resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
-    let report = store::build(&context, &*source, &arguments.output, &options)?;
+    let report = Store::build(&context, &*source, &arguments.output, &options)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !arguments.resources.quiet.quiet {
@@ -51,9 +49,9 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
             report.seconds.total,
         );
         if let Some(resume) = report.resume.filter(|resume| resume.runs > 1) {
-            let BuildRepeated { runs, rows_before, center_distances_max } = resume;
-            let before = format_count(rows_before, "row");
-            let [again, all] = [center_distances_max, report.center_distances].map(format_number);
+            let runs = resume.runs;
+            let before = format_count(resume.rows_before, "row");
+            let [again, all] = [resume.center_distances_max, report.center_distances].map(format_number);
             eprintln!(
                 "run {runs} of this build: {before} assigned before, at most {again} of {all} distances computed again"
             );

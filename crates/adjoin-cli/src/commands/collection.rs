@@ -1,16 +1,10 @@
 use std::path::Path;
 
-use adjoin::collection::{
-    Attribute, BackupReport, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
-    CollectionWork, Durability, Merged, Write, Written, backup as back_up, collection_context, verify as check,
+use adjoin::{
+    Attribute, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
+    CollectionWork, Condition, Context, Durability, Error, Result, Target, VectorSource, VectorType, Write,
+    WriteReport, format_bytes, format_count, format_number,
 };
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::options::{VectorType, format_bytes, format_count, format_number};
-use adjoin::output::Target;
-use adjoin::sink::write_vectors;
-use adjoin::source::VectorSource;
-use adjoin::sql::Condition;
 use serde::Serialize;
 
 use super::damage::{print_damages, unnamed};
@@ -64,7 +58,7 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     // The sequence number is the result of this command, so `--quiet` does not apply to it.
     print(&format!("{}\n", all.sequence))?;
     if !resources.quiet.quiet {
-        let Written { rows, gone, missing, .. } = all;
+        let WriteReport { rows, gone, missing, .. } = all;
         let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
         eprintln!(
             "{}: {rows} written, {gone} deleted or replaced; {} now",
@@ -88,7 +82,7 @@ fn write_all(
     arguments: &CollectionWrite,
     condition: Option<&Condition>,
     durability: Durability,
-) -> Result<(Written, CollectionFacts)> {
+) -> Result<(WriteReport, CollectionFacts)> {
     let CollectionWrite { folder, delete, insert, upsert, columns, .. } = arguments;
     // All is opened before anything is written.
     let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
@@ -98,7 +92,7 @@ fn write_all(
     let bytes = sources().map(|source| source.info().rows * row_bytes(&**source)).sum();
     // Sources are read one after the other, so only the largest buffers count.
     let source_bytes = sources().map(|source| source.scan_bytes(READ_BYTES)).max().unwrap_or(0);
-    let context = &collection_context(context, folder, CollectionWork::Write { rows, bytes, source_bytes });
+    let context = &CollectionWork::Write { rows, bytes, source_bytes }.context(context, folder);
     let collection = Collection::open(context, folder)?;
     let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
     let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
@@ -114,9 +108,10 @@ fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
     let CollectionMerge { folder, method, temporary, resources } = arguments;
     let mut context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     let method = method.parse()?;
-    context = collection_context(&context, folder, CollectionWork::Merge);
+    context = CollectionWork::Merge.context(&context, folder);
     let collection = Collection::open(&context, folder)?;
-    let Merged { rows, seconds, .. } = collection.merge_by(&context, method)?;
+    let merged = collection.merge_by(&context, method)?;
+    let (rows, seconds) = (merged.rows, merged.seconds);
     collection.close()?;
     let memory = context.memory();
     drop(context); // ends the progress bar
@@ -132,10 +127,10 @@ fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome
     let mut context = resolve::context(resources, stopped)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
     let target = Target::File { path: output.clone(), force: replace.force };
-    context = collection_context(&context, folder, CollectionWork::Snapshot);
+    context = CollectionWork::Snapshot.context(&context, folder);
     // Another process may write to the collection meanwhile. The snapshot is of the state at this moment.
     let collection = Collection::open_read_only(&context, folder)?;
-    let written = write_vectors(&context, &collection.snapshot(), &target)?;
+    let written = target.write_vectors(&context, &collection.snapshot())?;
     let sequence = collection.facts().sequence;
     drop(collection);
     let memory = context.memory();
@@ -152,11 +147,11 @@ fn backup(arguments: &CollectionBackup, stopped: &Stopped) -> Result<Outcome> {
     let CollectionBackup { folder, copy, replace, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
     resolve::check_outputs(&context, &[folder.display().to_string()], &[("the backup", copy)])?;
-    let BackupReport { rows, sequence, bytes } = back_up(&context, folder, copy, replace.force)?;
+    let copied = Collection::backup(&context, folder, copy, replace.force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet.quiet {
-        let (rows, bytes) = (format_count(rows, "row"), format_bytes(bytes));
+        let (rows, bytes, sequence) = (format_count(copied.rows, "row"), format_bytes(copied.bytes), copied.sequence);
         eprintln!("{}: {rows} as of write {sequence}, {bytes} copied and verified", copy.display());
         print_memory(&memory);
     }
@@ -215,7 +210,7 @@ fn describe(CollectionInfo { manifest, stats }: &CollectionInfo) -> String {
 
 /// Reads every byte of a collection.
 pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Outcome> {
-    let report = check(&context, folder)?;
+    let report = Collection::verify(&context, folder)?;
     drop(context); // ends the progress bar
     if let Some(damaged) = report.index.as_ref().filter(|index| !index.is_sound()) {
         let count = print_damages(&damaged.damages, damaged.damage_count);

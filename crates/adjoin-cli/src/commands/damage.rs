@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-use adjoin::message::one_line;
-use adjoin::options::format_count;
+use adjoin::{Message, format_count};
 
 /// Most damages and leftovers that are listed.
 const PRINTED_MAX: usize = 20;
@@ -34,6 +33,6 @@ pub(super) fn unnamed(contents: &str, origin: &str, leftovers: &[String], strang
 pub(super) fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
     let more = lines.len().saturating_sub(PRINTED_MAX);
     // Names are from the folder and may contain control characters or line breaks.
-    let text: String = lines.take(PRINTED_MAX).map(|line| one_line(line) + "\n").collect();
+    let text: String = lines.take(PRINTED_MAX).map(|line| Message::one_line(line) + "\n").collect();
     if more > 0 { text + &format!("and {more} more\n") } else { text }
 }

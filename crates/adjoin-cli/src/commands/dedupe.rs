@@ -1,15 +1,9 @@
 use std::path::Path;
 
-use adjoin::dedupe::{Dedupe, Deduped};
-use adjoin::error::Result;
-use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::options::{Metric, format_count, format_number};
-use adjoin::output::{check_free, parent};
-use adjoin::predicate::Predicate;
-use adjoin::report::DedupeStatistics;
-use adjoin::sink::TableFormat;
-use adjoin::sql::OrderBy;
-use adjoin::store::BuildOptions;
+use adjoin::{
+    BuildOptions, Dedupe, DedupeStatistics, Deduped, JoinEffort, JoinOptions, Metric, OrderBy, Predicate, Result,
+    TableFormat, Target, format_count, format_number,
+};
 
 use super::memory::{memory_verdict, print_memory};
 use super::statistics_file::StatisticsFile;
@@ -21,7 +15,7 @@ use crate::signals::Stopped;
 pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     // The disk of the output must have room anyway.
-    let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
+    let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(Target::parent_of(&arguments.output));
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let (seed, on_bad) = (arguments.seed.seed, arguments.on_bad);
@@ -56,7 +50,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
 }
 
 /// Refuses existing output files before any work.
-fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -> Result<()> {
+fn check_outputs(context: &adjoin::Context, arguments: &args::Dedupe) -> Result<()> {
     let removed = arguments.removed.as_ref().map(Path::new);
     let tables = [("--removed", removed), ("--stats", arguments.statistics.stats.as_deref())];
     let tables: Vec<(&str, &Path)> = tables.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
@@ -64,7 +58,7 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -
     resolve::check_files(context, &arguments.sources, &outputs)?;
     // Without this, an unknown extension would be found only after the whole run.
     removed.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
-    tables.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
+    tables.iter().try_for_each(|(_, path)| Target::check_free(&*context.device, path, arguments.force))
 }
 
 /// Formats a row: its number, and its text if known.

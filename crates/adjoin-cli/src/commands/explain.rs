@@ -1,14 +1,9 @@
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::estimate::{AtThreshold, Estimate, Footprint, Question, estimate};
-use adjoin::job::{context_of_join, only_for_builds, open_source};
-use adjoin::join::{JoinEffort, JoinOptions, neighbor_curve, prepare};
-use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
-use adjoin::predicate::Predicate;
-use adjoin::report::{CommonStatistics, Interval};
-use adjoin::store::{Store, sole_store};
+use adjoin::{
+    AtThreshold, CommonStatistics, Context, Error, Estimate, EstimateQuestion, Interval, Job, JoinEffort, JoinOptions,
+    Metric, Predicate, Result, Store, format_bytes, format_count, format_number, open_source, parse_bytes,
+};
 
 use crate::Outcome;
 use crate::args::Explain;
@@ -33,12 +28,12 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     let metric = arguments.metric.or(of_threshold).unwrap_or(Metric::L2);
     let build = resolve::build_options(&arguments.store, metric);
     // The input is a store: the plan of a join is printed. Of any other input, a sample is compared with all rows.
-    if let Some(store) = sole_store(&context, &arguments.inputs, only_for_builds(&source, &build))? {
+    if let Some(store) = Store::sole_input(&context, &arguments.inputs, source.only_for_builds(&build))? {
         return explain_store(context, store, arguments, aim);
     }
     refuse_of_stores(arguments)?;
     let source = open_source(&context, &arguments.inputs, &source)?;
-    let estimate = estimate(&context, &*source, &Question { build: &build, asked, aim })?;
+    let estimate = EstimateQuestion { build: &build, asked, aim }.estimate(&context, &*source)?;
     drop(context); // ends the progress bar
     print(&if arguments.json { json(&estimate)? } else { in_words(&estimate, option_of(metric)) })?;
     Ok(Outcome::Done)
@@ -67,10 +62,10 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let seed = arguments.store.seed.seed;
     let options = JoinOptions { seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
-    let context = context_of_join(&context, folder, true)?;
+    let context = Job::context_of_store(&context, folder, true)?;
     let store = Store::open(&context, folder)?;
-    let curve = neighbor_curve(&context, &store, seed)?; // first, since a plan holds the memory of its run
-    let prepared = prepare(&context, &store, &options, true)?;
+    let curve = store.neighbor_curve(&context, seed)?; // first, since a plan holds the memory of its run
+    let prepared = options.prepare(&context, &store, true)?;
     drop(context); // ends the progress bar
     let recall = resolve::recall_in_words(prepared.recall());
     let name = option_of(store.manifest().metric);
@@ -96,7 +91,7 @@ fn json(estimate: &Estimate) -> Result<String> {
 fn in_words(estimate: &Estimate, option: &str) -> String {
     let Estimate { common, explain } = estimate;
     let CommonStatistics { rows, dimensions, skipped_rows, ref element, ref metric, ref memory, .. } = *common;
-    let Footprint { least_memory_bytes, memory_bytes, store_bytes, spill_bytes } = explain.footprint;
+    let footprint = explain.footprint;
     let mut text = format!(
         "vectors      {} of {dimensions} {element}, {metric}; {} compared with all of them\n",
         format_number(rows),
@@ -107,11 +102,11 @@ fn in_words(estimate: &Estimate, option: &str) -> String {
     }
     let bytes = |bytes: Interval| between(bytes, |bytes| format_bytes(bytes as u64));
     let budget = format_bytes(memory.budget_bytes);
-    text += &format!("memory       needs {}\n", bytes(least_memory_bytes));
-    text += &format!("             would use {} of the {budget} allowed\n", bytes(memory_bytes));
-    text += &format!("disk         {} for a temporary store\n", bytes(store_bytes));
-    if spill_bytes.high > 0.0 {
-        text += &format!("             {} for other temporary files\n", bytes(spill_bytes));
+    text += &format!("memory       needs {}\n", bytes(footprint.least_memory_bytes));
+    text += &format!("             would use {} of the {budget} allowed\n", bytes(footprint.memory_bytes));
+    text += &format!("disk         {} for a temporary store\n", bytes(footprint.store_bytes));
+    if footprint.spill_bytes.high > 0.0 {
+        text += &format!("             {} for other temporary files\n", bytes(footprint.spill_bytes));
     }
     for at in &explain.thresholds {
         text += &threshold_in_words(at, option, rows);

@@ -1,11 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::options::{VectorType, format_bytes, format_count};
-use adjoin::output::{Target, check_free, parent};
-use adjoin::source::{Generated, generate as write_vectors};
+use adjoin::{Context, Error, Generated, Result, Target, VectorType, format_bytes, format_count};
 
 use crate::Outcome;
 use crate::args::Gen;
@@ -21,9 +17,9 @@ pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
     let vectors = VectorType { element: arguments.element, dimensions: arguments.dimensions };
     let what = Generated { rows: arguments.rows, vectors, hardness: arguments.hardness, seed: arguments.seed.seed };
     let target = Target::File { path: arguments.output.clone(), force: arguments.replace.force };
-    check_free(&*context.device, &arguments.output, arguments.replace.force)?;
+    Target::check_free(&*context.device, &arguments.output, arguments.replace.force)?;
     check_room(&context, &what, &arguments.output)?;
-    let bytes = write_vectors(&context, &what, &target)?;
+    let bytes = what.write(&context, &target)?;
     drop(context); // ends the progress bar
     if !arguments.quiet.quiet {
         let vectors = format_count(arguments.rows, "vector");
@@ -36,7 +32,7 @@ pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
 fn check_room(context: &Context, what: &Generated, path: &Path) -> Result<()> {
     // Saturated, since mistyped numbers may exceed 64 bits.
     let needed = what.rows.saturating_mul(what.vectors.bytes() as u64);
-    let free = context.device.free_bytes(parent(path))?;
+    let free = context.device.free_bytes(Target::parent_of(path))?;
     if needed <= free {
         return Ok(());
     }

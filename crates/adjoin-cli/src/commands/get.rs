@@ -1,7 +1,4 @@
-use adjoin::error::Result;
-use adjoin::folder::{ClosedFolder, check_rows_target};
-use adjoin::options::{format_bytes, format_count};
-use adjoin::output::{Target, check_free};
+use adjoin::{ClosedFolder, Folder, Result, Target, format_bytes, format_count};
 
 use super::ids::ids_of;
 use super::memory::{memory_verdict, print_memory};
@@ -14,9 +11,9 @@ pub(crate) fn get(arguments: &Get, stopped: &Stopped) -> Result<Outcome> {
     let Get { folder, ids, output, on_missing, replace, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
     let target = Target::File { path: output.clone(), force: replace.force };
-    check_rows_target(&target)?;
+    Folder::check_rows_target(&target)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
-    check_free(&*context.device, output, replace.force)?;
+    Target::check_free(&*context.device, output, replace.force)?;
     // The manifest gives the type of the ids and the memory that opening takes.
     let closed = ClosedFolder::read(&context, folder)?;
     let wanted = ids_of(ids, closed.ids())?;

@@ -1,11 +1,9 @@
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::options::{Element, Metric, format_count, format_number};
-use adjoin::predicate::Predicate;
-use adjoin::sink::{PairSchema, PairWriter};
-use adjoin::truth::{self, GroundtruthOptions, GroundtruthTarget};
+use adjoin::{
+    Context, Element, Error, GroundtruthOptions, GroundtruthTarget, Metric, PairSchema, PairWriter, Predicate, Result,
+    format_count, format_number,
+};
 
 use crate::Outcome;
 use crate::args::{Groundtruth, TruthFiles};
@@ -31,7 +29,7 @@ fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
     let schema = PairSchema { ids: [source.info().ids; 2], metric: predicate.metric(), of_two_sets: false };
     let sink = Box::new(PairWriter::create(&context, &target, schema)?);
     let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed.seed };
-    let report = truth::groundtruth(&context, &*source, &options, sink)?;
+    let report = options.run(&context, &*source, sink)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet.quiet {
         let (pairs, rows) = (format_count(report.pairs, "pair"), format_count(report.rows, "row"));
@@ -48,14 +46,14 @@ fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
 fn neighbors(
     context: Context,
     arguments: &Groundtruth,
-    files: &truth::TruthFiles<'_>,
+    files: &adjoin::TruthFiles<'_>,
     metric: Metric,
     sought: GroundtruthTarget,
 ) -> Result<Outcome> {
     let inputs = [Some(files.base), Some(files.queries), files.tags].into_iter().flatten();
     let inputs: Vec<String> = inputs.map(|path| path.display().to_string()).collect();
     resolve::check_files(&context, &inputs, &[("--gt_file", files.truth)])?;
-    let report = truth::groundtruth_files(&context, files, metric, sought)?;
+    let report = files.compare(&context, metric, sought)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet.quiet {
         let (found, rows) = (format_number(report.found), format_count(report.rows, "row"));
@@ -66,7 +64,7 @@ fn neighbors(
 }
 
 /// Returns the request of DiskANN's flags, if given; clap checks that the flags are complete.
-fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFiles<'_>, Metric, GroundtruthTarget)>> {
+fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(adjoin::TruthFiles<'_>, Metric, GroundtruthTarget)>> {
     let paths = [&arguments.base_file, &arguments.query_file, &arguments.gt_file].map(|path| path.as_deref());
     let [Some(base), Some(queries), Some(truth)]: [Option<&Path>; 3] = paths else { return Ok(None) };
     let element = arguments.data_type.map_or(Element::F32, Element::from);
@@ -80,6 +78,6 @@ fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFile
             ));
         }
     };
-    let files = truth::TruthFiles { base, queries, element, tags: arguments.tags_file.as_deref(), truth, force };
+    let files = adjoin::TruthFiles { base, queries, element, tags: arguments.tags_file.as_deref(), truth, force };
     Ok(Some((files, metric, sought)))
 }

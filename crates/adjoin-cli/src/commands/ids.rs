@@ -2,9 +2,7 @@
 
 use std::io::Read;
 
-use adjoin::error::{Error, Result};
-use adjoin::options::format_count;
-use adjoin::source::{IdKind, Ids, TextIds};
+use adjoin::{Error, IdKind, Ids, Result, TextIds, format_count};
 
 /// Reads ids from the lines of a file or of standard input; row numbers if `kind` is `None`.
 pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {

@@ -1,17 +1,9 @@
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::index::{
-    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, RelayoutReport, build as build_index,
-    building_bytes, relayout as lay_out_anew, verify as check,
+use adjoin::{
+    Argument, BuildOptions, BuiltIndex, Context, Error, Index as GraphIndex, IndexManifest, IndexOptions, Metric,
+    Opened, RelayoutReport, Result, Target, VectorSource, format_bytes, format_count, format_number,
 };
-use adjoin::job::{Opened, only_for_builds};
-use adjoin::message::Argument;
-use adjoin::options::{Metric, format_bytes, format_count, format_number};
-use adjoin::output::parent;
-use adjoin::source::VectorSource;
-use adjoin::store::BuildOptions;
 
 use super::damage::{BUILD_LEFT, print_damages, unnamed};
 use super::memory::{memory_verdict, print_memory};
@@ -31,7 +23,7 @@ pub(crate) fn index(command: &Index, stopped: &Stopped) -> Result<Outcome> {
 
 fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
-    let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
+    let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(Target::parent_of(&arguments.output));
     let options = options(arguments)?;
     // Checked before a store is built from sources, which may take long.
     options.check()?;
@@ -41,12 +33,12 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
         attributes: arguments.columns.names.clone(),
         ..resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2))
     };
-    let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
+    let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(source.only_for_builds(&of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
     // A refusal while the temporary store is built names a budget that suffices for the index too.
-    let later = |source: &dyn VectorSource| building_bytes(&context, source, &of_store, &options);
+    let later = |source: &dyn VectorSource| options.building_bytes(&context, source, &of_store);
     let opened = Opened::new(&context, &arguments.inputs, &source, &of_store, of_builds, &later)?;
-    let built = build_index(&context, &opened.store, &arguments.output, &options, arguments.replace.force)?;
+    let built = GraphIndex::build(&context, &opened.store, &arguments.output, &options, arguments.replace.force)?;
     drop(opened);
     let memory = context.memory();
     drop(context); // ends the progress bar
@@ -65,14 +57,13 @@ fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
 fn summarize_build(built: &BuiltIndex, output: &Path) {
     let BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds, calibrate_seconds } =
         built;
-    let BuildIo { bytes_read, bytes_written, spill_bytes } = *io;
     eprintln!(
         "{}: {} of {} x {}, {} written in {:.1} s",
         output.display(),
         format_count(manifest.rows, "vector"),
         manifest.vectors.dimensions,
         manifest.vectors.element,
-        format_bytes(bytes_written),
+        format_bytes(io.bytes_written),
         load_seconds + graph_seconds + layout_seconds + write_seconds + calibrate_seconds,
     );
     eprintln!(
@@ -80,7 +71,7 @@ fn summarize_build(built: &BuiltIndex, output: &Path) {
          pages in {write_seconds:.1} s, its recall learned in {calibrate_seconds:.1} s; {} of a vector's page are neighbors",
         percent(manifest.overlap_ratio)
     );
-    eprintln!("{} read of the store, {} to temporary files", format_bytes(bytes_read), format_bytes(spill_bytes));
+    eprintln!("{} read of the store, {} to temporary files", format_bytes(io.bytes_read), format_bytes(io.spill_bytes));
 }
 
 /// Prints the manifest of an index.
@@ -93,7 +84,7 @@ pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
 
 /// Reads every byte of an index.
 pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Outcome> {
-    let report = check(&context, folder)?;
+    let report = GraphIndex::verify(&context, folder)?;
     drop(context); // ends the progress bar
     if report.is_sound() {
         if !quiet {
@@ -110,7 +101,7 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
 fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
     let IndexRelayout { index, output, replace, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
-    let relaid = lay_out_anew(&context, index, output.as_deref(), replace.force)?;
+    let relaid = GraphIndex::relayout(&context, index, output.as_deref(), replace.force)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet.quiet {

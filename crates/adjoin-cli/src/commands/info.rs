@@ -1,8 +1,4 @@
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::load::Buckets;
-use adjoin::options::{format_bytes, format_count, format_number};
-use adjoin::store::{Kind, Manifest, Store, kind_of};
+use adjoin::{Context, Error, FolderKind, Result, Store, StoreManifest, format_bytes, format_count, format_number};
 
 use super::words::{columns_in_words, escaped, kind_of_ids, manifest_as_json};
 use super::{collection, index};
@@ -12,16 +8,16 @@ use crate::print::print;
 
 pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
     // A folder without a manifest is refused when it is opened as a store.
-    let kind = kind_of(&Context::default(), &arguments.folder)?.unwrap_or(Kind::Store);
+    let kind = FolderKind::of(&Context::default(), &arguments.folder)?.unwrap_or(FolderKind::Store);
     info_of(arguments, kind)
 }
 
 /// Prints the contents of a folder of a given kind; refuses a folder of another kind.
-pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcome> {
+pub(super) fn info_of(Info { folder, json }: &Info, kind: FolderKind) -> Result<Outcome> {
     match kind {
-        Kind::Index => return index::info(folder, *json),
-        Kind::Collection => return collection::info(folder, *json),
-        Kind::Store => {}
+        FolderKind::Index => return index::info(folder, *json),
+        FolderKind::Collection => return collection::info(folder, *json),
+        FolderKind::Store => {}
     }
     let store = Store::open(&Context::default(), folder)?;
     let columns = || Ok::<_, Error>(columns_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
@@ -55,14 +51,14 @@ fn describe(store: &Store) -> String {
             format_count(manifest.rows / buckets, "vector"),
             format_number(largest)
         ),
-        format!("on disk      {} of buckets", format_bytes(Buckets::of(store).bytes(true))),
+        format!("on disk      {} of buckets", format_bytes(store.bucket_bytes())),
         format!("seed         {}", manifest.seed),
     ];
     lines.map(|line| line + "\n").concat()
 }
 
 /// Describes the changes of a store since it was built, if rows were appended or deleted.
-fn growth_in_words(manifest: &Manifest) -> String {
+fn growth_in_words(manifest: &StoreManifest) -> String {
     let Some(built) = manifest.built_rows else { return String::new() };
     let removed = format_number(manifest.removed_rows);
     let came = format_count(manifest.source_rows - built, "row");
@@ -70,6 +66,6 @@ fn growth_in_words(manifest: &Manifest) -> String {
 }
 
 /// Returns a line about the column that rows are sorted by within buckets, if any.
-fn order_in_words(manifest: &Manifest) -> String {
+fn order_in_words(manifest: &StoreManifest) -> String {
     manifest.sorted_by.as_ref().map_or_else(String::new, |name| format!("sorted by    {}\n", escaped(name)))
 }

@@ -1,14 +1,7 @@
-use adjoin::context::Context;
-use adjoin::device::forget_code;
-use adjoin::error::{Error, Result};
-use adjoin::estimate::{Leaving, threshold_leaving};
-use adjoin::job::{Conditions, Job, ResultKind};
-use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
-use adjoin::output::{Target, parent};
-use adjoin::predicate::Predicate;
-use adjoin::report::{JoinStatistics, ResumeStatistics};
-use adjoin::sink::KeepRule;
+use adjoin::{
+    Conditions, Context, Error, Estimate, Job, JoinEffort, JoinOptions, JoinStatistics, KeepRule, Metric, Predicate,
+    Result, ResultKind, Target, device::forget_code, format_bytes, format_count, format_number, parse_bytes,
+};
 
 use super::join_files::check_files;
 use super::memory::{memory_verdict, print_memory};
@@ -49,7 +42,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     };
     check_files(&context, arguments)?;
     if let Some(path) = job.output.target().and_then(Target::path) {
-        context = context.or_temporary(parent(path)); // that disk must have room anyway
+        context = context.or_temporary(Target::parent_of(path)); // that disk must have room anyway
     }
     let JoinOutput { statistics, tracing, replace, .. } = &arguments.output;
     let stats = statistics.stats.as_deref();
@@ -101,12 +94,12 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
     let metric = arguments.metric.unwrap_or(Metric::L2);
     let source = resolve::source_options(&arguments.store.columns)?;
     let build = resolve::build_options(&arguments.store, metric);
-    let leaving = threshold_leaving(context, &arguments.inputs, &source, &build, rows)?;
+    let leaving = Estimate::threshold_leaving(context, &arguments.inputs, &source, &build, rows)?;
     let missed = leaving.misses(rows).then(|| {
         let [wanted, left] = [rows, leaving.rows.estimate.round() as u64].map(format_number);
         format!("--target-rows {wanted}: no threshold leaves that number of rows; the nearest number is about {left}")
     });
-    let Leaving { predicate, threshold, rows } = leaving;
+    let (predicate, threshold, rows) = (leaving.predicate, leaving.threshold, leaving.rows);
     let [about, low, high] = [rows.estimate, rows.low, rows.high].map(|rows| format_number(rows.round() as u64));
     let option = if metric == Metric::L2 { "--eps" } else { "--min-similarity" };
     context.progress.note(&format!("{option} {threshold} leaves about {about} rows (between {low} and {high})"));
@@ -118,8 +111,8 @@ fn summarize(statistics: &JoinStatistics, output: &JoinOutput) {
     let found = format_count(join.pairs, "pair");
     eprintln!("{found} found in {:.1} s", common.seconds.total);
     if let Some(resume) = resume.filter(|resume| resume.runs > 1) {
-        let ResumeStatistics { runs, legs, legs_done_before, .. } = resume;
-        eprintln!("run {runs} of this join: {legs_done_before} of {legs} legs were done before");
+        let (runs, done, legs) = (resume.runs, resume.legs_done_before, resume.legs);
+        eprintln!("run {runs} of this join: {done} of {legs} legs were done before");
     }
     let to_keep = format!("{} to keep", format_count(written.kept_rows, "row"));
     let what = match output.result {

@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::output::{Target, check_free};
-use adjoin::sink::TableFormat;
+use adjoin::{Context, Result, TableFormat, Target};
 
 use crate::args::Join;
 use crate::resolve;
@@ -26,7 +23,7 @@ pub(super) fn check_files(context: &Context, arguments: &Join) -> Result<()> {
         if matches!(option, "-o" | "--kept") {
             TableFormat::of(path)?;
         }
-        check_free(&*context.device, path, output.replace.force)?;
+        Target::check_free(&*context.device, path, output.replace.force)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 use clap::{Command, CommandFactory};
 
 use crate::Outcome;

@@ -1,8 +1,6 @@
 //! Reports of a command's memory.
 
-use adjoin::context::DEFAULT_MEMORY_SHARE;
-use adjoin::options::format_bytes;
-use adjoin::report::MemoryStatistics;
+use adjoin::{Context, MemoryStatistics, format_bytes};
 
 use crate::Outcome;
 use crate::print::percent;
@@ -17,7 +15,7 @@ pub(super) fn print_memory(memory: &MemoryStatistics) {
 fn share_in_words(memory: &MemoryStatistics) -> String {
     let share_of = memory.share.zip(memory.share_of_bytes).zip(memory.share_of);
     share_of.map_or_else(String::new, |((share, bytes), whose)| {
-        let share = if share == DEFAULT_MEMORY_SHARE { "half".to_owned() } else { percent(share) };
+        let share = if share == Context::DEFAULT_MEMORY_SHARE { "half".to_owned() } else { percent(share) };
         format!(", {share} of the {} of this {whose}", format_bytes(bytes))
     })
 }

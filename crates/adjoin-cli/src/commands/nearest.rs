@@ -1,14 +1,9 @@
 //! `adjoin join --neighbors`: the nearest neighbors of each row.
 
-use adjoin::buckets::{NearestOptions, neighbor_schema};
-use adjoin::device::forget_code;
-use adjoin::error::Result;
-use adjoin::job::NearestJob;
-use adjoin::options::{Metric, format_count, format_number};
-use adjoin::output::{Target, parent};
-use adjoin::query::{EffortOptions, SearchEffort};
-use adjoin::report::NearestStatistics;
-use adjoin::sink::{Discard, HitWriter};
+use adjoin::{
+    Discard, EffortOptions, HitWriter, Metric, NearestJob, NearestOptions, NearestStatistics, Result, SearchEffort,
+    Target, device::forget_code, format_count, format_number,
+};
 
 use super::join_files::check_files;
 use super::memory::print_memory;
@@ -44,7 +39,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     let [(_, target), _] = resolve::targets(&arguments.output);
     check_files(&context, arguments)?;
     if let Some(path) = target.as_ref().and_then(Target::path) {
-        context = context.or_temporary(parent(path)); // that disk must have room anyway
+        context = context.or_temporary(Target::parent_of(path)); // that disk must have room anyway
     }
     let stats = stats.map(|path| StatisticsFile::begin(&context, path, replace.force)).transpose()?;
     let tracing = trace.map(|path| Tracing::begin(&mut context, path)).transpose()?;
@@ -53,7 +48,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     forget_code(); // of opening files and of building a store
     let mut statistics = match &target {
         Some(target) => {
-            let writer = HitWriter::new(&context, target, neighbor_schema(&opened.store));
+            let writer = HitWriter::new(&context, target, opened.store.neighbor_schema());
             job.run(&context, &opened, Box::new(writer))?
         }
         None => job.run(&context, &opened, Box::new(Discard))?,

@@ -1,7 +1,6 @@
 //! Reports of the recall of a search.
 
-use adjoin::options::format_count;
-use adjoin::report::CommonStatistics;
+use adjoin::{CommonStatistics, format_count};
 
 use super::memory::memory_verdict;
 use crate::Outcome;

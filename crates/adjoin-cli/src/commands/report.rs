@@ -1,10 +1,6 @@
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::device::Reservation;
-use adjoin::error::{Error, Result};
-use adjoin::options::{format_count, format_number};
-use adjoin::report::STATISTICS_VERSION;
+use adjoin::{CommonStatistics, Context, Error, Result, device::Reservation, format_count, format_number};
 
 use super::memory::memory_verdict;
 use crate::Outcome;
@@ -61,7 +57,7 @@ fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value,
     if !is_there {
         return Err(refused());
     }
-    if statistics["version"] != STATISTICS_VERSION {
+    if statistics["version"] != CommonStatistics::VERSION {
         return Err(Error::input(format!(
             "{at} has statistics of version {}, and a page is made of version {STATISTICS_VERSION}; join again with \
              --stats, or leave --stats out",

@@ -1,19 +1,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::buckets::QuerySet;
-use adjoin::context::Context;
-use adjoin::device::forget_code;
-use adjoin::error::Result;
-use adjoin::folder::{ClosedFolder, SearchQueries};
-use adjoin::options::{format_bytes, format_count, format_number};
-use adjoin::output::{Target, check_free};
-use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::SearchStatistics;
-use adjoin::sink::{HitSink, HitWriter, TableFormat};
-use adjoin::source::VectorSource;
-use adjoin::sql::Condition;
-use adjoin::store::Kind;
+use adjoin::{
+    ClosedFolder, Condition, Context, EffortOptions, FolderKind, HitSink, HitWriter, QuerySet, QueryTarget, Result,
+    SearchEffort, SearchOptions, SearchQueries, SearchStatistics, TableFormat, Target, VectorSource,
+    device::forget_code, format_bytes, format_count, format_number,
+};
 
 use super::memory::print_memory;
 use super::recall::{print_recall, verdict};
@@ -31,7 +23,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let trace = arguments.tracing.trace.as_deref();
     let tracing = trace.map(|path| Tracing::begin(&mut context, path)).transpose()?;
     let closed = ClosedFolder::read(&context, &arguments.folder)?;
-    let source = match closed.kind() == Kind::Store && is_itself(arguments) {
+    let source = match closed.kind() == FolderKind::Store && is_itself(arguments) {
         true => None,
         false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
     };
@@ -87,7 +79,7 @@ fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Opti
     let inputs: Vec<String> = arguments.queries.iter().cloned().chain([folder]).collect();
     resolve::check_files(context, &inputs, &outputs)?;
     hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
-    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, force))?;
+    outputs.iter().try_for_each(|(_, path)| Target::check_free(&*context.device, path, force))?;
     let stats = stats.map(|path| StatisticsFile::begin(context, path, force)).transpose()?;
     Ok((resolve::target(output, force, false), stats))
 }
@@ -110,7 +102,7 @@ fn print_found(SearchStatistics { common, search }: &SearchStatistics, output: &
     }
 }
 
-fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: Kind) {
+fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: FolderKind) {
     let SearchStatistics { common, search } = statistics;
     print_found(statistics, &arguments.output);
     if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
@@ -124,9 +116,9 @@ fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: Kind) {
         );
     }
     let (option, rows) = match kind {
-        Kind::Store => ("--nprobe", "of the store"),
-        Kind::Index => ("--list", "of the index"),
-        Kind::Collection => ("--list", "of the collection"),
+        FolderKind::Store => ("--nprobe", "of the store"),
+        FolderKind::Index => ("--list", "of the index"),
+        FolderKind::Collection => ("--list", "of the collection"),
     };
     print_recall(common, arguments.calibrate_with.is_some(), option, rows);
     print_memory(&common.memory);

@@ -1,11 +1,6 @@
 use std::path::Path;
 
-use adjoin::error::{Error, Result};
-use adjoin::options::{Element, format_number};
-use adjoin::output::check_free;
-use adjoin::predicate::{f16_values, f32_values};
-use adjoin::report::{Cancel, LatencyStatistics};
-use adjoin::source::VectorSource;
+use adjoin::{Cancel, Error, LatencyStatistics, Result, Target, VectorSource, format_number};
 use adjoin_server::{Level, LoadOptions, LoadReport, ServerOptions, load};
 use serde_json::{Map, Value, json};
 
@@ -61,7 +56,7 @@ pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<O
     context.cancel = stopped.cancel.clone();
     let stats = arguments.statistics.stats.as_deref();
     if let Some(stats) = stats {
-        check_free(&*context.device, stats, arguments.replace.force)?;
+        Target::check_free(&*context.device, stats, arguments.replace.force)?;
     }
     let source = resolve::source(&context, &arguments.queries, &arguments.columns)?;
     let bodies = bodies(&*source, members_of(&arguments.members)?, arguments.at_once)?;
@@ -105,14 +100,7 @@ fn bodies(source: &dyn VectorSource, members: Map<String, Value>, at_once: usize
     let vectors = source.info().vectors;
     let (mut queries, mut scan) = (Vec::new(), source.scan(1 << 20)?);
     while let Some(batch) = scan.next_batch()?.filter(|_| queries.len() < QUERIES_MAX) {
-        let numbers = |stored: &[u8]| -> Vec<f64> {
-            match vectors.element {
-                Element::F32 => f32_values(stored).collect(),
-                Element::F16 => f16_values(stored).collect(),
-                Element::U8 => stored.iter().map(|&byte| f64::from(byte)).collect(),
-                Element::I8 => stored.iter().map(|&byte| f64::from(byte.cast_signed())).collect(),
-            }
-        };
+        let numbers = |stored: &[u8]| -> Vec<f64> { vectors.element.values(stored).collect() };
         let left = QUERIES_MAX - queries.len();
         queries.extend(batch.bytes.chunks_exact(vectors.bytes()).take(left).map(numbers));
     }

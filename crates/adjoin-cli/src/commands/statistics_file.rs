@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::output::LaterFile;
-use adjoin::report::{MemoryStatistics, MemoryWatch};
+use adjoin::{Context, LaterFile, MemoryStatistics, MemoryWatch, Result};
 use serde::Serialize;
 
 use super::tracing::cannot_write;

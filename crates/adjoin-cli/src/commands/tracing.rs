@@ -1,11 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::device::Recorder;
-use adjoin::error::{Error, Result};
-use adjoin::locks::OwnFolder;
-use adjoin::output::parent;
+use adjoin::{Context, Error, OwnFolder, Result, Target, device::Recorder};
 
 /// A trace of all device operations from now on. Its file is removed unless it is complete.
 pub(super) struct Tracing<'a> {
@@ -19,7 +15,7 @@ pub(super) struct Tracing<'a> {
 impl<'a> Tracing<'a> {
     pub(super) fn begin(context: &mut Context, path: &'a Path) -> Result<Self> {
         // Next to the result, since a file cannot be renamed to another file system.
-        let folder = OwnFolder::create(&context.device, parent(path), "trace")?;
+        let folder = OwnFolder::create(&context.device, Target::parent_of(path), "trace")?;
         let partial = folder.path().join("trace");
         let recorder = Recorder::create(context.device.clone(), &partial);
         let recorder = Arc::new(recorder.map_err(|error| cannot_write(path, error))?);

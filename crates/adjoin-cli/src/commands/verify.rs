@@ -1,7 +1,4 @@
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::options::{format_bytes, format_count};
-use adjoin::store::{self, Kind, VerifyReport, kind_of};
+use adjoin::{Context, Error, FolderKind, Result, Store, StoreVerifyReport, format_bytes, format_count};
 
 use super::damage::{BUILD_LEFT, listed, print_damages, unnamed};
 use super::{collection, index};
@@ -13,21 +10,21 @@ use crate::signals::Stopped;
 
 pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
     // Damage to the manifest is an expected finding of verification.
-    let kind = kind_of(&Context::default(), &arguments.folder).ok().flatten().unwrap_or(Kind::Store);
+    let kind = FolderKind::of(&Context::default(), &arguments.folder).ok().flatten().unwrap_or(FolderKind::Store);
     verify_of(arguments, kind, stopped)
 }
 
 /// Verifies a folder of a given kind; refuses a folder of another kind.
-pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Result<Outcome> {
+pub(super) fn verify_of(arguments: &Verify, kind: FolderKind, stopped: &Stopped) -> Result<Outcome> {
     let Verify { folder, limit, quiet } = arguments;
     let quiet = *quiet;
     let context = resolve::limited_context(limit, None, &Quiet { quiet }, stopped)?;
     match kind {
-        Kind::Index => return index::verify(context, folder, quiet),
-        Kind::Collection => return collection::verify(context, folder, quiet),
-        Kind::Store => {}
+        FolderKind::Index => return index::verify(context, folder, quiet),
+        FolderKind::Collection => return collection::verify(context, folder, quiet),
+        FolderKind::Store => {}
     }
-    let report = store::verify(&context, folder)?;
+    let report = Store::verify(&context, folder)?;
     drop(context); // ends the progress bar
     if !quiet {
         print(&summary(&report))?;
@@ -37,7 +34,7 @@ pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Re
     Err(Error::corrupt(format!("{} is damaged, {count} of it; {remedy}", folder.display())))
 }
 
-fn summary(report: &VerifyReport) -> String {
+fn summary(report: &StoreVerifyReport) -> String {
     let mut text = String::new();
     if report.is_sound() {
         let (bytes, buckets) = (format_bytes(report.bytes_read), format_count(report.buckets, "bucket"));

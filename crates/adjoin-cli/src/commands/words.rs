@@ -1,7 +1,6 @@
 //! Words about folders of every kind.
 
-use adjoin::error::{Error, Result};
-use adjoin::source::IdKind;
+use adjoin::{Error, IdKind, Result};
 use serde::Serialize;
 
 /// Formats a manifest as JSON.

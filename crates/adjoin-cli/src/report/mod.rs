@@ -9,10 +9,7 @@ mod table;
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::message::{Argument, Message};
-use adjoin::output::{check_free, write_file};
+use adjoin::{Argument, Context, Error, ErrorKind, Message, Result, Target};
 
 use pairs::PairFile;
 
@@ -58,14 +55,14 @@ pub struct PageSources<'a> {
 /// pairs are of two sets and there are names of one only.
 pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, force: bool) -> Result<Page> {
     let PageSources { pairs, stats, names } = sources;
-    check_free(&*context.device, output, force)?;
+    Target::check_free(&*context.device, output, force)?;
     let are_two_sets = stats.as_ref().is_some_and(is_of_two) || names.is_some_and(|names| names.second.is_some());
     let page = read_page(context, (pairs, stats), names).map_err(|error| match error.kind() {
         // The step that failed has computed only its own needs, so its figure would be too small.
         ErrorKind::Budget => needs::refusal(context, pairs, names, are_two_sets, error),
         _ => error,
     })?;
-    write_file(context, output, force, |out| page.write(out))?;
+    Target::write_file(context, output, force, |out| page.write(out))?;
     Ok(page)
 }
 

@@ -8,10 +8,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::sink::Components;
-use adjoin::source::TableFile;
+use adjoin::{Components, Context, Error, Result, TableFile};
 
 use super::page::CLUSTERED_ROWS_SHOWN;
 use super::pairs::{IDS_BYTES_AT_ONCE, PURPOSE, PairFile, SHOWN, SHOWN_BYTES, bytes_of_id};

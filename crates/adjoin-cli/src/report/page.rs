@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 
-use adjoin::context::Context;
-use adjoin::device::Reservation;
-use adjoin::error::Result;
+use adjoin::{Context, Result, device::Reservation};
 use serde::Serialize;
 
 use super::html::{Drawn, write_html};

@@ -4,11 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use std::path::{Path, PathBuf};
 
-use adjoin::context::Context;
-use adjoin::device::Reservation;
-use adjoin::error::{Error, Result};
-use adjoin::sink::{Components, PAIR_ID_COLUMNS, TWO_SETS};
-use adjoin::source::TableFile;
+use adjoin::{Components, Context, Error, PairSchema, Result, TableFile, device::Reservation};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
@@ -156,7 +152,7 @@ fn other_result(schema: &Schema) -> Option<&'static str> {
     ];
     let has = |name: &str| schema.index_of(name).is_ok();
     // A table with both columns of ids is a file of pairs, even if it has one of the columns above.
-    let is_pairs = PAIR_ID_COLUMNS.into_iter().all(has);
+    let is_pairs = PairSchema::ID_COLUMNS.into_iter().all(has);
     RESULTS.into_iter().find(|(column, _)| !is_pairs && has(column)).map(|(_, what)| what)
 }
 
@@ -176,7 +172,7 @@ fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
 
 impl PairFile {
     pub(super) fn open(context: &Context, path: &Path) -> Result<Self> {
-        let table = open(context, path, &PAIR_ID_COLUMNS)?;
+        let table = open(context, path, &PairSchema::ID_COLUMNS)?;
         let schema = table.schema();
         if let Some(what) = other_result(schema) {
             let at = path.display();
@@ -201,14 +197,14 @@ impl PairFile {
 
     /// Returns whether the file states that left and right rows are of two sets; CSV and JSON lines never do.
     pub(super) fn is_marked_of_two_sets(&self) -> bool {
-        let (key, value) = TWO_SETS;
+        let (key, value) = PairSchema::TWO_SETS;
         self.table.schema().metadata().get(key).is_some_and(|sets| sets == value)
     }
 
     /// Returns the positions of both ids and of the value.
     fn columns(&self) -> Result<[usize; 3]> {
         let place = |name| column(&self.table, &self.path, name);
-        let [left, right] = PAIR_ID_COLUMNS;
+        let [left, right] = PairSchema::ID_COLUMNS;
         Ok([place(left)?, place(right)?, place(&self.value)?])
     }
 

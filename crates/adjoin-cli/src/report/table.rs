@@ -3,11 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use adjoin::context::Context;
-use adjoin::device::Reservation;
-use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::sink::TableFormat;
-use adjoin::source::{TableFile, expand};
+use adjoin::{Context, Error, ErrorKind, Result, SourceOptions, TableFile, TableFormat, device::Reservation};
 use arrow_array::Array;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::DataType;
@@ -60,7 +56,7 @@ fn files_of(name: &str) -> Result<Vec<PathBuf>> {
     // A folder is no glob, and its name may contain the characters of one.
     let folder = Path::new(name);
     if !folder.is_dir() {
-        return expand(name);
+        return SourceOptions::expand(name);
     }
     let mut files = Vec::new();
     add_tables(folder, &mut files)

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use adjoin::store::format::checksum;
+use adjoin::lab::store::format::checksum;
 
 use crate::collection::small;
 use crate::inputs::fbin;

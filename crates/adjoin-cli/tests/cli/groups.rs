@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use adjoin::options::format_number;
+use adjoin::format_number;
 
 use crate::place::Place;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::random::Random;
+use adjoin::Random;
 use arrow_array::types::{ArrowPrimitiveType, Float32Type, Int8Type, UInt8Type};
 use arrow_array::{ArrayRef, FixedSizeListArray, Int64Array, PrimitiveArray, RecordBatch, StringArray};
 use arrow_schema::Field;

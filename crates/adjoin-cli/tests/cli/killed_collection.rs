@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
-use adjoin::collection::Collection;
-use adjoin::context::Context;
-use adjoin::random::Random;
-use adjoin::source::Ids;
+use adjoin::{Collection, Context, Ids, Random};
 
 use crate::inputs::fbin;
 use crate::place::Place;

@@ -16,7 +16,7 @@ use std::process::Command;
 use crate::harness_sets::{Element, IdLength, Shape, write_set};
 use crate::options::least_budget;
 use crate::place::{Place, Ran, ran, skip};
-use adjoin::random::Random;
+use adjoin::Random;
 
 /// Default number of runs.
 const RUNS: u64 = 0;

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use adjoin::random::Random;
+use adjoin::Random;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::place::Place;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use adjoin::choice::Choice;
-use adjoin::collection::Durability;
-use adjoin::options::Element;
+use adjoin::{Choice, Durability, Element};
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder, Float64Builder, ListBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::StreamWriter;

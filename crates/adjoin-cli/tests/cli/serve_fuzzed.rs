@@ -6,7 +6,7 @@ pub(crate) mod mutate;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-use adjoin::random::Random;
+use adjoin::Random;
 use serde_json::{Value, json};
 
 use self::mutate::mutate;

@@ -8,10 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use adjoin::collection::Collection;
-use adjoin::context::Context;
-use adjoin::random::Random;
-use adjoin::source::Ids;
+use adjoin::{Collection, Context, Ids, Random};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
 //! `adjoin verify`: reports that a store is sound, or which part is damaged.
 
-use adjoin::store::Manifest;
-use adjoin::store::format::checksum;
+use adjoin::{StoreManifest, lab::store::format::checksum};
 
 use crate::place::{Place, Ran};
 
@@ -19,7 +18,7 @@ fn store() -> (Place, String) {
 fn refuses_a_store_of_a_newer_version() {
     let (place, _) = store();
     let path = place.path("store");
-    let mut manifest = Manifest::decode(&path, &place.read("store/manifest.json")).unwrap();
+    let mut manifest = StoreManifest::decode(&path, &place.read("store/manifest.json")).unwrap();
     manifest.format_version = 3;
     place.write("store/manifest.json", &manifest.encode());
     for line in ["verify store", "info store", "join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
@@ -30,7 +29,7 @@ fn refuses_a_store_of_a_newer_version() {
 /// Inserts text into the manifest of the store and updates its checksum.
 fn edit(place: &Place, before: &str, more: &str) {
     let text = place.text("store/manifest.json");
-    let digits = Manifest::decode(&place.path("store"), text.as_bytes()).unwrap().manifest_xxh3;
+    let digits = StoreManifest::decode(&place.path("store"), text.as_bytes()).unwrap().manifest_xxh3;
     let blank = text.replace(&digits, &"0".repeat(16)).replacen(before, &format!("{more}{before}"), 1);
     let digits = format!("{:016x}", checksum(blank.as_bytes()));
     let at = blank.find(r#""manifest_xxh3": "0000"#).unwrap() + r#""manifest_xxh3": ""#.len();

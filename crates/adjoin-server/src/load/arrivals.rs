@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adjoin::random::Random;
+use adjoin::Random;
 
 /// Shape of the Weibull distribution of the times between arrivals. CALL (section 5) uses that distribution, but does
 /// not print its parameters. At 0.5, arrivals cluster: the standard deviation is 2.2 times the mean.

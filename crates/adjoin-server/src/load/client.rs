@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Error as IoError, ErrorKind, Read, Write, copy
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use adjoin::error::{Error, Result};
+use adjoin::{Error, Result};
 
 /// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(120);

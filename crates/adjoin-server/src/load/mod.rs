@@ -10,9 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use adjoin::error::{Error, Result};
-use adjoin::report::{Cancel, LatencyStatistics};
-use adjoin::workers::no_thread;
+use adjoin::{Cancel, Error, LatencyStatistics, Result};
 use histogram::Histogram;
 use serde::Serialize;
 
@@ -115,7 +113,7 @@ pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Resul
             let builder = std::thread::Builder::new().name("load".into()).stack_size(STACK_BYTES);
             builder.spawn_scoped(scope, work).map_err(|error| {
                 cancel.cancel(); // started threads stop
-                no_thread(error)
+                Error::no_thread(error)
             })?;
         }
         Ok::<(), Error>(())

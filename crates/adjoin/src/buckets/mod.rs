@@ -148,3 +148,18 @@ pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
     let manifest = store.manifest();
     HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric }
 }
+
+impl Store {
+    /// Largest K for which a search of a store has a calibrated recall. A service answers queries for a larger K exactly.
+    pub const CALIBRATED_K_MAX: u64 = CALIBRATED_K_MAX;
+
+    /// Returns the bytes of all buckets, with their ids.
+    pub fn bucket_bytes(&self) -> u64 {
+        Buckets::of(self).bytes(true)
+    }
+
+    /// Returns the schema of the neighbors of a store's rows.
+    pub fn neighbor_schema(&self) -> HitSchema {
+        neighbor_schema(self)
+    }
+}

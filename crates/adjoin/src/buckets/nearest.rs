@@ -76,7 +76,7 @@ pub fn nearest(
     Ok(NearestStatistics { common: CommonStatistics { command: "join", ..common }, nearest })
 }
 
-/// Returns the schema of the neighbors of a store's rows.
+/// Implements [`Store::neighbor_schema`].
 pub fn neighbor_schema(store: &Store) -> HitSchema {
     hit_schema(store, QuerySet::Rows)
 }

@@ -46,13 +46,7 @@ pub struct BackupReport {
     pub bytes: u64,
 }
 
-/// Copies the current state of a collection to the folder `target`, with all writes that were acknowledged before the
-/// call. Other processes may write and merge in the meantime. The copy is verified from disk, then appears by one
-/// rename. With `force` it replaces a collection, which is named `target.replaced` between two renames.
-///
-/// # Errors
-/// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
-/// or disk space does not suffice. No part of the copy is left then.
+/// Implements [`Collection::backup`].
 pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
     // A killed backup may have left the only old copy under its temporary name.
     settle_replaced(context, target)?;

@@ -57,9 +57,7 @@ pub enum CollectionWork {
     Verify,
 }
 
-/// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step a
-/// smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step needs:
-/// opening the collection reports the damage, or reads it again.
+/// Implements [`CollectionWork::context`].
 pub fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
     let read = CollectionManifest::read(context, folder);
     let manifests = read.and_then(|manifest| Manifests::read(context, folder, manifest));

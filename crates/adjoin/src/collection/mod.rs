@@ -6,41 +6,7 @@
 //! with one difference: queries are compared with each row in memory, rather than by a graph over them
 //! (`docs/decisions/0016-rows-in-memory.md`).
 //!
-//! ```
-//! use adjoin::collection::{Collection, CollectionOptions, Durability, Put};
-//! use adjoin::context::Context;
-//! use adjoin::index::IndexOptions;
-//! use adjoin::options::{Element, Metric, VectorType};
-//! use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-//! use adjoin::sink::CollectHits;
-//! use adjoin::source::{self, IdKind, Ids};
-//!
-//! let folder = tempfile::tempdir().unwrap();
-//! let (context, place) = (Context::default(), folder.path().join("vectors.collection"));
-//! let vectors = VectorType { element: Element::F32, dimensions: 8 };
-//! let (attributes, index) = (Vec::new(), IndexOptions::default());
-//! let options = CollectionOptions { vectors, metric: Metric::L2, ids: IdKind::Int64, attributes, index };
-//! Collection::create(&context, &place, &options)?;
-//!
-//! // Some vectors in a file; any source will do. Rows without ids go by their numbers.
-//! let file = folder.path().join("vectors.fbin");
-//! let what = source::Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
-//! let target = adjoin::output::Target::File { path: file.clone(), force: false };
-//! source::generate(&context, &what, &target)?;
-//! let some = source::open(&context, &[file.display().to_string()], &Default::default())?;
-//!
-//! let collection = Collection::open(&context, &place)?;
-//! let written = collection.load(&*some, Put::Insert, Durability::Group)?;
-//! assert_eq!((written.rows, collection.facts().rows), (1_000, 1_000));
-//!
-//! let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
-//! let hits = CollectHits::default();
-//! collection.search(&context, QuerySources::new(&*some), &options, Box::new(hits.clone()))?;
-//! assert_eq!(hits.hits()[7], [(7, 0.0)]);
-//! assert!(collection.get(&Ids::Int64(vec![1_000]))?[0].is_none());
-//! collection.close()?;
-//! # Ok::<(), adjoin::error::Error>(())
-//! ```
+//! `examples/collection.rs` writes to a collection and searches it.
 
 mod arriving;
 mod attributes;
@@ -71,6 +37,8 @@ mod temporary_index;
 mod verify;
 mod write;
 
+use std::path::Path;
+
 pub use self::attributes::{Attribute, AttributeKind};
 pub use self::background::{Merger, MergerOptions};
 pub use self::backup::{BackupReport, backup};
@@ -84,3 +52,37 @@ pub use self::snapshot::open_rows;
 pub use self::statistics::CollectionStatistics;
 pub use self::verify::{CollectionVerifyReport, verify};
 pub use self::write::{Put, Write};
+use crate::context::Context;
+use crate::error::Result;
+
+impl Collection {
+    /// Copies the current state of a collection to the folder `target`, with all writes that were acknowledged before the
+    /// call. Other processes may write and merge in the meantime. The copy is verified from disk, then appears by one
+    /// rename. With `force` it replaces a collection, which is named `target.replaced` between two renames.
+    ///
+    /// # Errors
+    /// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
+    /// or disk space does not suffice. No part of the copy is left then.
+    pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
+        backup(context, source, target, force)
+    }
+
+    /// Reads every byte of a collection. Opening it reads the log and the id lookup; the pages and the graph are read after
+    /// that.
+    ///
+    /// # Errors
+    /// If there is no collection, it is of a newer version, memory is short, or the caller cancels; if the manifest, the
+    /// log or the id lookup is damaged. Damage to the long-term index is in the report.
+    pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
+        verify(context, folder)
+    }
+}
+
+impl CollectionWork {
+    /// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step a
+    /// smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step needs:
+    /// opening the collection reports the damage, or reads it again.
+    pub fn context(self, context: &Context, folder: &Path) -> Context {
+        collection_context(context, folder, self)
+    }
+}

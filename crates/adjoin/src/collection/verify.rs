@@ -18,7 +18,7 @@ use crate::store::format::MANIFEST_FILE;
 /// Leftovers that are listed at most, and strangers.
 const LISTED_MAX: usize = 1_000;
 
-/// Result of [`verify`].
+/// Result of [`Collection::verify`](crate::Collection::verify).
 #[derive(Debug, Clone)]
 pub struct CollectionVerifyReport {
     /// Size and state of the collection.
@@ -38,12 +38,7 @@ impl CollectionVerifyReport {
     }
 }
 
-/// Reads every byte of a collection. Opening it reads the log and the id lookup; the pages and the graph are read after
-/// that.
-///
-/// # Errors
-/// If there is no collection, it is of a newer version, memory is short, or the caller cancels; if the manifest, the
-/// log or the id lookup is damaged. Damage to the long-term index is in the report.
+/// Implements [`Collection::verify`].
 pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
     let context = &collection_context(context, folder, CollectionWork::Verify);
     // Closed before the index is verified, so memory need only hold the larger of both.

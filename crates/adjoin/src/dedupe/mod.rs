@@ -48,7 +48,7 @@ const SORTING_BYTES_MAX: u64 = 256 << 20;
 
 /// Parameters of a deduplication.
 pub struct Dedupe<'a> {
-    /// Files, folders and globs, as accepted by [`source::open`].
+    /// Files, folders and globs, as accepted by [`open_source`](crate::open_source).
     pub inputs: &'a [String],
     /// Columns of the vectors and, for the list of removed rows, of the ids.
     pub source: SourceOptions,

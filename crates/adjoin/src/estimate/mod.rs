@@ -32,6 +32,7 @@ use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::predicate::Predicate;
 use crate::report::{CommonStatistics, Interval, PredictedStatistics, SecondsStatistics, Stopwatch};
+use crate::source::SourceOptions;
 use crate::source::VectorSource;
 use crate::store::BuildOptions;
 use crate::truth::means;
@@ -108,11 +109,7 @@ pub struct AtThreshold {
     pub seconds: Interval,
 }
 
-/// Estimates the result and the cost of joins of a source.
-///
-/// # Errors
-/// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the
-/// budget is too small.
+/// Implements [`Question::estimate`].
 pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Question<'_>) -> Result<Estimate> {
     let watch = Stopwatch::start();
     surveyed(context, source, question, |estimator, space, free| {
@@ -281,4 +278,35 @@ fn certain(number: f64) -> Interval {
 fn times(interval: Interval, factor: f64) -> Interval {
     let Interval { estimate, low, high } = interval;
     Interval { estimate: estimate * factor, low: low * factor, high: high * factor }
+}
+
+impl Question<'_> {
+    /// Estimates the result and the cost of joins of a source.
+    ///
+    /// # Errors
+    /// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the
+    /// budget is too small.
+    pub fn estimate(&self, context: &Context, source: &dyn VectorSource) -> Result<Estimate> {
+        estimate(context, source, self)
+    }
+}
+
+impl Estimate {
+    /// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept.
+    /// Its metric is the one of the build.
+    ///
+    /// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
+    ///
+    /// # Errors
+    /// Those of [`Question::estimate`]. Also if the sources have no more than `rows` rows, if every threshold leaves
+    /// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
+    pub fn threshold_leaving(
+        context: &Context,
+        inputs: &[String],
+        source: &SourceOptions,
+        build: &BuildOptions,
+        rows: u64,
+    ) -> Result<Leaving> {
+        threshold_leaving(context, inputs, source, build, rows)
+    }
 }

@@ -43,14 +43,7 @@ impl Leaving {
     }
 }
 
-/// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept. It
-/// has the metric of the build.
-///
-/// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
-///
-/// # Errors
-/// Those of [`estimate`](super::estimate). Also if the sources have no more than `rows` rows, if every threshold leaves
-/// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
+/// Implements [`Estimate::threshold_leaving`].
 pub fn threshold_leaving(
     context: &Context,
     inputs: &[String],

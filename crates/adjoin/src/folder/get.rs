@@ -258,10 +258,7 @@ impl FoundRows<'_> {
     }
 }
 
-/// Checks that rows can be written to a file, by its name.
-///
-/// # Errors
-/// If the format cannot hold vectors, or there is no file.
+/// Implements [`Folder::check_rows_target`].
 pub fn check_rows_target(target: &Target) -> Result<()> {
     let Some(path) = target.path() else {
         return Err(Error::option("rows with vectors are written to a file, not to standard output; name one"));

@@ -8,9 +8,7 @@
 //! batches depend only on the number of vertices. Every vertex can be reached from the entry point (`reach.rs`).
 //!
 //! ```
-//! use adjoin::context::Context;
-//! use adjoin::graph::{Graph, GraphOptions, GreedySearch};
-//! use adjoin::kernels::Panel;
+//! use adjoin::{Context, GraphOptions, kernels::Panel, lab::graph::{Graph, GreedySearch}};
 //!
 //! let mut panel = Panel::<u8>::zeroed(200, 2);
 //! (0..200).for_each(|row| panel.row_mut(row).copy_from_slice(&[row as u8, 7]));
@@ -21,7 +19,7 @@
 //! search.run(context.kernel, &graph, &panel, panel.row(40), 20);
 //! let nearest: Vec<u32> = search.nearest(3).map(|near| near.vertex).collect();
 //! assert_eq!(nearest, [40, 39, 41]);
-//! # Ok::<(), adjoin::error::Error>(())
+//! # Ok::<(), adjoin::Error>(())
 //! ```
 
 mod adjacency;
@@ -38,6 +36,5 @@ mod tests;
 
 pub use adjacency::{Graph, VERTICES_MAX};
 pub use options::GraphOptions;
-#[doc(hidden)]
 pub use prune::{Pruner, Vectors};
 pub use search::{GreedySearch, Near};

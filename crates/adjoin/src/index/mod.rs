@@ -16,8 +16,7 @@ mod calibration;
 mod decide;
 mod drafting;
 mod filtered_vertices;
-#[doc(hidden)]
-pub mod layout;
+pub(crate) mod layout;
 mod lost;
 mod manifest;
 mod merge;
@@ -49,7 +48,6 @@ use std::path::Path;
 pub use self::build::building_bytes;
 use self::build::writing::inserted_bytes;
 use self::build::{Build, GivenGraph, check_rows, least_bytes};
-#[doc(hidden)]
 pub use self::build::{VertexVectors, vertex_vectors};
 use self::cache::PageCache;
 use self::filtered_vertices::FilteredVertices;
@@ -59,7 +57,6 @@ pub(crate) use self::merge::{ALL_REPLACEMENTS, Merge, Newcomers};
 pub(crate) use self::named::fetching_bytes;
 pub use self::options::IndexOptions;
 pub use self::reader::Index;
-#[doc(hidden)]
 pub use self::relayout::{GivenOrder, PageGraph, relayout_in_order};
 pub use self::relayout::{RelayoutReport, relayout};
 use self::run::{IndexSearch, SearchMethod, SearchNeeds};
@@ -68,7 +65,6 @@ use self::unmerged_rows::ChangedTarget;
 pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
 pub(crate) use self::verify::verifying_bytes;
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
-#[doc(hidden)]
 pub use self::walk_strategy::{Entry, WalkStrategy};
 use crate::context::Context;
 use crate::error::Result;
@@ -78,7 +74,7 @@ use crate::query::{QuerySources, SearchOptions, SearchRun, SourceQueries};
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::sink::{HitSchema, HitSink};
 use crate::source::VectorSource;
-use crate::store::{Drafts, Kind, Store, check_target};
+use crate::store::{BuildOptions, Drafts, Kind, Store, check_target};
 
 /// Purpose of the memory in error messages.
 const PURPOSE_BUILD: &str = "building the index";
@@ -114,12 +110,7 @@ pub struct BuildIo {
     pub spill_bytes: u64,
 }
 
-/// Builds an index of a store in `folder`. With `force`, an index that exists there is replaced. The same store and
-/// options give the same bytes.
-///
-/// # Errors
-/// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
-/// or if the index cannot be written. The folder is then left unchanged.
+/// Implements [`Index::build`].
 pub fn build(
     context: &Context,
     store: &Store,
@@ -135,7 +126,6 @@ pub fn build(
 ///
 /// # Errors
 /// Those of [`build`], and if the graph has another number of vertices.
-#[doc(hidden)]
 pub fn build_with_graph(
     context: &Context,
     store: &Store,
@@ -315,4 +305,50 @@ fn bytes_of_any<T: Coordinate>(
 /// Returns the schema of the hits of queries in an index.
 pub fn hit_schema(facts: &IndexManifest, queries: &dyn VectorSource) -> HitSchema {
     HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric }
+}
+
+impl Index {
+    /// Builds an index of a store in `folder`. With `force`, an index that exists there is replaced. The same store and
+    /// options give the same bytes.
+    ///
+    /// # Errors
+    /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
+    /// or if the index cannot be written. The folder is then left unchanged.
+    pub fn build(
+        context: &Context,
+        store: &Store,
+        folder: &Path,
+        options: &IndexOptions,
+        force: bool,
+    ) -> Result<BuiltIndex> {
+        build(context, store, folder, options, force)
+    }
+
+    /// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
+    /// if `output` is `None`. Rows, ids, edges and the recall of searches do not change. The result depends only on the
+    /// index and the layout, byte for byte.
+    ///
+    /// # Errors
+    /// If there is no index or it is damaged, if the output exists, or if the budget is too small. The folders are then
+    /// unchanged.
+    pub fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
+        relayout(context, folder, output, force)
+    }
+
+    /// Reads every file of an index and checks checksums, degrees, neighbors, that each row exists once, and that each
+    /// vertex is reachable. Needs a few bits per row, and reads the pages several times.
+    ///
+    /// # Errors
+    /// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is not
+    /// an error; it is in the report.
+    pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
+        verify(context, folder)
+    }
+}
+
+impl IndexOptions {
+    /// Returns a bound on the memory that building a store of a source takes, and an index of that store.
+    pub fn building_bytes(&self, context: &Context, source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
+        building_bytes(context, source, of_store, self)
+    }
 }

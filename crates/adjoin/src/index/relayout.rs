@@ -30,7 +30,7 @@ use crate::workers::map_items;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "changing the layout of the index";
 
-/// Result of [`relayout`].
+/// Result of [`Index::relayout`](crate::Index::relayout).
 #[derive(Debug, Clone)]
 pub struct RelayoutReport {
     /// Manifest that was published. It states the overlap ratio OR(G).
@@ -91,13 +91,7 @@ impl PageGraph {
     }
 }
 
-/// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
-/// if `output` is `None`. Rows, ids, edges and the recall of searches do not change. The result depends only on the
-/// index and the layout, byte for byte.
-///
-/// # Errors
-/// If there is no index or it is damaged, if the output exists, or if the budget is too small. The folders are then
-/// unchanged.
+/// Implements [`Index::relayout`].
 pub fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
     lay_out(context, folder, output, None, force)
 }

@@ -38,7 +38,7 @@ impl fmt::Display for IndexDamage {
     }
 }
 
-/// Result of [`verify`].
+/// Result of [`Index::verify`](crate::Index::verify).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexVerifyReport {
     /// Number of pages checked.
@@ -70,12 +70,7 @@ impl IndexVerifyReport {
     }
 }
 
-/// Reads every file of an index and checks checksums, degrees, neighbors, that each row exists once, and that each
-/// vertex is reachable. Needs a few bits per row, and reads the pages several times.
-///
-/// # Errors
-/// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is not
-/// an error; it is in the report.
+/// Implements [`Index::verify`].
 pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
     let mut report = IndexVerifyReport::default();
     // A manifest that cannot be read is what opening the index reports.

@@ -20,6 +20,7 @@ use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;
 use crate::report::{CommonStatistics, JoinStatistics};
+use crate::sink::PairSchema;
 use crate::sink::Removals;
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
@@ -210,7 +211,23 @@ impl OpenedSets {
     }
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// Joins the rows of a store or of sources with each other. The pairs are counted, but not kept.
+    pub fn new(inputs: &'a [String], join: JoinOptions) -> Self {
+        Self {
+            inputs,
+            with: &[],
+            new: &[],
+            source: SourceOptions::default(),
+            build: BuildOptions::default(),
+            conditions: Conditions::default(),
+            join,
+            output: Output::Pairs(None),
+            yes: false,
+            resume: false,
+        }
+    }
+
     /// Opens the stores, or builds them from sources in the folder for temporary files.
     ///
     /// # Errors
@@ -289,7 +306,7 @@ impl Job<'_> {
     /// Joins the opened sets. The statistics include the build, if there was one.
     ///
     /// # Errors
-    /// Fails as [`prepare`] and [`crate::join::join`] do, or if the disk has too little space for the result.
+    /// Fails as [`JoinOptions::prepare`] does, if the sink fails, or if the disk has too little space for the result.
     pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let sets = opened.sets();
         let (rows, held) = (sets.sides().map(JoinSide::rows).sum(), context.budget().total() - context.budget().free());
@@ -325,17 +342,13 @@ pub(crate) fn removals_bytes(source: &dyn VectorSource, build: &BuildOptions, jo
     joining + Output::Removals(Removals::new(None)).bound(source.info().rows)
 }
 
-/// Returns a context that names, in refusals, the memory that a join of the store in a folder needs at the default
-/// recall, as far as its manifest determines it.
-///
-/// # Errors
-/// Fails if the manifest cannot be read.
+/// Implements [`Job::context_of_store`].
 pub fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
     let manifest = read_manifest(context, folder)?;
     Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, JoinEffort::Unsaid.target())))
 }
 
-/// Returns an option that applies only to builds, if one was given.
+/// Implements [`SourceOptions::only_for_builds`].
 pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<Mention> {
     let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
     let given = [
@@ -358,4 +371,29 @@ fn only_for_files(source: &SourceOptions) -> Option<Mention> {
         (Argument::Split, split.is_some()),
     ];
     given.into_iter().find(|(_, given)| *given).map(|(argument, _)| Mention { argument, value: None })
+}
+
+impl Job<'_> {
+    /// Returns a context that names, in refusals, the memory that a join of the store in a folder needs at the default
+    /// recall, as far as its manifest determines it.
+    ///
+    /// # Errors
+    /// Fails if the manifest cannot be read.
+    pub fn context_of_store(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
+        context_of_join(context, folder, with_ids)
+    }
+}
+
+impl SourceOptions {
+    /// Returns an option that applies only to builds, if one was given.
+    pub fn only_for_builds(&self, build: &BuildOptions) -> Option<Mention> {
+        only_for_builds(self, build)
+    }
+}
+
+impl Sets<'_> {
+    /// Returns the properties of the pairs of two sets that are known in advance.
+    pub fn schema(self) -> PairSchema {
+        schema_of(self)
+    }
 }

@@ -39,7 +39,7 @@ impl NearestJob<'_> {
     /// Finds the neighbors of each row of the opened store. The statistics include the build, if there was one.
     ///
     /// # Errors
-    /// Fails as [`nearest`] does.
+    /// Fails if an option is out of range, the budget is too small, the store cannot be read, or the sink fails.
     pub fn run(&self, context: &Context, opened: &Opened, sink: Box<dyn HitSink + '_>) -> Result<NearestStatistics> {
         let mut statistics = nearest(context, &opened.store, &self.nearest, sink)?;
         opened.add_build(&mut statistics.common);

@@ -199,7 +199,7 @@ impl Output<'_> {
     }
 }
 
-/// Returns the properties of the pairs of two sets that are known in advance.
+/// Implements [`Sets::schema`].
 pub fn schema_of(sets: Sets<'_>) -> PairSchema {
     let ids = [sets.left(), sets.right()].map(|store| store.manifest().ids);
     // New rows are numbered after the rows of the store, so pairs with them are of one set.

@@ -15,7 +15,7 @@ use crate::store::{Kind, kind_of};
 /// this moment, with its ids.
 ///
 /// # Errors
-/// Fails as [`source::open`] and [`collection::open_rows`] do. Also fails if there are no rows, or a collection is not the
+/// Fails if a file or a collection cannot be opened. Also fails if there are no rows, or a collection is not the
 /// only name or is given together with an option for files.
 pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     // All names are checked, so that a collection among files is refused as such and not as an unknown file.

@@ -3,7 +3,7 @@
 //! Data in, schedule out: nothing here reads a file, a clock or a thread count. A join does exactly what its plan
 //! states, and `adjoin explain` prints the plan.
 
-pub mod batch;
+pub(crate) mod batch;
 mod bucket_graph;
 mod cache;
 mod choose;

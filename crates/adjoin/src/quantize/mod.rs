@@ -20,7 +20,6 @@ use std::fmt;
 use adjoin_kernels::{Centroids, CodeRows, Kernel, Panel, TABLE_ENTRIES};
 
 use self::product::ProductQuantizer;
-#[doc(hidden)]
 pub use self::rotation::{Axes, Principal};
 use self::saved::{Fields, put_count};
 use crate::context::Context;

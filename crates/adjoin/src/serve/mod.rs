@@ -17,7 +17,6 @@ mod pass;
 mod search;
 
 pub use options::{CacheOptions, CacheStatistics, Recall, ServedHits, ServedQuery};
-#[doc(hidden)]
 pub use options::{NewPlanner, Planner};
 pub use search::CachedSearch;
 

@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::output::Target;
 
 /// Key and value of the metadata of a Parquet file of pairs whose left and right rows are of two sets.
-pub const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");
+pub(crate) const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");
 
 /// Names of the columns of a pair's ids. Words that SQL does not reserve, unlike `left` and `right`.
-pub const PAIR_ID_COLUMNS: [&str; 2] = ["left_id", "right_id"];
+pub(crate) const PAIR_ID_COLUMNS: [&str; 2] = ["left_id", "right_id"];
 
 /// Writes pairs: columns `left_id`, `right_id` and `distance` or `similarity`.
 pub struct PairWriter(TableWriter);

@@ -284,7 +284,7 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
     ArrowWriter::try_new(output, schema.clone(), Some(properties.build())).map_err(|error| place.failed(error))
 }
 
-/// Returns the column of the values of pairs.
+/// Implements [`Metric::value_field`].
 pub fn value_field(metric: Metric) -> Field {
     let name = match metric {
         Metric::L2 => "distance",
@@ -294,7 +294,7 @@ pub fn value_field(metric: Metric) -> Field {
     Field::new(name, DataType::Float32, false)
 }
 
-/// Returns a column of ids, or of row numbers if there are none.
+/// Implements [`IdKind::field`].
 pub fn id_field(name: &str, ids: IdKind) -> Field {
     let data = match ids {
         IdKind::None => DataType::UInt64,
@@ -304,7 +304,7 @@ pub fn id_field(name: &str, ids: IdKind) -> Field {
     Field::new(name, data, false)
 }
 
-/// Returns the ids of some rows as such a column.
+/// Implements [`Ids::column`].
 pub fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
     match ids {
         Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),

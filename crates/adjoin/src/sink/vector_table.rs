@@ -26,12 +26,7 @@ const ROWS_TOGETHER: usize = 1_024;
 /// Purpose of the memory, used in error messages.
 const PURPOSE: &str = "writing the vectors";
 
-/// Writes the rows of a source as Parquet: a column `id` (the row number if the source has no ids), a column `vector`
-/// of fixed-size lists, and the source's other columns.
-///
-/// # Errors
-/// If the name does not end in `.parquet` or is taken, a row has no vector, memory does not suffice, or the disk
-/// refuses. Nothing is left of the file then.
+/// Implements [`Target::write_vectors`].
 pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Target) -> Result<Written> {
     let Some(path) = target.path() else {
         return Err(Error::option("vectors are written to a file, not to standard output; name one"));

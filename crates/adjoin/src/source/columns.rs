@@ -67,11 +67,7 @@ pub(super) struct TableColumns {
     id: Option<IdColumn>,
 }
 
-/// Returns the indices of the columns to read from a table with this schema, ascending: the vectors, the ids, if any,
-/// and `attributes`. For a field of a struct, it is the index of the outermost struct. `path` is for messages.
-///
-/// # Errors
-/// Fails if a column does not exist or the choice is ambiguous.
+/// Implements [`SourceOptions::columns_read`].
 pub fn columns_read(
     path: &Path,
     schema: &Schema,

@@ -39,8 +39,7 @@ thread_local! {
     static GUARDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Returns whether this thread runs a third-party reader. Its panics become errors. A panic hook can call this, so as
-/// not to print the same text as the error.
+/// Implements [`Error::replaces_panic`].
 pub fn is_guarded() -> bool {
     // Thread-local storage may be destroyed already if a thread panics while it ends.
     GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)

@@ -27,11 +27,7 @@ pub struct Generated {
     pub seed: u64,
 }
 
-/// Writes vectors to a `.fbin`, `.u8bin` or `.i8bin` file, according to the element type, or to a `.npy` file. Returns
-/// the bytes written.
-///
-/// # Errors
-/// Fails if the sizes or the file's extension are invalid, the file exists, or the disk refuses.
+/// Implements [`Generated::write`].
 pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<u64> {
     let Target::File { path, force } = target else {
         return Err(Error::option("vectors are written to a file, not to standard output"));

@@ -153,10 +153,7 @@ pub fn open_counted(context: &Context, path: &Path, element: Element) -> Result<
     Ok(Arc::new(source))
 }
 
-/// Returns the files that one of the sources of [`open`] names, in order, without opening them.
-///
-/// # Errors
-/// Fails if a folder or glob has no files, or cannot be read.
+/// Implements [`SourceOptions::expand`].
 pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(source);
     if path.is_dir() {

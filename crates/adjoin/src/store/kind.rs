@@ -10,10 +10,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Mention, message};
 
-/// Returns the kind of a folder; `None` if it has no manifest or is not a folder.
-///
-/// # Errors
-/// Fails if the manifest is damaged or of a kind that only a later version knows, or the device does not allow access.
+/// Implements [`Kind::of`].
 pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
     Ok(find_manifest(context, folder)?.map(|(kind, _)| kind))
 }
@@ -36,11 +33,7 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
     Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
 }
 
-/// Returns the store among the inputs of a join; `None` if all inputs are sources, which collections are too. A store
-/// must be the only input, and options that apply only to builds (`only_for_builds`) must be absent.
-///
-/// # Errors
-/// Fails if the store is not the only input, such an option is given, an input is an index, or [`kind_of`] fails.
+/// Implements [`Store::sole_input`].
 pub fn sole_store<'a>(
     context: &Context,
     inputs: &'a [String],

@@ -16,7 +16,7 @@ mod draw;
 mod files;
 mod filter_bitmap;
 mod folder;
-pub mod format;
+pub(crate) mod format;
 mod ids;
 mod intake;
 mod kind;
@@ -30,7 +30,13 @@ mod tree;
 mod verify;
 mod writer;
 
+use std::path::Path;
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::message::Mention;
 pub use crate::row_numbers::RowSet;
+use crate::source::VectorSource;
 pub(crate) use append::check_new_ids;
 pub use append::{Append, AppendReport, append, context_of_append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
@@ -38,7 +44,6 @@ pub(crate) use attribute_rows::AttributeRows;
 pub(crate) use attributes::Reordering;
 pub(crate) use bad_rows::fault_of_vector;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
-#[doc(hidden)]
 pub use centers::default_buckets;
 pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, train, training_bytes};
 pub use checkpoint::BuildRepeated;
@@ -62,3 +67,74 @@ pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};
 pub(crate) use writer::NoUsableRow;
 pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};
+
+impl Store {
+    /// Builds a store in the folder `store` from a source, which is scanned twice.
+    ///
+    /// # Errors
+    /// Fails if the source has unusable rows or ids, the budget is too small, something exists at `store` already, or the
+    /// disk refuses. The folder is then unchanged.
+    pub fn build(
+        context: &Context,
+        source: &dyn VectorSource,
+        store: &Path,
+        options: &BuildOptions,
+    ) -> Result<BuildReport> {
+        build(context, source, store, options)
+    }
+
+    /// Publishes the next generation of the store in a folder. Open readers keep the old one.
+    ///
+    /// # Errors
+    /// Fails, and leaves the store unchanged, if
+    /// - the folder holds no store,
+    /// - the new rows do not match its rows,
+    /// - more rows were appended since the store was built than it had then,
+    /// - no row would be left, or
+    /// - the budget is too small or the disk refuses.
+    pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
+        append(context, folder, changes)
+    }
+
+    /// Returns a context that names, in refusals, the memory that an append to the store in a folder needs, as far as its
+    /// manifest determines it.
+    ///
+    /// # Errors
+    /// Fails if the manifest cannot be read.
+    pub fn append_context(context: &Context, folder: &Path) -> Result<Context> {
+        context_of_append(context, folder)
+    }
+
+    /// Reads every file of a store and lists every damaged part. Needs little memory, whatever the store's size: a piece of
+    /// a file at a time, and the bucket table.
+    ///
+    /// # Errors
+    /// Fails if the folder holds no store, the store is of a newer version, the budget does not hold the bucket table, or
+    /// the caller cancels. Damage is not an error: it is listed in the report.
+    pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
+        verify(context, folder)
+    }
+
+    /// Returns the store among the inputs of a join; `None` if all inputs are sources, which collections are too. A store
+    /// must be the only input, and options that apply only to builds (`only_for_builds`) must be absent.
+    ///
+    /// # Errors
+    /// Fails if the store is not the only input, such an option is given, an input is an index, or [`Kind::of`] fails.
+    pub fn sole_input<'a>(
+        context: &Context,
+        inputs: &'a [String],
+        only_for_builds: Option<Mention>,
+    ) -> Result<Option<&'a Path>> {
+        sole_store(context, inputs, only_for_builds)
+    }
+}
+
+impl Kind {
+    /// Returns the kind of a folder; `None` if it has no manifest or is not a folder.
+    ///
+    /// # Errors
+    /// Fails if the manifest is damaged or of a kind that only a later version knows, or the device does not allow access.
+    pub fn of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
+        kind_of(context, folder)
+    }
+}

@@ -94,7 +94,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Result of [`verify`].
+/// Result of [`Store::verify`](crate::Store::verify).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Number of buckets checked.
@@ -154,12 +154,7 @@ impl VerifyReport {
     }
 }
 
-/// Reads every file of a store and lists every damaged part. Needs little memory, whatever the store's size: a piece of
-/// a file at a time, and the bucket table.
-///
-/// # Errors
-/// Fails if the folder holds no store, the store is of a newer version, the budget does not hold the bucket table, or
-/// the caller cancels. Damage is not an error: it is listed in the report.
+/// Implements [`Store::verify`].
 pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
     if !has_manifest(context, folder)? {
         return Err(Error::input(format!(

@@ -185,7 +185,7 @@ impl TemporaryStore {
     /// Builds a store in the folder for temporary files.
     ///
     /// # Errors
-    /// Fails as [`build`] does.
+    /// Fails as [`Store::build`](crate::Store::build) does.
     pub fn build(context: &Context, source: &dyn VectorSource, options: &BuildOptions) -> Result<(Self, BuildReport)> {
         let folder = OwnFolder::create(&context.device, &context.temporary(None), "store")?;
         let store = folder.path().join("store");
@@ -199,11 +199,7 @@ impl TemporaryStore {
     }
 }
 
-/// Builds a store in the folder `store` from a source, which is scanned twice.
-///
-/// # Errors
-/// Fails if the source has unusable rows or ids, the budget is too small, something exists at `store` already, or the
-/// disk refuses. The folder is then unchanged.
+/// Implements [`Store::build`].
 pub fn build(
     context: &Context,
     source: &dyn VectorSource,

@@ -44,10 +44,7 @@ pub struct GroundtruthReport {
     pub verified_pairs: u64,
 }
 
-/// Finds the pairs and passes them to `sink`. Each pair occurs once, with the earlier row on the left.
-///
-/// # Errors
-/// If the source has unusable rows or does not fit into the budget, or the sink fails.
+/// Implements [`GroundtruthOptions::run`].
 pub fn groundtruth(
     context: &Context,
     source: &dyn VectorSource,

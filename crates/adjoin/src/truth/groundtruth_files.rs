@@ -76,13 +76,7 @@ pub struct TruthReport {
     pub found: u64,
 }
 
-/// Finds the true answers to all queries and writes them, nearest first. Distances are squared under L2. Under cosine
-/// they are squared distances of the normalized vectors (2 - 2 cos). For inner products, the product itself is written,
-/// and the largest are first.
-///
-/// # Errors
-/// If a file cannot be read or does not have the length in its header, a vector is unusable, dimensions or numbers of
-/// rows are inconsistent, memory does not suffice, or the result cannot be written.
+/// Implements [`TruthFiles::compare`].
 pub fn groundtruth_files(
     context: &Context,
     files: &TruthFiles<'_>,

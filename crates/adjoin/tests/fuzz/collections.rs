@@ -3,17 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::collection::{Collection, CollectionOptions, Durability, Put, Write, verify};
-use adjoin::context::Context;
-use adjoin::error::{ErrorKind, Result};
-use adjoin::graph::GraphOptions;
-use adjoin::index::IndexOptions;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::sink::CollectHits;
-use adjoin::source::{IdKind, Ids, SourceOptions, VectorSource, open};
-use adjoin::sql::Condition;
+use adjoin::{
+    CollectHits, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind, GraphOptions,
+    IdKind, Ids, IndexOptions, Metric, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions,
+    VectorSource, VectorType, Write,
+    lab::{collection::Put, query::QuerySources, source::open},
+};
 use adjoin_device::{Device, FaultPlan, Keep, SimulatedDevice};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -100,7 +95,9 @@ impl Whole {
             collection.close()
         };
         let worked = worked();
-        for error in [worked.as_ref().err(), verify(&context, Path::new(LIVE)).as_ref().err()].into_iter().flatten() {
+        for error in
+            [worked.as_ref().err(), Collection::verify(&context, Path::new(LIVE)).as_ref().err()].into_iter().flatten()
+        {
             // The error may name the rows, if the damaged collection is of another type.
             let name = if error.to_string().contains(LIVE) { LIVE } else { "rows.jsonl" };
             assert!(error.kind() == ErrorKind::Budget || error.kind() != ErrorKind::Cancelled);

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use adjoin::options::{Element, VectorType};
+use adjoin::{Element, VectorType};
 use arrow_array::types::Float32Type;
 use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow_ipc::CompressionType;

@@ -1,16 +1,15 @@
 //! Files of an index. Checksums are corrected after the damage, so that it reaches the code after the checks.
 
-use adjoin::context::Context;
-use adjoin::error::{ErrorKind, Result};
-use adjoin::graph::GraphOptions;
-use adjoin::index::{Index, IndexManifest, IndexOptions, build, search, verify};
-use adjoin::options::{Element, VectorType};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::sink::CollectHits;
-use adjoin::source::{SourceOptions, open};
-use adjoin::store::format::MANIFEST_FILE;
-use adjoin::store::{BuildOptions, FileFacts, OnBad, OnDuplicateId, Role, Store};
+use adjoin::{
+    BuildOptions, CollectHits, Context, Element, ErrorKind, Folder, GraphOptions, Index, IndexManifest, IndexOptions,
+    OnBad, OnDuplicateId, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions, Store, VectorType,
+    lab::{
+        index::search,
+        query::QuerySources,
+        source::open,
+        store::{FileFacts, Role},
+    },
+};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::files::Files;
@@ -49,11 +48,12 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
     let (on_bad, on_duplicate_id) = (OnBad::Skip, OnDuplicateId::Keep);
     let of_store = BuildOptions { buckets: Some(3), on_duplicate_id, on_bad, ..BuildOptions::default() };
     let store = folder.path().join("store");
-    adjoin::store::build(&context, &*opened, &store, &of_store).unwrap();
+    Store::build(&context, &*opened, &store, &of_store).unwrap();
     let graph = GraphOptions { degree: 4, build_list: 8, ..GraphOptions::default() };
     let options = IndexOptions { graph, code_bytes: 2, ..IndexOptions::default() };
     let index = folder.path().join("index");
-    let manifest = build(&context, &Store::open(&context, &store).unwrap(), &index, &options, false).unwrap().manifest;
+    let manifest =
+        Index::build(&context, &Store::open(&context, &store).unwrap(), &index, &options, false).unwrap().manifest;
     let mut files = Files::default();
     for entry in std::fs::read_dir(&index).unwrap().map(|entry| entry.unwrap()) {
         files.put(entry.file_name().to_str().unwrap(), std::fs::read(entry.path()).unwrap());
@@ -87,7 +87,7 @@ impl Whole {
             Err(error) => check_error(error, self.folder.path().to_str().unwrap()),
             Ok(()) => {}
         }
-        match verify(&context, &at) {
+        match Index::verify(&context, &at) {
             Ok(report) => {
                 let shown = report.damages.iter().map(ToString::to_string);
                 shown.for_each(|damage| assert!(!damage.contains(char::is_control), "{damage:?}"));
@@ -108,7 +108,7 @@ impl Whole {
             facts.xxh3 = None;
         }
         files.put(&facts.name.clone(), bytes);
-        files.put(MANIFEST_FILE, manifest.encode());
+        files.put(Folder::MANIFEST_FILE, manifest.encode());
         files
     }
 
@@ -193,7 +193,7 @@ fn manifests_of_indexes() {
         } else {
             changed(random, &index.manifest).encode()
         };
-        files.put(MANIFEST_FILE, bytes);
+        files.put(Folder::MANIFEST_FILE, bytes);
         index.survive(&files);
     });
 }

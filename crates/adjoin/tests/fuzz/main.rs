@@ -19,8 +19,7 @@ mod stores;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, Once, PoisonError};
 
-use adjoin::error::Error;
-use adjoin::random::Random;
+use adjoin::{Error, Random};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -48,7 +47,7 @@ fn fuzz_each(target: &str, share: u64, memory_max: usize, mut case: impl FnMut(&
     QUIET_HOOK.call_once(|| {
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if !adjoin::source::is_guarded() {
+            if !Error::replaces_panic() {
                 print(panic);
             }
         }));
@@ -107,7 +106,7 @@ fn sizes() {
             "18446744073709551616",
         ];
         let text: String = (0..random.below(8)).map(|_| WORDS[random.below(WORDS.len() as u64) as usize]).collect();
-        match adjoin::options::parse_bytes(&text) {
+        match adjoin::parse_bytes(&text) {
             Ok(bytes) => assert!((1..=1 << 60).contains(&bytes), "{text}: {bytes}"),
             Err(error) => check_error(&error, "is not a size"),
         }
@@ -182,9 +181,9 @@ fn sql() {
         (0..random.below(10)).for_each(|_| text += &format!(" {}", word(random)));
         let parse = move || {
             let all = [
-                adjoin::sql::Condition::parse(&text).map(drop),
-                adjoin::sql::PairCondition::parse(&text).map(drop),
-                adjoin::sql::OrderBy::parse(&text).map(drop),
+                adjoin::Condition::parse(&text).map(drop),
+                adjoin::lab::sql::PairCondition::parse(&text).map(drop),
+                adjoin::OrderBy::parse(&text).map(drop),
             ];
             for error in all.into_iter().filter_map(std::result::Result::err) {
                 check_error(&error, "");

@@ -1,6 +1,6 @@
 //! Mutations of bytes.
 
-use adjoin::random::Random;
+use adjoin::Random;
 
 /// Returns a number at a boundary: of bit widths, signs, limits of a format, or the length of the input.
 pub(crate) fn edge(random: &mut Random, len: usize) -> u64 {

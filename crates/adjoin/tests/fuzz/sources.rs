@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::options::{Element, VectorType};
-use adjoin::random::Random;
-use adjoin::source::{SourceOptions, open};
+use adjoin::{Context, Element, Random, Result, SourceOptions, VectorType, lab::source::open};
 
 use crate::files::Files;
 use crate::mutate::mutate;

@@ -2,21 +2,20 @@
 
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{ErrorKind, Result};
-use adjoin::join::{JoinEffort, JoinOptions, join, prepare};
-use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
-use adjoin::options::Metric;
-use adjoin::output::Target;
-use adjoin::plan::Load;
-use adjoin::predicate::Predicate;
-use adjoin::random::Random;
-use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairSink};
-use adjoin::source::{IdKind, SourceOptions, open};
-use adjoin::store::format::{
-    BLOCK_BYTES, BucketFacts, Extent, HEADER_BYTES, MANIFEST_FILE, checksum, decode_bucket, decode_table,
+use adjoin::{
+    BuildOptions, Context, ErrorKind, Folder, IdKind, JoinEffort, JoinOptions, KeepRule, Metric, OnDuplicateId,
+    PairSink, Predicate, Random, Result, SourceOptions, Store, StoreManifest, StoreVerifyReport, Target,
+    lab::{
+        load::{Buckets, ReadAhead, least_read_ahead},
+        plan::Load,
+        sink::{Clusters, Counts, Keep},
+        source::open,
+        store::{
+            FileFacts, Role,
+            format::{BLOCK_BYTES, BucketFacts, Extent, HEADER_BYTES, checksum, decode_bucket, decode_table},
+        },
+    },
 };
-use adjoin::store::{BuildOptions, FileFacts, Manifest, OnDuplicateId, Role, Store, VerifyReport, build, verify};
 use zerocopy::IntoBytes;
 
 use crate::files::Files;
@@ -32,7 +31,7 @@ const CRAFTED_SHARE: u64 = 10;
 struct Whole {
     folder: tempfile::TempDir,
     files: Files,
-    manifest: Manifest,
+    manifest: StoreManifest,
 }
 
 fn stores() -> Vec<Whole> {
@@ -54,12 +53,12 @@ fn whole(name: &str, bytes: &[u8], sort_by: Option<String>) -> Result<Whole> {
     let options = BuildOptions {
         buckets: Some(3),
         on_duplicate_id: OnDuplicateId::Keep,
-        on_bad: adjoin::store::OnBad::Skip,
+        on_bad: adjoin::OnBad::Skip,
         sort_by,
         ..BuildOptions::default()
     };
     let store = folder.path().join("store");
-    let manifest = build(&context, &*source, &store, &options)?.manifest;
+    let manifest = Store::build(&context, &*source, &store, &options)?.manifest;
     let mut files = Files::default();
     for entry in std::fs::read_dir(&store).unwrap().map(|entry| entry.unwrap()) {
         files.put(entry.file_name().to_str().unwrap(), std::fs::read(entry.path()).unwrap());
@@ -73,7 +72,7 @@ impl Whole {
     }
 
     /// Opens, reads and verifies the store with these files.
-    fn survive(&self, files: &Files) -> Option<VerifyReport> {
+    fn survive(&self, files: &Files) -> Option<StoreVerifyReport> {
         let context = self.context(files);
         let read = || -> Result<()> {
             let store = Store::open(&context, &self.path())?;
@@ -94,7 +93,7 @@ impl Whole {
         if let Err(error) = read() {
             check_error(&error, self.path().to_str().unwrap());
         }
-        match verify(&context, &self.path()) {
+        match Store::verify(&context, &self.path()) {
             Ok(report) => {
                 let shown = report.damages.iter().map(ToString::to_string);
                 shown.for_each(|damage| assert!(!damage.contains(char::is_control), "{damage:?}"));
@@ -117,7 +116,7 @@ impl Whole {
 
     /// Returns the types and sizes that buckets are decoded with.
     fn facts(&self) -> BucketFacts {
-        let Manifest { vectors, ids, source_rows, .. } = self.manifest;
+        let StoreManifest { vectors, ids, source_rows, .. } = self.manifest;
         BucketFacts { vectors, ids, source_rows, is_sorted: self.manifest.sorted_by.is_some() }
     }
 }
@@ -129,19 +128,19 @@ fn pick<'a>(random: &mut Random, stores: &'a [Whole]) -> &'a Whole {
 #[test]
 fn manifests() {
     let stores = stores();
-    let corpus: Vec<Vec<u8>> = stores.iter().map(|store| store.files.0[MANIFEST_FILE].to_vec()).collect();
+    let corpus: Vec<Vec<u8>> = stores.iter().map(|store| store.files.0[Folder::MANIFEST_FILE].to_vec()).collect();
     fuzz("manifest", MEMORY_MAX, |random| {
         let store = pick(random, &stores);
-        let mut bytes = store.files.0[MANIFEST_FILE].to_vec();
+        let mut bytes = store.files.0[Folder::MANIFEST_FILE].to_vec();
         mutate(random, &mut bytes, &corpus);
         if random.below(8) > 0 {
             seal_manifest(&mut bytes);
         }
-        if let Err(error) = Manifest::decode(Path::new("there"), &bytes) {
+        if let Err(error) = StoreManifest::decode(Path::new("there"), &bytes) {
             check_error(&error, "there");
         }
         let mut files = store.files.clone();
-        files.put(MANIFEST_FILE, bytes);
+        files.put(Folder::MANIFEST_FILE, bytes);
         let _ = store.survive(&files);
     });
 }
@@ -179,7 +178,7 @@ fn tables_and_centers() {
         }
         let mut files = store.files.clone();
         files.put(&name, bytes);
-        files.put(MANIFEST_FILE, manifest.encode());
+        files.put(Folder::MANIFEST_FILE, manifest.encode());
         let _ = store.survive(&files);
     });
 }
@@ -223,7 +222,7 @@ impl Whole {
 /// A store forged with knowledge of the format: facts of the manifest, entries of the table and content of buckets are
 /// changed, and so are the lengths derived from them. All checksums are correct.
 struct Crafted {
-    manifest: Manifest,
+    manifest: StoreManifest,
     /// Actual extents of the buckets, and extents according to the table.
     laid: Vec<Extent>,
     extents: Vec<Extent>,
@@ -341,7 +340,7 @@ impl Crafted {
             files.put(&facts.name, blocks);
         }
         files.put(&self.manifest.files[Role::Vectors].name, self.vectors);
-        files.put(MANIFEST_FILE, self.manifest.encode());
+        files.put(Folder::MANIFEST_FILE, self.manifest.encode());
         files
     }
 }
@@ -358,9 +357,9 @@ fn join_all(context: &Context, folder: &Path) -> Result<()> {
     for options in [JoinOptions::exact(predicate), JoinOptions::approximate(predicate, JoinEffort::recall(0.9)?)] {
         for rule in [None, Some(KeepRule::Greedy), Some(KeepRule::Cluster)] {
             let joined = |sink: Box<dyn PairSink + '_>| -> Result<()> {
-                let prepared = prepare(context, &store, &options, sink.wants_ids())?;
+                let prepared = options.prepare(context, &store, sink.wants_ids())?;
                 assert!(!prepared.explain(&store).to_string().is_empty());
-                join(context, &store, &prepared, sink).map(drop)
+                prepared.run(context, &store, sink).map(drop)
             };
             match rule {
                 None => {

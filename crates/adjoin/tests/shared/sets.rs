@@ -1,7 +1,7 @@
 //! Graphs and vectors for unit tests of the engine and of the laboratory, which include this file as a module.
 
+use crate::Random;
 use crate::kernels::Panel;
-use crate::random::Random;
 
 /// A graph as lists of out-neighbors.
 pub(crate) type Lists = Vec<Vec<u32>>;

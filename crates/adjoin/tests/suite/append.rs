@@ -2,15 +2,11 @@
 
 use std::path::Path;
 
-use adjoin::context::RUNTIME_BYTES;
-use adjoin::error::Result;
-use adjoin::join::{JoinOptions, prepare};
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::predicate::Predicate;
-use adjoin::sink::Counts;
-use adjoin::source::{IdKind, Ids, TextIds};
-use adjoin::store::{Append, AppendReport, OnBad, OnDuplicateId, Store, append, verify};
+use adjoin::{
+    Append, AppendReport, Element, IdKind, Ids, JoinOptions, Metric, OnBad, OnDuplicateId, Predicate, Result, Store,
+    Target, TextIds,
+    lab::{context::RUNTIME_BYTES, sink::Counts},
+};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, assert_same, error_of, files_of};
@@ -19,13 +15,13 @@ use crate::oracle::Pair;
 fn grow(setup: &Setup, folder: &Path, new: Option<&Set>, delete: Option<&Ids>) -> Result<AppendReport> {
     let new = new.map(|set| set as _);
     let (on_bad, on_duplicate_id) = (setup.build.on_bad, setup.build.on_duplicate_id);
-    append(&setup.context(), folder, &Append { new, delete, on_bad, on_duplicate_id })
+    Store::append(&setup.context(), folder, &Append { new, delete, on_bad, on_duplicate_id })
 }
 
 /// Opens a store and verifies every byte of it.
 fn opened(folder: &Path) -> Store {
     let context = Setup::default().context();
-    let report = verify(&context, folder).unwrap();
+    let report = Store::verify(&context, folder).unwrap();
     assert!(report.is_sound() && report.leftovers.is_empty() && report.strangers.is_empty(), "{report:?}");
     Store::open(&context, folder).unwrap()
 }
@@ -45,8 +41,8 @@ fn ids_of(store: &Store) -> Vec<String> {
         Metric::L2 => Predicate::L2 { eps: 0.0 },
         _ => Predicate::Cosine { min_similarity: 1.0 },
     };
-    let prepared = prepare(&context, store, &JoinOptions::exact(predicate), false).unwrap();
-    adjoin::join::join(&context, store, &prepared, Box::new(sink)).unwrap();
+    let prepared = JoinOptions::exact(predicate).prepare(&context, store, false).unwrap();
+    prepared.run(&context, store, Box::new(sink)).unwrap();
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().skip(1).map(|line| line.split_once(',').unwrap().0.to_owned()).collect()
 }
@@ -195,7 +191,7 @@ fn appended_bytes_do_not_depend_on_budget_or_threads() {
 /// one after the other.
 #[test]
 fn split_buckets_grow_in_further_extents() {
-    let vectors = adjoin::options::VectorType { element: Element::U8, dimensions: 8_192 };
+    let vectors = adjoin::VectorType { element: Element::U8, dimensions: 8_192 };
     let stored = |rows: std::ops::Range<u64>| {
         let byte = |row: u64, k: usize| if row.is_multiple_of(8) { (row as usize * 31 + k * 7) as u8 } else { 9 };
         rows.flat_map(|row| (0..8_192).map(move |k| byte(row, k))).collect::<Vec<u8>>()
@@ -244,7 +240,7 @@ fn refused_appends_do_not_change_the_store() {
     assert_eq!((report.new_rows, report.removed_rows, report.skipped_rows), (9, 5, 1));
     assert_eq!(report.manifest.duplicate_ids, 0);
     let keep = Setup {
-        build: adjoin::store::BuildOptions { on_duplicate_id: OnDuplicateId::Keep, ..setup.build.clone() },
+        build: adjoin::BuildOptions { on_duplicate_id: OnDuplicateId::Keep, ..setup.build.clone() },
         ..setup.clone()
     };
     assert_eq!(grow(&keep, &built.path(), Some(&named(50)), None).unwrap().manifest.duplicate_ids, 10);

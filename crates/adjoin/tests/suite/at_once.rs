@@ -8,15 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use adjoin::context::Context;
-use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
-use adjoin::error::{Error, Result};
-use adjoin::locks::OwnFolder;
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::sink::{PairBatch, PairSchema, PairSink, PairWriter};
-use adjoin::source::{IdKind, SourceInfo, VectorScan, VectorSource};
-use adjoin::store::{BuildOptions, build, verify};
+use adjoin::{
+    BuildOptions, Context, Element, Error, IdKind, Metric, OwnFolder, PairBatch, PairSchema, PairSink, PairWriter,
+    Result, SourceInfo, Store, Target, VectorScan, VectorSource,
+    device::{Device, FaultPlan, Keep, SimulatedDevice},
+};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
@@ -81,13 +77,13 @@ fn options(force: bool) -> BuildOptions {
 /// Builds like a separate process: with a budget that it does not share.
 fn into_store(context: &Context, source: &dyn VectorSource, force: bool) -> Result<()> {
     let context = context.clone().with_memory(context.memory_bytes());
-    build(&context, source, Path::new(STORE), &options(force)).map(|_| ())
+    Store::build(&context, source, Path::new(STORE), &options(force)).map(|_| ())
 }
 
 /// Returns the files of the store, which must be whole and have no other files.
 #[track_caller]
 fn whole(device: &SimulatedDevice, context: &Context) -> BTreeMap<String, Vec<u8>> {
-    let report = verify(context, Path::new(STORE)).unwrap();
+    let report = Store::verify(context, Path::new(STORE)).unwrap();
     assert!(report.is_sound(), "{:?}", report.damages);
     assert!(report.leftovers.is_empty(), "{:?}", report.leftovers);
     let names = device.list(Path::new(STORE)).unwrap().into_iter().map(|name| name.into_string().unwrap());
@@ -137,7 +133,7 @@ fn a_stale_lock_file_neither_blocks_a_build_nor_is_left_over() {
     into_store(&context, &one, false).unwrap();
     assert!(whole(&device, &context) == alone(&one));
     device.put("data/store/writer.lock", b"process 1 on host a since 2020-01-01 00:00:00 UTC");
-    let report = verify(&context, Path::new(STORE)).unwrap();
+    let report = Store::verify(&context, Path::new(STORE)).unwrap();
     assert!(report.is_sound() && report.leftovers.is_empty(), "{:?}", report.leftovers);
     into_store(&context, &other, true).unwrap();
     assert!(whole(&device, &context) == alone(&other));
@@ -276,11 +272,11 @@ fn leftovers_of_a_killed_build_do_not_block_the_next() {
     device.put("data/store/.adjoin-build-17-0.partial/rows", b"of a build that was killed");
     device.put("data/store/vectors-0123456789abcdef.bin", b"of a build that was killed");
     into_store(&context, &one, false).unwrap();
-    let report = verify(&context, Path::new(STORE)).unwrap();
+    let report = Store::verify(&context, Path::new(STORE)).unwrap();
     assert!(report.is_sound());
     assert_eq!(report.leftovers, [".adjoin-build-17-0.partial", "vectors-0123456789abcdef.bin"]);
     device.put("data/other/letter", b"dear");
-    let error = error_of(build(&context, &one, Path::new("data/other"), &options(true)));
+    let error = error_of(Store::build(&context, &one, Path::new("data/other"), &options(true)));
     assert!(error.to_string().contains("files that are not a store"), "{error}");
 }
 

@@ -3,12 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adjoin::context::RUNTIME_BYTES;
-use adjoin::error::{ErrorKind, Result};
-use adjoin::join::{join, prepare};
-use adjoin::options::Element;
-use adjoin::predicate::Predicate;
-use adjoin::sink::{PairBatch, PairSink, Written};
+use adjoin::{Element, ErrorKind, PairBatch, PairSink, Predicate, Result, Written, lab::context::RUNTIME_BYTES};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, assert_same, error_of};
@@ -105,9 +100,9 @@ fn waiting_batches_fit_their_reservation() {
     for threads in [1, 64] {
         let setup = Setup { threads, ..Setup::default() };
         let (context, options) = (setup.context(), setup.join_options(Predicate::L2 { eps }));
-        let prepared = prepare(&context, &built.store, &options, false).unwrap();
+        let prepared = options.prepare(&context, &built.store, false).unwrap();
         let largest = Arc::new(AtomicU64::new(0));
-        join(&context, &built.store, &prepared, Box::new(Largest(largest.clone()))).unwrap();
+        prepared.run(&context, &built.store, Box::new(Largest(largest.clone()))).unwrap();
         let at_once = 5 * threads as u64 + 1;
         let held = largest.load(Ordering::Relaxed) * at_once;
         assert!(held > 1 << 20 && held <= 10 << 20, "{threads} threads: {held}");

@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use adjoin::error::ErrorKind;
-use adjoin::report::Progress;
-use adjoin::source::{SourceOptions, open};
-use adjoin::store::build;
+use adjoin::{ErrorKind, Progress, SourceOptions, Store, lab::source::open};
 
 use crate::harness::{Setup, error_of};
 
@@ -62,7 +59,7 @@ fn refuses_a_source_that_changes_during_a_build() {
             let sources = names.map(|path| path.to_str().unwrap().to_owned());
             let source = open(&setup.context(), &sources, &SourceOptions::default()).unwrap();
             let store = folder.path().join("store");
-            let built = build(&setup.context(), &*source, &store, &setup.build);
+            let built = Store::build(&setup.context(), &*source, &store, &setup.build);
             // A change before the first read that the modification time does not show leaves only one state to see.
             if phase == "none" || (phase == "check" && matches!(clock, Clock::Stands)) {
                 built.unwrap();

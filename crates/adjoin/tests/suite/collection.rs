@@ -21,17 +21,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::collection::{Collection, CollectionOptions, Durability, Write, Written};
-use adjoin::context::Context;
-use adjoin::device::{Device, FaultPlan, SimulatedDevice};
-use adjoin::error::Result;
-use adjoin::index::IndexOptions;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::sink::CollectHits;
-use adjoin::source::{IdKind, Ids};
-use adjoin::sql::Condition;
+use adjoin::{
+    CollectHits, Collection, CollectionOptions, Condition, Context, Durability, Element, IdKind, Ids, IndexOptions,
+    Metric, QueryTarget, Random, Result, SearchEffort, SearchOptions, VectorType, Write, WriteReport,
+    device::{Device, FaultPlan, SimulatedDevice},
+    lab::query::QuerySources,
+};
 use arrow_array::{ArrayRef, Int64Array, StringArray};
 
 use self::carried::{Carried, attributes_of};
@@ -85,7 +80,7 @@ impl Step {
         model.extend(self.upsert.clone());
     }
 
-    pub(crate) fn write(&self, collection: &Collection, durability: Durability) -> Result<Written> {
+    pub(crate) fn write(&self, collection: &Collection, durability: Durability) -> Result<WriteReport> {
         if let Some(least) = self.delete_below {
             return collection.delete_where(&Condition::parse(&format!("size < {least}"))?, durability);
         }

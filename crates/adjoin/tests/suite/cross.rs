@@ -1,11 +1,13 @@
 //! Join of two sets: does it equal plain loops, in both orders of the sets, and are promises kept?
 
-use adjoin::join::{JoinEffort, JoinOptions, Sets, join, prepare, resume};
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::plan::{Lead, Order, Rule, Task, sort_tasks};
-use adjoin::predicate::Predicate;
-use adjoin::sink::{Collect, Counts, Keep, KeepRule, PairSink};
+use adjoin::{
+    Collect, Element, JoinEffort, JoinOptions, KeepRule, Metric, PairSink, Predicate, Sets, Target,
+    lab::{
+        join::resume,
+        plan::{Lead, Order, Rule, Task, sort_tasks},
+        sink::{Counts, Keep},
+    },
+};
 
 use crate::datasets::{Shape, make, shapes};
 use crate::hard::clump;
@@ -98,7 +100,7 @@ fn the_leading_set_of_every_order_is_the_one_that_reads_less() {
     let [a, b] = built([&a, &b], Metric::L2, [20, 20]).unwrap();
     let setup = Setup { cache_bytes: Some(16 << 10), ..Setup::default() };
     let (context, sets) = (setup.context(), Sets::between(&a.store, &b.store));
-    let chosen = prepare(&context, sets, &setup.join_options(predicate), false).unwrap();
+    let chosen = setup.join_options(predicate).prepare(&context, sets, false).unwrap();
     let mut least = u64::MAX;
     for order in Order::ALL {
         for lead in Lead::ALL {
@@ -107,7 +109,7 @@ fn the_leading_set_of_every_order_is_the_one_that_reads_less() {
             let plan = chosen.plan(sets).reordered(order.name(), lead, sort, |_| None);
             let ordered = resume(&context, sets, plan).unwrap();
             let sink = Collect::default();
-            let joined = join(&context, sets, &ordered, Box::new(sink.clone())).unwrap();
+            let joined = ordered.run(&context, sets, Box::new(sink.clone())).unwrap();
             assert_same(&sink.pairs(), &truth, &format!("{}, {}", order.name(), lead.name()));
             let strategy = &joined.common.strategy;
             assert_eq!((strategy.order.as_deref(), strategy.lead), (Some(order.name()), Some(lead.name())));
@@ -184,8 +186,8 @@ fn lines<'a>(
     let path = folder.path().join("result.csv");
     let context = Setup::default().context();
     let sink = sink(&Target::File { path: path.clone(), force: false });
-    let prepared = prepare(&context, sets, &JoinOptions::exact(predicate), false).unwrap();
-    join(&context, sets, &prepared, sink).unwrap();
+    let prepared = JoinOptions::exact(predicate).prepare(&context, sets, false).unwrap();
+    prepared.run(&context, sets, sink).unwrap();
     std::fs::read_to_string(path).unwrap().lines().skip(1).map(str::to_owned).collect()
 }
 

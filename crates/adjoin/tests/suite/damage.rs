@@ -2,14 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use adjoin::buckets::{QuerySet, SearchQueries, search};
-use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::options::Element;
-use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::sink::{CollectHits, Discard, PairBatch, PairSink, Written};
-use adjoin::store::Store;
-use adjoin::store::format::{HEADER_BYTES, MANIFEST_FILE};
+use adjoin::{
+    CollectHits, Discard, Element, Error, ErrorKind, Folder, PairBatch, PairSink, Predicate, QuerySet, QueryTarget,
+    Result, SearchEffort, SearchOptions, SearchQueries, Store, Written,
+    lab::{buckets::search, store::format::HEADER_BYTES},
+};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, error_of, files_of, within_seconds};
@@ -62,8 +59,8 @@ fn open_and_join(folder: &Path, sink: Box<dyn PairSink>) -> Result<()> {
     let context = setup.context();
     let store = Store::open(&context, folder)?;
     let options = setup.join_options(PREDICATE);
-    let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
-    adjoin::join::join(&context, &store, &prepared, sink).map(|_| ())
+    let prepared = options.prepare(&context, &store, sink.wants_ids())?;
+    prepared.run(&context, &store, sink).map(|_| ())
 }
 
 #[track_caller]
@@ -138,7 +135,7 @@ fn a_search_reports_a_damaged_bucket_unless_it_is_not_needed() {
 #[test]
 fn flipped_bytes_of_centers_table_and_manifest_are_detected() {
     let built = store();
-    for start in ["centers-", "buckets-", MANIFEST_FILE] {
+    for start in ["centers-", "buckets-", Folder::MANIFEST_FILE] {
         let path = file_starting_with(&built.path(), start);
         for at in 0..std::fs::metadata(&path).unwrap().len() as usize {
             let flip = |bytes: &mut Vec<u8>| bytes[at] ^= 1 << (at % 8);
@@ -151,7 +148,7 @@ fn flipped_bytes_of_centers_table_and_manifest_are_detected() {
 #[test]
 fn files_of_a_wrong_length_are_refused() {
     let built = store();
-    for start in ["centers-", "buckets-", "vectors-", MANIFEST_FILE] {
+    for start in ["centers-", "buckets-", "vectors-", Folder::MANIFEST_FILE] {
         let path = file_starting_with(&built.path(), start);
         let len = std::fs::metadata(&path).unwrap().len() as usize;
         for new_len in [0, 1, len / 2, len - 1, len + 1, len + 4096] {
@@ -172,7 +169,7 @@ fn a_missing_file_of_a_store_is_reported() {
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
     let built = store();
-    std::fs::remove_file(built.path().join(MANIFEST_FILE)).unwrap();
+    std::fs::remove_file(built.path().join(Folder::MANIFEST_FILE)).unwrap();
     let error = error_of(Store::open(&Setup::default().context(), &built.path()));
     assert_eq!((error.kind(), error.to_string().contains("is not a store")), (ErrorKind::Input, true), "{error}");
 }

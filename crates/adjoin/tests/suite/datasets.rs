@@ -1,7 +1,6 @@
 //! Random sets, each difficult in one way.
 
-use adjoin::options::Element;
-use adjoin::random::Random;
+use adjoin::{Element, Random};
 
 use crate::harness::Set;
 

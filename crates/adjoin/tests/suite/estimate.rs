@@ -1,12 +1,9 @@
 //! Estimates of a join's result size, compared with all pairs in f64.
 
-use adjoin::estimate::{AtThreshold, Estimate, Question, estimate};
-use adjoin::join::JoinEffort;
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::random::Random;
-use adjoin::report::Interval;
-use adjoin::store::{BuildOptions, OnBad};
+use adjoin::{
+    AtThreshold, BuildOptions, Element, Estimate, EstimateQuestion, Interval, JoinEffort, Metric, OnBad, Predicate,
+    Random,
+};
 
 use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Set, Setup, error_of};
@@ -25,7 +22,7 @@ fn truth(set: &Set, predicate: Predicate) -> (f64, f64) {
 
 fn ask(set: &Set, build: &BuildOptions, asked: Option<Predicate>) -> Estimate {
     let setup = Setup::default();
-    estimate(&setup.context(), set, &Question { build, asked, aim: JoinEffort::Unsaid }).unwrap()
+    EstimateQuestion { build, asked, aim: JoinEffort::Unsaid }.estimate(&setup.context(), set).unwrap()
 }
 
 fn asked(estimate: &Estimate) -> AtThreshold {
@@ -132,8 +129,8 @@ fn explained_thresholds_ascend_with_their_neighbors() {
 fn estimates_without_pairs_or_memory_are_refused() {
     let build = BuildOptions::default();
     let refused = |set: &Set, setup: &Setup| {
-        let question = Question { build: &build, asked: None, aim: JoinEffort::Every };
-        error_of(estimate(&setup.context(), set, &question)).to_string()
+        let question = EstimateQuestion { build: &build, asked: None, aim: JoinEffort::Every };
+        error_of(question.estimate(&setup.context(), set)).to_string()
     };
     let one = Set::of(Element::F32, 2, &[1.0, 2.0]);
     assert!(refused(&one, &Setup::default()).contains("one row"));

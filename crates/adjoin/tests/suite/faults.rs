@@ -7,9 +7,7 @@ mod trials;
 
 use std::sync::Arc;
 
-use adjoin::context::RUNTIME_BYTES;
-use adjoin::options::Element;
-use adjoin::store::{Append, OnBad, OnDuplicateId, append};
+use adjoin::{Append, Element, OnBad, OnDuplicateId, Store, lab::context::RUNTIME_BYTES};
 
 use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 
@@ -115,7 +113,8 @@ fn a_spilling_append_survives_every_fault() {
     let [old, new] = large(1).split_at(14_000);
     let built = Setup::default().with_buckets(6).build(&old).unwrap();
     let wanted = Append { new: Some(&new), delete: None, on_bad: OnBad::Error, on_duplicate_id: OnDuplicateId::Error };
-    let enough = |memory: u64| append(&Setup { memory, ..Setup::default() }.context(), &built.path(), &wanted).is_ok();
+    let enough =
+        |memory: u64| Store::append(&Setup { memory, ..Setup::default() }.context(), &built.path(), &wanted).is_ok();
     let memory = (1..).map(|step| RUNTIME_BYTES + (step << 18)).find(|&memory| enough(memory)).unwrap();
     let store = Build::new("", old, spilling(), None);
     let growth = Growth::new(&store, new.clone(), Setup { memory: memory + (1 << 18), ..Setup::default() });

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use adjoin::error::Result;
-use adjoin::join::{JoinEffort, JoinOptions, JoinSide, RowFilter, Sets};
-use adjoin::options::Metric;
-use adjoin::plan::Rule;
-use adjoin::predicate::Predicate;
-use adjoin::sql::{Condition, PairCondition};
-use adjoin::store::Store;
+use adjoin::{
+    Condition, JoinEffort, JoinOptions, Metric, Predicate, Result, Sets, Store,
+    lab::{
+        join::{JoinSide, RowFilter},
+        plan::Rule,
+        sql::PairCondition,
+    },
+};
 
 use crate::filters::{CASES, Case, DIMENSIONS, Data, NAMES, Passes, Row};
 use crate::harness::{Built, Joined, Setup, assert_same};
@@ -257,8 +258,7 @@ fn the_recall_of_filtered_rows_is_sampled_from_them() {
         let what = format!("{condition}: {reached:?}, told {told:?}");
         assert!(reached.iter().all(|reached| *reached >= 0.9) && told.kept, "{what}");
         assert!(told.sample_vectors.unwrap() < joined.statistics.join.passing_rows.unwrap() / 2, "{what}");
-        let near =
-            |told: adjoin::report::Interval, reached: f64| (told.low - 0.02..=told.high + 0.02).contains(&reached);
+        let near = |told: adjoin::Interval, reached: f64| (told.low - 0.02..=told.high + 0.02).contains(&reached);
         assert!(near(told.pair.unwrap(), reached[0]) && near(told.per_vector.unwrap(), reached[1]), "{what}");
     }
 }

@@ -3,19 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, SearchQueries, search};
-use adjoin::error::{ErrorKind, Result};
-use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, IndexOptions};
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::report::SearchStatistics;
-use adjoin::sink::CollectHits;
-use adjoin::source::{self, SourceOptions, VectorSource};
-use adjoin::sql::Condition;
-use adjoin::store::{self, BuildOptions, OnBad, Role, Store};
+use adjoin::{
+    BuildOptions, CollectHits, Condition, Element, ErrorKind, GraphOptions, Index, IndexOptions, Metric, OnBad,
+    Predicate, QuerySet, QueryTarget, Random, Result, SearchEffort, SearchOptions, SearchQueries, SearchStatistics,
+    SourceOptions, Store, VectorSource,
+    lab::{
+        buckets::search,
+        index,
+        query::QuerySources,
+        source,
+        store::{self, Role},
+    },
+};
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
 use arrow_array::types::Int8Type;
 use arrow_array::{
@@ -150,7 +149,7 @@ impl Data {
         let attributes = attributes.iter().map(|&name| name.to_owned()).collect();
         let options = BuildOptions { attributes, ..setup.build.clone() };
         let folder = self.folder.path().join(name);
-        store::build(&setup.context(), &*self.source(setup), &folder, &options)?;
+        Store::build(&setup.context(), &*self.source(setup), &folder, &options)?;
         Store::open(&setup.context(), &folder)
     }
 }
@@ -269,7 +268,7 @@ fn index_of(data: &Data, setup: &Setup, store: &Store) -> Index {
     let folder = data.folder.path().join("index");
     let graph = GraphOptions { degree: 12, build_list: 32, ..GraphOptions::default() };
     let options = IndexOptions { graph, code_bytes: 8, ..IndexOptions::default() };
-    index::build(&setup.context(), store, &folder, &options, true).unwrap();
+    Index::build(&setup.context(), store, &folder, &options, true).unwrap();
     Index::open(&setup.context(), &folder).unwrap()
 }
 
@@ -427,7 +426,7 @@ fn refuses_invalid_columns_and_filters() {
     let set = data.set();
     let attributes = vec!["lang".to_owned()];
     let options = BuildOptions { attributes, ..BuildOptions::default() };
-    let refused = store::build(&setup.context(), &set, &data.folder.path().join("none"), &options);
+    let refused = Store::build(&setup.context(), &set, &data.folder.path().join("none"), &options);
     assert!(error_of(refused).to_string().contains("columns are columns, and the source has none"));
 }
 
@@ -438,14 +437,14 @@ fn damaged_columns_are_detected() {
     let store = data.store("store", &setup, &NAMES).unwrap();
     let context = setup.context();
     let folder = data.folder.path().join("index");
-    index::build(&context, &store, &folder, &IndexOptions::default(), false).unwrap();
+    Index::build(&context, &store, &folder, &IndexOptions::default(), false).unwrap();
     let condition = Condition::parse("pick < 100").unwrap();
     let of_index = Index::open(&context, &folder).unwrap();
     assert!(of_index.passing(&context, &condition).is_ok());
     let name = |files: &store::Files| files[Role::Attributes].name.clone();
     let files = [store.folder().join(name(&store.manifest().files)), folder.join(name(&of_index.facts().files))];
-    assert!(store::verify(&context, store.folder()).unwrap().is_sound());
-    assert!(index::verify(&context, &folder).unwrap().is_sound());
+    assert!(Store::verify(&context, store.folder()).unwrap().is_sound());
+    assert!(Index::verify(&context, &folder).unwrap().is_sound());
     for path in files {
         let sound = std::fs::read(&path).unwrap();
         for at in [0, sound.len() / 2, sound.len() - 1] {
@@ -454,10 +453,10 @@ fn damaged_columns_are_detected() {
             std::fs::write(&path, damaged).unwrap();
             let (report, passing) = if path.starts_with(&folder) {
                 let opened = Index::open(&context, &folder).unwrap();
-                (index::verify(&context, &folder).unwrap().is_sound(), opened.passing(&context, &condition))
+                (Index::verify(&context, &folder).unwrap().is_sound(), opened.passing(&context, &condition))
             } else {
                 let opened = Store::open(&context, store.folder()).unwrap();
-                (store::verify(&context, store.folder()).unwrap().is_sound(), opened.passing(&context, &condition))
+                (Store::verify(&context, store.folder()).unwrap().is_sound(), opened.passing(&context, &condition))
             };
             assert!(!report && passing.is_err_and(|error| error.kind() == ErrorKind::Corrupt), "byte {at}");
         }

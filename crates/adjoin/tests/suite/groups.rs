@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use adjoin::context::{Context, RUNTIME_BYTES};
-use adjoin::error::Result;
-use adjoin::join::{join, prepare};
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::predicate::Predicate;
-use adjoin::report::JoinStatistics;
-use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairBatch, PairSink};
-use adjoin::source::IdKind;
-use adjoin::store::{Kind, Store, kind_of};
+use adjoin::{
+    Context, Element, FolderKind, IdKind, JoinStatistics, KeepRule, Metric, PairBatch, PairSink, Predicate, Result,
+    Store, Target,
+    lab::{
+        context::RUNTIME_BYTES,
+        sink::{Clusters, Counts, Keep},
+    },
+};
 use proptest::prelude::*;
 
 use crate::harness::{Built, Set, Setup, error_of};
@@ -66,8 +64,8 @@ fn run_into(
     sink: Box<dyn PairSink + '_>,
 ) -> Result<JoinStatistics> {
     let options = setup.join_options(predicate);
-    let prepared = prepare(context, store, &options, false)?;
-    join(context, store, &prepared, sink)
+    let prepared = options.prepare(context, store, false)?;
+    prepared.run(context, store, sink)
 }
 
 /// Returns the neighbors of each row with the value, in both directions.
@@ -320,5 +318,5 @@ fn results_refuse_budgets_too_small_for_all_rows() {
     let context = Context::default().with_memory(RUNTIME_BYTES + (2 << 20));
     let error = error_of(Clusters::create(&context, &built.store, None, 0));
     assert!(error.to_string().starts_with("finding clusters needs at least"), "{error}");
-    assert_eq!(kind_of(&context, &built.path()).unwrap(), Some(Kind::Store));
+    assert_eq!(FolderKind::of(&context, &built.path()).unwrap(), Some(FolderKind::Store));
 }

@@ -1,16 +1,10 @@
 //! Joins of new rows with a store: do they find the pairs of new rows that a join of all rows finds, and are promises
 //! kept?
 
-use adjoin::job::{Conditions, Job, Output};
-use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::plan::Rule;
-use adjoin::predicate::Predicate;
-use adjoin::report::JoinStatistics;
-use adjoin::sink::{Collect, KeepRule};
-use adjoin::source::SourceOptions;
-use adjoin::store::BuildOptions;
+use adjoin::{
+    BuildOptions, Collect, Conditions, Element, Job, JoinEffort, JoinOptions, JoinStatistics, KeepRule, Metric, Output,
+    Predicate, SourceOptions, Target, lab::plan::Rule,
+};
 
 use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Built, Set, Setup, assert_same};
@@ -126,7 +120,7 @@ fn counts_and_removals_of_new_rows_equal_those_of_one_set() {
     let (all, first_new) = (plain.true_pairs(predicate), 200);
     for set in [plain.clone(), plain.clone().with_ids(&numbers), plain.clone().with_text_ids(&names)] {
         let stores = built(&set, first_new, Metric::L2).unwrap();
-        let is_named = stores[0].store.manifest().ids == adjoin::source::IdKind::Utf8;
+        let is_named = stores[0].store.manifest().ids == adjoin::IdKind::Utf8;
         let id = |row: u64| match (set.has_ids(), is_named) {
             (false, _) => row.to_string(),
             (true, false) => numbers[row as usize].to_string(),

@@ -2,12 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use adjoin::error::{ErrorKind, Result};
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::sink::{PairBatch, PairSink, Written};
-use adjoin::source::Ids;
-use adjoin::store::OnDuplicateId;
+use adjoin::{Element, ErrorKind, Ids, Metric, OnDuplicateId, PairBatch, PairSink, Predicate, Result, Written};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, assert_same, error_of, join};
@@ -24,7 +19,7 @@ fn cosine(min_similarity: f64) -> Predicate {
 
 /// Returns `packed` densely packed vectors, and `scattered` ones far from all others.
 pub(crate) fn clump(element: Element, packed: usize, scattered: usize, dimensions: usize) -> Set {
-    let mut random = adjoin::random::Random::new(3, "clump");
+    let mut random = adjoin::Random::new(3, "clump");
     let mut values: Vec<f64> = (0..packed * dimensions).map(|_| 100.0 + random.below(3) as f64).collect();
     values.extend((0..scattered * dimensions).map(|_| random.below(128) as f64));
     Set::of(element, dimensions, &values)
@@ -47,7 +42,7 @@ fn one_vector_has_no_pair() {
 /// depend on them.
 #[test]
 fn vectors_of_any_length_are_compared_under_cosine() {
-    let mut random = adjoin::random::Random::new(5, "lengths");
+    let mut random = adjoin::Random::new(5, "lengths");
     let (rows, dimensions) = (120, 33);
     let lengths = [1e-44, 1e-39, 1e-30, 1.0, 1e30, 1e37];
     let values = (0..rows * dimensions).map(|k| random.normal() * lengths[k / dimensions % lengths.len()]);

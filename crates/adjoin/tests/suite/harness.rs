@@ -6,20 +6,14 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use adjoin::context::Context;
-use adjoin::device::Device;
-use adjoin::error::{Error, Result};
-use adjoin::join::{JoinEffort, JoinOptions, Prepared, Sets, prepare};
-use adjoin::kernels::Kernel;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::plan::Rule;
-use adjoin::predicate::Predicate;
-use adjoin::report::{Cancel, JoinStatistics, Progress, Silent};
-use adjoin::sink::{Collect, PairSink};
-use adjoin::source::{
-    AttributeTables, Fault, IdKind, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource,
+use adjoin::{
+    AttributeTables, BuildOptions, Cancel, Collect, Context, Element, Error, IdKind, Ids, JoinEffort, JoinOptions,
+    JoinStatistics, Metric, OnBad, PairSink, Predicate, Progress, Result, Sets, SourceAttributes, SourceInfo, Store,
+    TextIds, VectorBatch, VectorScan, VectorSource, VectorType,
+    device::Device,
+    kernels::Kernel,
+    lab::{join::Prepared, plan::Rule, report::Silent, source::Fault},
 };
-use adjoin::store::{BuildOptions, OnBad, Store, build};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use tempfile::TempDir;
@@ -275,7 +269,7 @@ impl Setup {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         let context = self.context();
-        build(&context, source, &path, &self.build)?;
+        Store::build(&context, source, &path, &self.build)?;
         Ok(Built { store: Store::open(&context, &path)?, folder })
     }
 }
@@ -299,7 +293,7 @@ impl Built {
     }
 
     pub(crate) fn prepare(&self, setup: &Setup, predicate: Predicate) -> Result<Prepared> {
-        prepare(&setup.context(), &self.store, &setup.join_options(predicate), false)
+        setup.join_options(predicate).prepare(&setup.context(), &self.store, false)
     }
 
     /// Joins into any sink.
@@ -319,8 +313,8 @@ impl Built {
         options: &JoinOptions,
         sink: Box<dyn PairSink + '_>,
     ) -> Result<JoinStatistics> {
-        let prepared = prepare(context, sets, options, sink.wants_ids())?;
-        adjoin::join::join(context, sets, &prepared, sink)
+        let prepared = options.prepare(context, sets, sink.wants_ids())?;
+        prepared.run(context, sets, sink)
     }
 
     /// Joins with another set.

@@ -9,19 +9,13 @@ mod within;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::device::{Device, FaultPlan, FileSystem, SimulatedDevice};
-use adjoin::error::{ErrorKind, Result};
-use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, IndexOptions};
-use adjoin::kernels::Kernel;
-use adjoin::lab::{GivenOrder, PageGraph, relayout_in_order};
-use adjoin::options::{Element, Metric};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::SearchStatistics;
-use adjoin::sink::{CollectHits, HitBatch};
-use adjoin::source::Ids;
-use adjoin::store::Store;
+use adjoin::{
+    CollectHits, Context, Element, ErrorKind, GraphOptions, HitBatch, Ids, Index, IndexOptions, Metric, QueryTarget,
+    Result, SearchEffort, SearchOptions, SearchStatistics, Store,
+    device::{Device, FaultPlan, FileSystem, SimulatedDevice},
+    kernels::Kernel,
+    lab::{GivenOrder, PageGraph, index, query::QuerySources, relayout_in_order},
+};
 use tempfile::TempDir;
 
 use crate::harness::{Set, Setup, error_of, files_of};
@@ -43,8 +37,8 @@ impl Indexed {
         let indexed = Self { folder: tempfile::tempdir().unwrap() };
         let context = setup.context();
         let store = indexed.folder.path().join("store");
-        adjoin::store::build(&context, set, &store, &setup.build).unwrap();
-        index::build(&context, &Store::open(&context, &store).unwrap(), &indexed.path(), options, false).unwrap();
+        Store::build(&context, set, &store, &setup.build).unwrap();
+        Index::build(&context, &Store::open(&context, &store).unwrap(), &indexed.path(), options, false).unwrap();
         indexed
     }
 
@@ -107,7 +101,7 @@ fn a_list_of_all_vertices_equals_brute_force() {
         let found = indexed.search(&setup, &queries, 5, 60);
         let recall = recall(&found.hits, &wanted);
         assert!(recall > 0.95, "{element} {metric}: {recall}");
-        let report = index::verify(&setup.context(), &indexed.path()).unwrap();
+        let report = Index::verify(&setup.context(), &indexed.path()).unwrap();
         assert!(report.is_sound() && report.pages > 0, "{:?}", report.damages);
     }
 }
@@ -269,7 +263,7 @@ fn the_suggested_least_budget_suffices() {
     let within = |memory: u64| {
         let context = Setup { memory, ..Setup::default() }.context();
         let store = Store::open(&context, &indexed.folder.path().join("store"))?;
-        index::build(&context, &store, &indexed.path(), &options(), true)?;
+        Index::build(&context, &store, &indexed.path(), &options(), true)?;
         drop(store);
         search_in(&context, &indexed.path(), &queries, 10, 100).map(|_| ())
     };
@@ -306,7 +300,7 @@ fn flipped_bytes_of_an_index_are_detected() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1 << (at % 8);
             std::fs::write(&path, &damaged).unwrap();
-            let report = index::verify(&context, &indexed.path());
+            let report = Index::verify(&context, &indexed.path());
             assert!(report.is_ok_and(|report| !report.is_sound()), "byte {at} of {name} is not noticed");
             if let Err(error) = search_in(&context, &indexed.path(), &set, 3, 250) {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
@@ -323,7 +317,7 @@ fn flipped_bytes_of_an_index_are_detected() {
         }
         std::fs::write(&path, &whole).unwrap();
     }
-    assert!(index::verify(&context, &indexed.path()).unwrap().is_sound());
+    assert!(Index::verify(&context, &indexed.path()).unwrap().is_sound());
 }
 
 #[test]
@@ -334,7 +328,7 @@ fn invalid_index_builds_and_searches_are_refused_with_a_remedy() {
     let context = setup.context();
     let store = Store::open(&context, &indexed.folder.path().join("store")).unwrap();
     let refused = |context: &Context, folder: &str, options: &IndexOptions| {
-        error_of(index::build(context, &store, &indexed.folder.path().join(folder), options, false)).to_string()
+        error_of(Index::build(context, &store, &indexed.folder.path().join(folder), options, false)).to_string()
     };
     for (folder, options, says) in [
         ("index", options(), "is a graph index already; give force to replace it"),

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use adjoin::error::ErrorKind;
-use adjoin::join::JoinEffort;
-use adjoin::kernels::Kernel;
-use adjoin::options::{Element, Metric};
-use adjoin::plan::Rule;
-use adjoin::predicate::Predicate;
-use adjoin::random::Random;
-use adjoin::report::{JoinCounts, JoinStatistics};
+use adjoin::{
+    Element, ErrorKind, JoinEffort, JoinStatistics, Metric, Predicate, Random,
+    kernels::Kernel,
+    lab::{plan::Rule, report::JoinCounts},
+};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, assert_same, error_of, files_of};

@@ -1,10 +1,7 @@
 //! Compares joins with the oracle, pair by pair and bit by bit of the values: at thresholds that a pair meets exactly,
 //! and at the adjacent thresholds on both sides.
 
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::sink::Collect;
-use adjoin::truth::{GroundtruthOptions, groundtruth};
+use adjoin::{Collect, Element, GroundtruthOptions, Metric, Predicate};
 use proptest::prelude::*;
 
 use crate::datasets::{Shape, make, shapes};
@@ -170,13 +167,13 @@ fn the_ground_truth_equals_the_oracle() {
         assert!(wanted.len() > 10_000);
         let sink = Collect::default();
         let options = GroundtruthOptions { predicate, sample: None, seed: 1 };
-        let report = groundtruth(&Setup::default().context(), &set, &options, Box::new(sink.clone())).unwrap();
+        let report = options.run(&Setup::default().context(), &set, Box::new(sink.clone())).unwrap();
         assert_same(&sink.pairs(), &wanted, "ground truth");
         assert_eq!((report.rows, report.pairs), (2100, wanted.len() as u64));
 
         let sink = Collect::default();
         let options = GroundtruthOptions { sample: Some(300), ..options };
-        groundtruth(&Setup::default().context(), &set, &options, Box::new(sink.clone())).unwrap();
+        options.run(&Setup::default().context(), &set, Box::new(sink.clone())).unwrap();
         let sampled = sink.pairs();
         assert!(sampled.iter().all(|pair| wanted.binary_search_by_key(&(pair.0, pair.1), |w| (w.0, w.1)).is_ok()));
         // With 300 of 2,100 rows sampled, a pair has one of them with probability 0.265.

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use adjoin::device::Device;
-use adjoin::error::ErrorKind;
-use adjoin::options::Element;
-use adjoin::predicate::Predicate;
-use adjoin::source::IdKind;
-use adjoin::store::format::{BucketFacts, HEADER_BYTES, checksum, decode_bucket};
-use adjoin::store::{Role, Store, build, verify};
+use adjoin::{
+    Element, ErrorKind, IdKind, Predicate, Store,
+    device::Device,
+    lab::store::{
+        Role,
+        format::{BucketFacts, HEADER_BYTES, checksum, decode_bucket},
+    },
+};
 use adjoin_device::{DeviceError, FileKind, FileSystem, Lock, ReadFile, ReadQueue, WriteFile};
 
 use crate::datasets::{Shape, make};
@@ -32,7 +33,7 @@ fn forced() -> Setup {
 
 fn replace(path: &Path) {
     let setup = forced();
-    build(&setup.context(), &new(), path, &setup.build).unwrap();
+    Store::build(&setup.context(), &new(), path, &setup.build).unwrap();
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn opening_a_store_during_a_replacement_gives_one_of_the_two() {
         let store = Store::open(&setup.context_on(Replacing::new(&built, before)), &built.path()).unwrap();
         assert_eq!(store.manifest().rows, 200, "{before}");
         let built = setup.build(&old()).unwrap();
-        let report = verify(&setup.context_on(Replacing::new(&built, before)), &built.path()).unwrap();
+        let report = Store::verify(&setup.context_on(Replacing::new(&built, before)), &built.path()).unwrap();
         assert!(report.is_sound() && report.leftovers.is_empty(), "{before}: {report:?}");
     }
 }
@@ -157,7 +158,7 @@ fn invalid_row_numbers_are_detected_by_joins_and_verify() {
     for row in [300, 1 << 40, u64::MAX - 1, 0] {
         let built = setup.build(&old()).unwrap();
         forge_row(&built, row);
-        let report = verify(&setup.context(), &built.path()).unwrap();
+        let report = Store::verify(&setup.context(), &built.path()).unwrap();
         assert_eq!((report.damage_count, report.damages[0].bucket), (1, Some(2)), "{row}: {report:?}");
         assert!(report.damages[0].fault.contains("row numbers do not ascend, or are not below the 300 rows"));
         let (device, _) = FileSystem::detect();

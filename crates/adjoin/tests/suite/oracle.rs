@@ -4,8 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::predicate::Predicate;
+use adjoin::{Element, Metric, Predicate, VectorType};
 
 /// A pair of the result as passed to sinks: left row, right row, value.
 pub(crate) type Pair = (u64, u64, f32);

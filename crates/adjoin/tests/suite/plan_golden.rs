@@ -4,14 +4,11 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use adjoin::join::JoinEffort;
-use adjoin::kernels::Kernel;
-use adjoin::options::{Element, Metric};
-use adjoin::plan::Rule;
-use adjoin::predicate::Predicate;
-use adjoin::random::Random;
-use adjoin::report::JoinStatistics;
-use adjoin::store::{Manifest, Role};
+use adjoin::{
+    Element, JoinEffort, JoinStatistics, Metric, Predicate, Random, StoreManifest,
+    kernels::Kernel,
+    lab::{plan::Rule, store::Role},
+};
 
 use crate::harness::{Built, Set, Setup};
 
@@ -45,7 +42,7 @@ fn three_clusters(element: Element) -> Set {
     Set::of(element, DIMENSIONS, &values)
 }
 
-fn describe_store(manifest: &Manifest, built: &Built) -> String {
+fn describe_store(manifest: &StoreManifest, built: &Built) -> String {
     let rows: Vec<u32> = built.store.extents().iter().map(|extent| extent.rows).collect();
     let radii: Vec<f32> = built.store.extents().iter().map(|extent| extent.radius).collect();
     let files = &manifest.files;

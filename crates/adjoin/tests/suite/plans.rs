@@ -1,13 +1,12 @@
 //! Plans as data: a plan that is written, read back and run in parts finds the pairs of an undivided run.
 
-use adjoin::error::ErrorKind;
-use adjoin::join::{Done, JoinEffort, JoinPlan, prepare, resume, run};
-use adjoin::options::Element;
-use adjoin::plan::Rule;
-use adjoin::predicate::Predicate;
-use adjoin::random::Random;
-use adjoin::report::{CommonStatistics, JoinStatistics};
-use adjoin::sink::{Collect, Written};
+use adjoin::{
+    Collect, CommonStatistics, Element, ErrorKind, JoinEffort, JoinStatistics, Predicate, Random, Written,
+    lab::{
+        join::{Done, JoinPlan, resume, run},
+        plan::Rule,
+    },
+};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, assert_same, error_of};
@@ -35,7 +34,7 @@ fn cases() -> Vec<(Built, Setup, Predicate)> {
 
 fn plan(built: &Built, setup: &Setup, predicate: Predicate) -> JoinPlan {
     let context = setup.context();
-    let prepared = prepare(&context, &built.store, &setup.join_options(predicate), false).unwrap();
+    let prepared = setup.join_options(predicate).prepare(&context, &built.store, false).unwrap();
     prepared.plan(&built.store)
 }
 

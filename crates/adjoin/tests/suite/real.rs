@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::options::{Metric, VectorType};
-use adjoin::predicate::Predicate;
-use adjoin::sink::PairSink;
-use adjoin::source::{SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource, open};
-use adjoin::store::Store;
+use adjoin::{
+    Context, Metric, PairSink, Predicate, Result, SourceInfo, SourceOptions, Store, VectorBatch, VectorScan,
+    VectorSource, VectorType, lab::source::open,
+};
 
 use crate::groups;
 use crate::harness::{Setup, assert_same};

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use adjoin::device::{Device, FileSystem};
-use adjoin::join::{JoinEffort, JoinOptions};
-use adjoin::kernels::Kernel;
-use adjoin::options::{Element, Metric};
-use adjoin::plan::Rule;
-use adjoin::predicate::Predicate;
-use adjoin::report::JoinStatistics;
+use adjoin::{
+    Element, JoinEffort, JoinOptions, JoinStatistics, Metric, Predicate,
+    device::{Device, FileSystem},
+    kernels::Kernel,
+    lab::plan::Rule,
+};
 
 use crate::datasets::{Shape, make, shapes};
 use crate::hard::clump;
@@ -151,12 +150,12 @@ fn the_reported_recall_is_that_of_the_pairs_found() {
 /// Returns sets with half of all rows in one place or a third of them equal, and thresholds at both ends.
 fn hard_cases() -> Vec<(&'static str, Set, Predicate, u32)> {
     let equal = |rows: usize| {
-        let mut random = adjoin::random::Random::new(5, "equal");
+        let mut random = adjoin::Random::new(5, "equal");
         let rest = (0..8 * rows * 7 / 10).map(|_| random.below(128) as f64).collect::<Vec<_>>();
         Set::of(Element::U8, 8, &[vec![64.0; 8 * rows * 3 / 10], rest].concat())
     };
     let positive: Vec<f64> = {
-        let mut random = adjoin::random::Random::new(6, "positive");
+        let mut random = adjoin::Random::new(6, "positive");
         (0..16 * 1500).map(|_| random.uniform()).collect()
     };
     let l2 = |eps| Predicate::l2(eps).unwrap();

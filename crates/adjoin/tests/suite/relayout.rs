@@ -4,13 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use adjoin::error::ErrorKind;
-use adjoin::index::{self, Index, IndexManifest, IndexOptions, RelayoutReport};
-use adjoin::lab::{GivenOrder, relayout_in_order};
-use adjoin::options::{Element, Metric};
-use adjoin::random::Random;
-use adjoin::sink::HitBatch;
-use adjoin::store::Role;
+use adjoin::{
+    Element, ErrorKind, HitBatch, Index, IndexManifest, IndexOptions, Metric, Random, RelayoutReport,
+    lab::{GivenOrder, relayout_in_order, store::Role},
+};
 
 use crate::harness::{Set, Setup, error_of, files_of};
 use crate::index::{Indexed, options, recall};
@@ -81,8 +78,8 @@ fn contents(folder: &Path) -> Contents {
 }
 
 /// Lays out an index as builds do.
-fn relaid(indexed: &Indexed, setup: &Setup) -> adjoin::error::Result<RelayoutReport> {
-    index::relayout(&setup.context(), &indexed.path(), Some(&indexed.beside("relaid")), true)
+fn relaid(indexed: &Indexed, setup: &Setup) -> adjoin::Result<RelayoutReport> {
+    Index::relayout(&setup.context(), &indexed.path(), Some(&indexed.beside("relaid")), true)
 }
 
 /// Lays out an index in place, its vertices in an order without meaning.
@@ -107,7 +104,7 @@ fn relayout_preserves_vectors_ids_and_edges() {
         let before = contents(&indexed.path());
         assert!(before.by_row.len() < rows, "some vectors are equal");
         let wanted = indexed.search(&setup, &queries, 9, rows);
-        let truth = true_hits(&set, &queries, adjoin::query::QueryTarget::Nearest(9), Metric::L2);
+        let truth = true_hits(&set, &queries, adjoin::QueryTarget::Nearest(9), Metric::L2);
         let usual = recall(&indexed.search(&setup, &queries, 9, 20).hits, &truth);
         let mixed = shuffled(&indexed, &setup, 5);
         let grown = relaid(&indexed, &setup).unwrap();
@@ -117,7 +114,7 @@ fn relayout_preserves_vectors_ids_and_edges() {
             assert_eq!(done.manifest.layout, name);
             assert!((done.manifest.overlap_ratio - after.overlap_ratio).abs() < 1e-12, "{name}");
             assert!((done.bandwidth - after.bandwidth).abs() < 1e-6, "{name}");
-            assert!(index::verify(&setup.context(), &at).unwrap().is_sound(), "{name}");
+            assert!(Index::verify(&setup.context(), &at).unwrap().is_sound(), "{name}");
             let found = indexed.search_at(&at, &setup, &queries, 9, rows);
             assert_same(&found.hits, &wanted.hits, name);
             let ids = |batches: &[HitBatch]| batches.iter().map(|batch| batch.ids.clone()).collect::<Vec<_>>();
@@ -147,7 +144,7 @@ fn relayout_bytes_depend_only_on_the_index() {
         assert!(files_of(&indexed.beside("relaid")) == wanted, "{threads} threads, {memory} bytes");
     }
     // Replaces the index in place without `force`.
-    let done = index::relayout(&setup.context(), &indexed.path(), None, false).unwrap();
+    let done = Index::relayout(&setup.context(), &indexed.path(), None, false).unwrap();
     assert!(
         files_of(&indexed.path()) == wanted && done.manifest.overlap_ratio > 0.1,
         "{}",
@@ -163,7 +160,7 @@ fn a_refused_relayout_does_not_change_the_index() {
     let before = files_of(&indexed.path());
     let context = setup.context();
     let refused = |from: &Path, to: Option<&Path>| {
-        let error = error_of(index::relayout(&context, from, to, false));
+        let error = error_of(Index::relayout(&context, from, to, false));
         (error.kind(), error.to_string())
     };
     let (_, said) = refused(&indexed.beside("store"), None);

@@ -4,15 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::device::{Device, FaultPlan, FileKind, Keep, Pieces, SimulatedDevice};
-use adjoin::error::{ErrorKind, Result};
-use adjoin::job::{Conditions, Job, Output};
-use adjoin::options::Metric;
-use adjoin::output::Target;
-use adjoin::predicate::Predicate;
-use adjoin::random::Random;
-use adjoin::source::SourceOptions;
-use adjoin::store::BuildOptions;
+use adjoin::{
+    BuildOptions, Conditions, ErrorKind, Job, Metric, Output, Predicate, Random, Result, SourceOptions, Target,
+    device::{Device, FaultPlan, FileKind, Keep, Pieces, SimulatedDevice},
+};
 
 use crate::harness::Setup;
 

@@ -4,17 +4,11 @@ mod exact;
 mod inner_products;
 mod nearest;
 
-use adjoin::buckets::{QuerySet, SearchQueries, search};
-use adjoin::error::Result;
-use adjoin::kernels::Kernel;
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::report::SearchStatistics;
-use adjoin::sink::{CollectHits, HitBatch};
-use adjoin::source::{Ids, VectorSource};
-use adjoin::store::Store;
+use adjoin::{
+    CollectHits, EffortOptions, Element, HitBatch, Ids, Metric, Predicate, QuerySet, QueryTarget, Random, Result,
+    SearchEffort, SearchOptions, SearchQueries, SearchStatistics, Store, VectorSource, kernels::Kernel,
+    lab::buckets::search,
+};
 
 use crate::harness::{Set, Setup, error_of};
 

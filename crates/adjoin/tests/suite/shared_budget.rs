@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use adjoin::context::{Context, RUNTIME_BYTES};
-use adjoin::error::ErrorKind;
-use adjoin::join::{JoinOptions, join, least_memory, prepare};
-use adjoin::options::Element;
-use adjoin::predicate::Predicate;
-use adjoin::report::Notes;
-use adjoin::sink::Collect;
+use adjoin::{
+    Collect, Context, Element, ErrorKind, JoinOptions, Predicate,
+    lab::{context::RUNTIME_BYTES, join::least_memory, report::Notes},
+};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, assert_same, error_of, within_seconds};
@@ -46,9 +43,9 @@ fn concurrent_joins_find_all_pairs_and_release_their_memory() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let prepared = prepare(&context, &built.store, &options, false).unwrap();
+                    let prepared = options.prepare(&context, &built.store, false).unwrap();
                     let sink = Collect::default();
-                    join(&context, &built.store, &prepared, Box::new(sink.clone())).unwrap();
+                    prepared.run(&context, &built.store, Box::new(sink.clone())).unwrap();
                     assert_same(&sink.pairs(), &wanted, "beside other joins");
                 });
             }
@@ -62,14 +59,14 @@ fn a_join_waits_for_memory_until_it_is_canceled() {
     let (_, built) = built();
     let options = JoinOptions::exact(PREDICATE);
     let (context, notes) = for_one(&built, &options);
-    let first = prepare(&context, &built.store, &options, false).unwrap();
+    let first = options.prepare(&context, &built.store, false).unwrap();
     let cancel = context.cancel.clone();
     within_seconds(1_800, move || {
         let (started, has_started) = channel();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 started.send(()).unwrap();
-                prepare(&context, &built.store, &options, false).map(drop)
+                options.prepare(&context, &built.store, false).map(drop)
             });
             has_started.recv().unwrap();
             while !notes.lines().iter().any(|line| line == "waiting for memory that another run holds") {
@@ -90,10 +87,10 @@ fn a_join_that_cannot_fit_is_refused_without_waiting() {
     let options = JoinOptions::exact(PREDICATE);
     let (context, _) = for_one(&built, &options);
     let held = context.reserve(2 * SPARE, "somebody who keeps it").unwrap();
-    let error = error_of(prepare(&context, &built.store, &options, false));
+    let error = error_of(options.prepare(&context, &built.store, false));
     assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
     drop(held);
-    prepare(&context, &built.store, &options, false).unwrap();
+    options.prepare(&context, &built.store, false).unwrap();
 }
 
 #[test]
@@ -101,13 +98,13 @@ fn a_plan_can_run_twice_concurrently() {
     let (set, built) = built();
     let options = JoinOptions::exact(PREDICATE);
     let (context, _) = for_one(&built, &options);
-    let prepared = prepare(&context, &built.store, &options, false).unwrap();
+    let prepared = options.prepare(&context, &built.store, false).unwrap();
     let wanted = set.true_pairs(PREDICATE);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let sink = Collect::default();
-                join(&context, &built.store, &prepared, Box::new(sink.clone())).unwrap();
+                prepared.run(&context, &built.store, Box::new(sink.clone())).unwrap();
                 assert_same(&sink.pairs(), &wanted, "of one plan");
             });
         }

@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::buckets::QuerySet;
-use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
-use adjoin::error::{ErrorKind, Result};
-use adjoin::index::{self, Index, IndexOptions};
-use adjoin::join::JoinSide;
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort};
-use adjoin::random::Random;
-use adjoin::source::{self, IdKind, Ids, SourceOptions};
-use adjoin::store::format::{BucketFacts, HEADER_BYTES, decode_bucket};
-use adjoin::store::{self, Append, BuildOptions, OnBad, OnDuplicateId, Role, Store, append, verify};
+use adjoin::{
+    Append, BuildOptions, Element, ErrorKind, IdKind, Ids, Index, IndexOptions, Metric, OnBad, OnDuplicateId,
+    Predicate, QuerySet, QueryTarget, Random, Result, SearchEffort, SourceOptions, Store,
+    device::{Device, FaultPlan, Keep, SimulatedDevice},
+    lab::{
+        join::JoinSide,
+        source,
+        store::{
+            self, Role,
+            format::{BucketFacts, HEADER_BYTES, decode_bucket},
+        },
+    },
+};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 
 use crate::filtered_joins::{self, filter, join, predicate};
@@ -124,7 +125,7 @@ fn sorted_builds_order_rows_with_their_ids_and_columns() {
         assert_sorted(&rows_by_center(&by_word.store, &data.set), ROWS, |row| data.words[row as usize].clone());
         assert_eq!(by_word.store.attributes().unwrap().len(), 1, "the column is kept without being named");
         for built in [&by_year, &by_word] {
-            assert!(verify(&setup.context(), &built.path()).unwrap().is_sound());
+            assert!(Store::verify(&setup.context(), &built.path()).unwrap().is_sound());
         }
     }
 }
@@ -218,7 +219,7 @@ fn sorted_stores_give_the_results_of_unsorted_ones_for_any_filter() {
             crate::search::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
         }
         let index = data.folder.path().join("index");
-        index::build(&setup.context(), &store, &index, &IndexOptions::default(), true).unwrap();
+        Index::build(&setup.context(), &store, &index, &IndexOptions::default(), true).unwrap();
         assert_eq!(Index::open(&setup.context(), &index).unwrap().facts().rows, 1_500);
     }
 }
@@ -266,7 +267,7 @@ fn a_sorted_store_does_not_depend_on_threads_or_memory() {
     let first = of(2, 1 << 30);
     assert_eq!(first.len(), 6);
     let refused =
-        error_of(Setup { memory: adjoin::context::RUNTIME_BYTES + 1, ..setup.clone() }.build(&set)).to_string();
+        error_of(Setup { memory: adjoin::lab::context::RUNTIME_BYTES + 1, ..setup.clone() }.build(&set)).to_string();
     let least = refused.split_once("give memory ").unwrap().1.split_once("MB").unwrap().0.parse::<u64>().unwrap();
     for (threads, memory) in [(1, 512 << 20), (5, 300 << 20), (2, least * 1_000_000)] {
         assert!(of(threads, memory) == first, "{threads} threads, {memory} bytes");
@@ -285,7 +286,7 @@ fn damaged_parts_of_buckets_are_detected() {
         let mut damaged = bytes.to_vec();
         damaged[at] ^= 1 << (at % 8);
         std::fs::write(path(role), &damaged).unwrap();
-        assert!(!verify(&setup.context(), &built.path()).unwrap().is_sound(), "byte {at}");
+        assert!(!Store::verify(&setup.context(), &built.path()).unwrap().is_sound(), "byte {at}");
         let found = Store::open(&setup.context(), &built.path())
             .and_then(|store| joined(&setup, &store, "year < -150", within));
         std::fs::write(path(role), bytes).unwrap();
@@ -340,7 +341,7 @@ fn a_crashed_sorted_build_resumes_to_the_same_bytes() {
         let source = source::open(&context, &["data/set.parquet".into()], &SourceOptions::default())?;
         let force = device.kind(&folder.join("manifest.json"))?.is_some();
         let resume = resume.then(SourceOptions::default);
-        store::build(&context, &*source, folder, &BuildOptions { resume, force, ..setup.build }).map(drop)
+        Store::build(&context, &*source, folder, &BuildOptions { resume, force, ..setup.build }).map(drop)
     };
     let files = |device: &SimulatedDevice| -> BTreeMap<_, _> {
         let names = device.list(folder).unwrap().into_iter();
@@ -381,7 +382,7 @@ fn refuses_invalid_sort_columns_and_appends_to_sorted_stores() {
     let (on_bad, on_duplicate_id) = (OnBad::Error, OnDuplicateId::Error);
     let gone = Ids::Int64(vec![1]);
     let wanted = Append { new: None, delete: Some(&gone), on_bad, on_duplicate_id };
-    let refused = error_of(append(&setup.context(), &built.path(), &wanted)).to_string();
+    let refused = error_of(Store::append(&setup.context(), &built.path(), &wanted)).to_string();
     assert!(refused.contains("is sorted by year") && refused.contains("build it again"), "{refused}");
     assert!(files_of(&built.path()) == before);
     assert_eq!(built.store.manifest().format_version, store::format::SORTED_VERSION);

@@ -5,14 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::predicate::Predicate;
-use adjoin::report::{Cancel, Progress};
-use adjoin::sink::{Collect, Discard, PairBatch, PairSchema, PairSink, PairWriter, Written};
-use adjoin::source::IdKind;
-use adjoin::store::{Store, TemporaryStore, build};
+use adjoin::{
+    Cancel, Collect, Discard, Element, Error, ErrorKind, IdKind, Metric, PairBatch, PairSchema, PairSink, PairWriter,
+    Predicate, Progress, Result, Store, Target, Written, lab::store::TemporaryStore,
+};
 
 use crate::datasets::{Shape, make};
 use crate::hard::clump;
@@ -66,7 +62,7 @@ fn work_canceled_before_its_start_does_nothing() {
     cancelled.cancel.cancel();
     let folder = tempfile::tempdir().unwrap();
     let context = cancelled.context().with_temporary(folder.path()).unwrap();
-    assert_cancelled(&error_of(build(&context, &set, &folder.path().join("store"), &setup.build)));
+    assert_cancelled(&error_of(Store::build(&context, &set, &folder.path().join("store"), &setup.build)));
     assert_cancelled(&error_of(TemporaryStore::build(&context, &set, &setup.build)));
     assert!(is_empty(folder.path()));
     assert_cancelled(&error_of(built.join(&cancelled, Predicate::L2 { eps: 20.0 })));
@@ -81,7 +77,7 @@ fn a_canceled_build_leaves_no_files() {
     let mut cancelled = 0;
     for after in 1.. {
         let (progress, setup) = CancelAfter::setup(after, &Setup::default().with_buckets(20));
-        match build(&setup.context(), &set, &path, &setup.build) {
+        match Store::build(&setup.context(), &set, &path, &setup.build) {
             Err(error) => {
                 assert_cancelled(&error);
                 assert!(is_empty(folder.path()), "after {after}");
@@ -110,7 +106,7 @@ fn a_canceled_rebuild_keeps_the_old_store() {
         let mut forcing = Setup::default().with_buckets(15);
         forcing.build.force = true;
         let (_, setup) = CancelAfter::setup(after, &forcing);
-        let built_over = build(&setup.context(), &new, &built.path(), &setup.build);
+        let built_over = Store::build(&setup.context(), &new, &built.path(), &setup.build);
         assert_cancelled(&error_of(built_over));
         assert!(files_of(&built.path()) == before, "after {after}");
     }

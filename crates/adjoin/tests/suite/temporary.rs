@@ -3,13 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::device::{FaultPlan, FileSystem, LoggedOperation, Operation, Recorder, SimulatedDevice, Trace};
-use adjoin::join::prepare;
-use adjoin::options::Element;
-use adjoin::output::Target;
-use adjoin::predicate::Predicate;
-use adjoin::sink::{Keep, KeepRule};
-use adjoin::store::{BuildOptions, Store, TemporaryStore, build};
+use adjoin::{
+    BuildOptions, Element, KeepRule, Predicate, Store, Target,
+    device::{FaultPlan, FileSystem, LoggedOperation, Operation, Recorder, SimulatedDevice, Trace},
+    lab::{sink::Keep, store::TemporaryStore},
+};
 
 use crate::datasets::{Shape, make};
 use crate::faults;
@@ -39,7 +37,7 @@ fn planning_writes_nothing_into_the_store_folder() {
     let context = setup.context_on(recorder.clone()).or_temporary(scratch.path());
     let store = Store::open(&context, &built.path()).unwrap();
     // All buckets are near each other.
-    prepare(&context, &store, &setup.join_options(Predicate::L2 { eps: 1_000.0 }), false).unwrap();
+    setup.join_options(Predicate::L2 { eps: 1_000.0 }).prepare(&context, &store, false).unwrap();
     recorder.finish().unwrap();
     let trace = Trace::parse(&std::fs::read(trace).unwrap()).unwrap();
     let writes = trace.operations().iter().filter(|asked| WRITES.contains(&asked.operation));
@@ -69,7 +67,7 @@ fn spilled_data_is_written_to_the_temporary_folder() {
             context = context.with_temporary(folder).unwrap();
         }
         let options = BuildOptions { buckets: Some(6), ..BuildOptions::default() };
-        build(&context, &faults::large(1), Path::new("data/store"), &options).unwrap();
+        Store::build(&context, &faults::large(1), Path::new("data/store"), &options).unwrap();
         let log = device.operations();
         for what in ["rows", "sample", "ids"] {
             let folders = made_for(&log, what);
@@ -103,8 +101,8 @@ fn temporary_files_of_a_join_are_in_the_temporary_folder() {
         let options = setup.join_options(Predicate::L2 { eps: 1.0 });
         let target = Target::File { path: "data/gone.csv".into(), force: false };
         let sink = Box::new(Keep::create(&context, &store, KeepRule::Greedy, Some(&target), None, 0).unwrap());
-        let prepared = prepare(&context, &store, &options, false).unwrap();
-        adjoin::join::join(&context, &store, &prepared, sink).unwrap();
+        let prepared = options.prepare(&context, &store, false).unwrap();
+        prepared.run(&context, &store, sink).unwrap();
         drop((store, temporary));
         let log = device.operations();
         assert_eq!(made_for(&log, "store"), [Path::new(folder)]);

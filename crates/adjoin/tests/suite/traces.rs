@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use adjoin::device::{FileSystem, Operation, Recorder, Trace, TracedOperation};
-use adjoin::join::{JoinEffort, JoinOptions, join, prepare, resume};
-use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
-use adjoin::options::Element;
-use adjoin::plan::{Lead, Load, Order, Rule, Task, sort_tasks};
-use adjoin::predicate::Predicate;
-use adjoin::sink::Collect;
-use adjoin::store::Store;
+use adjoin::{
+    Collect, Element, JoinEffort, JoinOptions, Predicate, Store,
+    device::{FileSystem, Operation, Recorder, Trace, TracedOperation},
+    lab::{
+        join::resume,
+        load::{Buckets, ReadAhead, least_read_ahead},
+        plan::{Lead, Load, Order, Rule, Task, sort_tasks},
+    },
+};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, assert_same};
@@ -34,7 +35,7 @@ fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> Recorded {
     let context = setup.context_on(recorder.clone());
     let store = Store::open(&context, &built.path()).unwrap();
     let (sink, mut ordered) = (Collect::default(), Vec::new());
-    let prepared = prepare(&context, &store, options, false).unwrap();
+    let prepared = options.prepare(&context, &store, false).unwrap();
     let (capacity, sizes) = prepared.cache();
     let sort = |tasks: &mut [Task]| {
         sort_tasks(tasks, &sizes.memory, capacity, Order::Tree, Lead::Left);
@@ -42,7 +43,7 @@ fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> Recorded {
     };
     let plan = prepared.plan(&store).reordered(Order::Tree.name(), Lead::Left, sort, |_| None);
     let prepared = resume(&context, &store, plan).unwrap();
-    join(&context, &store, &prepared, Box::new(sink.clone())).unwrap();
+    prepared.run(&context, &store, Box::new(sink.clone())).unwrap();
     recorder.finish().unwrap();
     assert_same(&sink.pairs(), &built.join_with(setup, options).unwrap().pairs, "with a recorder");
     let extents = store.extents().iter().map(|extent| (extent.offset, extent.offset + extent.bytes(false))).collect();

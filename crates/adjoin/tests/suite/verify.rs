@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use adjoin::context::Context;
-use adjoin::error::{ErrorKind, Result};
-use adjoin::options::Element;
-use adjoin::random::Random;
-use adjoin::store::format::{EXTENT_ALIGNMENT, Extent, MANIFEST_FILE};
-use adjoin::store::{Damage, DamagedPart, Manifest, Role, Store, VerifyReport, verify};
+use adjoin::{
+    Context, Element, ErrorKind, Folder, Random, Result, Store, StoreManifest, StoreVerifyReport,
+    lab::store::{
+        Damage, DamagedPart, Role,
+        format::{EXTENT_ALIGNMENT, Extent},
+    },
+};
 use adjoin_device::{Device, DeviceError, FileKind, Lock, Operation, ReadFile, ReadQueue, WriteFile};
 
 use crate::datasets::{Shape, make};
@@ -56,7 +57,7 @@ impl Files {
     }
 
     /// Verifies with other bytes in this file.
-    fn with(&self, name: &str, bytes: Vec<u8>) -> Result<VerifyReport> {
+    fn with(&self, name: &str, bytes: Vec<u8>) -> Result<StoreVerifyReport> {
         let mut files = self.clone();
         files.files.insert(name.into(), File { bytes: Arc::new(Mutex::new(bytes)), ..File::default() });
         files.verify()
@@ -68,8 +69,8 @@ impl Files {
         context
     }
 
-    fn verify(&self) -> Result<VerifyReport> {
-        verify(&self.context(), &self.folder)
+    fn verify(&self) -> Result<StoreVerifyReport> {
+        Store::verify(&self.context(), &self.folder)
     }
 }
 
@@ -202,7 +203,7 @@ fn bucket_at(extents: &[Extent], at: u64) -> u32 {
 fn flip_every_byte(
     built: &Built,
     seed: u64,
-    checker: impl Fn(&Files) -> VerifyReport,
+    checker: impl Fn(&Files) -> StoreVerifyReport,
 ) -> std::result::Result<u64, String> {
     let mut random = Random::new(seed, "flips");
     let files = Files::of(built);
@@ -297,7 +298,7 @@ fn missing_files_are_reported_and_other_files_checked() {
         assert!(report.remedy().unwrap().contains("build the store again"));
     }
     let mut files = whole.clone();
-    files.files.remove(MANIFEST_FILE);
+    files.files.remove(Folder::MANIFEST_FILE);
     let error = error_of(files.verify());
     assert_eq!((error.kind(), error.to_string().contains("it has no manifest.json")), (ErrorKind::Input, true));
 }
@@ -362,14 +363,14 @@ fn files_of_another_store_are_found() {
         let report = one.with(&name, foreign).unwrap();
         assert_eq!((report.damage_count, &report.damages[0].file), (1, &name), "{report:?}");
     }
-    let report = one.with(MANIFEST_FILE, other.bytes(MANIFEST_FILE)).unwrap();
+    let report = one.with(Folder::MANIFEST_FILE, other.bytes(Folder::MANIFEST_FILE)).unwrap();
     assert_eq!(report.damage_count, 3, "{report:?}"); // names of three files that are not there
     assert_eq!(report.leftovers.len(), 3);
 }
 
 /// Returns the manifest of a store with a change and a correct checksum.
-fn forged(files: &Files, change: impl FnOnce(&mut Manifest)) -> Vec<u8> {
-    let mut manifest = Manifest::decode(&files.folder, &files.bytes(MANIFEST_FILE)).unwrap();
+fn forged(files: &Files, change: impl FnOnce(&mut StoreManifest)) -> Vec<u8> {
+    let mut manifest = StoreManifest::decode(&files.folder, &files.bytes(Folder::MANIFEST_FILE)).unwrap();
     change(&mut manifest);
     manifest.encode()
 }
@@ -378,9 +379,9 @@ fn forged(files: &Files, change: impl FnOnce(&mut Manifest)) -> Vec<u8> {
 fn newer_manifests_are_refused_and_wrong_ones_detected() {
     let built = &stores()[0];
     let files = Files::of(built);
-    let error = error_of(files.with(MANIFEST_FILE, forged(&files, |manifest| manifest.format_version += 2)));
+    let error = error_of(files.with(Folder::MANIFEST_FILE, forged(&files, |manifest| manifest.format_version += 2)));
     assert_eq!((error.kind(), error.to_string().contains("use a newer adjoin")), (ErrorKind::Input, true), "{error}");
-    let lies: [fn(&mut Manifest); 5] = [
+    let lies: [fn(&mut StoreManifest); 5] = [
         |manifest| manifest.buckets += 1,
         |manifest| manifest.rows += 1,
         |manifest| manifest.vectors.dimensions += 1,
@@ -388,7 +389,7 @@ fn newer_manifests_are_refused_and_wrong_ones_detected() {
         |manifest| manifest.files[Role::Table].name = "../table".into(),
     ];
     for lie in lies {
-        assert!(!files.with(MANIFEST_FILE, forged(&files, lie)).unwrap().is_sound());
+        assert!(!files.with(Folder::MANIFEST_FILE, forged(&files, lie)).unwrap().is_sound());
     }
 }
 
@@ -397,7 +398,7 @@ fn memory_is_not_allocated_for_an_impossible_table() {
     let built = &stores()[0];
     let mut files = Files::of(built);
     let huge = forged(&files, |manifest| manifest.files[Role::Table].bytes = 1 << 50);
-    files.files.insert(MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
+    files.files.insert(Folder::MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
     assert!(!files.verify().unwrap().is_sound(), "such a table does not follow from the number of buckets");
     // A number of buckets that would explain it, and lengths that agree.
     let huge = forged(&Files::of(built), |manifest| {
@@ -406,7 +407,7 @@ fn memory_is_not_allocated_for_an_impossible_table() {
         manifest.files[Role::Centers].bytes = u64::from(u32::MAX) * 5;
         manifest.files[Role::Vectors].bytes = 5 << 40;
     });
-    files.files.insert(MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
+    files.files.insert(Folder::MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
     assert!(!files.verify().unwrap().is_sound(), "the files are shorter");
     for (start, bytes) in [("buckets-", u64::from(u32::MAX) * 32), ("vectors-", 5 << 40)] {
         files.files.insert(files.name(start), File { hollow_bytes: Some(bytes), ..File::default() });
@@ -418,7 +419,7 @@ fn memory_is_not_allocated_for_an_impossible_table() {
 #[test]
 fn device_errors_are_listed_and_other_files_checked() {
     let built = &stores()[1];
-    for start in [MANIFEST_FILE, "centers-", "buckets-", "vectors-"] {
+    for start in [Folder::MANIFEST_FILE, "centers-", "buckets-", "vectors-"] {
         let mut files = Files::of(built);
         let name = files.name(start);
         files.files.get_mut(&name).unwrap().fails = true;
@@ -439,11 +440,11 @@ fn unlisted_files_are_leftovers_and_harmless() {
     ["notes", ".adjoin-build-7-0.partial"]
         .iter()
         .for_each(|name| std::fs::create_dir(built.path().join(name)).unwrap());
-    let report = verify(&Setup::default().context(), &built.path()).unwrap();
+    let report = Store::verify(&Setup::default().context(), &built.path()).unwrap();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.strangers, ["notes", "vectors-by-hand-16-chars.bin", "vectors.bin.partial"]);
     assert_eq!(report.leftovers, [".adjoin-build-7-0.partial", "centers-0123456789abcdef.bin"]);
     let setup = Setup::default();
     setup.cancel.cancel();
-    assert_eq!(error_of(verify(&setup.context(), &built.path())).kind(), ErrorKind::Cancelled);
+    assert_eq!(error_of(Store::verify(&setup.context(), &built.path())).kind(), ErrorKind::Cancelled);
 }

@@ -4,14 +4,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::device::{Device as Files, ReadFile};
-use adjoin::error::{Error, Result};
-use adjoin::flash::TraceReads;
-use adjoin::flash::model::{Config, Device, ReplayOptions, replay};
-use adjoin::locks::OwnFolder;
-use adjoin::options::{format_bytes, parse_bytes};
-use adjoin::output::write_file;
+use adjoin::{
+    Context, Error, OwnFolder, Result, Target, TraceReads,
+    device::{Device as Files, ReadFile},
+    flash_model::{Config, Device, ReplayOptions, replay},
+    format_bytes, parse_bytes,
+};
 
 use super::check_results;
 use super::disk::{Kind, carry_out, random_reads, replay_on_disk, within};
@@ -86,7 +84,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     drop((file, own));
     let config = fit(&measured, file_bytes)?;
     let text = tell(&config, &measured, file_bytes)? + &tell_replays(&config, file_bytes, &replayed, *depth)?;
-    write_file(&context, output, replace.force, |out| out.write_all(config.to_toml().as_bytes()))?;
+    Target::write_file(&context, output, replace.force, |out| out.write_all(config.to_toml().as_bytes()))?;
     print(&text)?;
     Ok(Outcome::Done)
 }

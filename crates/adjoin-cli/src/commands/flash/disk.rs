@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
-use adjoin::device::{AlignedBuffer, Cause, Device, ReadFile};
-use adjoin::error::Result;
-use adjoin::flash::TraceReads;
-use adjoin::flash::model::{Schedule, TraceRead};
-use adjoin::random::Random;
-use adjoin::report::Stopwatch;
+use adjoin::{
+    Random, Result, TraceReads,
+    device::{AlignedBuffer, Cause, Device, ReadFile},
+    flash_model::{Schedule, TraceRead},
+};
 
 /// Reads of a trace keep their offset within a block of this size.
 const BLOCK_BYTES: u64 = 4_096;
@@ -33,7 +33,7 @@ pub(super) fn carry_out(
     let mut queue = device.read_queue(depth)?;
     let mut schedule = Schedule::new(reads, depth);
     let mut buffers: Vec<AlignedBuffer> = Vec::new();
-    let watch = Stopwatch::start();
+    let watch = Instant::now();
     loop {
         while let Some((slot, read)) = schedule.next_read() {
             let (file, offset) = file_of(&read)?;
@@ -51,7 +51,7 @@ pub(super) fn carry_out(
         }
         schedule.ended(done.token as u32);
     }
-    Ok(watch.seconds())
+    Ok(watch.elapsed().as_secs_f64())
 }
 
 /// Returns `count` random reads of a kind in a file of `file_bytes`, equal for the disk and the model.

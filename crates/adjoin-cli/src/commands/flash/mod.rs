@@ -8,10 +8,10 @@ mod workload;
 use std::io::Write;
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::flash::model::{Span, Track};
-use adjoin::output::{check_free, write_file};
+use adjoin::{
+    Context, Result, Target,
+    flash_model::{Span, Track},
+};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -31,13 +31,13 @@ pub(crate) fn flash(command: &Flash, stopped: &Stopped) -> Result<Outcome> {
 /// Refuses results that would replace inputs, each other, or existing files.
 fn check_results(context: &Context, read: &[String], results: &[(&str, &Path)], force: bool) -> Result<()> {
     check_outputs(context, read, results)?;
-    results.iter().try_for_each(|(_, path)| check_free(&*context.device, path, force))
+    results.iter().try_for_each(|(_, path)| Target::check_free(&*context.device, path, force))
 }
 
 /// Writes text to a file, or to standard output if `output` is `None`.
 fn write_text(context: &Context, output: Option<&Path>, force: bool, text: &str) -> Result<()> {
     match output {
-        Some(path) => write_file(context, path, force, |out| out.write_all(text.as_bytes())),
+        Some(path) => Target::write_file(context, path, force, |out| out.write_all(text.as_bytes())),
         None => print(text),
     }
 }

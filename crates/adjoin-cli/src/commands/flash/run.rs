@@ -1,9 +1,9 @@
 use std::path::Path;
 
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::flash::model::{Config, Platform};
-use adjoin::output::write_file;
+use adjoin::{
+    Context, Error, Result, Target,
+    flash_model::{Config, Platform},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
     let spans_max = if arguments.perfetto.is_some() { SPANS_MAX } else { 0 };
     let (figures, spans) = workload.run(&context, arguments, &config, spans_max)?;
     if let Some(path) = &arguments.perfetto {
-        write_file(&context, path, arguments.replace.force, |out| as_perfetto(&spans, out))?;
+        Target::write_file(&context, path, arguments.replace.force, |out| as_perfetto(&spans, out))?;
     }
     write_results(&context, arguments, &Results { over: None, values: Vec::new(), figures: vec![figures] })?;
     Ok(Outcome::Done)
@@ -93,7 +93,7 @@ fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> 
         (Some(path), _) if ending == "html" => {
             let section = "<section id=\"all\" aria-label=\"All figures\"></section>\n";
             let drawn = Drawn { section, script: include_str!("../../../assets/flash.js") };
-            write_file(context, path, replace.force, |out| write_html(out, &drawn, results))
+            Target::write_file(context, path, replace.force, |out| write_html(out, &drawn, results))
         }
         (_, [figures]) if ending != "csv" && results.over.is_none() => {
             write_text(context, output.as_deref(), replace.force, &format!("{figures:#}\n"))

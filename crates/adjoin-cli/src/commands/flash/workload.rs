@@ -3,17 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::choice::Choice;
-use adjoin::context::Context;
-use adjoin::error::{Error, Result};
-use adjoin::flash::model::{
-    Config, Counts, Device, Energy, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport, Span,
-    Use, bandwidth, replay, search,
+use adjoin::{
+    Choice, Context, Error, GraphOptions, Result, Searches, SourceOptions, TraceReads, VectorSource,
+    flash_model::{
+        Config, Counts, Device, Energy, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport,
+        Span, Use, bandwidth, replay, search,
+    },
+    open_source,
 };
-use adjoin::flash::{Searches, TraceReads};
-use adjoin::graph::GraphOptions;
-use adjoin::job::open_source;
-use adjoin::source::{SourceOptions, VectorSource};
 use serde_json::{Value, json};
 
 use crate::args::{FlashRun, ModelOptions, PageMapping, SearchedSet};

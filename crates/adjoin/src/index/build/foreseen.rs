@@ -26,7 +26,7 @@ const EXTENTS: u64 = 6;
 const FIXED_BYTES: u64 = 15 << 20;
 const LEAST_BYTES: u64 = 17_300_000;
 
-/// Returns a bound on the memory that building a store of a source takes, and an index of that store.
+/// Implements [`IndexOptions::building_bytes`].
 pub fn building_bytes(
     context: &Context,
     source: &dyn VectorSource,

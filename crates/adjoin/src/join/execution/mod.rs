@@ -49,11 +49,7 @@ impl Queue {
     }
 }
 
-/// Finds the pairs as planned and passes them to `sink`, within the memory that the plan holds. If a plan is run twice
-/// at the same time, the second run waits for the first.
-///
-/// # Errors
-/// Fails if the store or the sink fails, or the work is canceled. The sink's result is then not published.
+/// Implements [`Prepared::run`].
 pub fn join<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,

@@ -18,12 +18,7 @@ const BLOCK: usize = 32;
 /// Numbers of neighbors to return thresholds for.
 const NEIGHBORS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 
-/// Returns approximate thresholds at which a vector has certain numbers of neighbors on average, as (neighbors,
-/// threshold). Thresholds are distances or similarities, according to the store's metric. Numbers that the set cannot
-/// reach are left out.
-///
-/// # Errors
-/// Fails if the store cannot be read or the budget is too small.
+/// Implements [`Store::neighbor_curve`].
 pub fn neighbor_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
     let manifest = store.manifest();
     manifest.metric.check_joins(store.folder().display())?;

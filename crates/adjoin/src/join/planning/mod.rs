@@ -38,13 +38,7 @@ const PURPOSE: &str = "this join";
 /// Purpose of the memory of edges. Their number is known only once they are found.
 const PLAN_PURPOSE: &str = "the plan of this join";
 
-/// Plans a join of a store with itself or of two stores with each other.
-///
-/// # Errors
-/// Fails if
-/// - the predicate does not match the metric of the stores, or their vectors cannot be compared,
-/// - the budget is too small or a store cannot be read, or
-/// - the requested rule cannot be shown to reach the recall.
+/// Implements [`JoinOptions::prepare`].
 pub fn prepare<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,

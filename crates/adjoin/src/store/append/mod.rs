@@ -77,15 +77,7 @@ pub struct AppendReport {
     pub seconds: f64,
 }
 
-/// Publishes the next generation of the store in a folder. Open readers keep the old one.
-///
-/// # Errors
-/// Fails, and leaves the store unchanged, if
-/// - the folder holds no store,
-/// - the new rows do not match its rows,
-/// - more rows were appended since the store was built than it had then,
-/// - no row would be left, or
-/// - the budget is too small or the disk refuses.
+/// Implements [`Store::append`].
 pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
     let watch = Stopwatch::start();
     let context = &naming_all(context, folder, changes.new)?;
@@ -117,11 +109,7 @@ pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<
     Ok(AppendReport { seconds: watch.seconds(), ..report })
 }
 
-/// Returns a context that names, in refusals, the memory that an append to the store in a folder needs, as far as its
-/// manifest determines it.
-///
-/// # Errors
-/// Fails if the manifest cannot be read.
+/// Implements [`Store::append_context`].
 pub fn context_of_append(context: &Context, folder: &Path) -> Result<Context> {
     naming_all(context, folder, None)
 }

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::collection::{Attribute, Collection, CollectionOptions, Durability, MergeMethod, Put, Write, verify};
-use adjoin::context::Context;
-use adjoin::error::ErrorKind;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::sink::{CollectHits, HitBatch};
-use adjoin::source::{IdKind, Ids};
-use adjoin::sql::Condition;
+use adjoin::{
+    Attribute, CollectHits, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind,
+    HitBatch, IdKind, Ids, Metric, Predicate, QueryTarget, Random, SearchEffort, SearchOptions, VectorType, Write,
+    lab::{
+        collection::{MergeMethod, Put},
+        query::QuerySources,
+    },
+};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Date32Array, Date64Array, Float64Array, Int32Array, Int64Array, NullArray,
     StringArray,
@@ -234,7 +232,7 @@ fn filtered_searches_and_deletes_equal_a_scan_of_all_rows() {
     put(&collection, &mut rows, some(&mut random, 0..20));
     check_all(&collection, &rows);
     drop(collection);
-    assert!(verify(&context, &live).unwrap().is_sound());
+    assert!(Collection::verify(&context, &live).unwrap().is_sound());
 }
 
 /// Checks that a collection reaches the promised recall of its index, with queries other than the calibration queries.

@@ -4,12 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use adjoin::collection::{Collection, Durability, Merger, MergerOptions, Put, Write};
-use adjoin::context::Context;
-use adjoin::error::ErrorKind;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::report::{Cancel, Progress};
-use adjoin::source::{IdKind, Ids};
+use adjoin::{
+    Cancel, Collection, Context, Durability, Element, ErrorKind, IdKind, Ids, Merger, MergerOptions, Metric, Progress,
+    VectorType, Write, lab::collection::Put,
+};
 
 use super::options;
 use crate::datasets::{Shape, make};

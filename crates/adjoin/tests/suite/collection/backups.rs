@@ -5,11 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use adjoin::collection::{Collection, Durability, Write, backup, verify};
-use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
-use adjoin::options::Metric;
-use adjoin::random::Random;
-use adjoin::source::{IdKind, Ids};
+use adjoin::{
+    Collection, Durability, IdKind, Ids, Metric, Random, Write,
+    device::{Device, FaultPlan, Keep, SimulatedDevice},
+};
 
 use super::{LIVE, Model, Step, VECTORS, content, context_on, device, options, set};
 use crate::harness::{Setup, error_of};
@@ -19,7 +18,7 @@ const COPY: &str = "data/copy";
 /// Returns the content of a collection opened read-only.
 fn found(device: &SimulatedDevice, live: &str) -> Result<Model, String> {
     let context = &context_on(device);
-    let report = verify(context, Path::new(live)).map_err(|error| error.to_string())?;
+    let report = Collection::verify(context, Path::new(live)).map_err(|error| error.to_string())?;
     assert!(report.is_sound());
     let collection = Collection::open_read_only(context, Path::new(live)).unwrap();
     content(context, &collection)
@@ -32,7 +31,7 @@ fn a_backup_has_the_current_rows_and_is_independent() {
     let (mut model, mut random) = (Model::new(), Random::new(6, "writes"));
     let copied = |number: usize| PathBuf::from(format!("data/copy-{number}"));
     // Copies without a log, with a log, and with an index.
-    backup(context, Path::new(LIVE), &copied(0), false).unwrap();
+    Collection::backup(context, Path::new(LIVE), &copied(0), false).unwrap();
     assert_eq!(found(&device, "data/copy-0").unwrap(), model);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     for round in 1..40 {
@@ -42,7 +41,7 @@ fn a_backup_has_the_current_rows_and_is_independent() {
         if round % 7 == 0 {
             collection.merge(context).unwrap();
         }
-        let done = backup(context, Path::new(LIVE), &copied(round), false).unwrap();
+        let done = Collection::backup(context, Path::new(LIVE), &copied(round), false).unwrap();
         assert!(done.rows == model.len() as u64 && done.sequence >= written.sequence && done.bytes > 0, "{done:?}");
         assert_eq!(found(&device, copied(round).to_str().unwrap()).unwrap(), model, "round {round}");
         // Write to the copy, merge it and copy it again; the original is not affected.
@@ -53,7 +52,7 @@ fn a_backup_has_the_current_rows_and_is_independent() {
         copy.merge(context).unwrap();
         assert_eq!(content(context, &copy).unwrap(), other, "round {round}");
         copy.close().unwrap();
-        backup(context, &copied(round), &copied(0), true).unwrap();
+        Collection::backup(context, &copied(round), &copied(0), true).unwrap();
         assert_eq!(found(&device, "data/copy-0").unwrap(), other, "round {round}");
         assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
         let after_a_loss_of_power = device.after_crash(Keep::Nothing);
@@ -96,7 +95,7 @@ fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
         step.apply(&mut models[0]);
         step.write(&collection, Durability::Group).unwrap();
         if round == 5 && copied {
-            backup(context, Path::new(LIVE), Path::new(COPY), false).unwrap();
+            Collection::backup(context, Path::new(LIVE), Path::new(COPY), false).unwrap();
             models[1] = models[0].clone();
         }
         if round == 8 {
@@ -111,7 +110,9 @@ fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
 #[test]
 fn a_failed_backup_leaves_no_files() {
     for copied in [false, true] {
-        let copy = |device: &SimulatedDevice| backup(&context_on(device), Path::new(LIVE), Path::new(COPY), copied);
+        let copy = |device: &SimulatedDevice| {
+            Collection::backup(&context_on(device), Path::new(LIVE), Path::new(COPY), copied)
+        };
         let (device, [_, older]) = with_copy(copied);
         let first = device.operations().len();
         copy(&device).unwrap();
@@ -137,7 +138,7 @@ fn a_failed_backup_leaves_no_files() {
                     assert!(is_whole, "operation {at}");
                 }
             }
-            backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
+            Collection::backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
             assert_eq!(sizes_of(&device), after, "operation {at}");
         }
     }
@@ -148,12 +149,12 @@ fn a_backup_is_atomic_under_power_loss() {
     for copied in [false, true] {
         let (device, _) = with_copy(copied);
         let first = device.operations().len();
-        backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), copied).unwrap();
+        Collection::backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), copied).unwrap();
         let operations = device.operations().len() - first;
         for at in 0..operations as u64 {
             let (device, [now, older]) = with_copy(copied);
             device.set_plan(FaultPlan::Crash { at: first as u64 + at });
-            let done = backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), copied).is_ok();
+            let done = Collection::backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), copied).is_ok();
             for keep in [Keep::Nothing, Keep::Everything, Keep::Names, Keep::Data] {
                 let device = device.after_crash(keep);
                 assert_eq!(found(&device, LIVE).unwrap(), now, "operation {at}, {keep:?}");
@@ -172,7 +173,7 @@ fn a_backup_is_atomic_under_power_loss() {
                     }
                 }
                 // The next run needs no manual cleanup, and leaves no other files.
-                backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
+                Collection::backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
                 assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}, {keep:?}");
                 assert_eq!(device.list(Path::new("data")).unwrap(), ["copy", "live", "unrelated"]);
             }
@@ -184,7 +185,8 @@ fn a_backup_is_atomic_under_power_loss() {
 fn harmful_backups_are_refused() {
     let (device, _) = with_copy(true);
     let context = &context_on(&device);
-    let copy = |to: &str, force| error_of(backup(context, Path::new(LIVE), Path::new(to), force)).to_string();
+    let copy =
+        |to: &str, force| error_of(Collection::backup(context, Path::new(LIVE), Path::new(to), force)).to_string();
     let before = files_of(&device);
     for (to, force, words) in [
         (COPY, false, "data/copy is a collection already; give force to replace it"),
@@ -197,7 +199,7 @@ fn harmful_backups_are_refused() {
         assert!(copy(to, force).contains(words), "{to}: {}", copy(to, force));
     }
     // A folder of that name that was not created by a backup.
-    backup(context, Path::new(LIVE), Path::new("data/copy.replaced"), false).unwrap();
+    Collection::backup(context, Path::new(LIVE), Path::new("data/copy.replaced"), false).unwrap();
     assert!(copy(COPY, true).contains("data/copy.replaced is there"), "{}", copy(COPY, true));
     assert!(found(&device, "data/copy.replaced").is_ok());
     device.remove_folder(Path::new("data/copy.replaced")).unwrap();
@@ -215,7 +217,7 @@ fn harmful_backups_are_refused() {
         let at = bytes.len().min(100) - 1;
         bytes[at] ^= 0x10;
         device.put(path, &bytes);
-        let copied = backup(&context_on(&device), Path::new(LIVE), Path::new("data/new"), false);
+        let copied = Collection::backup(&context_on(&device), Path::new(LIVE), Path::new("data/new"), false);
         assert!(copied.is_err() && device.kind(Path::new("data/new")).unwrap().is_none(), "{}", path.display());
     }
 }
@@ -244,7 +246,7 @@ fn backups_during_writes_and_merges_have_acknowledged_rows() {
             while !ended.load(Ordering::Acquire) {
                 let context = Setup::default().context();
                 let before = last.load(Ordering::Acquire) as i64;
-                backup(&context, live, copy, true).unwrap();
+                Collection::backup(&context, live, copy, true).unwrap();
                 let after = last.load(Ordering::Acquire) as i64 + 1;
                 let copied = Collection::open_read_only(&context, copy).unwrap();
                 let there = copied.get(&Ids::Int64((1..=after).collect())).unwrap();

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::source::{AttributeTables, SourceAttributes, SourceInfo, VectorScan, VectorSource};
+use adjoin::{AttributeTables, Context, Result, SourceAttributes, SourceInfo, VectorScan, VectorSource};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::SchemaRef;
 

@@ -8,12 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use adjoin::collection::{Collection, Durability};
-use adjoin::context::Context;
-use adjoin::device::Operation::{Remove, RemoveFolder, Rename, SyncFolder};
-use adjoin::device::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
-use adjoin::error::{Error, Result};
-use adjoin::random::Random;
+use adjoin::{
+    Collection, Context, Durability, Error, Random, Result,
+    device::{
+        FaultPlan, Keep, LoggedOperation,
+        Operation::{Remove, RemoveFolder, Rename, SyncFolder},
+        Pieces, SimulatedDevice,
+    },
+};
 
 use super::{LIVE, Model, Step, bare_device, content, context_on, create, device};
 use crate::faults::{Forgetful, Forgets};

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use adjoin::collection::{Collection, Durability, verify};
-use adjoin::device::{Device, Keep, SimulatedDevice};
-use adjoin::error::ErrorKind;
-use adjoin::random::Random;
+use adjoin::{
+    Collection, Durability, ErrorKind, Random,
+    device::{Device, Keep, SimulatedDevice},
+};
 
 use super::{LIVE, Model, Step, content, context_on, device};
 
@@ -40,7 +40,7 @@ fn check(device: &SimulatedDevice, model: &Model, path: &Path, bytes: &[u8]) -> 
     let changed = device.after_crash(Keep::Everything);
     changed.put(path, bytes);
     let context = &context_on(&changed);
-    match verify(context, Path::new(LIVE)) {
+    match Collection::verify(context, Path::new(LIVE)) {
         Ok(report) => {
             assert!(report.is_sound());
             let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -86,7 +86,7 @@ fn truncated_and_missing_files_are_reported() {
         }
         let without = device.after_crash(Keep::Everything);
         without.remove(&path).unwrap();
-        let error = verify(&context_on(&without), Path::new(LIVE)).unwrap_err().to_string();
+        let error = Collection::verify(&context_on(&without), Path::new(LIVE)).unwrap_err().to_string();
         assert!(error.contains(LIVE), "{error}");
     }
 }

@@ -6,10 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adjoin::collection::{Collection, Durability, Written};
-use adjoin::context::Context;
-use adjoin::error::ErrorKind;
-use adjoin::random::Random;
+use adjoin::{Collection, Context, Durability, ErrorKind, Random, WriteReport};
 
 use super::{Model, Step, by_distance, found, rows};
 
@@ -31,7 +28,7 @@ pub(super) struct User {
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    writes: Vec<(Step, Written)>,
+    writes: Vec<(Step, WriteReport)>,
     looks: Vec<Look>,
 }
 
@@ -158,7 +155,7 @@ impl History {
             step.apply(&mut after);
             let (rows, missing) = ((step.insert.len() + step.upsert.len()) as u64, step.missing(before));
             let gone = before.len() as u64 + rows - after.len() as u64;
-            let wanted = Written { sequence: number, rows, gone, missing };
+            let wanted = WriteReport { sequence: number, rows, gone, missing };
             if *written != wanted || step.meets(before) {
                 return Err(format!("{written:?} of {step:?}, which is {wanted:?} after {before:?}"));
             }
@@ -217,9 +214,9 @@ fn canary_impossible_histories_are_detected() {
     let of = |id: i64| Model::from([(id, [id as u8; 3])]);
     let put = |id, sequence| {
         let step = Step { upsert: of(id), ..Step::default() };
-        (step, Written { sequence, rows: 1, gone: 0, missing: 0 })
+        (step, WriteReport { sequence, rows: 1, gone: 0, missing: 0 })
     };
-    let said = |writes: &[(Step, Written)], least, most, seen| {
+    let said = |writes: &[(Step, WriteReport)], least, most, seen| {
         History { writes: writes.to_vec(), looks: vec![Look { least, most, seen }] }.check().err()
     };
     let both = Model::from([(1, [1; 3]), (2, [2; 3])]);
@@ -238,6 +235,6 @@ fn canary_impossible_histories_are_detected() {
     assert_eq!(said(&writes, 1, 1, insert(1)), None);
     assert!(said(&writes, 1, 1, insert(2)).is_some());
     let delete = Step { delete: vec![1], ..Step::default() };
-    let nothing = Written { sequence: 1, rows: 0, gone: 0, missing: 1 };
+    let nothing = WriteReport { sequence: 1, rows: 0, gone: 0, missing: 1 };
     assert!(said(&[put(1, 1), (delete, nothing)], 0, 0, Seen::Rows(Model::new())).is_some());
 }

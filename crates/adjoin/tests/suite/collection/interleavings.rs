@@ -4,9 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::collection::Collection;
-use adjoin::device::{Device, Keep};
-use adjoin::random::Random;
+use adjoin::{
+    Collection, Random,
+    device::{Device, Keep},
+};
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};

@@ -5,13 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use adjoin::collection::{Collection, Durability, MergeMethod, Write};
-use adjoin::context::Context;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::sink::CollectHits;
-use adjoin::source::{IdKind, Ids};
+use adjoin::{
+    CollectHits, Collection, Context, Durability, Element, IdKind, Ids, Metric, QueryTarget, Random, SearchEffort,
+    SearchOptions, VectorType, Write,
+    lab::{collection::MergeMethod, query::QuerySources},
+};
 
 use super::options;
 use crate::harness::{Set, Setup};

@@ -3,15 +3,12 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use adjoin::collection::{Collection, Durability, Put, Write, verify};
-use adjoin::device::Device;
-use adjoin::error::ErrorKind;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::sink::CollectHits;
-use adjoin::source::{IdKind, Ids, TextIds};
+use adjoin::{
+    CollectHits, Collection, Durability, Element, ErrorKind, IdKind, Ids, Metric, Predicate, QueryTarget, Random,
+    SearchEffort, SearchOptions, TextIds, VectorType, Write,
+    device::Device,
+    lab::{collection::Put, query::QuerySources},
+};
 
 use super::carried::Carried;
 use super::history::{History, Shared, User};
@@ -51,7 +48,7 @@ fn writes_are_visible_immediately_and_after_reopening() {
             let facts = collection.facts();
             assert_eq!((merged.rows, facts.rows, facts.unmerged, facts.gone), (facts.rows, facts.rows, 0, 0));
             assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
-            assert!(verify(context, Path::new(LIVE)).unwrap().is_sound());
+            assert!(Collection::verify(context, Path::new(LIVE)).unwrap().is_sound());
         }
         // With and without closing first.
         if round % 2 == 0 {
@@ -341,7 +338,7 @@ fn concurrent_operations_are_linearizable() {
     assert_eq!((facts.sequence, facts.unmerged, facts.gone), (states.len() as u64 - 1, 0, 0), "{syncs} syncs");
     let reader = Collection::open_read_only(&context(), live).unwrap();
     assert_eq!(content(&context(), &reader).unwrap(), states[states.len() - 1]);
-    assert!(verify(&context(), live).unwrap().is_sound());
+    assert!(Collection::verify(&context(), live).unwrap().is_sound());
 }
 
 #[test]

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use adjoin::collection::{Collection, Durability, Put, Write, open_rows};
-use adjoin::job::open_source;
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::random::Random;
-use adjoin::sink::write_vectors;
-use adjoin::source::{self, IdChoice, IdKind, Ids, SourceOptions, TextIds, VectorSource};
+use adjoin::{
+    Collection, Durability, Element, IdChoice, IdKind, Ids, Metric, Random, SourceOptions, Target, TextIds,
+    VectorSource, Write,
+    lab::{
+        collection::{Put, open_rows},
+        source,
+    },
+    open_source,
+};
 
 use super::{LIVE, Model, Step, context_on, device, options};
 use crate::datasets::{Shape, make};
@@ -108,17 +110,17 @@ fn snapshot_files_have_the_current_rows() {
         };
         collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
         let target = Target::File { path: file.clone(), force: false };
-        let written = write_vectors(&context, &collection.snapshot(), &target).unwrap();
+        let written = target.write_vectors(&context, &collection.snapshot()).unwrap();
         let name = file.display().to_string();
         let read = source::open(&context, &[name], &SourceOptions::default()).unwrap();
         assert_eq!((written.rows, read.info().rows, read.info().vectors), (998, 998, rows.vectors()));
         let (mut wanted, found) = (by_id(&rows), by_id(&*read));
         wanted.retain(|id, _| !["row 0", "row 999", "0", "-999"].contains(&&**id));
         assert!(found == wanted && found.len() == 998, "{element}");
-        let refused = error_of(write_vectors(&context, &collection.snapshot(), &target)).to_string();
+        let refused = error_of(target.write_vectors(&context, &collection.snapshot())).to_string();
         assert!(refused.contains("rows.parquet exists already"), "{refused}");
         let csv = Target::File { path: folder.path().join("rows.csv"), force: false };
-        let refused = error_of(write_vectors(&context, &collection.snapshot(), &csv)).to_string();
+        let refused = error_of(csv.write_vectors(&context, &collection.snapshot())).to_string();
         assert!(refused.contains("give a name that ends in .parquet"), "{refused}");
     }
 }

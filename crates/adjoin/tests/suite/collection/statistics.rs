@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-use adjoin::collection::{Collection, Durability, Put};
-use adjoin::device::{Device, Operation, SimulatedDevice};
+use adjoin::{
+    Collection, Durability,
+    device::{Device, Operation, SimulatedDevice},
+    lab::collection::Put,
+};
 
 use super::{LIVE, Model, context_on, device, set};
 

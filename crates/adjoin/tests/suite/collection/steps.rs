@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin::collection::{Collection, Durability, Put, Write, Written};
-use adjoin::context::Context;
-use adjoin::options::{Element, Metric};
-use adjoin::report::Notes;
-use adjoin::source::{IdKind, Ids};
-use adjoin::sql::Condition;
+use adjoin::{
+    Collection, Condition, Context, Durability, Element, IdKind, Ids, Metric, Write, WriteReport,
+    lab::{collection::Put, report::Notes},
+};
 
 use super::{LIVE, Model, content, context_on, device, options, set};
 use crate::harness::{Set, Setup, error_of};
@@ -81,7 +79,7 @@ fn an_insert_that_is_refused_writes_nothing() {
         // Rows that the write itself deletes do not conflict.
         let (delete, set) = (Ids::Int64(vec![3]), numbered(&[&all[..], &[3]].concat()));
         let write = Write { delete: Some(&delete), insert: Some(&set), upsert: None };
-        let Written { rows: inserted, gone, missing, .. } =
+        let WriteReport { rows: inserted, gone, missing, .. } =
             collection.write_all(&write, None, Durability::Buffered).unwrap();
         assert_eq!((inserted, gone, missing), (rows as u64 - 3, 1, 0));
         assert_eq!(row_of(&collection, 3), Some(last as f32));
@@ -102,7 +100,7 @@ fn filtered_deletes_and_inserts_are_one_atomic_step() {
     let write = Write { delete: Some(&delete), insert: Some(&new), upsert: None };
     let sequence = collection.facts().sequence + 1;
     let written = collection.write_all(&write, Some(&condition), Durability::Group).unwrap();
-    assert_eq!(written, Written { sequence, rows: 2, gone: 6, missing: 1 });
+    assert_eq!(written, WriteReport { sequence, rows: 2, gone: 6, missing: 1 });
     model.retain(|&id, vector| vector[0] >= 50 && id != 19);
     model.extend(again);
     assert_eq!(content(context, &collection).unwrap(), model);

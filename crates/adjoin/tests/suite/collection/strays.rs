@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use adjoin::collection::{Collection, Durability, Put, backup, verify};
-use adjoin::device::Device;
-use adjoin::error::ErrorKind;
+use adjoin::{Collection, Durability, ErrorKind, device::Device, lab::collection::Put};
 
 use super::{LIVE, Model, content, context_on, device, set};
 use crate::harness::error_of;
@@ -34,7 +32,7 @@ fn log_files_without_records_are_harmless() {
                 let (next, there) = (collection.facts().sequence + 1, content(context, &collection).unwrap());
                 drop(collection);
                 device.put(log(next), &vec![if zeros { 0 } else { 7 }; if zeros { 100 * bytes } else { bytes }]);
-                let report = verify(context, Path::new(LIVE)).unwrap();
+                let report = Collection::verify(context, Path::new(LIVE)).unwrap();
                 assert_eq!(report.leftovers, [log(next).file_name().unwrap().to_str().unwrap()]);
                 for round in 0..3 {
                     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -93,13 +91,13 @@ fn foreign_files_are_listed_and_not_changed() {
             strangers.push(path.to_str().unwrap().to_owned());
         }
     }
-    let report = verify(context, Path::new(LIVE)).unwrap();
+    let report = Collection::verify(context, Path::new(LIVE)).unwrap();
     assert_eq!((report.strangers, report.leftovers), (strangers.clone(), Vec::new()));
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     assert_eq!(content(context, &collection).unwrap(), rows(0..9));
     collection.load(&set(&rows(9..12)), Put::Insert, Durability::Group).unwrap();
-    backup(context, Path::new(LIVE), Path::new("data/copy"), false).unwrap();
-    assert!(verify(context, Path::new("data/copy")).unwrap().strangers.is_empty());
+    Collection::backup(context, Path::new(LIVE), Path::new("data/copy"), false).unwrap();
+    assert!(Collection::verify(context, Path::new("data/copy")).unwrap().strangers.is_empty());
     drop(collection);
     assert!(strangers.iter().all(|path| device.bytes(Path::new(LIVE).join(path)).is_some()));
 }

@@ -4,10 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adjoin::collection::{Collection, Durability};
-use adjoin::context::Context;
-use adjoin::error::ErrorKind;
-use adjoin::report::Notes;
+use adjoin::{Collection, Context, Durability, ErrorKind, lab::report::Notes};
 
 use super::{LIVE, Model, Step, context_on, device, found_below};
 use crate::harness::error_of;

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, SearchQueries, hit_schema, search};
-use adjoin::context::Context;
-use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
-use adjoin::error::Result;
-use adjoin::index::{self, Index, IndexOptions};
-use adjoin::lab::{GivenOrder, relayout_in_order};
-use adjoin::options::{Element, Metric};
-use adjoin::output::Target;
-use adjoin::predicate::Predicate;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::sink::{HitWriter, Keep, KeepRule, PairSchema, PairSink, PairWriter};
-use adjoin::source::{self, IdKind, Ids, SourceOptions, TextIds};
-use adjoin::sql::Condition;
-use adjoin::store::format::MANIFEST_FILE;
-use adjoin::store::{Append, BuildOptions, OnBad, OnDuplicateId, Store, append, build, kind_of, verify};
+use adjoin::{
+    Append, BuildOptions, Condition, Context, Element, Folder, FolderKind, HitWriter, IdKind, Ids, Index, IndexOptions,
+    KeepRule, Metric, OnBad, OnDuplicateId, PairSchema, PairSink, PairWriter, Predicate, QuerySet, QueryTarget, Result,
+    SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, Target, TextIds,
+    device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice},
+    lab::{
+        GivenOrder,
+        buckets::{hit_schema, search},
+        index,
+        query::QuerySources,
+        relayout_in_order,
+        sink::Keep,
+        source,
+    },
+};
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 use parquet::arrow::ArrowWriter;
@@ -120,12 +120,12 @@ impl Build {
     fn store_files(device: &SimulatedDevice) -> std::result::Result<Tree, String> {
         let context = Setup::default().context_on(Arc::new(device.clone()));
         let store = Store::open(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?;
-        let report = verify(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?;
+        let report = Store::verify(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?;
         if !report.is_sound() {
             return Err(format!("the store is damaged: {:?}", report.damages));
         }
         let files = store.manifest().files.iter().map(|(_, facts)| &*facts.name);
-        let paths = files.chain([MANIFEST_FILE]).map(|name| Path::new(Self::STORE).join(name));
+        let paths = files.chain([Folder::MANIFEST_FILE]).map(|name| Path::new(Self::STORE).join(name));
         Ok(paths.map(|path| (path.clone(), device.bytes(&path))).collect())
     }
 }
@@ -136,13 +136,13 @@ impl Subject for Build {
     }
 
     fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()> {
-        let options = adjoin::store::BuildOptions { force, ..self.setup.build.clone() };
-        build(&self.context(device), &self.set, Path::new(Self::STORE), &options).map(|_| ())
+        let options = adjoin::BuildOptions { force, ..self.setup.build.clone() };
+        Store::build(&self.context(device), &self.set, Path::new(Self::STORE), &options).map(|_| ())
     }
 
     fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
         let context = self.context(Arc::new(device.clone()));
-        if kind_of(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?.is_none() {
+        if FolderKind::of(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?.is_none() {
             return match (&self.old, Store::open(&context, Path::new(Self::STORE))) {
                 (None, Err(error)) if error.to_string().contains("is not a store") => {
                     Ok(Found { before: true, after: false })
@@ -161,7 +161,7 @@ impl Subject for Build {
     }
 
     fn draft(&self) -> &str {
-        MANIFEST_FILE
+        Folder::MANIFEST_FILE
     }
 
     fn force(&self) -> bool {
@@ -207,7 +207,7 @@ impl Subject for Growth {
         let gone = if manifest.ids == IdKind::None { Ids::Int64((3..9).collect()) } else { Ids::Utf8(texts) };
         let (on_bad, on_duplicate_id) = (OnBad::Error, OnDuplicateId::Error);
         let wanted = Append { new: Some(&self.coming), delete: Some(&gone), on_bad, on_duplicate_id };
-        let report = append(&context, folder, &wanted)?;
+        let report = Store::append(&context, folder, &wanted)?;
         assert_eq!((report.new_rows, report.removed_rows), (self.coming.rows(), 6));
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Subject for Growth {
     }
 
     fn draft(&self) -> &str {
-        MANIFEST_FILE
+        Folder::MANIFEST_FILE
     }
 
     fn force(&self) -> bool {
@@ -256,7 +256,7 @@ fn store_with_halves() -> Tree {
     let context = setup.context_on(Arc::new(device.clone()));
     let source = source::open(&context, &["data/set.parquet".into()], &SourceOptions::default()).unwrap();
     let options = BuildOptions { attributes: vec!["half".into()], ..setup.build.clone() };
-    build(&context, &*source, Path::new(Build::STORE), &options).unwrap();
+    Store::build(&context, &*source, Path::new(Build::STORE), &options).unwrap();
     Build::store_files(&device).unwrap()
 }
 
@@ -301,13 +301,13 @@ impl IndexBuild {
     fn index_files(device: &SimulatedDevice) -> std::result::Result<Tree, String> {
         let context = Setup::default().context_on(Arc::new(device.clone()));
         let folder = Path::new(Self::INDEX);
-        let report = index::verify(&context, folder).map_err(|error| error.to_string())?;
+        let report = Index::verify(&context, folder).map_err(|error| error.to_string())?;
         if !report.is_sound() {
             return Err(format!("the index is damaged: {:?}", report.damages));
         }
         let index = Index::open(&context, folder).map_err(|error| error.to_string())?;
         let files = index.facts().files.iter().map(|(_, facts)| &*facts.name);
-        let paths = files.chain([MANIFEST_FILE]).map(|name| folder.join(name));
+        let paths = files.chain([Folder::MANIFEST_FILE]).map(|name| folder.join(name));
         Ok(paths.map(|path| (path.clone(), device.bytes(&path))).collect())
     }
 }
@@ -324,7 +324,7 @@ impl Subject for IndexBuild {
         let folder = Path::new(Self::INDEX);
         if !self.backwards {
             let store = Store::open(&context, Path::new(Build::STORE))?;
-            return index::build(&context, &store, folder, &IndexOptions::default(), force).map(|_| ());
+            return Index::build(&context, &store, folder, &IndexOptions::default(), force).map(|_| ());
         }
         // A second time it would begin with another order, and end with yet another.
         let facts = Index::open(&context, folder)?.facts().clone();
@@ -338,7 +338,7 @@ impl Subject for IndexBuild {
 
     fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
         let context = Setup::default().context_on(Arc::new(device.clone()));
-        if kind_of(&context, Path::new(Self::INDEX)).map_err(|error| error.to_string())?.is_none() {
+        if FolderKind::of(&context, Path::new(Self::INDEX)).map_err(|error| error.to_string())?.is_none() {
             return match self.old {
                 None => Ok(Found { before: true, after: false }),
                 Some(_) => Err("the old index is gone".into()),
@@ -354,7 +354,7 @@ impl Subject for IndexBuild {
     }
 
     fn draft(&self) -> &str {
-        MANIFEST_FILE
+        Folder::MANIFEST_FILE
     }
 
     fn force(&self) -> bool {
@@ -413,8 +413,8 @@ impl Join {
             Wanted::Keep => Box::new(Keep::create(context, &store, KeepRule::Greedy, Some(target), None, 0)?),
             _ => Box::new(PairWriter::create(context, target, schema)?),
         };
-        let prepared = adjoin::join::prepare(context, &store, &options, sink.wants_ids())?;
-        let statistics = adjoin::join::join(context, &store, &prepared, sink)?;
+        let prepared = options.prepare(context, &store, sink.wants_ids())?;
+        let statistics = prepared.run(context, &store, sink)?;
         assert!(statistics.join.pairs > 20, "a result that says something");
         Ok(())
     }

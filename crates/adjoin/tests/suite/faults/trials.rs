@@ -69,7 +69,7 @@ fn keys(log: &[LoggedOperation]) -> Vec<Key> {
 /// An interrupted run.
 struct Run {
     device: SimulatedDevice,
-    result: adjoin::error::Result<()>,
+    result: adjoin::Result<()>,
     log: Vec<LoggedOperation>,
 }
 
@@ -299,7 +299,7 @@ fn ways_to_keep(unsynced: usize, at: u64) -> Vec<Keep> {
 }
 
 /// Returns whether an error names the file of the failed operation.
-fn names(error: &adjoin::error::Error, hit: &LoggedOperation) -> bool {
+fn names(error: &adjoin::Error, hit: &LoggedOperation) -> bool {
     error.to_string().contains(hit.path.to_str().unwrap())
 }
 

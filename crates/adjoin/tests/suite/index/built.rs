@@ -1,13 +1,10 @@
 //! Graphs of sets on which a graph of nearest rows may fail: neighbors that are all equal, in one cluster, or far away.
 
-use adjoin::graph::Graph;
-use adjoin::index::{self, IndexOptions};
-use adjoin::kernels::Panel;
-use adjoin::lab::{VertexVectors, build_with_graph, vertex_vectors};
-use adjoin::options::{Element, Metric};
-use adjoin::query::QueryTarget;
-use adjoin::random::Random;
-use adjoin::store::Store;
+use adjoin::{
+    Element, Index, IndexOptions, Metric, QueryTarget, Random, Store,
+    kernels::Panel,
+    lab::{VertexVectors, build_with_graph, graph::Graph, vertex_vectors},
+};
 
 use super::{Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of, files_of};
@@ -72,7 +69,7 @@ fn built_indexes_match_the_recall_of_inserts_on_hard_sets() {
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
         let options = IndexOptions { code_bytes: 8, ..options() };
         let found_in = |indexed: &Indexed| {
-            let report = index::verify(&setup.context(), &indexed.path()).unwrap();
+            let report = Index::verify(&setup.context(), &indexed.path()).unwrap();
             assert!(report.is_sound(), "{name}: {:?}", report.damages);
             assert_same(&indexed.search(&setup, &queries, 10, vectors.len()).hits, &wanted, name);
             recall(&indexed.search(&setup, &queries, 10, 60).hits, &wanted)
@@ -93,12 +90,12 @@ fn index_files_do_not_depend_on_memory_or_threads() {
     let indexed = Indexed::build(&Setup { threads: 3, ..setup.clone() }, &set, &options);
     assert!(files_of(&indexed.path()) == wanted, "three threads");
     let context = Setup { memory: 15_100_000, ..setup.clone() }.context();
-    let store = adjoin::store::Store::open(&setup.context(), &indexed.beside("store")).unwrap();
+    let store = adjoin::Store::open(&setup.context(), &indexed.beside("store")).unwrap();
     let at = indexed.beside("again");
-    let said = error_of(index::build(&context, &store, &at, &options, false)).to_string();
+    let said = error_of(Index::build(&context, &store, &at, &options, false)).to_string();
     let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
     let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
-    let built = index::build(&Setup { memory, ..setup }.context(), &store, &at, &options, false).unwrap();
+    let built = Index::build(&Setup { memory, ..setup }.context(), &store, &at, &options, false).unwrap();
     assert!(built.io.spill_bytes > 0, "some lists were written: {:?}", built.io);
     for (name, bytes) in files_of(&at).iter().filter(|(name, _)| *name != "manifest.json") {
         assert!(wanted.get(name) == Some(bytes), "{name} with {memory} bytes");

@@ -1,10 +1,9 @@
 //! Recall of searches in an index: is it as promised and reported?
 
-use adjoin::index::{Index, IndexOptions};
-use adjoin::options::{Element, Metric};
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::sink::CollectHits;
-use adjoin::source::VectorSource;
+use adjoin::{
+    CollectHits, Element, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions, VectorSource,
+    lab::query::QuerySources,
+};
 
 use super::{Found, Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of};
@@ -28,7 +27,7 @@ fn promised(indexed: &Indexed, setup: &Setup, queries: QuerySources<'_>, k: u64,
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
-    let statistics = adjoin::index::search(&context, &index, queries, &options, Box::new(sink.clone())).unwrap();
+    let statistics = adjoin::lab::index::search(&context, &index, queries, &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 
@@ -101,7 +100,7 @@ fn index_calibration_does_not_depend_on_threads_or_budget() {
         let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::default(), 1);
         let sources = QuerySources { queries: &queries, calibrate_with };
         let sink = Box::new(CollectHits::default());
-        let said = error_of(adjoin::index::search(&context, &index, sources, &options, sink)).to_string();
+        let said = error_of(adjoin::lab::index::search(&context, &index, sources, &options, sink)).to_string();
         let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
         let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
         assert_eq!(told(&Setup { memory, ..Setup::default() }, k, calibrate_with), wanted, "with {memory} bytes");
@@ -121,7 +120,7 @@ fn an_open_index_calibrates_once_and_answers_many_hits_exactly() {
         let sink = CollectHits::default();
         let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(0.9), 1);
         let found =
-            adjoin::index::search(&context, &index, QuerySources::new(&queries), &options, Box::new(sink.clone()))
+            adjoin::lab::index::search(&context, &index, QuerySources::new(&queries), &options, Box::new(sink.clone()))
                 .unwrap();
         (sink.hits(), found.common.recall.unwrap().at_k.unwrap(), found.common.strategy.t)
     };

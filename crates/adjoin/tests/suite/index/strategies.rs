@@ -1,10 +1,9 @@
 //! Strategies: do they change what they should, and nothing else?
 
-use adjoin::index::{Index, IndexOptions};
-use adjoin::lab::{Entry, WalkStrategy};
-use adjoin::options::Metric;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::sink::CollectHits;
+use adjoin::{
+    CollectHits, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions,
+    lab::{Entry, WalkStrategy, query::QuerySources},
+};
 
 use super::recall::sets;
 use super::{Found, Indexed, options, recall};
@@ -17,7 +16,8 @@ fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: WalkStrateg
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(10), effort, 1);
     let statistics =
-        adjoin::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();
+        adjoin::lab::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone()))
+            .unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 

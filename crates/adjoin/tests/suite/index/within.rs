@@ -1,10 +1,9 @@
 //! Searches of an index within a threshold: do they reach the promised recall, whatever the number of hits?
 
-use adjoin::index::{Index, IndexOptions};
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::sink::CollectHits;
+use adjoin::{
+    CollectHits, Element, Index, IndexOptions, Metric, Predicate, QueryTarget, SearchEffort, SearchOptions,
+    lab::query::QuerySources,
+};
 
 use super::recall::{DIMENSIONS, sets};
 use super::{Found, Indexed, options, recall};
@@ -17,7 +16,8 @@ fn within(indexed: &Indexed, setup: &Setup, queries: &Set, predicate: Predicate,
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Within(predicate), effort, 1);
     let statistics =
-        adjoin::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();
+        adjoin::lab::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone()))
+            .unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 
@@ -97,7 +97,7 @@ fn range_hits_do_not_depend_on_threads_or_memory() {
     let index = Index::open(&context, &indexed.path()).unwrap();
     let cosine = QueryTarget::Within(Predicate::cosine(0.9).unwrap());
     let options = SearchOptions::new(cosine, SearchEffort::default(), 1);
-    let refused = error_of(adjoin::index::search(
+    let refused = error_of(adjoin::lab::index::search(
         &context,
         &index,
         QuerySources::new(&queries),

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use adjoin::buckets::{QuerySet, SearchQueries, search};
-use adjoin::device::Device;
-use adjoin::kernels::Kernel;
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::report::SearchCounts;
-use adjoin::sink::CollectHits;
-use adjoin::store::Store;
+use adjoin::{
+    CollectHits, Element, Metric, Predicate, QuerySet, QueryTarget, Random, SearchEffort, SearchOptions, SearchQueries,
+    Store, VectorType,
+    device::Device,
+    kernels::Kernel,
+    lab::{buckets::search, report::SearchCounts},
+};
 use adjoin_device::FileSystem;
 
 use super::{ELEMENTS, Found, Hits, METRICS, assert_same, find, in_order, numbers, values};

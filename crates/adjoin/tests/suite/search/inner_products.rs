@@ -1,13 +1,10 @@
 //! Inner products: widely different lengths, zero vectors, and promised recalls.
 
-use adjoin::error::ErrorKind;
-use adjoin::index::{self, Index, IndexOptions};
-use adjoin::options::{Element, Metric};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::random::Random;
-use adjoin::report::RecallStatistics;
-use adjoin::sink::CollectHits;
+use adjoin::{
+    CollectHits, Element, ErrorKind, Index, IndexOptions, Metric, Predicate, QueryTarget, Random, RecallStatistics,
+    SearchEffort, SearchOptions,
+    lab::{index, query::QuerySources},
+};
 
 use super::exact::check;
 use super::{ELEMENTS, Hits, assert_same, find, numbers, true_hits, values};
@@ -66,14 +63,14 @@ fn equal_vectors_are_ordered_by_row_for_inner_products() {
 /// Returns the hits and the reported recall of searches with a promise, in a store and in its index.
 fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits>, RecallStatistics); 2] {
     let context = setup().context();
-    let store = adjoin::store::Store::open(&context, &indexed.beside("store")).unwrap();
+    let store = adjoin::Store::open(&context, &indexed.beside("store")).unwrap();
     let of_store = find(&setup(), &store, queries, QueryTarget::Nearest(k), SearchEffort::Recall(target)).unwrap();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
     let of_index =
         index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();
-    let told = |common: adjoin::report::CommonStatistics| common.recall.unwrap();
+    let told = |common: adjoin::CommonStatistics| common.recall.unwrap();
     [(of_store.hits, told(of_store.statistics.common)), (sink.hits(), told(of_index.common))]
 }
 
@@ -81,7 +78,7 @@ fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits
 /// search, in the store and in the index.
 fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f64], what: &str) -> [Option<u64>; 2] {
     let indexed = Indexed::build(&setup(), set, options);
-    let report = index::verify(&setup().context(), &indexed.path()).unwrap();
+    let report = Index::verify(&setup().context(), &indexed.path()).unwrap();
     assert!(report.is_sound(), "{what}: {:?}", report.damages);
     let wanted = true_hits(set, queries, QueryTarget::Nearest(10), Metric::Ip);
     let mut learned = [None; 2];
@@ -143,6 +140,6 @@ fn joins_and_thresholds_are_refused() {
         let found = find(&setup(), &built.store, &set, QueryTarget::Within(predicate), SearchEffort::Exact);
         assert!(error_of(found).to_string().ends_with("was built for the metric ip; give k"));
     }
-    let curve = adjoin::join::neighbor_curve(&setup().context(), &built.store, 1);
+    let curve = built.store.neighbor_curve(&setup().context(), 1);
     assert!(error_of(curve).to_string().contains("inner products are searched, not joined"));
 }

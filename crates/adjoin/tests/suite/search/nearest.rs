@@ -1,13 +1,9 @@
 //! Nearest neighbors of each row of a store: are they the nearest by the formula, without the row itself?
 
-use adjoin::buckets::{NearestOptions, nearest};
-use adjoin::error::Result;
-use adjoin::kernels::Kernel;
-use adjoin::options::{Element, Metric};
-use adjoin::query::{QueryTarget, SearchEffort};
-use adjoin::report::NearestStatistics;
-use adjoin::sink::CollectHits;
-use adjoin::store::Store;
+use adjoin::{
+    CollectHits, Element, Metric, NearestOptions, NearestStatistics, QueryTarget, Result, SearchEffort, Store,
+    kernels::Kernel, lab::buckets::nearest,
+};
 
 use super::{ELEMENTS, Hits, METRICS, assert_same, large, query_rows, true_hits, values};
 use crate::harness::{Set, Setup, error_of};
