@@ -11,6 +11,7 @@ mod cross;
 mod damage;
 mod datasets;
 mod estimate;
+mod examples;
 mod faults;
 mod filtered_joins;
 mod filters;

@@ -1,0 +1,78 @@
+//! Builds a store of vectors in memory, through a source of the caller.
+
+use std::path::PathBuf;
+
+use adjoin::{
+    BuildOptions, Context, Element, IdKind, Ids, Result, SourceInfo, Store, VectorBatch, VectorScan, VectorSource,
+    VectorType,
+};
+
+/// Points in memory. Rows have no ids, so results have row numbers.
+struct Points {
+    info: SourceInfo,
+    points: Vec<[f32; 2]>,
+}
+
+impl Points {
+    fn new(points: Vec<[f32; 2]>) -> Self {
+        let vectors = VectorType { element: Element::F32, dimensions: 2 };
+        let rows = points.len() as u64;
+        Self { info: SourceInfo { rows, vectors, ids: IdKind::None, rounded_from_f64: false }, points }
+    }
+}
+
+impl VectorSource for Points {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    // The engine scans a source several times, and bounds the memory of a batch.
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        let batch_rows = (batch_bytes / self.info.vectors.bytes()).max(1);
+        Ok(Box::new(Scan { points: &self.points, batch_rows, next: 0 }))
+    }
+
+    fn scan_bytes(&self, _batch_bytes: u64) -> u64 {
+        0
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (PathBuf::from("points in memory"), row)
+    }
+}
+
+/// A scan of the points.
+struct Scan<'a> {
+    points: &'a [[f32; 2]],
+    batch_rows: usize,
+    next: usize,
+}
+
+impl VectorScan for Scan<'_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let first = self.next;
+        self.next = (first + self.batch_rows).min(self.points.len());
+        let batch = &self.points[first..self.next];
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        let bytes = batch.as_flattened().iter().flat_map(|value| value.to_le_bytes()).collect();
+        let (first_row, rows) = (first as u64, batch.len());
+        Ok(Some(VectorBatch { first_row, rows, bytes, faults: Vec::new(), ids: Ids::None }))
+    }
+}
+
+fn main() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let context = Context::default().with_memory(256 << 20);
+    let points = Points::new((0..1_000).map(|k| [(k % 40) as f32, (k / 40) as f32]).collect());
+    let store = folder.path().join("points.store");
+    let report = Store::build(&context, &points, &store, &BuildOptions::default())?;
+    println!("{} rows in {} buckets", report.manifest.rows, report.manifest.buckets);
+    Ok(())
+}
+
+#[test]
+fn runs() -> Result<()> {
+    main()
+}

@@ -1,0 +1,38 @@
+//! Builds a graph index, and finds the nearest vectors of some queries.
+
+use adjoin::{
+    BuildOptions, CollectHits, Context, Element, Folder, Generated, Index, IndexOptions, QuerySet, QueryTarget, Result,
+    SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, Target, VectorType, open_source,
+};
+
+fn main() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let context = Context::default().with_memory(256 << 20);
+
+    let vectors = folder.path().join("vectors.u8bin");
+    let generated =
+        Generated { rows: 500, vectors: VectorType { element: Element::U8, dimensions: 8 }, hardness: 1.0, seed: 1 };
+    generated.write(&context, &Target::File { path: vectors.clone(), force: false })?;
+    let source = open_source(&context, &[vectors.display().to_string()], &SourceOptions::default())?;
+
+    // An index is built from a store. Both can be searched.
+    let (store, index) = (folder.path().join("vectors.store"), folder.path().join("vectors.index"));
+    Store::build(&context, &*source, &store, &BuildOptions::default())?;
+    Index::build(&context, &Store::open(&context, &store)?, &index, &IndexOptions::default(), false)?;
+
+    // A folder is a store, an index or a collection. The vectors themselves are the queries here.
+    let opened = Folder::open(&context, &index)?;
+    let queries = SearchQueries::new(QuerySet::Source(&*source));
+    let options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::Recall(0.95), 1);
+    let hits = CollectHits::default();
+    opened.search(&context, queries, &options, Box::new(hits.clone()))?;
+    for (query, hits) in hits.hits().iter().take(3).enumerate() {
+        println!("query {query}: {hits:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn runs() -> Result<()> {
+    main()
+}
