@@ -3,6 +3,7 @@
 //! The tables below are the rules. Each submodule checks one kind of text, and has canaries: texts with a known fault,
 //! which it must find.
 
+mod api;
 mod documents;
 mod language;
 mod licences;
@@ -121,6 +122,12 @@ const RESERVED: &[(&str, &str)] = &[
     ("tracing", "crates/adjoin-server/"),
 ];
 
+/// Folders of the programs and packages that people get. They use the public interface of the engine.
+const PRODUCTS: &[&str] = &["crates/adjoin-cli/src/", "crates/adjoin-server/src/", "python/src/"];
+
+/// Maximum number of public names of the engine.
+const PUBLIC_NAMES_MAX: usize = 136;
+
 /// Folders that may contain `unsafe`.
 const UNSAFE_HOMES: &[&str] = &["crates/adjoin-device/", "crates/adjoin-kernels/"];
 
@@ -201,6 +208,28 @@ fn modules_within_a_module_have_no_cyclic_uses() {
     }
     assert_eq!(uses.len(), WITHOUT_CIRCLES.len(), "a module is gone");
     none_of(&modules::circles(&uses));
+}
+
+#[test]
+fn the_public_interface_is_small() {
+    none_of(&api::oversized(&Tree::of_repository().read(api::ROOT)));
+}
+
+#[test]
+fn every_public_name_has_a_user() {
+    let tree = Tree::of_repository();
+    let is_user = |path: &&str| {
+        let mut folders = PRODUCTS.iter().chain(&["crates/adjoin/examples/"]);
+        path.ends_with(".rs") && folders.any(|folder| path.starts_with(folder))
+    };
+    let users: Vec<String> = tree.files().filter(is_user).map(|path| scan::blank(&tree.read(path))).collect();
+    let names = api::public_names(&tree.read(api::ROOT));
+    assert_eq!(api::unused(&names, &users), [""; 0], "no product or example uses these: make them private");
+}
+
+#[test]
+fn products_do_not_use_what_serves_experiments() {
+    none_of(&in_rust("", api::uses_of_lab));
 }
 
 #[test]
