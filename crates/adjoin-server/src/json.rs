@@ -135,8 +135,9 @@ impl<'de> Visitor<'de> for Row<'_> {
             dimensions += 1;
             if dimensions > VectorType::DIMENSIONS_MAX {
                 return Err(A::Error::custom(format!(
-                    "vector {} has more than {DIMENSIONS_MAX} numbers, the most that a vector may have",
-                    self.number
+                    "vector {} has more than {} numbers, the most that a vector may have",
+                    self.number,
+                    VectorType::DIMENSIONS_MAX
                 )));
             }
             self.into.extend_from_slice(&element.to_le_bytes());

@@ -32,15 +32,15 @@ const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
 /// that an error names must suffice for that too.
 const RUNTIME_VARIES_BYTES: u64 = 1 << 20;
 /// Budget of a context if the caller sets none.
-pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
+pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
 /// Fraction of the machine's or cgroup's memory that is the default budget.
-pub const DEFAULT_MEMORY_SHARE: f64 = 0.5;
+pub(crate) const DEFAULT_MEMORY_SHARE: f64 = 0.5;
 
 /// Most threads: more than any current machine runs at once.
 const THREADS_MAX: usize = 4_096;
 
 /// Implements [`Context::resident_from_now_on`].
-pub fn resident_from_now_on() -> u64 {
+pub(crate) fn resident_from_now_on() -> u64 {
     forget_peak_resident_bytes();
     current_resident_bytes()
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use self::get::OnMissing;
+pub(crate) use self::get::check_rows_target;
 use self::get::fetching_bytes;
-pub use self::get::{FoundRows, OnMissing, check_rows_target};
 use crate::buckets;
-pub use crate::buckets::SearchQueries;
+pub(crate) use crate::buckets::SearchQueries;
 use crate::collection::{Collection, CollectionFacts, CollectionManifest};
 use crate::context::Context;
 use crate::error::{Error, Result};

@@ -21,7 +21,7 @@ pub(crate) const OWNER_FILE: &str = "owner.lock";
 const WRITER_FILE: &str = "writer.lock";
 
 /// Implements [`Context::check_opened_here`].
-pub fn check_creator(creator: Creator, what: impl std::fmt::Display) -> Result<()> {
+pub(crate) fn check_creator(creator: Creator, what: impl std::fmt::Display) -> Result<()> {
     if creator.is_this_process() {
         return Ok(());
     }

@@ -239,7 +239,7 @@ macro_rules! message {
 pub(crate) use message;
 
 /// Implements [`Message::one_line`].
-pub fn one_line(message: String) -> String {
+pub(crate) fn one_line(message: String) -> String {
     if !message.contains(char::is_control) {
         return message;
     }

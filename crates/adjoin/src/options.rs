@@ -10,9 +10,9 @@ use crate::message::{Argument, message};
 use crate::predicate::{f16_values, f32_values};
 
 /// Most dimensions of a vector.
-pub const DIMENSIONS_MAX: usize = 8_192;
+pub(crate) const DIMENSIONS_MAX: usize = 8_192;
 /// Most rows of a set.
-pub const ROWS_MAX: u64 = 1 << 40;
+pub(crate) const ROWS_MAX: u64 = 1 << 40;
 
 /// Type of a vector's elements, as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
 
 /// Memory for a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum MemorySize {
+pub(crate) enum MemorySize {
     /// A number of bytes.
     Bytes(u64),
     /// A fraction of the memory of the machine or cgroup, above 0 and at most 1.
@@ -151,7 +151,7 @@ pub enum MemorySize {
 ///
 /// # Errors
 /// If the text is neither.
-pub fn parse_memory(text: &str) -> Result<MemorySize> {
+pub(crate) fn parse_memory(text: &str) -> Result<MemorySize> {
     let Some(number) = text.strip_suffix('%') else { return parse_bytes(text).map(MemorySize::Bytes) };
     let wrong =
         || Error::option(format!("{text} is no share of the memory; write it like 80%, above 0% and up to 100%"));

@@ -80,7 +80,7 @@ impl Draft {
 }
 
 /// Implements [`Target::write_file`].
-pub fn write_file(
+pub(crate) fn write_file(
     context: &Context,
     path: &Path,
     force: bool,
@@ -123,7 +123,7 @@ impl LaterFile {
 }
 
 /// Implements [`Target::check_free`].
-pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
+pub(crate) fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     let at = path.display();
     match device.kind(path)? {
         Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),
@@ -135,7 +135,7 @@ pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
 }
 
 /// Implements [`Target::parent_of`].
-pub fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

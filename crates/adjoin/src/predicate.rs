@@ -203,7 +203,7 @@ impl Predicate {
 
 /// Returns the squared L2 distance of two stored vectors: in integers for u8 and i8, else in f64, summed in index
 /// order.
-pub fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
+pub(crate) fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => squared_integers(x, y, i32::from) as f64,
         Element::I8 => squared_integers(x, y, |byte| i32::from(byte.cast_signed())) as f64,
@@ -213,13 +213,13 @@ pub fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
 }
 
 /// Returns the squared length of a stored vector, summed as in `squared_distance`.
-pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
+pub(crate) fn squared_norm(element: Element, x: &[u8]) -> f64 {
     dot(element, x, x)
 }
 
 /// Returns `dot / sqrt(xx * yy)` of two stored vectors, with the three sums in f64 (in integers for u8 and i8) in index
 /// order.
-pub fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
+pub(crate) fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
     dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
 }
 
@@ -235,7 +235,7 @@ pub(crate) fn cosine_of_floats(x: &[f32], y: &[f32]) -> f64 {
 }
 
 /// Returns the inner product of two stored vectors, summed as in `cosine`.
-pub fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
+pub(crate) fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => dot_integers(x, y, i64::from) as f64,
         Element::I8 => dot_integers(x, y, |byte| i64::from(byte.cast_signed())) as f64,
@@ -287,12 +287,12 @@ pub(crate) fn sums<X, const N: usize>(
 }
 
 /// Returns the elements of a stored f32 vector.
-pub fn f32_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
+pub(crate) fn f32_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.as_chunks::<4>().0.iter().map(|&chunk| f64::from(f32::from_le_bytes(chunk)))
 }
 
 /// Returns the elements of a stored f16 vector.
-pub fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
+pub(crate) fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.as_chunks::<2>().0.iter().map(|&chunk| f64::from(f16::from_le_bytes(chunk)))
 }
 

@@ -106,11 +106,11 @@ impl Stopwatch {
 
 /// Time summed over threads, in seconds.
 #[derive(Debug, Default)]
-pub struct SharedSeconds(AtomicU64);
+pub(crate) struct SharedSeconds(AtomicU64);
 
 impl SharedSeconds {
     /// Runs `work` and adds its duration.
-    pub fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = work();
         self.0.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl SharedSeconds {
     }
 
     /// Returns the sum.
-    pub fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         Duration::from_nanos(self.0.load(Ordering::Relaxed)).as_secs_f64()
     }
 }
@@ -222,7 +222,7 @@ impl Written {
 }
 
 /// Version of the names of [`CommonStatistics`] and of each command's own object.
-pub const STATISTICS_VERSION: u32 = 2;
+pub(crate) const STATISTICS_VERSION: u32 = 2;
 
 /// Statistics common to all commands that compute. The names are fixed; values that do not apply are null. Each command
 /// adds one object with its own name.

@@ -12,7 +12,7 @@ use crate::report::Cancel;
 
 /// Returns the default number of threads: the system's available parallelism, given the cores that this process may use
 /// and the processor time of its cgroup. A fraction of a core is rounded down, so that no thread is throttled.
-pub fn default_threads() -> usize {
+pub(crate) fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -20,7 +20,7 @@ pub fn default_threads() -> usize {
 ///
 /// # Errors
 /// If the system provides no more threads. Threads that run already continue; the caller waits for them.
-pub fn spawn_scoped<'scope, R: Send + 'scope>(
+pub(crate) fn spawn_scoped<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> R + Send + 'scope,
@@ -40,7 +40,7 @@ fn spawn_by<'scope, R: Send + 'scope>(
 }
 
 /// Implements [`Error::no_thread`].
-pub fn no_thread(error: std::io::Error) -> Error {
+pub(crate) fn no_thread(error: std::io::Error) -> Error {
     let refused = message![
         format!("no thread can be started: {error}; allow more processes or give "),
         Argument::Threads.with(1)
@@ -121,7 +121,7 @@ fn run_on_threads(builder: &dyn Fn() -> Builder, threads: usize, fail: &dyn Fn(E
 
 /// Returns the most items of a [`map_stream`] in memory: one in work per thread, one waiting per thread, and one being
 /// produced.
-pub fn streamed_items(threads: usize) -> usize {
+pub(crate) fn streamed_items(threads: usize) -> usize {
     2 * threads.max(1) + 1
 }
 
@@ -129,7 +129,7 @@ pub fn streamed_items(threads: usize) -> usize {
 ///
 /// # Errors
 /// The first error of `next` or of any item, or of a thread that cannot be started.
-pub fn map_stream<I: Send, S, R: Send>(
+pub(crate) fn map_stream<I: Send, S, R: Send>(
     threads: usize,
     next: impl FnMut() -> Result<Option<I>>,
     state: impl Fn() -> S + Sync,

@@ -59,9 +59,10 @@ fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value,
     }
     if statistics["version"] != CommonStatistics::VERSION {
         return Err(Error::input(format!(
-            "{at} has statistics of version {}, and a page is made of version {STATISTICS_VERSION}; join again with \
+            "{at} has statistics of version {}, and a page is made of version {}; join again with \
              --stats, or leave --stats out",
-            statistics["version"]
+            statistics["version"],
+            CommonStatistics::VERSION
         )));
     }
     Ok((statistics, memory))

@@ -25,7 +25,7 @@ const MORE: u64 = 3;
 const SHARE_MAX: f64 = 1.0 / 3.0;
 /// Number of hits recorded per sampled vector; if there are more, this many of them are drawn. A service calibrates for
 /// at most this K, and answers queries for a larger K exactly.
-pub const NOTED: u64 = 50;
+pub(crate) const NOTED: u64 = 50;
 /// Candidate weights of the margin against the logarithm of the rank, in multiples of the inverse of the margin at
 /// [`TYPICAL_RANK`].
 const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];

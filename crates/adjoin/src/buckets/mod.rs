@@ -18,11 +18,12 @@ mod searcher;
 mod visits;
 
 pub(crate) use self::calibration::CalibrationSamples;
-pub use self::calibration::NOTED as CALIBRATED_K_MAX;
+pub(crate) use self::calibration::NOTED as CALIBRATED_K_MAX;
 pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::calibration::least_bytes as least_calibration_bytes;
 pub(crate) use self::decide::{ProbePlan, recall_to_learn};
-pub use self::nearest::{NearestOptions, nearest, neighbor_schema};
+pub(crate) use self::nearest::neighbor_schema;
+pub use self::nearest::{NearestOptions, nearest};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub(crate) use self::probe_pass::ProbePass;
 pub use self::queries::{QuerySet, SearchQueries};

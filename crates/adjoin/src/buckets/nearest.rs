@@ -77,6 +77,6 @@ pub fn nearest(
 }
 
 /// Implements [`Store::neighbor_schema`].
-pub fn neighbor_schema(store: &Store) -> HitSchema {
+pub(crate) fn neighbor_schema(store: &Store) -> HitSchema {
     hit_schema(store, QuerySet::Rows)
 }

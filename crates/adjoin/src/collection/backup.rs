@@ -47,7 +47,7 @@ pub struct BackupReport {
 }
 
 /// Implements [`Collection::backup`].
-pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
+pub(crate) fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
     // A killed backup may have left the only old copy under its temporary name.
     settle_replaced(context, target)?;
     let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end

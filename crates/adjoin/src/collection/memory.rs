@@ -58,7 +58,7 @@ pub enum CollectionWork {
 }
 
 /// Implements [`CollectionWork::context`].
-pub fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
+pub(crate) fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
     let read = CollectionManifest::read(context, folder);
     let manifests = read.and_then(|manifest| Manifests::read(context, folder, manifest));
     let least = manifests.and_then(|manifests| manifests.least_bytes(context, folder, work));

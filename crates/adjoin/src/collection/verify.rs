@@ -39,7 +39,7 @@ impl CollectionVerifyReport {
 }
 
 /// Implements [`Collection::verify`].
-pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
+pub(crate) fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
     let context = &collection_context(context, folder, CollectionWork::Verify);
     // Closed before the index is verified, so memory need only hold the larger of both.
     let (facts, manifest) = {

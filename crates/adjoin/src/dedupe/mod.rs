@@ -33,7 +33,7 @@ use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions, VectorSou
 use crate::sql::OrderBy;
 use crate::store::{BuildOptions, Kind, NoUsableRow, OnBad, kind_of};
 
-pub use removed::Example;
+pub(crate) use removed::Example;
 
 /// Name of the command in statistics.
 const COMMAND: &str = "dedupe";

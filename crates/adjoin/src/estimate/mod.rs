@@ -18,12 +18,12 @@ use serde::Serialize;
 
 use self::compare::{Among, Compared};
 use self::cost::Clock;
-pub use self::cost::Footprint;
+pub(crate) use self::cost::Footprint;
 use self::ladder::Ladder;
 use self::memory::Sizes;
 use self::removed::RemovalEstimate;
 use self::survey::{Scans, Survey};
-pub use self::target::{Leaving, threshold_leaving};
+pub(crate) use self::target::{Leaving, threshold_leaving};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
@@ -110,7 +110,7 @@ pub struct AtThreshold {
 }
 
 /// Implements [`Question::estimate`].
-pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Question<'_>) -> Result<Estimate> {
+pub(crate) fn estimate(context: &Context, source: &dyn VectorSource, question: &Question<'_>) -> Result<Estimate> {
     let watch = Stopwatch::start();
     surveyed(context, source, question, |estimator, space, free| {
         let Estimator { scans, survey, .. } = estimator;

@@ -44,7 +44,7 @@ impl Leaving {
 }
 
 /// Implements [`Estimate::threshold_leaving`].
-pub fn threshold_leaving(
+pub(crate) fn threshold_leaving(
     context: &Context,
     inputs: &[String],
     source: &SourceOptions,

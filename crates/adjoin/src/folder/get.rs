@@ -259,7 +259,7 @@ impl FoundRows<'_> {
 }
 
 /// Implements [`Folder::check_rows_target`].
-pub fn check_rows_target(target: &Target) -> Result<()> {
+pub(crate) fn check_rows_target(target: &Target) -> Result<()> {
     let Some(path) = target.path() else {
         return Err(Error::option("rows with vectors are written to a file, not to standard output; name one"));
     };

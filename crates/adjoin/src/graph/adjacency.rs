@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::row_numbers::RowSet;
 
 /// Most vertices of a graph.
-pub const VERTICES_MAX: usize = 1 << 31;
+pub(crate) const VERTICES_MAX: usize = 1 << 31;
 
 /// Capacity of a slot while vertices are inserted, in percent of the degree (DiskANN's slack). A list is pruned only
 /// once it is full, not for each new edge.

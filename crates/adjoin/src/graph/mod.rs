@@ -34,7 +34,8 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-pub use adjacency::{Graph, VERTICES_MAX};
+pub use adjacency::Graph;
+pub(crate) use adjacency::VERTICES_MAX;
 pub use options::GraphOptions;
 pub use prune::{Pruner, Vectors};
-pub use search::{GreedySearch, Near};
+pub use search::GreedySearch;

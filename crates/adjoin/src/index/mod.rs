@@ -45,7 +45,7 @@ mod within;
 use std::ops::Range;
 use std::path::Path;
 
-pub use self::build::building_bytes;
+pub(crate) use self::build::building_bytes;
 use self::build::writing::inserted_bytes;
 use self::build::{Build, GivenGraph, check_rows, least_bytes};
 pub use self::build::{VertexVectors, vertex_vectors};
@@ -57,14 +57,15 @@ pub(crate) use self::merge::{ALL_REPLACEMENTS, Merge, Newcomers};
 pub(crate) use self::named::fetching_bytes;
 pub use self::options::IndexOptions;
 pub use self::reader::Index;
+pub use self::relayout::RelayoutReport;
+pub(crate) use self::relayout::relayout;
 pub use self::relayout::{GivenOrder, PageGraph, relayout_in_order};
-pub use self::relayout::{RelayoutReport, relayout};
 use self::run::{IndexSearch, SearchMethod, SearchNeeds};
 pub(crate) use self::source::IndexRows;
 use self::unmerged_rows::ChangedTarget;
 pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
 pub(crate) use self::verify::verifying_bytes;
-pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
+pub(crate) use self::verify::{IndexVerifyReport, verify};
 pub use self::walk_strategy::{Entry, WalkStrategy};
 use crate::context::Context;
 use crate::error::Result;
@@ -111,7 +112,7 @@ pub struct BuildIo {
 }
 
 /// Implements [`Index::build`].
-pub fn build(
+pub(crate) fn build(
     context: &Context,
     store: &Store,
     folder: &Path,
@@ -272,7 +273,7 @@ fn find(
 
 /// Returns the bytes that suffice for a search of an open index, as far as its manifest and the options allow to
 /// predict. The sink holds `sink_bytes`.
-pub fn search_bytes(
+pub(crate) fn search_bytes(
     context: &Context,
     facts: &IndexManifest,
     queries: QuerySources<'_>,

@@ -92,7 +92,7 @@ impl PageGraph {
 }
 
 /// Implements [`Index::relayout`].
-pub fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
+pub(crate) fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
     lay_out(context, folder, output, None, force)
 }
 

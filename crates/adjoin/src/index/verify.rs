@@ -71,7 +71,7 @@ impl IndexVerifyReport {
 }
 
 /// Implements [`Index::verify`].
-pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
+pub(crate) fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
     let mut report = IndexVerifyReport::default();
     // A manifest that cannot be read is what opening the index reports.
     let context = match IndexManifest::read(context, folder) {

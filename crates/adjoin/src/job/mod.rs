@@ -34,7 +34,8 @@ use checkpoint::JoinCheckpoint;
 
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
-pub use output::{Output, ResultKind, schema_of};
+pub(crate) use output::schema_of;
+pub use output::{Output, ResultKind};
 pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.
@@ -343,13 +344,13 @@ pub(crate) fn removals_bytes(source: &dyn VectorSource, build: &BuildOptions, jo
 }
 
 /// Implements [`Job::context_of_store`].
-pub fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
+pub(crate) fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
     let manifest = read_manifest(context, folder)?;
     Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, JoinEffort::Unsaid.target())))
 }
 
 /// Implements [`SourceOptions::only_for_builds`].
-pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<Mention> {
+pub(crate) fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<Mention> {
     let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
     let given = [
         only_for_files(source),

@@ -200,7 +200,7 @@ impl Output<'_> {
 }
 
 /// Implements [`Sets::schema`].
-pub fn schema_of(sets: Sets<'_>) -> PairSchema {
+pub(crate) fn schema_of(sets: Sets<'_>) -> PairSchema {
     let ids = [sets.left(), sets.right()].map(|store| store.manifest().ids);
     // New rows are numbered after the rows of the store, so pairs with them are of one set.
     let of_two_sets = sets.second_by() == Some(Argument::With);

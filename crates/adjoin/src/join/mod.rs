@@ -9,15 +9,18 @@ mod watched;
 
 use crate::context::Context;
 use crate::error::Result;
-pub use crate::load::{JoinSide, PairFilter, RowFilter, Sets};
+pub(crate) use crate::load::PairFilter;
+pub use crate::load::{JoinSide, RowFilter, Sets};
 use crate::report::JoinStatistics;
 use crate::sink::PairSink;
 use crate::store::Store;
-pub use execution::{Done, join, run};
+pub(crate) use execution::join;
+pub use execution::{Done, run};
 pub(crate) use execution::{SaveCheckpoints, hand_over, run_in_legs};
 pub use options::{JoinEffort, JoinOptions};
 pub(crate) use planning::{Foresight, UnopenedSet, least_of_unbuilt, memory_bound, resume_within};
-pub use planning::{least_memory, neighbor_curve, prepare, resume};
+pub use planning::{least_memory, resume};
+pub(crate) use planning::{neighbor_curve, prepare};
 pub use prepared::{JoinPlan, Prepared};
 
 impl Store {

@@ -495,7 +495,7 @@ impl<'a> Buckets<'a> {
 ///
 /// # Errors
 /// Fails if they cannot. The error states both types.
-pub fn check_comparable(name: &str, vectors: VectorType, other_name: &str, other: VectorType) -> Result<()> {
+pub(crate) fn check_comparable(name: &str, vectors: VectorType, other_name: &str, other: VectorType) -> Result<()> {
     if vectors == other {
         return Ok(());
     }

@@ -200,7 +200,7 @@ pub fn most_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
 }
 
 /// Returns the memory for reading ahead if `free` bytes are available for this and other uses.
-pub fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
+pub(crate) fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
     (free / 8).clamp(least_read_ahead(extents, with_ids), most_read_ahead(extents, with_ids))
 }
 

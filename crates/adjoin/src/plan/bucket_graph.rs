@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// One side of an edge: what a bucket knows of another one. Its bytes are stored until both sides are brought together.
-pub trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable + Send + Sync {
+pub(crate) trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable + Send + Sync {
     /// Returns the bucket of this side, and the other.
     fn direction(&self) -> (u32, u32);
 
@@ -18,7 +18,7 @@ pub trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable + Send + Sync {
 /// bucket i, never above its true value.
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct LeastMargin {
+pub(crate) struct LeastMargin {
     /// Bucket i, which has the members.
     pub from: u32,
     /// Bucket j, whose center the margins refer to.
@@ -55,7 +55,7 @@ impl BucketGraph {
 /// (docs/methods.md, "The exact rule").
 ///
 /// `sides` must be sorted by edge. An edge needs both sides: a missing side is beyond the limit. Duplicates are equal.
-pub fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: impl Fn(u32, u32) -> f64) {
+pub(crate) fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: impl Fn(u32, u32) -> f64) {
     for sides in sides.chunk_by(|a, b| a.edge() == b.edge()) {
         let (i, j) = sides[0].edge();
         let of = |bucket: u32| sides.iter().find(|side| side.from == bucket).map(|side| f64::from(side.margin));

@@ -71,7 +71,7 @@ pub struct CacheStart {
 
 /// Cost of a run over tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheCounts {
+pub(crate) struct CacheCounts {
     /// Buckets read.
     pub loads: u64,
     /// Bytes read for them.
@@ -90,7 +90,7 @@ impl std::ops::AddAssign for CacheCounts {
 
 impl CacheCounts {
     /// Returns the fraction of uses that found their bucket in the cache.
-    pub fn hit_rate(&self) -> f64 {
+    pub(crate) fn hit_rate(&self) -> f64 {
         if self.uses == 0 { 1.0 } else { 1.0 - self.loads as f64 / self.uses as f64 }
     }
 }

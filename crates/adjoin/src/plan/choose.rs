@@ -63,7 +63,7 @@ impl BucketPairsToVisit {
 /// Facts about a join at a threshold before any rule is chosen. Pairs are those of different buckets, estimated from a
 /// sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// What is joined.
     pub meets: BucketPairsToVisit,
     /// Pairs of the result; if they are few, only their order of magnitude is known.
@@ -79,7 +79,7 @@ pub struct Facts {
 
 /// Requirements on the rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RuleTarget {
+pub(crate) struct RuleTarget {
     /// The recall to reach.
     pub recall: f64,
     /// Factor by which an exact rule may cost more than one that misses some pairs.
@@ -90,7 +90,7 @@ pub struct RuleTarget {
 
 /// How pairs are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
+pub(crate) enum Choice {
     /// By the margin-sum rule, which misses none.
     Exact,
     /// By the union rule with a threshold from a calibration.
@@ -101,14 +101,14 @@ pub enum Choice {
 }
 
 /// Returns the threshold that the union rule is assumed to need for a recall, before any calibration.
-pub fn guessed_threshold(recall: f64) -> f64 {
+pub(crate) fn guessed_threshold(recall: f64) -> f64 {
     THRESHOLDS_GUESSED.iter().find(|(most, _)| recall <= *most).map_or(f64::MAX, |(_, threshold)| *threshold)
 }
 
 /// Cost of each kind of operation, in nanoseconds of a core. Measured once, and equal on all machines, so that a choice
 /// does not depend on the machine. Only the ratios matter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weights {
+pub(crate) struct Weights {
     /// Distance between members that a rule admits.
     pair: f64,
     /// Distance between a sampled vector and another one; these are computed in large tiles.
@@ -121,17 +121,17 @@ pub struct Weights {
 
 impl Weights {
     /// Returns the cost of a distance between a sampled vector and another one, which is equal for all kernel levels.
-    pub fn sampled(&self) -> f64 {
+    pub(crate) fn sampled(&self) -> f64 {
         self.sampled
     }
 
     /// Returns the cost of a distance to a center.
-    pub fn center(&self) -> f64 {
+    pub(crate) fn center(&self) -> f64 {
         self.center
     }
 
     /// Returns the costs for vectors with `dimensions` coordinates, which are bytes or floats.
-    pub fn of(bytes: bool, dimensions: usize) -> Self {
+    pub(crate) fn of(bytes: bool, dimensions: usize) -> Self {
         let d = dimensions as f64;
         match bytes {
             true => Self {
@@ -169,7 +169,7 @@ impl Facts {
 
 /// Expected costs of the ways to find pairs, in the unit of [`Weights`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Costs {
+pub(crate) struct Costs {
     /// Cost of the exact rule.
     pub exact: f64,
     /// Cost of the union rule, without the sampled vectors of its calibration.
@@ -180,7 +180,7 @@ pub struct Costs {
 
 impl Costs {
     /// Estimates the costs of a join.
-    pub fn of(facts: &Facts, weights: &Weights) -> Self {
+    pub(crate) fn of(facts: &Facts, weights: &Weights) -> Self {
         let Facts { meets, margin_sum_pairs, union_pairs, near_pairs, .. } = *facts;
         let BucketPairsToVisit { rows, pairs, centers_of_rows, .. } = meets;
         let centers = |computed: u64| computed as f64 * weights.center;
@@ -195,7 +195,7 @@ impl Costs {
 }
 
 /// Returns the rule that is expected to cost less, calibration included.
-pub fn choose(facts: &Facts, target: RuleTarget, weights: &Weights) -> Choice {
+pub(crate) fn choose(facts: &Facts, target: RuleTarget, weights: &Weights) -> Choice {
     let Costs { exact, approximate, a_vector } = Costs::of(facts, weights);
     let affordable = (exact / target.patience - approximate) / a_vector.max(1.0);
     if affordable >= target.sample as f64 {

@@ -15,7 +15,7 @@ const WORKERS_SHARE: (u64, u64) = (3, 4);
 
 /// Needs of the parts of a run, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Needs {
+pub(crate) struct Needs {
     /// Held all the time, at any number of workers.
     pub fixed: u64,
     /// Held by each worker.
@@ -33,7 +33,7 @@ pub struct Needs {
 
 /// Bytes of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Division {
+pub(crate) struct Division {
     /// Number of workers.
     pub threads: usize,
     /// Cache policy: LRU if the next uses do not fit.
@@ -52,14 +52,14 @@ pub struct Division {
 
 impl Division {
     /// Returns the sum of all parts.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.tasks + self.queue + self.read_ahead + self.capacity + self.workers
     }
 }
 
 impl Needs {
     /// Returns the least bytes for a run with `threads` workers.
-    pub fn least(&self, threads: usize, policy: Policy) -> u64 {
+    pub(crate) fn least(&self, threads: usize, policy: Policy) -> u64 {
         let parts = [self.queue.start(), self.read_ahead.start(), self.cache.start()];
         parts.into_iter().sum::<u64>() + bytes_of_tasks(self.tasks, policy) + self.workers(threads)
     }
@@ -76,7 +76,7 @@ fn bytes_of_tasks(tasks: u64, policy: Policy) -> u64 {
 
 /// Divides `free` bytes among the parts of a run of at most `threads` workers; returns `None` if they do not suffice
 /// for one. `cache` is the bytes of the cache, if given.
-pub fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u64) -> Option<Division> {
+pub(crate) fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u64) -> Option<Division> {
     // Fewer workers are better than a cache that does not know the next uses.
     let mut choices = Policy::ALL.into_iter().flat_map(|policy| (1..=threads).rev().map(move |n| (n, policy)));
     let (threads, policy) = choices.find(|&(threads, policy)| needs.least(threads, policy) <= free)?;
@@ -93,7 +93,7 @@ pub fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u64) -> O
 
 /// Returns how many of `threads` workers fit into `free` bytes. `least(n)` is the need of n workers, and increases with
 /// n.
-pub fn threads_within(threads: usize, free: u64, least: impl Fn(usize) -> u64) -> usize {
+pub(crate) fn threads_within(threads: usize, free: u64, least: impl Fn(usize) -> u64) -> usize {
     let alone = least(1);
     let spare = free.saturating_sub(alone) / WORKERS_SHARE.1 * WORKERS_SHARE.0;
     // Binary search, since `least` may visit every bucket.

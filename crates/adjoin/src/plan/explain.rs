@@ -40,7 +40,7 @@ pub struct Explanation {
 
 /// Explains a schedule, by a rule and its threshold, for the pairs in `meets`, of which the rule is expected to admit
 /// `candidate_pairs`.
-pub fn explain(
+pub(crate) fn explain(
     rule: Rule,
     threshold: Option<f64>,
     meets: &BucketPairsToVisit,

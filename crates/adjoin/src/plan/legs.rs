@@ -12,7 +12,7 @@ const LEGS_MAX: u64 = 1_024;
 
 /// Returns the ends of the parts of tasks that take `multiplications` in total: task numbers, the last of which is the
 /// number of tasks. `weight` returns the relative work of a task.
-pub fn leg_ends(tasks: &[Task], multiplications: u64, weight: impl Fn(Task) -> u64) -> Vec<usize> {
+pub(crate) fn leg_ends(tasks: &[Task], multiplications: u64, weight: impl Fn(Task) -> u64) -> Vec<usize> {
     let legs = (multiplications / LEG_WORK).clamp(LEGS_MIN, LEGS_MAX);
     // At least 1: if no task had work, each would become a part of its own.
     let of_task = |&task: &Task| u128::from(weight(task).max(1));

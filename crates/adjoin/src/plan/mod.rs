@@ -15,16 +15,20 @@ mod probe;
 mod rule;
 mod schedule;
 
+pub use bucket_graph::BucketGraph;
 pub(crate) use bucket_graph::within;
-pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges};
-pub use cache::{CacheCounts, CacheStart, Load, Policy, Step, Steps};
-pub use choose::{BucketPairsToVisit, Choice, Costs, Facts, RuleTarget, SetSize, Weights, choose, guessed_threshold};
-pub use division::{Division, Needs, divide, threads_within};
-pub use explain::{Explanation, explain};
-pub use legs::leg_ends;
-pub use order::{Lead, Order, Task, sort_tasks, tasks_of};
-pub use probe::{ProbeRule, Probes};
-pub use rule::{
-    Gap, Measure, Nearness, Place, Rule, RulePart, RuleParts, ThresholdGraph, excess_limits, pair_threshold,
+pub(crate) use bucket_graph::{EdgeSide, LeastMargin, add_margin_edges};
+pub(crate) use cache::CacheCounts;
+pub use cache::{CacheStart, Load, Policy, Step, Steps};
+pub(crate) use choose::{
+    BucketPairsToVisit, Choice, Costs, Facts, RuleTarget, SetSize, Weights, choose, guessed_threshold,
 };
-pub use schedule::{BucketSizes, Schedule, schedule, schedule_in_order};
+pub(crate) use division::{Division, Needs, divide, threads_within};
+pub(crate) use explain::{Explanation, explain};
+pub(crate) use legs::leg_ends;
+pub(crate) use order::tasks_of;
+pub use order::{Lead, Order, Task, sort_tasks};
+pub(crate) use probe::{ProbeRule, Probes};
+pub use rule::Rule;
+pub(crate) use rule::{Gap, Measure, Nearness, Place, RulePart, ThresholdGraph, excess_limits, pair_threshold};
+pub(crate) use schedule::{BucketSizes, Schedule, schedule, schedule_in_order};

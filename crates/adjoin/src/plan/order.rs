@@ -71,7 +71,7 @@ impl Order {
 
 /// Returns all tasks of a graph, each once: its edges, and the given buckets with themselves. Reuses the memory of the
 /// edges, which may be the largest part of a plan.
-pub fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
+pub(crate) fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
     let mut tasks = graph.edges;
     // Exactly, since doubling would hold the largest part of a plan twice.
     tasks.reserve_exact(with_themselves.len());

@@ -9,7 +9,7 @@
 
 /// How many of its nearest buckets a query probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Probes {
+pub(crate) enum Probes {
     /// All that may hold a hit, by a bound: nothing is missed.
     Bound,
     /// A fixed number.
@@ -21,7 +21,7 @@ pub enum Probes {
 /// Admits a bucket of rank r, from 0, and margin m if `ln(r + 1) + per_margin * m <= t`. The nearest bucket is always
 /// admitted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ProbeRule {
+pub(crate) struct ProbeRule {
     /// Weight of the margin, at least 0.
     pub per_margin: f64,
     /// Threshold of the rule; infinite to admit all buckets.
@@ -30,12 +30,12 @@ pub struct ProbeRule {
 
 impl ProbeRule {
     /// Returns the least threshold that admits a bucket.
-    pub fn threshold(per_margin: f64, rank: u64, margin: f64) -> f64 {
+    pub(crate) fn threshold(per_margin: f64, rank: u64, margin: f64) -> f64 {
         if rank == 0 { f64::NEG_INFINITY } else { (rank as f64).ln_1p() + per_margin * margin }
     }
 
     /// Returns an upper bound on the margin of admitted buckets with this rank or a higher one.
-    pub fn margin_max(&self, rank: u64) -> f64 {
+    pub(crate) fn margin_max(&self, rank: u64) -> f64 {
         let left = self.t - (rank as f64).ln_1p();
         // Slightly larger, for rounding errors of the sum.
         if self.per_margin > 0.0 { (left.max(0.0) + self.t.abs() * 1e-9) / self.per_margin } else { f64::INFINITY }
@@ -43,7 +43,7 @@ impl ProbeRule {
 
     /// Returns the number of admitted buckets, given their margins in ascending order; the first, that of the nearest
     /// bucket, is 0.
-    pub fn count(&self, margins: impl Iterator<Item = f64>) -> usize {
+    pub(crate) fn count(&self, margins: impl Iterator<Item = f64>) -> usize {
         (0..)
             .zip(margins)
             .take_while(|&(rank, margin)| Self::threshold(self.per_margin, rank, margin) <= self.t)

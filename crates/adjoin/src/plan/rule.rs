@@ -112,7 +112,7 @@ pub struct RulePart {
 }
 
 /// The parts of a rule on an edge.
-pub type RuleParts = [Option<RulePart>; 2];
+pub(crate) type RuleParts = [Option<RulePart>; 2];
 
 impl RulePart {
     /// Returns the largest sum of measures that threshold `t` admits.
@@ -146,7 +146,7 @@ impl RulePart {
 }
 
 /// Returns the least threshold at which a rule with these parts admits a pair, on an edge that is compared.
-pub fn pair_threshold(parts: &RuleParts, x: Place, y: Place) -> f64 {
+pub(crate) fn pair_threshold(parts: &RuleParts, x: Place, y: Place) -> f64 {
     let of = |part: &RulePart| part.threshold(part.excess(part.measure.of(x)), part.excess(part.measure.of(y)));
     parts.iter().flatten().map(of).fold(f64::INFINITY, f64::min)
 }
@@ -161,7 +161,7 @@ const RANKS: [u32; 3] = [1, 2, 4];
 /// 4.
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct Nearness {
+pub(crate) struct Nearness {
     /// The bucket of the members.
     pub from: u32,
     /// The other bucket.
@@ -179,14 +179,14 @@ impl EdgeSide for Nearness {
 
 /// Returns the excesses beyond which members are out of reach up to threshold `t_max`, given the radius of the other
 /// bucket.
-pub fn excess_limits(parts: &RuleParts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
+pub(crate) fn excess_limits(parts: &RuleParts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
     let of = |part: RulePart| part.scaled(t_max) - part.excess(gap.least(part.measure, other_radius));
     parts.map(|part| part.map_or(f64::NEG_INFINITY, of))
 }
 
 /// Pairs of buckets that may be compared, with the least threshold at which they are.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ThresholdGraph {
+pub(crate) struct ThresholdGraph {
     /// Edges (i, j) with i < j, ascending, each with its threshold.
     pub edges: Vec<(u32, u32, f32)>,
 }
@@ -196,7 +196,7 @@ impl ThresholdGraph {
     ///
     /// `sides` must be sorted by edge, and hold both sides of an edge or none; no member of a missing side is in reach.
     /// `rows` returns the number of members of a bucket.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         sides: &[Nearness],
         t_max: f64,
@@ -218,7 +218,7 @@ impl ThresholdGraph {
     }
 
     /// Returns the threshold of an edge; infinite if there is no such edge.
-    pub fn edge_t(&self, i: u32, j: u32) -> f64 {
+    pub(crate) fn edge_t(&self, i: u32, j: u32) -> f64 {
         let edge = (i.min(j), i.max(j));
         let at = self.edges.binary_search_by_key(&edge, |&(i, j, _)| (i, j));
         at.map_or(f64::INFINITY, |at| self.edges[at].2.into())

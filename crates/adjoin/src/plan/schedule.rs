@@ -33,7 +33,7 @@ impl BucketSizes {
 
 /// Ordered tasks, and the cost of the reads for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     /// Order of the tasks.
     pub order: Cow<'static, str>,
     /// The leading set.
@@ -72,12 +72,12 @@ impl Schedule {
     }
 
     /// Returns the number of pairs of buckets that are compared.
-    pub fn edges(&self) -> u64 {
+    pub(crate) fn edges(&self) -> u64 {
         self.tasks.iter().filter(|(i, j)| i != j).count() as u64
     }
 
     /// Returns the buckets that a run reads, in order, with the tasks that need them.
-    pub fn loads<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Load> + 'a> {
+    pub(crate) fn loads<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Load> + 'a> {
         match self.policy {
             Policy::Belady if self.listed_steps.is_none() => {
                 Box::new(loads_for(&self.tasks, self.listed_loads.iter().copied()))
@@ -87,7 +87,7 @@ impl Schedule {
     }
 
     /// The steps of a run.
-    pub fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Step> + 'a> {
+    pub(crate) fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Step> + 'a> {
         let Self { capacity, policy, ref listed_steps, .. } = *self;
         match listed_steps {
             Some(steps) => Box::new(steps.iter().copied()),
@@ -96,7 +96,7 @@ impl Schedule {
     }
 
     /// The name of what the cache goes by.
-    pub fn cache(&self) -> &'static str {
+    pub(crate) fn cache(&self) -> &'static str {
         if self.listed_steps.is_some() { "listed" } else { self.policy.name() }
     }
 
@@ -110,7 +110,7 @@ impl Schedule {
 /// Computes a schedule for a cache. Simulates tree order, which is better for sparse graphs, and block-nested loops,
 /// which are better for dense ones (docs/methods.md, "Order"), and chooses the one that reads least. Likewise chooses
 /// the leading set among `leads`.
-pub fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, leads: &[Lead]) -> Schedule {
+pub(crate) fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, leads: &[Lead]) -> Schedule {
     let buckets = buckets_of(&tasks, sizes.memory.len());
     let mut cost = |(order, lead)| {
         // Sorting in place: the tasks may be the largest part of a plan, so no order has its own copy.
@@ -146,7 +146,7 @@ fn buckets_of(tasks: &[Task], buckets: usize) -> u64 {
 }
 
 /// Computes a schedule of tasks that are in order already.
-pub fn schedule_in_order(
+pub(crate) fn schedule_in_order(
     tasks: Vec<Task>,
     order: Cow<'static, str>,
     lead: Lead,

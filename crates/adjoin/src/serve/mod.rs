@@ -16,9 +16,9 @@ mod options;
 mod pass;
 mod search;
 
+pub use options::NewPlanner;
 pub use options::{CacheOptions, CacheStatistics, Recall, ServedHits, ServedQuery};
-pub use options::{NewPlanner, Planner};
-pub use search::CachedSearch;
+pub use service::CachedSearch;
 
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "serving this store";

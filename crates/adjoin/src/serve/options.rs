@@ -93,7 +93,7 @@ impl Recall {
 
 /// Plans a batch of queries from the buckets that each probes, at a time in seconds since the store was opened. Tracks
 /// the cache with which its plans are executed.
-pub type Planner = Box<dyn FnMut(&[Vec<u32>], f64) -> BatchPlan + Send>;
+pub(crate) type Planner = Box<dyn FnMut(&[Vec<u32>], f64) -> BatchPlan + Send>;
 
 /// Makes planners for an empty cache of a capacity in bytes.
 pub type NewPlanner = Arc<dyn Fn(BucketCosts, u64) -> Planner + Send + Sync>;

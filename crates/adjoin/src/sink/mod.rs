@@ -36,13 +36,15 @@ pub use keep::{Keep, KeepRule};
 pub(crate) use kept_pairs::{keep_pairs, kept_bytes_of_a_pair, kept_pairs};
 pub use pairs::PairWriter;
 use pairs::{PAIR_ID_COLUMNS, TWO_SETS};
-pub use removals::{Removals, RemovedRows};
+pub(crate) use removals::{Removals, RemovedRows};
 pub(crate) use removed_table::{NamedRow, RemovedTable};
-pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink, Written};
+pub(crate) use sink::Written;
+pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink};
+pub use table::TableFormat;
 pub(crate) use table::{Ended, TableWriter};
-pub use table::{TableFormat, id_column, id_field, value_field};
-pub use tally::Tally;
-pub use vector_table::write_vectors;
+pub(crate) use table::{id_column, id_field, value_field};
+pub(crate) use tally::Tally;
+pub(crate) use vector_table::write_vectors;
 pub(crate) use vector_table::{vector_column, vector_field, writing_bytes as vectors_bytes};
 
 impl PairSchema {

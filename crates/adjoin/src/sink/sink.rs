@@ -3,7 +3,7 @@
 use super::tally::Tally;
 use crate::error::Result;
 use crate::options::Metric;
-pub use crate::report::Written;
+pub(crate) use crate::report::Written;
 use crate::source::{IdKind, Ids};
 
 /// Pairs of the result. Of one set, the earlier row is on the left; of two sets, the row of the first.

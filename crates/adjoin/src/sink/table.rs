@@ -285,7 +285,7 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
 }
 
 /// Implements [`Metric::value_field`].
-pub fn value_field(metric: Metric) -> Field {
+pub(crate) fn value_field(metric: Metric) -> Field {
     let name = match metric {
         Metric::L2 => "distance",
         Metric::Cosine => "similarity",
@@ -295,7 +295,7 @@ pub fn value_field(metric: Metric) -> Field {
 }
 
 /// Implements [`IdKind::field`].
-pub fn id_field(name: &str, ids: IdKind) -> Field {
+pub(crate) fn id_field(name: &str, ids: IdKind) -> Field {
     let data = match ids {
         IdKind::None => DataType::UInt64,
         IdKind::Int64 => DataType::Int64,
@@ -305,7 +305,7 @@ pub fn id_field(name: &str, ids: IdKind) -> Field {
 }
 
 /// Implements [`Ids::column`].
-pub fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
+pub(crate) fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
     match ids {
         Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
         Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),

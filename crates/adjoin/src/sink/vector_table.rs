@@ -27,7 +27,7 @@ const ROWS_TOGETHER: usize = 1_024;
 const PURPOSE: &str = "writing the vectors";
 
 /// Implements [`Target::write_vectors`].
-pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Target) -> Result<Written> {
+pub(crate) fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Target) -> Result<Written> {
     let Some(path) = target.path() else {
         return Err(Error::option("vectors are written to a file, not to standard output; name one"));
     };

@@ -68,7 +68,7 @@ pub(super) struct TableColumns {
 }
 
 /// Implements [`SourceOptions::columns_read`].
-pub fn columns_read(
+pub(crate) fn columns_read(
     path: &Path,
     schema: &Schema,
     options: &SourceOptions,

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// Fails if the reader fails or panics. `place` names the location in the file, for the message.
-pub fn guarded<T, E: Display>(
+pub(crate) fn guarded<T, E: Display>(
     path: &Path,
     place: impl Display,
     read: impl FnOnce() -> std::result::Result<T, E>,
@@ -40,7 +40,7 @@ thread_local! {
 }
 
 /// Implements [`Error::replaces_panic`].
-pub fn is_guarded() -> bool {
+pub(crate) fn is_guarded() -> bool {
     // Thread-local storage may be destroyed already if a thread panics while it ends.
     GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
 }

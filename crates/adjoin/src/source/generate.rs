@@ -28,7 +28,7 @@ pub struct Generated {
 }
 
 /// Implements [`Generated::write`].
-pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<u64> {
+pub(crate) fn generate(context: &Context, what: &Generated, target: &Target) -> Result<u64> {
     let Target::File { path, force } = target else {
         return Err(Error::option("vectors are written to a file, not to standard output"));
     };

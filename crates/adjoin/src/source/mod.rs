@@ -52,15 +52,17 @@ use crate::error::{Error, Result};
 use crate::output::Target;
 pub use arrow_table::ArrowTable;
 pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, slice_bytes};
-pub use columns::columns_read;
-pub use file::SourceFile;
+pub(crate) use columns::columns_read;
+pub(crate) use file::SourceFile;
 pub(crate) use file::facts_of_files;
-pub use foreign::{guarded, is_guarded};
-pub use generate::{Generated, generate};
+pub(crate) use foreign::is_guarded;
+pub use generate::Generated;
+pub(crate) use generate::generate;
 pub(crate) use id_column::IdColumn;
 pub(crate) use named::Named;
 pub(crate) use nested::ColumnPlace;
-pub use open::{IdChoice, SourceOptions, expand, open, open_counted, open_nonempty};
+pub use open::{IdChoice, SourceOptions, open};
+pub(crate) use open::{expand, open_counted, open_nonempty};
 pub use table_file::TableFile;
 pub use vectors::{
     AttributeTables, Fault, IdKind, IdType, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan,

@@ -84,7 +84,11 @@ impl IdChoice {
 ///
 /// # Errors
 /// Fails as [`open`] does, or if there are no rows.
-pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+pub(crate) fn open_nonempty(
+    context: &Context,
+    sources: &[String],
+    options: &SourceOptions,
+) -> Result<Arc<dyn VectorSource>> {
     let source = open(context, sources, options)?;
     if source.info().rows == 0 {
         return Err(Error::input(format!("{} has no rows; name a source that has some", sources.join(", "))));
@@ -144,7 +148,7 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
 ///
 /// # Errors
 /// Fails if the file cannot be read, its length contradicts its header, or it has no rows.
-pub fn open_counted(context: &Context, path: &Path, element: Element) -> Result<Arc<dyn VectorSource>> {
+pub(crate) fn open_counted(context: &Context, path: &Path, element: Element) -> Result<Arc<dyn VectorSource>> {
     let file = (path.to_owned(), path.to_owned(), Format::Dense(DenseFormat::CountedFile(element)));
     let source = Shards::open(context, vec![file], &SourceOptions::default(), Vec::new())?;
     if source.info().rows == 0 {
@@ -154,7 +158,7 @@ pub fn open_counted(context: &Context, path: &Path, element: Element) -> Result<
 }
 
 /// Implements [`SourceOptions::expand`].
-pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
+pub(crate) fn expand(source: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(source);
     if path.is_dir() {
         return Ok(FolderFiles::read(path, None)?.files.into_iter().map(|(path, _)| path).collect());

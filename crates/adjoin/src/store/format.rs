@@ -13,31 +13,31 @@ use crate::options::{ROWS_MAX, VectorType};
 use crate::source::{IdKind, Ids, TextIds};
 
 /// Version of the whole format. Readers refuse newer versions.
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Format version of a store with rows sorted by a column within buckets. Other stores have version 1.
 pub const SORTED_VERSION: u32 = 2;
 /// Newest format version of a collection. Version 2 has columns, version 1 does not.
-pub const LIVE_VERSION: u32 = 2;
+pub(crate) const LIVE_VERSION: u32 = 2;
 /// Name of the file that makes a folder a store.
-pub const MANIFEST_FILE: &str = "manifest.json";
+pub(crate) const MANIFEST_FILE: &str = "manifest.json";
 /// Name of the file of the centers.
-pub const CENTERS_FILE: &str = "centers.bin";
+pub(crate) const CENTERS_FILE: &str = "centers.bin";
 /// Name of the file of the bucket table.
-pub const TABLE_FILE: &str = "buckets.bin";
+pub(crate) const TABLE_FILE: &str = "buckets.bin";
 /// Name of the file of the buckets.
-pub const VECTORS_FILE: &str = "vectors.bin";
+pub(crate) const VECTORS_FILE: &str = "vectors.bin";
 /// Name of the file of the block checksums.
-pub const BLOCKS_FILE: &str = "blocks.bin";
+pub(crate) const BLOCKS_FILE: &str = "blocks.bin";
 /// Extents start at multiples of this, the logical block of common devices.
 pub const EXTENT_ALIGNMENT: u64 = 512;
 /// The file of the buckets ends at a multiple of this.
-pub const FILE_ALIGNMENT: u64 = 4096;
+pub(crate) const FILE_ALIGNMENT: u64 = 4096;
 /// Size of a block of the file of the buckets, if its blocks have checksums.
 pub const BLOCK_BYTES: u64 = FILE_ALIGNMENT;
 /// Size of an extent's header, in bytes.
 pub const HEADER_BYTES: usize = size_of::<Header>();
 /// Size of an entry of the bucket table, in bytes.
-pub const ENTRY_BYTES: usize = size_of::<Extent>();
+pub(crate) const ENTRY_BYTES: usize = size_of::<Extent>();
 
 const _: () = assert!(cfg!(target_endian = "little") && HEADER_BYTES == 64 && ENTRY_BYTES == 32);
 
@@ -236,7 +236,7 @@ pub struct Bucket {
 }
 
 /// Appends a bucket's extent to `out`, without the padding after it. Returns the bytes of its body and of its ids.
-pub fn encode_bucket(
+pub(crate) fn encode_bucket(
     number: u32,
     vectors: VectorType,
     rows: &[u64],

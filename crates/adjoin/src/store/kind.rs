@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::message::{Mention, message};
 
 /// Implements [`Kind::of`].
-pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
+pub(crate) fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
     Ok(find_manifest(context, folder)?.map(|(kind, _)| kind))
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
 }
 
 /// Implements [`Store::sole_input`].
-pub fn sole_store<'a>(
+pub(crate) fn sole_store<'a>(
     context: &Context,
     inputs: &'a [String],
     only_for_builds: Option<Mention>,

@@ -38,7 +38,8 @@ use crate::message::Mention;
 pub use crate::row_numbers::RowSet;
 use crate::source::VectorSource;
 pub(crate) use append::check_new_ids;
-pub use append::{Append, AppendReport, append, context_of_append};
+pub use append::{Append, AppendReport};
+pub(crate) use append::{append, context_of_append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attribute_rows::AttributeRows;
 pub(crate) use attributes::Reordering;
@@ -46,10 +47,10 @@ pub(crate) use bad_rows::fault_of_vector;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
 pub use centers::default_buckets;
 pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, train, training_bytes};
-pub use checkpoint::BuildRepeated;
+
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
-pub use filter_bitmap::FilterBitmap;
+pub(crate) use filter_bitmap::FilterBitmap;
 pub(crate) use filter_bitmap::{AttributeFile, CHECKING_BYTES, StoredColumns, columns_bytes, required_columns};
 pub(crate) use folder::FolderFiles;
 pub(crate) use ids::{IdCheck, check_same_kind, hash_of};
@@ -57,16 +58,18 @@ pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
 pub(crate) use kind::{find_manifest, has_manifest};
-pub use kind::{kind_of, sole_store};
-pub use manifest::{Assignment, Centers, Kind, Manifest};
+pub(crate) use kind::{kind_of, sole_store};
+pub use manifest::{Kind, Manifest};
 pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest, read_manifest_bytes, sealed, unsealed};
 pub(crate) use memory::{BuildInput, BuildMemory};
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 pub(crate) use publish::{Drafts, check_target, is_ours};
 pub use reader::Store;
-pub use verify::{Damage, DamagedPart, VerifyReport, verify};
+pub(crate) use verify::verify;
+pub use verify::{Damage, DamagedPart, VerifyReport};
 pub(crate) use writer::NoUsableRow;
-pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};
+pub(crate) use writer::build;
+pub use writer::{BuildOptions, BuildReport, OnBad, OnDuplicateId, TemporaryStore};
 
 impl Store {
     /// Builds a store in the folder `store` from a source, which is scanned twice.

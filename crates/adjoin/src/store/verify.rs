@@ -155,7 +155,7 @@ impl VerifyReport {
 }
 
 /// Implements [`Store::verify`].
-pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
+pub(crate) fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
     if !has_manifest(context, folder)? {
         return Err(Error::input(format!(
             "{} is not a store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",

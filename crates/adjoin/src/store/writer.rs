@@ -200,7 +200,7 @@ impl TemporaryStore {
 }
 
 /// Implements [`Store::build`].
-pub fn build(
+pub(crate) fn build(
     context: &Context,
     source: &dyn VectorSource,
     store: &Path,

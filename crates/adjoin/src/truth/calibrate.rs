@@ -43,7 +43,7 @@ pub struct Recalls {
 
 /// The number of neighbors of a vector that has any, and how many of them are found.
 #[derive(Debug, Clone, Copy)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// All neighbors.
     pub neighbors: f64,
     /// Neighbors found, or their expected number.
@@ -167,7 +167,7 @@ pub(crate) fn setting_half(count: usize, seed: u64) -> Vec<bool> {
 
 /// Computes both recalls with 95 % confidence intervals from drawn vectors that have neighbors. If these are the
 /// `whole` set of such vectors, both recalls are exact.
-pub fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
+pub(crate) fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
     let [pair, per_vector] = ratios(vectors, || 1.0);
     if whole {
         let certain = |estimate| Interval { estimate, low: estimate, high: estimate };

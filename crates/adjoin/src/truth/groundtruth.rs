@@ -45,7 +45,7 @@ pub struct GroundtruthReport {
 }
 
 /// Implements [`GroundtruthOptions::run`].
-pub fn groundtruth(
+pub(crate) fn groundtruth(
     context: &Context,
     source: &dyn VectorSource,
     options: &GroundtruthOptions,

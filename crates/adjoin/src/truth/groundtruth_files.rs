@@ -77,7 +77,7 @@ pub struct TruthReport {
 }
 
 /// Implements [`TruthFiles::compare`].
-pub fn groundtruth_files(
+pub(crate) fn groundtruth_files(
     context: &Context,
     files: &TruthFiles<'_>,
     metric: Metric,

@@ -18,11 +18,14 @@ use crate::options::Metric;
 use crate::sink::PairSink;
 use crate::source::VectorSource;
 pub(crate) use calibrate::setting_half;
-pub use calibrate::{NeighborSample, Recalls, Tally, recalls};
+pub use calibrate::{NeighborSample, Recalls};
+pub(crate) use calibrate::{Tally, recalls};
 pub use certify::{Certification, PairSample, ROWS_MIN, RowSample, rows_to_draw};
 pub(crate) use certify::{rows_of_step, steps_to_test};
-pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};
-pub use groundtruth_files::{GroundtruthTarget, RangeForm, TruthFiles, TruthReport, groundtruth_files};
+pub use groundtruth::GroundtruthOptions;
+pub(crate) use groundtruth::{GroundtruthReport, groundtruth};
+pub use groundtruth_files::{GroundtruthTarget, RangeForm, TruthFiles};
+pub(crate) use groundtruth_files::{TruthReport, groundtruth_files};
 pub(crate) use histogram::DistanceHistogram;
 pub(crate) use means::{least_share, means};
 

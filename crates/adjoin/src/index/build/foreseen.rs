@@ -27,7 +27,7 @@ const FIXED_BYTES: u64 = 15 << 20;
 const LEAST_BYTES: u64 = 17_300_000;
 
 /// Implements [`IndexOptions::building_bytes`].
-pub fn building_bytes(
+pub(crate) fn building_bytes(
     context: &Context,
     source: &dyn VectorSource,
     of_store: &BuildOptions,

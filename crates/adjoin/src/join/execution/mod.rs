@@ -50,7 +50,7 @@ impl Queue {
 }
 
 /// Implements [`Prepared::run`].
-pub fn join<'a>(
+pub(crate) fn join<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,
     prepared: &Prepared,

@@ -19,7 +19,7 @@ const BLOCK: usize = 32;
 const NEIGHBORS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 
 /// Implements [`Store::neighbor_curve`].
-pub fn neighbor_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
+pub(crate) fn neighbor_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
     let manifest = store.manifest();
     manifest.metric.check_joins(store.folder().display())?;
     let buckets = Buckets::of(store);

@@ -13,7 +13,7 @@ mod neighbors;
 
 use adjoin_device::MemoryBudget;
 
-pub use self::curve::neighbor_curve;
+pub(crate) use self::curve::neighbor_curve;
 use self::division::{RunSize, advised, least_of_any, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes, fit_coding};
 pub(crate) use self::foresee::{Foresight, UnopenedSet, least_of_unbuilt};
@@ -39,7 +39,7 @@ const PURPOSE: &str = "this join";
 const PLAN_PURPOSE: &str = "the plan of this join";
 
 /// Implements [`JoinOptions::prepare`].
-pub fn prepare<'a>(
+pub(crate) fn prepare<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,
     options: &JoinOptions,

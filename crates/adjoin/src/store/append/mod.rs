@@ -78,7 +78,7 @@ pub struct AppendReport {
 }
 
 /// Implements [`Store::append`].
-pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
+pub(crate) fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
     let watch = Stopwatch::start();
     let context = &naming_all(context, folder, changes.new)?;
     let store = Store::open(context, folder)?;
@@ -110,7 +110,7 @@ pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<
 }
 
 /// Implements [`Store::append_context`].
-pub fn context_of_append(context: &Context, folder: &Path) -> Result<Context> {
+pub(crate) fn context_of_append(context: &Context, folder: &Path) -> Result<Context> {
     naming_all(context, folder, None)
 }
 
