@@ -3,13 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use adjoin::device::Reservation;
-use adjoin::error::Result;
-use adjoin::options::Metric;
-use adjoin::report::SearchStatistics;
-use adjoin::serve::{Recall, ServedHits};
-use adjoin::sink::{id_column, id_field, value_field};
-use adjoin::source::{IdKind, Ids};
+use adjoin::{IdKind, Ids, Metric, Result, SearchStatistics, ServedHits, ServedRecall, device::Reservation};
 use arrow_array::{Float32Array, RecordBatch, UInt32Array};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
@@ -38,7 +32,7 @@ pub(crate) struct RequestHits {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct AnswerFacts {
     /// The promised recall and its evidence; null if the request gave only a number of probes.
-    pub(crate) recall: Option<Recall>,
+    pub(crate) recall: Option<ServedRecall>,
     /// Number of queries that were searched together.
     pub(crate) batch_queries: u64,
     pub(crate) probes_per_query: Option<f64>,
@@ -53,7 +47,7 @@ impl AnswerFacts {
     pub(crate) fn of(statistics: &SearchStatistics) -> Self {
         let SearchStatistics { common, search } = statistics;
         Self {
-            recall: common.recall.as_ref().and_then(Recall::of),
+            recall: common.recall.as_ref().and_then(ServedRecall::of),
             batch_queries: search.queries,
             probes_per_query: search.probes_per_query,
             bytes_per_query: search.bytes_per_query,
@@ -94,7 +88,7 @@ impl Answer {
     pub(crate) fn to_json(&self) -> Vec<u8> {
         // The bound was reserved in the memory for clients, so the text must not grow beyond it.
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
-        let name = value_field(self.metric).name().clone();
+        let name = self.metric.value_field().name().clone();
         text.extend_from_slice(b"{\"hits\":[");
         let RequestHits { ends, rows, ids, values, .. } = &self.found;
         let mut start = 0;
@@ -132,12 +126,12 @@ impl Answer {
             start = end;
         }
         let whole = |name| Field::new(name, DataType::UInt32, false);
-        let fields = vec![whole("query"), whole("rank"), id_field("id", ids.kind()), value_field(self.metric)];
+        let fields = vec![whole("query"), whole("rank"), ids.kind().field("id"), self.metric.value_field()];
         let schema = Arc::new(Schema::new(fields));
         let columns = vec![
             Arc::new(UInt32Array::from(queries)) as _,
             Arc::new(UInt32Array::from(ranks)) as _,
-            id_column(rows, ids),
+            ids.column(rows),
             Arc::new(Float32Array::from(values.clone())) as _,
         ];
         let mut stream = StreamWriter::try_new(Vec::new(), &schema)?;
@@ -207,8 +201,7 @@ impl RequestHits {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::device::MemoryBudget;
-    use adjoin::source::TextIds;
+    use adjoin::{TextIds, device::MemoryBudget};
     use serde_json::{Value, json};
 
     use super::*;

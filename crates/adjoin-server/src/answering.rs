@@ -3,16 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use adjoin::context::Context;
-use adjoin::device::{MemoryBudget, Reservation};
-use adjoin::error::{Error, Result};
-use adjoin::folder::FolderFacts;
-use adjoin::options::format_bytes;
-use adjoin::query::{SearchEffort, SearchOptions};
-use adjoin::report::{Cancel, Written};
-use adjoin::serve::{CachedSearch, ServedHits};
-use adjoin::sink::{HitBatch, HitSink};
-use adjoin::source::IdKind;
+use adjoin::{
+    CachedSearch, Cancel, Context, Error, FolderFacts, HitBatch, HitSink, IdKind, Result, SearchEffort, SearchOptions,
+    ServedHits, Written,
+    device::{MemoryBudget, Reservation},
+    format_bytes,
+};
 
 use crate::answer::{Answer, AnswerFacts, QueryHits, RequestHits};
 use crate::costs::Costs;

@@ -9,15 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use adjoin::context::Context;
-use adjoin::device::MemoryBudget;
-use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::folder::{Folder, FolderFacts};
-use adjoin::options::{Element, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::report::Cancel;
-use adjoin::serve::{CacheOptions, CacheStatistics, CachedSearch};
-use adjoin::store::Store;
+use adjoin::{
+    CacheOptions, CacheStatistics, CachedSearch, Cancel, Context, Element, Error, ErrorKind, Folder, FolderFacts,
+    QueryTarget, Result, SearchEffort, SearchOptions, Store, VectorType, device::MemoryBudget,
+};
 
 use crate::answering::{Answering, BatchPart, Give, SearchMethod, lock};
 use crate::costs::Costs;
@@ -376,8 +371,7 @@ pub(crate) fn is_ours(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::source::{IdKind, Ids};
-    use adjoin::store::{BuildOptions, build};
+    use adjoin::{BuildOptions, IdKind, Ids, Store};
 
     use super::*;
     use crate::request::{Part, Together};
@@ -390,7 +384,7 @@ mod tests {
         let part = Part { rows, stored: &stored, ids: &Ids::None };
         let source = Together::new(PAIRS, IdKind::None, vec![part], "rows");
         let options = BuildOptions { force: true, ..BuildOptions::default() };
-        build(&Context::default(), &source, folder, &options).unwrap();
+        Store::build(&Context::default(), &source, folder, &options).unwrap();
     }
 
     fn open(folder: &Path) -> Backend {

@@ -4,8 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use adjoin::device::current_resident_bytes;
-use adjoin::serve::CacheStatistics;
+use adjoin::{CacheStatistics, device::current_resident_bytes};
 
 /// Upper bounds of the histogram buckets of durations, in seconds.
 const SECONDS: [f64; 15] =

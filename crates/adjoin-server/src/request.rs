@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use adjoin::device::Reservation;
-use adjoin::error::Result;
-use adjoin::options::{Element, VectorType};
-use adjoin::query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-use adjoin::serve::ServedQuery;
-use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
-use adjoin::sql::Condition;
+use adjoin::{
+    Condition, EffortOptions, Element, IdKind, Ids, QueryTarget, Result, SearchEffort, SearchOptions, ServedQuery,
+    SourceInfo, VectorBatch, VectorScan, VectorSource, VectorType, device::Reservation,
+};
 
 use crate::ids::GivenIds;
 use crate::json::{Members, QUERIES_MAX, Vectors};

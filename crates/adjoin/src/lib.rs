@@ -147,9 +147,7 @@ pub use store::{
 // Searches.
 pub use buckets::{NearestOptions, QuerySet, SearchQueries};
 pub use query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-pub use serve::{
-    Answer as ServeAnswer, Recall as ServeRecall, Request as ServeRequest, ServeOptions, ServeStatistics, Service,
-};
+pub use serve::{CacheOptions, CacheStatistics, CachedSearch, Recall as ServedRecall, ServedHits, ServedQuery};
 
 // Joins, from the names of their inputs to their statistics.
 pub use dedupe::{Dedupe, Deduped};

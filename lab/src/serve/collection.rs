@@ -7,13 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::options::{Element, VectorType};
-use adjoin::query::{QueryTarget, SearchEffort};
-use adjoin::report::LatencyStatistics;
-use adjoin::serve::{CacheOptions, CacheStatistics, CachedSearch, NewPlanner, ServedHits, ServedQuery};
-use adjoin::store::Store;
+use adjoin::{
+    CacheOptions, CacheStatistics, CachedSearch, Context, Element, LatencyStatistics, QueryTarget, Result,
+    SearchEffort, ServedHits, ServedQuery, Store, VectorType, lab::serve::NewPlanner,
+};
 use serde_json::{Value, json};
 
 use super::arrivals::arrivals;

@@ -16,9 +16,10 @@ mod options;
 mod pass;
 mod search;
 
+#[doc(hidden)]
 pub use options::NewPlanner;
 pub use options::{CacheOptions, CacheStatistics, Recall, ServedHits, ServedQuery};
-pub use service::CachedSearch;
+pub use search::CachedSearch;
 
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "serving this store";

@@ -4,16 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use adjoin::buckets::{QuerySet, SearchQueries, search};
-use adjoin::error::{ErrorKind, Result};
-use adjoin::options::{Element, Metric, VectorType};
-use adjoin::plan::batch::{BatchCounts, BatchPlan, BatchStep};
-use adjoin::predicate::Predicate;
-use adjoin::query::{QueryTarget, SearchEffort, SearchOptions};
-use adjoin::serve::{CacheOptions, CachedSearch, ServedHits, ServedQuery};
-use adjoin::sink::CollectHits;
-use adjoin::source::Ids;
-use adjoin::store::Store;
+use adjoin::{
+    CacheOptions, CachedSearch, CollectHits, Element, ErrorKind, Ids, Metric, Predicate, QuerySet, QueryTarget, Result,
+    SearchEffort, SearchOptions, SearchQueries, ServedHits, ServedQuery, Store, VectorType,
+    lab::{
+        buckets::search,
+        plan::batch::{BatchCounts, BatchPlan, BatchStep},
+    },
+};
 
 use crate::harness::{Built, Set, Setup, error_of, files_of};
 use crate::search::{Hits, METRICS, assert_same, values};
